@@ -1,0 +1,27 @@
+"""The errors leaklab raises, one tree.
+
+::
+
+    LeaklabError
+    ├── LeakFound            --fail-on-leak: the check says leak
+    ├── ReportError          a saved report cannot be read or written
+    └── MissingExtraError    an optional package is needed; the message names the extra
+"""
+
+from __future__ import annotations
+
+
+class LeaklabError(Exception):
+    """Root of everything leaklab raises on purpose."""
+
+
+class LeakFound(LeaklabError):  # noqa: N818 - an outcome, not a malfunction; the name is what a CI log should show
+    """A check that was told to fail on a leak found one."""
+
+
+class ReportError(LeaklabError):
+    """A report file cannot be read or written; the message says what to do."""
+
+
+class MissingExtraError(LeaklabError, ImportError):
+    """A feature needs a package that is not installed; the message names the extra that brings it."""

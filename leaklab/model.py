@@ -1,0 +1,288 @@
+"""Frozen records that cross the borders between the stages.
+
+Everything here is made of numbers, words and tuples of them: picklable, comparable, able to make the round trip
+through JSON, and without one reference to an object of the user. A record may therefore be kept, saved and drawn
+long after the objects it tells of are gone.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+SCHEMA_VERSION = 1
+"""Raised whenever a record changes so that older files cannot be read any more."""
+
+
+class Outcome(str, enum.Enum):
+    """What a check can say. ``bounded`` counts as not leaked."""
+
+    LEAK = "leak"
+    CLEAN = "clean"
+    BOUNDED = "bounded"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Status(str, enum.Enum):
+    """Whether an object on a path has a reason to be alive."""
+
+    EXPECTED = "expected"  # it was there before the measured runs, or it is the newest value
+    LEAKED = "leaked"  # an earlier run made it, later runs did not need it
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a check is run. Validated by the front ends' parser and again here.
+
+    Attributes:
+        max_runs: Upper limit of measured runs (``-n``), at least 5.
+        n_warmups: Runs before the baseline (``-w``), at least 0.
+        max_seconds: No new run starts after this many seconds of measuring (``-t``).
+        name: What the user calls this check, shown in titles.
+        summaries: Whether short summaries of values (shapes, lengths) may appear in the report.
+    """
+
+    max_runs: int = 40
+    n_warmups: int = 1
+    max_seconds: float = 60.0
+    name: str = ""
+    summaries: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse settings under which no verdict is possible."""
+        if self.max_runs < MIN_RUNS:
+            msg = f"the number of runs must be at least {MIN_RUNS} to tell a leak from a warm-up, not {self.max_runs}"
+            raise ValueError(msg)
+        if self.n_warmups < 0:
+            msg = f"the number of warm-up runs must be 0 or more, not {self.n_warmups}"
+            raise ValueError(msg)
+        if not self.max_seconds > 0:
+            msg = f"the time limit must be a positive number of seconds, not {self.max_seconds}"
+            raise ValueError(msg)
+
+
+MIN_RUNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the check says, with its reason and its numbers.
+
+    Attributes:
+        outcome: One of the four outcomes.
+        reason: One sentence, with the figure that decided.
+        n_runs: Measured runs, warm-ups not counted.
+        bytes_per_run: Bytes that each run leaves behind, 0.0 unless the outcome is a leak.
+        full_after_runs: Runs until this machine's free memory is used up at that rate; None if it never is.
+    """
+
+    outcome: Outcome
+    reason: str
+    n_runs: int
+    bytes_per_run: float = 0.0
+    full_after_runs: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.outcome.value}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measured run.
+
+    Attributes:
+        number: 1 for the first measured run.
+        seconds: Wall time of the user's code alone.
+        n_born: Objects the run made that were alive at its end.
+        n_kept: How many of them were still alive at the end of the check.
+        n_tensors_kept: The tensors among those.
+        tensor_bytes_kept: Bytes of their storages, each storage counted once.
+        heap_bytes: Level of the native heap (malloc) after the run; None where the system cannot tell.
+        python_blocks: Level of ``sys.getallocatedblocks()`` after the run.
+        accelerator_bytes: Level of the accelerator's allocated memory after the run; None without one.
+        rss_bytes: Resident set of the process after the run. Shown, never decisive.
+    """
+
+    number: int
+    seconds: float
+    n_born: int
+    n_kept: int
+    n_tensors_kept: int
+    tensor_bytes_kept: int
+    heap_bytes: int | None
+    python_blocks: int
+    accelerator_bytes: int | None
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectGrowth:
+    """Objects of one type that the runs left behind.
+
+    Attributes:
+        kind: Qualified name of the type, ``torch.Tensor``.
+        kept: For each measured run, how many of the objects it made are alive at the end of the check.
+        n_before: Objects of this type alive before the first measured run.
+        n_after: The same after the last one.
+        count_per_run: Objects left behind per run.
+        bytes_per_run: Their bytes per run, storages of tensors included and counted once.
+        outcome: The verdict on this row alone.
+    """
+
+    kind: str
+    kept: tuple[int, ...]
+    n_before: int
+    n_after: int
+    count_per_run: float
+    bytes_per_run: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class TensorGrowth:
+    """Tensors of one shape, dtype and device that the runs left behind; fields as in `ObjectGrowth`."""
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    has_graph: bool
+    kept: tuple[int, ...]
+    bytes_kept: int
+    count_per_run: float
+    bytes_per_run: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerGrowth:
+    """A container, a buffer or a graph that grew in place.
+
+    Attributes:
+        kind: Type of the container, ``list``.
+        holder: Python expression for it, or words where there is none.
+        unit: What is counted: ``entries``, ``bytes``, ``characters``, ``graph nodes``.
+        content: Type of what was added last, ``numpy.ndarray``; empty where it does not apply.
+        lengths: Length at each checkpoint.
+        at_runs: The measured runs after which those were taken; the first is 0.
+        per_run: Growth per run, in *unit*.
+        bytes_per_run: Growth per run in bytes, as far as it is known.
+        outcome: The verdict on this container alone.
+    """
+
+    kind: str
+    holder: str
+    unit: str
+    content: str
+    lengths: tuple[int, ...]
+    at_runs: tuple[int, ...]
+    per_run: float
+    bytes_per_run: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One object on a path, and how the object before it refers to it.
+
+    Attributes:
+        reference: The reference from the step before, as Python writes it where it can: ``.history``, ``['loss']``,
+            ``[3]``, ``.__closure__[0].cell_contents``; in words where Python has no way: ``local 'x' of fill()``.
+        kind: Qualified name of the object's type.
+        summary: A few words on the object (``(64, 128) float32 cpu``, ``12 entries``); may be empty.
+        status: Why it is or is not expected to be alive.
+        note: A reason or remark for the reader, may be empty (``made in run 3, still here after run 24``).
+    """
+
+    reference: str
+    kind: str
+    summary: str
+    status: Status
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RootPath:
+    """The references from a root to an object, root first.
+
+    Attributes:
+        root: What the path starts from, in words: ``notebook variable``, ``module 'ctypes'``, ``thread 'prefetch'``,
+            ``garbage cycle``, ``nothing in Python``.
+        steps: The objects on the way, the held object last. The reference of the first step is the root's own
+            expression (``trainer``, ``ctypes._pointer_type_cache``); empty for a path without a root.
+    """
+
+    root: str
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        """One line, root first, with every reference named."""
+        words = " -> ".join(f"{step.reference} ({' '.join(filter(None, (step.kind, step.summary)))})" for step in self.steps)
+        return f"{self.root}: {words}" if words else self.root
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Objects that grow for one reason, held in one place.
+
+    Attributes:
+        what: What grows, e.g. ``torch.Tensor (64, 128) float32 cpu``.
+        path: From a root to one of the leaked objects.
+        holder: Python expression for the object that should let go; words where Python has no expression.
+        cause: Slug of the cause, ``unknown`` if no inspector knows it.
+        advice: What to change, in the user's own names.
+        bytes_per_run: Bytes left behind per run.
+        count_per_run: Objects (or entries, or graph nodes: see *unit*) left behind per run.
+        unit: What ``count_per_run`` counts: ``objects``, ``entries``, ``bytes``, ``characters``, ``graph nodes``.
+        kept: For each measured run, what it made that is still alive; empty for growth that has no runs of birth.
+        fingerprint: Same for the same leak tomorrow: no addresses, no list positions.
+        reason: Why this is called a leak, one sentence with its figure.
+        sites: Lines that made the leaked objects; empty unless traced.
+        retained_bytes: Bytes that come back when the holder lets go; None where it was not computed.
+        holders: Expressions of all known holders, *holder* first.
+        others: What else each run leaves in the same place, as ``(kind, count_per_run)``.
+    """
+
+    what: str
+    path: RootPath
+    holder: str
+    cause: str
+    advice: str
+    bytes_per_run: float
+    count_per_run: float
+    unit: str
+    kept: tuple[int, ...]
+    fingerprint: str
+    reason: str
+    sites: tuple[str, ...] = ()
+    retained_bytes: int | None = None
+    holders: tuple[str, ...] = ()
+    others: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Everything one check found: the record behind a `LeakReport`.
+
+    Attributes:
+        verdict: Outcome, reason, numbers.
+        leaks: Largest first.
+        bounded: Places that grew and stopped, or whose limit is known: same shape as a leak, not counted as one.
+        notes: Caveats and observations, one sentence each; what could not be measured is said here.
+        failure: Empty, or why the check ended early (``ValueError in run 3``); the tables then hold what was measured.
+        environment: Versions, as ``(name, version)``.
+    """
+
+    settings: Settings
+    verdict: Verdict
+    leaks: tuple[Leak, ...]
+    bounded: tuple[Leak, ...]
+    objects: tuple[ObjectGrowth, ...]
+    tensors: tuple[TensorGrowth, ...]
+    containers: tuple[ContainerGrowth, ...]
+    runs: tuple[Run, ...]
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+    schema: int = SCHEMA_VERSION
