@@ -1,8 +1,10 @@
 """Touch a live object safely: its type, its name, a short summary.
 
 Nothing here calls a method that the object's class could have written. ``type(o)`` is asked instead of ``o.__class__``,
-types are compared by identity or through their ``__mro__``, and lengths are read only of exact built-in types: an
+types are compared by identity along their ``__mro__``, and lengths are read only through built-in types' own C code: an
 object that raises, hangs or lies in ``__repr__``, ``__len__``, ``__eq__`` or ``__getattr__`` is never given the chance.
+
+torch is looked up, never imported: without it no object is a tensor.
 """
 
 from __future__ import annotations
@@ -10,25 +12,25 @@ from __future__ import annotations
 import array
 import collections
 import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-_type_dict = type.__dict__["__dict__"].__get__  # vars(T), even if a metaclass overrides __getattribute__
 _type_module = type.__dict__["__module__"].__get__
 _type_qualname = type.__dict__["__qualname__"].__get__
 _type_mro = type.__dict__["__mro__"].__get__
 
-SIZED_TYPES = (
-    list, dict, set, frozenset, tuple, collections.deque, collections.OrderedDict, collections.defaultdict,
-    collections.Counter, bytes, bytearray, str, array.array,
+SIZED_BASES: tuple[type, ...] = (
+    list, dict, set, frozenset, tuple, collections.deque, bytes, bytearray, str, array.array,
 )  # fmt: skip
-"""Exact types whose ``len`` is C code and cannot run the user's."""
+"""Types whose own ``__len__`` is C code; a subclass is measured by its base's, never by its own."""
 
-_UNBOUND_LEN: Mapping[type, Any] = {kind: kind.__len__ for kind in SIZED_TYPES}
+_LEN_OF: Mapping[int, Callable[[Any], int]] = {id(base): base.__len__ for base in SIZED_BASES}
+_UNITS = {str: ("character", "characters"), bytes: ("byte", "bytes"), bytearray: ("byte", "bytes")}
 
 
 def mro_of(kind: type) -> tuple[type, ...]:
@@ -37,14 +39,26 @@ def mro_of(kind: type) -> tuple[type, ...]:
     return mro
 
 
-def is_tensor(thing: object) -> bool:
-    """Return whether *thing* is a tensor, without running its ``__class__``."""
-    return torch.Tensor in mro_of(type(thing))
+def has_base(kind: type, base: type) -> bool:
+    """``issubclass`` along the real ``__mro__``: no ``__subclasscheck__``, no ``__eq__`` of a metaclass."""
+    return any(ancestor is base for ancestor in mro_of(kind))
 
 
 def is_kind_of(thing: object, kind: type) -> bool:
-    """``isinstance`` that looks at the real type only and runs no ``__instancecheck__``."""
-    return kind in mro_of(type(thing))
+    """``isinstance`` that looks at the real type only."""
+    return has_base(type(thing), kind)
+
+
+def loaded_type(module: str, name: str) -> type | None:
+    """Return the class *name* of *module* if that module is loaded, else None; imports nothing."""
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) else None
+
+
+def is_tensor(thing: object) -> bool:
+    """Return whether *thing* is a ``torch.Tensor``, without running its ``__class__``."""
+    tensor_type = loaded_type("torch", "Tensor")
+    return tensor_type is not None and has_base(type(thing), tensor_type)
 
 
 def type_name(kind: type) -> str:
@@ -53,29 +67,51 @@ def type_name(kind: type) -> str:
         module, qualname = _type_module(kind), _type_qualname(kind)
     except (AttributeError, KeyError, TypeError):
         return "object"
-    if not (type(module) is str and type(qualname) is str):
-        return qualname if type(qualname) is str else "object"
-    if module in ("builtins", "__main__"):
-        return qualname.replace("<locals>.", "")
-    return f"{module}.{qualname.replace('<locals>.', '')}"
+    if type(qualname) is not str:
+        return "object"
+    qualname = qualname.replace("<locals>.", "")
+    if type(module) is not str or module in ("builtins", "__main__"):
+        return qualname
+    return f"{module}.{qualname}"
+
+
+def length_function(kind: type) -> Callable[[Any], int] | None:
+    """Return the C function that measures objects of *kind*, None if only code of the user could."""
+    for base in mro_of(kind):
+        measure = _LEN_OF.get(id(base))
+        if measure is not None:
+            return measure
+    return None
 
 
 def safe_len(thing: object) -> int | None:
-    """Return ``len`` of an exact built-in container, None for anything else."""
-    measure = _UNBOUND_LEN.get(type(thing))
+    """Return the length of a built-in container (or of a subclass, by its base's rule), None for anything else."""
+    measure = length_function(type(thing))
     return None if measure is None else int(measure(thing))
 
 
-def tensor_words(tensor: torch.Tensor) -> str:
-    """Return shape, dtype and device of *tensor* in a few words, ``?`` for what it does not tell."""
+@contextmanager
+def no_torch_functions() -> Iterator[None]:
+    """Keep ``__torch_function__`` of tensor subclasses out of what happens inside."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
     with torch._C.DisableTorchFunctionSubclass():
+        yield
+
+
+def tensor_words(tensor: Any) -> str:  # noqa: ANN401 - torch may not be importable where this is type-checked
+    """Return shape, dtype and device of *tensor* in a few words, ``?`` for what it does not tell."""
+    base: Any = loaded_type("torch", "Tensor")
+    with no_torch_functions():
         try:
-            shape: object = tuple(torch.Tensor.size(tensor))
+            shape: object = tuple(base.size(tensor))
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
             shape = "?"
         try:
-            dtype = str(torch.Tensor.dtype.__get__(tensor)).removeprefix("torch.")
-            device = str(torch.Tensor.device.__get__(tensor))
+            dtype = str(base.dtype.__get__(tensor)).removeprefix("torch.")
+            device = str(base.device.__get__(tensor))
         except (RuntimeError, TypeError, AttributeError):
             return f"{shape}"
     return f"{shape} {dtype} {device}"
@@ -83,14 +119,30 @@ def tensor_words(tensor: torch.Tensor) -> str:
 
 def summary(thing: object) -> str:
     """Say in a few words what *thing* is, without its content: shape of a tensor, length of a container."""
+    kind = type(thing)
     if is_tensor(thing):
-        return tensor_words(thing)  # type: ignore[arg-type]  # is_tensor is no TypeGuard: the real type is asked
+        return tensor_words(thing)
+    if _is_array(kind):
+        return array_words(thing)
     length = safe_len(thing)
     if length is not None:
-        unit = {str: "characters", bytes: "bytes", bytearray: "bytes"}.get(type(thing), "entries")
-        return f"{length:,} {unit if length != 1 else {'entries': 'entry'}.get(unit, unit[:-1])}"
-    if type(thing) is io.StringIO or type(thing) is io.BytesIO:
-        return ""
-    if type(thing) is type or type in mro_of(type(thing)):
-        return type_name(thing)  # type: ignore[arg-type]
+        singular, plural = _UNITS.get(kind, ("entry", "entries"))
+        return f"{length:,} {singular if length == 1 else plural}"
+    if is_kind_of(thing, type):
+        return type_name(thing)  # type: ignore[arg-type]  # the real type was asked, not __class__
     return ""
+
+
+def array_words(thing: Any) -> str:  # noqa: ANN401 - numpy may not be loaded
+    """Return shape and dtype of a numpy array."""
+    base: Any = loaded_type("numpy", "ndarray")
+    return f"{tuple(base.shape.__get__(thing))} {base.dtype.__get__(thing)}"
+
+
+def _is_array(kind: type) -> bool:
+    base = loaded_type("numpy", "ndarray")
+    return base is not None and has_base(kind, base)
+
+
+STREAM_TYPES: tuple[type, ...] = (io.StringIO, io.BytesIO)
+"""In-memory files: their position tells how much was written."""

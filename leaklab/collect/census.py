@@ -1,0 +1,183 @@
+"""List the objects born since a baseline, at the cost of what was born.
+
+After ``gc.freeze()`` the collector's lists hold only younger objects: a census then costs microseconds, whatever the
+size of the heap (`FrozenCensus`). Where the user has frozen objects of their own, ``gc.unfreeze()`` would thaw those
+too, so the baseline is kept as a sorted array of addresses and every census lists the whole heap (`ScanCensus`). A cell
+that freezes in every run hides its objects from both: `RefreezingCensus` thaws, lists and freezes again.
+
+Only ``gc.get_objects()`` without a generation and ``gc.collect()`` without an argument are used: these behave alike on
+CPython 3.10 to 3.15, generational or incremental.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from leaklab.addresses import Addresses, addresses_of, kinds_of
+from leaklab.collect.gcstate import collect_quietly
+
+
+class DisturbedError(Exception):
+    """The cell froze or thawed the collector's objects: this census cannot see what it should."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """The objects alive now and born since the baseline.
+
+    Attributes:
+        addresses: Shape ``(n,)``, sorted.
+        kinds: Shape ``(n,)``, the address of each object's type.
+    """
+
+    addresses: Addresses
+    kinds: Addresses
+
+
+class CensusTaker(Protocol):
+    """One way to see what was born; used as ``begin``, then per run ``mark`` and ``take``, then ``end``."""
+
+    def begin(self) -> None:
+        """Take everything alive now as the baseline."""
+
+    def mark(self) -> None:
+        """Note that a run starts."""
+
+    def take(self) -> Census:
+        """List what was born since the baseline and lives; raises `DisturbedError` if the cell hid it."""
+
+    def end(self) -> None:
+        """Give up the baseline; the collector's lists are as before `begin`."""
+
+
+def sorted_census(objects: list[object], without: int = 0) -> Census:
+    """Return the census of *objects*, but for the one at address *without*."""
+    addresses, kinds = addresses_of(objects), kinds_of(objects)
+    order = np.argsort(addresses, kind="stable")
+    order = order[addresses[order] != without]
+    return Census(addresses[order], kinds[order])
+
+
+class FrozenCensus:
+    """The baseline is frozen: ``gc.get_objects()`` returns only what is younger.
+
+    Args:
+        collects: Whether garbage is collected before counting. Not where the user has switched the collector off:
+            there, cyclic garbage stays, and that is what the user wants to know.
+    """
+
+    def __init__(self, *, collects: bool) -> None:
+        self._collects = collects
+        self._old: list[object] = []  # a tracked object of the baseline: visible only if somebody thaws it
+        self._young: list[object] = []
+
+    def begin(self) -> None:
+        """Freeze everything alive."""
+        if self._collects:
+            collect_quietly()
+        gc.freeze()
+
+    def mark(self) -> None:
+        """Make the object that must be visible after the run, unless the cell freezes."""
+        self._young = []
+
+    def take(self) -> Census:
+        """List the unfrozen objects."""
+        if self._collects:
+            collect_quietly()
+        objects = gc.get_objects()
+        thawed = any(thing is self._old for thing in objects)
+        frozen = not any(thing is self._young for thing in objects)
+        census = sorted_census(objects, id(self._young))
+        objects.clear()
+        if thawed or frozen:
+            raise DisturbedError("thawed" if thawed else "frozen")
+        return census
+
+    def end(self) -> None:
+        """Thaw everything: nothing but our own baseline was frozen."""
+        gc.unfreeze()
+
+
+class ScanCensus:
+    """The baseline is an array of addresses; every census lists the whole heap.
+
+    An address of the baseline whose object has died may be taken by a new object of the same type within one run; that
+    object is then seen as an old one.
+    """
+
+    def __init__(self, *, collects: bool) -> None:
+        self._collects = collects
+        self._young: list[object] = []
+        self._baseline = Census(np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def begin(self) -> None:
+        """Note the address and the type of everything alive."""
+        self._baseline = self._list_all()
+
+    def mark(self) -> None:
+        """Make the object that must be visible after the run, unless the cell freezes."""
+        self._young = []
+
+    def take(self) -> Census:
+        """List what is not in the baseline; the baseline forgets what has died."""
+        now = self._list_all()
+        if id(self._young) in self._hidden_of(now):
+            msg = "frozen"
+            raise DisturbedError(msg)
+        common, at_now, at_base = np.intersect1d(
+            now.addresses, self._baseline.addresses, assume_unique=True, return_indices=True
+        )
+        same = now.kinds[at_now] == self._baseline.kinds[at_base]
+        self._baseline = Census(common[same], now.kinds[at_now[same]])
+        new = np.ones(len(now.addresses), bool)
+        new[at_now[same]] = False
+        new[now.addresses == id(self._young)] = False
+        return Census(now.addresses[new], now.kinds[new])
+
+    def end(self) -> None:
+        """Forget the baseline."""
+        self._baseline = Census(np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def _hidden_of(self, now: Census) -> tuple[int, ...]:
+        """Return the mark's address if the census does not show it."""
+        place = int(np.searchsorted(now.addresses, id(self._young)))
+        seen = place < len(now.addresses) and now.addresses[place] == id(self._young)
+        return () if seen else (id(self._young),)
+
+    def _list_all(self) -> Census:
+        if self._collects:
+            collect_quietly()
+        objects = gc.get_objects()
+        census = sorted_census(objects, id(objects))
+        objects.clear()
+        return census
+
+
+class RefreezingCensus(ScanCensus):
+    """For a cell that freezes in every run: thaw, list, freeze again.
+
+    After such a run everything alive is frozen by the user's own doing, so freezing again brings that state back. No
+    garbage is collected: frozen garbage is what this user keeps for ever.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(collects=False)
+
+    def _list_all(self) -> Census:
+        gc.unfreeze()
+        try:
+            return super()._list_all()
+        finally:
+            gc.freeze()
+
+    def _hidden_of(self, now: Census) -> tuple[int, ...]:  # noqa: ARG002 - thawed: nothing can hide
+        return ()

@@ -1,0 +1,69 @@
+"""Keep the state of Python's collector, and bring it back whatever happens."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class GcState:
+    """What the user chose for the collector. Frozen objects are looked after by the census, not here."""
+
+    enabled: bool
+    threshold: tuple[int, int, int]
+    debug: int
+    callbacks: tuple[Callable[..., Any], ...]
+
+    @classmethod
+    def now(cls) -> GcState:
+        """Return the state as it is."""
+        return cls(gc.isenabled(), gc.get_threshold(), gc.get_debug(), tuple(gc.callbacks))
+
+    def restore(self) -> tuple[str, ...]:
+        """Bring this state back.
+
+        Returns:
+            What had to be put back, in words; empty if nothing had changed.
+        """
+        now, changed = GcState.now(), []
+        if now.enabled != self.enabled:
+            (gc.enable if self.enabled else gc.disable)()
+            changed.append("on again" if self.enabled else "off again")
+        if now.threshold != self.threshold:
+            gc.set_threshold(*self.threshold)
+            changed.append(f"thresholds {self.threshold}")
+        if now.debug != self.debug:
+            gc.set_debug(self.debug)
+            changed.append(f"debug flags {self.debug}")
+        if len(now.callbacks) != len(self.callbacks) or any(a is not b for a, b in zip(now.callbacks, self.callbacks)):
+            gc.callbacks[:] = self.callbacks
+            changed.append(f"{len(self.callbacks)} callbacks")
+        return tuple(changed)
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """No automatic collection inside."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def collect_quietly() -> int:
+    """Collect all garbage; debug flags (``DEBUG_SAVEALL`` would keep it all) are off for the time of the call."""
+    debug = gc.get_debug()
+    if debug:
+        gc.set_debug(0)
+    try:
+        return gc.collect()
+    finally:
+        if debug:
+            gc.set_debug(debug)

@@ -1,0 +1,78 @@
+"""Read the process-wide figures: native heap, Python's blocks, accelerators, resident set."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import psutil
+
+_COLUMNS = ("seconds", "born", "heap", "blocks", "accelerator", "rss")
+_UNKNOWN = -1.0
+
+
+def native_heap_bytes() -> int | None:
+    """Return the bytes that malloc has handed out and not got back; None where the C library does not tell.
+
+    Exact to the allocation on glibc, large blocks included. Python's own arenas for small objects are not in it.
+    """
+    try:
+        info = psutil.heap_info()
+    except (AttributeError, RuntimeError, OSError):  # musl, older macOS: psutil has no such call there
+        return None
+    return int(info.heap_used) + int(info.mmap_used)
+
+
+def accelerator_bytes() -> int | None:
+    """Return the bytes that torch has allocated on all accelerators of the machine; None without one."""
+    torch = sys.modules.get("torch")
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is None or not accelerator.is_available() or not hasattr(accelerator, "memory_allocated"):
+        return None
+    return sum(int(accelerator.memory_allocated(index)) for index in range(accelerator.device_count()))
+
+
+class Meters:
+    """The figures of every run, in one array that exists before the first of them.
+
+    Kept as numbers: as objects, these records would be what grows from run to run.
+    """
+
+    def __init__(self, max_runs: int) -> None:
+        self._rows = np.full((max_runs + 1, len(_COLUMNS)), _UNKNOWN)
+        self._process = psutil.Process()
+
+    def read(self, row: int, seconds: float, n_born: int) -> None:
+        """Fill *row* (0: the baseline, k: after run k) with the figures of this moment."""
+        heap, accelerator = native_heap_bytes(), accelerator_bytes()
+        self._rows[row] = (
+            seconds,
+            n_born,
+            _UNKNOWN if heap is None else heap,
+            sys.getallocatedblocks(),
+            _UNKNOWN if accelerator is None else accelerator,
+            self._process.memory_info().rss,
+        )
+
+    def seconds(self, n_runs: int) -> tuple[float, ...]:
+        """Return the wall time of each run."""
+        return tuple(self._rows[1 : n_runs + 1, 0].tolist())
+
+    def heap(self, n_runs: int) -> tuple[float, ...] | None:
+        """Return the native heap before the first run and after each; None where it is not known."""
+        return self._levels(2, n_runs)
+
+    def accelerator(self, n_runs: int) -> tuple[float, ...] | None:
+        """Return the accelerators' allocated bytes before the first run and after each; None without one."""
+        return self._levels(4, n_runs)
+
+    def row(self, number: int) -> dict[str, float | None]:
+        """Return the figures after run *number* by name; None for what is not known."""
+        return {
+            name: None if value == _UNKNOWN else value
+            for name, value in zip(_COLUMNS, self._rows[number].tolist())
+        }
+
+    def _levels(self, column: int, n_runs: int) -> tuple[float, ...] | None:
+        levels = self._rows[: n_runs + 1, column]
+        return None if (levels == _UNKNOWN).any() else tuple(levels.tolist())
