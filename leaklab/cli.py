@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ import leaklab
 from leaklab.errors import LeaklabError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from leaklab.demo import Demo
 
 OK, FAILED = 0, 1
@@ -42,12 +41,17 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser(
         "demo",
         help="find the leak of a small training loop and explain it",
-        description="Execute the shipped notebook in a fresh kernel: a PyTorch training loop that leaks, the check that "
-        "finds and explains the leak, the repair, and the check that proves it. Exit status 0 if all of that succeeded.",
+        description="Execute the shipped notebook in a fresh kernel: a PyTorch training loop that leaks, the check that"
+        " finds and explains the leak, the repair, and the check that proves it. Exit status 0 if all that succeeded.",
     )
-    demo.add_argument("--html", type=Path, default=Path("leaklab_demo.html"), help="write the page to this file (default: %(default)s)")
-    demo.add_argument("--notebook", type=Path, help="also write the executed notebook to this file")
-    demo.add_argument("--timeout", type=_seconds, default=300.0, metavar="S", help="give up after this many seconds (default: %(default)g)")
+    page = Path("leaklab_demo.html")
+    demo.add_argument(
+        "--html", type=Path, default=page, metavar="FILE", help="the page to write (default: %(default)s)"
+    )
+    demo.add_argument("--notebook", type=Path, metavar="FILE", help="also write the executed notebook")
+    demo.add_argument(
+        "--timeout", type=_seconds, default=300.0, metavar="S", help="seconds to wait (default: %(default)g)"
+    )
     return parser
 
 
@@ -60,7 +64,7 @@ def _seconds(word: str) -> float:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from leaklab.demo import as_page, find_notebook, run_demo
+    from leaklab.demo import as_page, find_notebook, run_demo, save_notebook
 
     for file in filter(None, (arguments.html, arguments.notebook)):
         _refuse_missing_folder(file)  # before half a minute of work, not after it
@@ -70,9 +74,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     _print_findings(demo)
     print(f"\nthe whole story, as one page: {arguments.html.resolve()}")
     if arguments.notebook:
-        import nbformat
-
-        nbformat.write(demo.notebook, arguments.notebook)
+        save_notebook(demo.notebook, arguments.notebook)
         print(f"the executed notebook: {arguments.notebook.resolve()}")
     if demo.failure:
         print(f"leaklab: {demo.failure}", file=sys.stderr)
@@ -88,6 +90,6 @@ def _refuse_missing_folder(file: Path) -> None:
 
 def _print_findings(demo: Demo) -> None:
     print("\nthe training loop as it was written:")
-    print(demo.before.to_text())
+    print(demo.before)
     print("\nthe same loop, repaired:")
     print(f"  {demo.after.verdict}")

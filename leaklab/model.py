@@ -218,7 +218,9 @@ class RootPath:
 
     def __str__(self) -> str:
         """One line, root first, with every reference named."""
-        words = " -> ".join(f"{step.reference} ({' '.join(filter(None, (step.kind, step.summary)))})" for step in self.steps)
+        words = " -> ".join(
+            f"{step.reference} ({' '.join(filter(None, (step.kind, step.summary)))})" for step in self.steps
+        )
         return f"{self.root}: {words}" if words else self.root
 
 

@@ -55,10 +55,15 @@ def loaded_type(module: str, name: str) -> type | None:
     return found if isinstance(found, type) else None
 
 
+def is_tensor_type(kind: type) -> bool:
+    """Return whether *kind* is ``torch.Tensor`` or derived from it."""
+    tensor_type = loaded_type("torch", "Tensor")
+    return tensor_type is not None and has_base(kind, tensor_type)
+
+
 def is_tensor(thing: object) -> bool:
     """Return whether *thing* is a ``torch.Tensor``, without running its ``__class__``."""
-    tensor_type = loaded_type("torch", "Tensor")
-    return tensor_type is not None and has_base(type(thing), tensor_type)
+    return is_tensor_type(type(thing))
 
 
 def type_name(kind: type) -> str:

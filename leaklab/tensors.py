@@ -47,7 +47,9 @@ def storage_bytes(tensors: Iterable[Any]) -> dict[int, int]:
 def _storages(tensor: Any) -> list[tuple[int, int]]:  # noqa: ANN401
     base: Any = sys.modules["torch"].Tensor
     kinds = mro_of(type(tensor))
-    if base.is_meta.__get__(tensor) or any(type_name(kind) == "torch._subclasses.fake_tensor.FakeTensor" for kind in kinds):
+    if base.is_meta.__get__(tensor) or any(
+        type_name(kind) == "torch._subclasses.fake_tensor.FakeTensor" for kind in kinds
+    ):
         return []
     # Only torch's own wrappers are unwrapped: anybody else's __tensor_flatten__ is code of the user.
     if type_name(type(tensor)).startswith("torch.") and any("__tensor_flatten__" in vars(kind) for kind in kinds[:-1]):

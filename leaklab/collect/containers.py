@@ -53,7 +53,9 @@ def container_lengths(objects: list[object], addresses: Addresses, kinds: Addres
     """
     measures = {kind: measure for kind, of in types_at(kinds).items() if (measure := measure_of(of)) is not None}
     common = [id(list), id(dict)]
-    parts = [_measure(objects, addresses, kinds, kinds == kind, [measures[kind]]) for kind in common if kind in measures]
+    parts = [
+        _measure(objects, addresses, kinds, kinds == kind, [measures[kind]]) for kind in common if kind in measures
+    ]
     # The other types have few objects each: one call per object beats one pass over the heap per type.
     rest = np.isin(kinds, [kind for kind in measures if kind not in common])
     parts.append(_measure(objects, addresses, kinds, rest, [measures[kind] for kind in kinds[rest].tolist()]))

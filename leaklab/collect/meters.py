@@ -41,6 +41,13 @@ class Meters:
     def __init__(self, max_runs: int) -> None:
         self._rows = np.full((max_runs + 1, len(_COLUMNS)), _UNKNOWN)
         self._process = psutil.Process()
+        self._heap_shift = 0
+
+    def start_phase(self, last_row: int) -> None:
+        """Leave out of the heap's level what leaklab itself allocated since *last_row* was read."""
+        heap = native_heap_bytes()
+        if heap is not None and self._rows[last_row, 2] != _UNKNOWN:
+            self._heap_shift = int(self._rows[last_row, 2]) - heap
 
     def read(self, row: int, seconds: float, n_born: int) -> None:
         """Fill *row* (0: the baseline, k: after run k) with the figures of this moment."""
@@ -48,7 +55,7 @@ class Meters:
         self._rows[row] = (
             seconds,
             n_born,
-            _UNKNOWN if heap is None else heap,
+            _UNKNOWN if heap is None else heap + self._heap_shift,
             sys.getallocatedblocks(),
             _UNKNOWN if accelerator is None else accelerator,
             self._process.memory_info().rss,
@@ -69,8 +76,7 @@ class Meters:
     def row(self, number: int) -> dict[str, float | None]:
         """Return the figures after run *number* by name; None for what is not known."""
         return {
-            name: None if value == _UNKNOWN else value
-            for name, value in zip(_COLUMNS, self._rows[number].tolist())
+            name: None if value == _UNKNOWN else value for name, value in zip(_COLUMNS, self._rows[number].tolist())
         }
 
     def _levels(self, column: int, n_runs: int) -> tuple[float, ...] | None:

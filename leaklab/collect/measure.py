@@ -1,0 +1,119 @@
+"""Measure phases of runs: a checkpoint of the whole heap, then cheap censuses, then a checkpoint again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from leaklab.collect.census import Census, CensusTaker, FrozenCensus, RefreezingCensus, ScanCensus
+from leaklab.collect.checkpoint import Checkpoint, heap_objects, take_checkpoint
+from leaklab.collect.cohorts import Cohorts
+from leaklab.collect.gcstate import collect_quietly, gc_paused
+from leaklab.collect.meters import Meters
+
+
+class Measurement:
+    """Everything counted during the measured runs.
+
+    Args:
+        max_runs: As many runs as can be recorded.
+        taker: The way to see what was born.
+        collects: Whether garbage is collected before counting.
+        frozen_too: Whether objects frozen by the user belong to the heap that checkpoints measure.
+    """
+
+    def __init__(self, max_runs: int, taker: CensusTaker, *, collects: bool, frozen_too: bool) -> None:
+        self.cohorts = Cohorts(max_runs)
+        self.meters = Meters(max_runs)
+        self.checkpoints: list[Checkpoint] = []
+        self.collects = collects
+        self._taker = taker
+        self._frozen_too = frozen_too
+        self._in_phase = False
+
+    @property
+    def may_collect(self) -> bool:
+        """Whether one collection now changes nothing that the user asked for: not where the cell freezes its objects."""
+        return not isinstance(self._taker, RefreezingCensus)
+
+    @property
+    def n_runs(self) -> int:
+        """Measured runs so far."""
+        return self.cohorts.n_runs
+
+    def open_phase(self) -> None:
+        """Start a phase: everything alive now is old."""
+        if not self.checkpoints:
+            self._check_heap()
+        self.cohorts.start_phase()
+        self._taker.begin()
+        self._in_phase = True
+        if self.n_runs:
+            self.meters.start_phase(self.n_runs)
+        else:
+            self.meters.read(0, 0.0, 0)
+
+    def start_run(self) -> None:
+        """Note that a run starts."""
+        self._taker.mark()
+
+    def finish_run(self, seconds: float) -> None:
+        """Count what the run bore; raises `DisturbedError` if the cell froze or thawed objects."""
+        n_born = self.cohorts.add(self._taker.take())
+        self.meters.read(self.n_runs, seconds, n_born)
+
+    def close_phase(self) -> None:
+        """End a phase: thaw the baseline, collect, measure the heap, drop the dead from the cohorts."""
+        self.abandon()
+        if self.n_runs and (not self.checkpoints or self.checkpoints[-1].after_run != self.n_runs):
+            self._check_heap()
+
+    def abandon(self) -> None:
+        """Give the baseline up, measuring nothing; does nothing outside a phase."""
+        if self._in_phase:
+            self._in_phase = False
+            self._taker.end()
+
+    @contextmanager
+    def heap(self) -> Iterator[list[object]]:
+        """Borrow every object of the heap; the list is emptied on exit, and no automatic collection runs inside."""
+        with gc_paused(), thawed(self._taker):
+            objects = heap_objects(frozen_too=self._frozen_too)
+            try:
+                yield objects
+            finally:
+                objects.clear()
+
+    def _check_heap(self) -> None:
+        if self.collects:
+            collect_quietly()
+        with self.heap() as objects:
+            checkpoint, everything = take_checkpoint(self.n_runs, objects)
+        self.checkpoints.append(checkpoint)
+        self.cohorts.keep_alive_ones(everything)
+
+
+@contextmanager
+def thawed(taker: CensusTaker) -> Iterator[None]:
+    """Where the cell freezes in every run, thaw for a moment: frozen holders answer no question."""
+    if not isinstance(taker, RefreezingCensus):
+        yield
+        return
+    gc.unfreeze()
+    try:
+        yield
+    finally:
+        gc.freeze()
+
+
+def choose_taker(*, user_froze: bool, cell_freezes: bool, collects: bool) -> CensusTaker:
+    """Return the cheapest census that sees everything and leaves the user's frozen objects frozen."""
+    if cell_freezes:
+        return RefreezingCensus()
+    if user_froze:
+        return ScanCensus(collects=collects)
+    return FrozenCensus(collects=collects)
+
+
+__all__ = ["Census", "Measurement", "choose_taker", "thawed"]

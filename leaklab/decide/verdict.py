@@ -1,0 +1,121 @@
+"""Sum up what was found into one verdict: an outcome, a sentence with its figures, a projection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from leaklab.model import MIN_RUNS, Leak, Outcome, Verdict
+from leaklab.words import format_bytes, format_rate
+
+PROJECTED_RUNS = 1000
+
+_SINGULAR = {
+    "objects": "object",
+    "entries": "entry",
+    "bytes": "byte",
+    "characters": "character",
+    "graph nodes": "graph node",
+}
+
+
+def conclude(  # noqa: PLR0917 - a check ends with these, in this order
+    leaks: Sequence[Leak],
+    bounded: Sequence[Leak],
+    open_questions: Sequence[str],
+    n_runs: int,
+    free_bytes: int | None,
+    failure: str = "",
+) -> Verdict:
+    """Say what the check says.
+
+    Args:
+        leaks: Everything judged a leak, largest first.
+        bounded: What grew and stopped, or is limited by its holder.
+        open_questions: What could not be decided, one clause each.
+        n_runs: Measured runs.
+        free_bytes: Memory of this machine that is still free; None if unknown.
+        failure: Why the check ended early; empty if it did not.
+
+    Returns:
+        A leak if there is one, whatever else is open; otherwise inconclusive as long as anything is open.
+    """
+    if leaks:
+        return _leak(leaks, n_runs, free_bytes, failure)
+    if failure:
+        reason = f"the check ended early ({failure}): {_runs(n_runs)} showed no leak, but cannot exclude one"
+        return Verdict(Outcome.INCONCLUSIVE, reason, n_runs)
+    if n_runs < MIN_RUNS:
+        verb = "is" if n_runs == 1 else "are"
+        reason = f"{_runs(n_runs)} {verb} too few to tell a leak from a warm-up; at least {MIN_RUNS} are needed"
+        return Verdict(Outcome.INCONCLUSIVE, reason, n_runs)
+    if open_questions:
+        return Verdict(Outcome.INCONCLUSIVE, f"{open_questions[0]}{_more(open_questions, 'open question')}", n_runs)
+    if bounded:
+        first = bounded[0]
+        reason = f"{first.what}{_in(first)} grew, but not without end: {first.reason}{_more(bounded, 'bounded place')}"
+        return Verdict(Outcome.BOUNDED, reason, n_runs)
+    return Verdict(Outcome.CLEAN, f"nothing that {_runs(n_runs)} made is still alive but the newest", n_runs)
+
+
+def _leak(leaks: Sequence[Leak], n_runs: int, free_bytes: int | None, failure: str) -> Verdict:
+    bytes_per_run = sum(max(0.0, leak.bytes_per_run) for leak in leaks)
+    early = f" (the check ended early: {failure})" if failure else ""
+    reason = f"{_sentence(leaks[0])}{_more(leaks, 'leak')}; {_projection(leaks, bytes_per_run)}{early}"
+    return Verdict(Outcome.LEAK, reason, n_runs, bytes_per_run, _full_after(free_bytes, bytes_per_run))
+
+
+def _full_after(free_bytes: int | None, bytes_per_run: float) -> int | None:
+    if free_bytes is None or bytes_per_run <= 0:
+        return None
+    runs = max(0, free_bytes) / bytes_per_run
+    return math.floor(runs) if math.isfinite(runs) else None
+
+
+def _sentence(leak: Leak) -> str:
+    """Say what grows by how much and where: ``every run leaves 3 torch.Tensor and 157 KiB behind in history``."""
+    period, count = _pace(leak.count_per_run)
+    n_bytes = leak.bytes_per_run * period
+    size = f" and {format_bytes(n_bytes)}" if n_bytes > 0 and leak.unit != "bytes" else ""
+    when = "every run" if period == 1 else f"every {_ordinal(period)} run"
+    if count <= 0:
+        return f"{when} leaves {format_bytes(n_bytes)} of {leak.what} behind{_in(leak)}"
+    if leak.unit == "objects":
+        return f"{when} leaves {format_rate(count)} {leak.what}{size} behind{_in(leak)}"
+    if leak.unit == "bytes":
+        return f"{when} adds {format_bytes(count)} to {leak.what}{_in(leak)}"
+    unit = _SINGULAR.get(leak.unit, leak.unit) if count == 1 else leak.unit
+    return f"{when} adds {format_rate(count)} {unit}{size} to {leak.what}{_in(leak)}"
+
+
+def _pace(count_per_run: float) -> tuple[int, float]:
+    """Return a rate below one as "one every so many runs" if it is close to that, else as the count of every run."""
+    if 0 < count_per_run < 1 and abs(1 / count_per_run - round(1 / count_per_run)) < 0.05:  # noqa: PLR2004
+        return round(1 / count_per_run), 1.0
+    return 1, count_per_run
+
+
+def _projection(leaks: Sequence[Leak], bytes_per_run: float) -> str:
+    if bytes_per_run > 0:
+        return f"{PROJECTED_RUNS:,} runs would keep {format_bytes(bytes_per_run * PROJECTED_RUNS)}"
+    first = leaks[0]
+    return f"{PROJECTED_RUNS:,} runs would keep {format_rate(round(first.count_per_run * PROJECTED_RUNS))} {first.unit}"
+
+
+def _in(leak: Leak) -> str:
+    return f" in {leak.holder}" if leak.holder else ""
+
+
+def _more(found: Sequence[object], noun: str) -> str:
+    n_more = len(found) - 1
+    return f" (and {n_more} more {noun}{'' if n_more == 1 else 's'})" if n_more > 0 else ""
+
+
+def _runs(count: int) -> str:
+    return f"{count:,} run" if count == 1 else f"{count:,} runs"
+
+
+def _ordinal(number: int) -> str:
+    tens = number % 100 // 10 == 1
+    suffix = "th" if tens else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"

@@ -1,0 +1,75 @@
+"""Find the number of an object by its address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[Any]
+"""Whole numbers of some width: addresses, vertices, counts."""
+
+_CHUNK_BITS = 20  # pymalloc's arenas are 1 MiB, so the chunks of a heap are few and well filled
+_SLOT_BITS = 4  # objects are aligned to 16 bytes
+_SLOTS_PER_CHUNK = 1 << (_CHUNK_BITS - _SLOT_BITS)
+_HOME_BITS = range(10, 23)
+_MAX_SLOTS, _MAX_SLOTS_PER_OBJECT = 1 << 24, 24  # beyond both a sorted array is smaller than a direct table
+
+
+class AddressTable:
+    """Position of each address in the array it was made from.
+
+    Addresses of one heap lie close together in few chunks, so there is a slot for every 16 bytes of those chunks. Where
+    the addresses are too scattered or unaligned for that, a sorted array is searched instead.
+    """
+
+    def __init__(self, addresses: Ints) -> None:
+        """Make the table for *addresses*; of an address given twice, one of its positions counts."""
+        self._addresses = addresses
+        self._homes = _homes_of(np.unique(addresses >> _CHUNK_BITS), len(addresses))
+        if self._homes is not None and not (addresses & ((1 << _SLOT_BITS) - 1)).any():
+            self._slots: Ints = np.zeros((int(self._homes.max()) + _SLOTS_PER_CHUNK), dtype=np.int32)
+            self._slots[self._slots_of(addresses, self._homes)] = np.arange(len(addresses), dtype=np.int32)
+        else:
+            self._homes = None
+            self._order: Ints = np.argsort(addresses, kind="stable")
+            self._sorted: Ints = addresses[self._order]
+
+    @staticmethod
+    def _slots_of(addresses: Ints, homes: Ints) -> Ints:
+        """Return the slot of each address; one outside the chunks gets any."""
+        slots: Ints = homes[(addresses >> _CHUNK_BITS) & (len(homes) - 1)]
+        slots += (addresses & ((1 << _CHUNK_BITS) - 1)) >> _SLOT_BITS
+        return slots
+
+    def positions(self, addresses: Ints) -> Ints:
+        """Return the position of each of *addresses*, -1 where it is not in the table."""
+        if len(self._addresses) == 0:
+            return np.full(len(addresses), -1, dtype=np.int32)
+        if self._homes is not None:
+            found = self._slots[self._slots_of(addresses, self._homes)]
+        else:
+            found = self._order[np.maximum(np.searchsorted(self._sorted, addresses, side="right") - 1, 0)]
+        # A foreign address lands on a slot that is empty or another's, and so on a position that is not its own.
+        return np.where(self._addresses[found] == addresses, found, np.int32(-1))
+
+    def position(self, address: int) -> int:
+        """Return the position of one address, -1 where it is not in the table."""
+        return int(self.positions(np.array([address], dtype=np.int64))[0])
+
+
+def _homes_of(chunks: Ints, n_addresses: int) -> Ints | None:
+    """Return where the slots of a chunk begin, by the lowest bits of its number; None if no table is worth it.
+
+    A heap has two or three ranges of chunks, far from each other: the fewest bits are taken that tell all chunks apart.
+    """
+    if len(chunks) * _SLOTS_PER_CHUNK > max(_MAX_SLOTS_PER_OBJECT * n_addresses, _MAX_SLOTS):
+        return None
+    for bits in _HOME_BITS:
+        lowest = chunks & ((1 << bits) - 1)
+        if len(np.unique(lowest)) == len(chunks):
+            homes = np.zeros(1 << bits, dtype=np.int64)
+            homes[lowest] = np.arange(len(chunks)) * _SLOTS_PER_CHUNK
+            return homes
+    return None

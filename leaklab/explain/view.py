@@ -1,0 +1,227 @@
+"""The heap at the end of a check: one index, its roots, and the cheapest path to every object.
+
+A `HeapView` lives for the length of a ``with``. It borrows the objects; what leaves it are records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.addresses import Addresses, kinds_of, types_at
+from leaklab.explain.hidden import hidden_edges
+from leaklab.explain.hidden_autograd import is_node_type
+from leaklab.explain.index import HeapIndex, build_index
+from leaklab.explain.paths import Described, describe_path
+from leaklab.explain.roots import Root, find_roots
+from leaklab.explain.search import PathTree, path_to, search
+from leaklab.model import Status
+from leaklab.objects import is_tensor, is_tensor_type
+
+OLD = -1
+"""The run of an object that was there before the first measured run."""
+
+# What a path may cost. A path through user's variables wins over one through modules, that over one through frames; the
+# notebook's own holders come last but for the interpreter's. An object that an earlier run left is never a detour.
+_COST_OF_RANK = (0, 4, 8, 16, 40)
+_COST_OF_HISTORY_NAME = 24
+_COST_OF_HISTORY_COPY = 30
+_STEP = 1
+_STEP_NEWEST = 6
+_STEP_LEAKED = 60
+
+_HISTORY_HOME = re.compile(r"In|Out")
+_HISTORY_COPY = re.compile(r"_i?h|_oh|_dh|_+|_i+|_i?\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Births:
+    """Who was born when: addresses of the survivors and the run of each (0 for the first), of one length."""
+
+    addresses: Addresses
+    runs: npt.NDArray[np.int64]
+    n_runs: int
+
+
+@dataclass
+class HeapView:
+    """The borrowed heap and what was found out about it.
+
+    Attributes:
+        objects: Every object, in the order of the index; after *n_heap* of them, what only hidden references reach.
+        index: Who refers to whom.
+        tree: The cheapest path to each object.
+        starts: The roots, in the order that *tree* numbers them.
+        run_of: For each vertex the run it was born in (0 for the first), `OLD` for what was there before.
+        leaked: For each vertex whether an earlier run left it: born in a measured run, but not in the last one.
+        in_graph: For each vertex whether it is an autograd node, or a tensor that only such a node holds.
+        notes: What could not be looked at.
+    """
+
+    objects: list[object]
+    n_heap: int
+    index: HeapIndex
+    tree: PathTree
+    starts: list[Start]
+    run_of: npt.NDArray[np.int64]
+    leaked: npt.NDArray[np.bool_]
+    in_graph: npt.NDArray[np.bool_]
+    notes: tuple[str, ...] = ()
+    _described: dict[int, Described] = field(default_factory=dict)
+
+    @cached_property
+    def tensors(self) -> list[int]:
+        """The vertices of all tensors."""
+        kinds = kinds_of(self.objects)
+        return np.flatnonzero(
+            np.isin(kinds, [kind for kind, of in types_at(kinds).items() if is_tensor_type(of)])
+        ).tolist()
+
+    def is_reached(self, vertex: int) -> bool:
+        """Return whether any root reaches *vertex*."""
+        return bool(self.tree.root_of[vertex] >= 0)
+
+    def path(self, vertex: int) -> list[int]:
+        """Return the vertices from a root to *vertex*, root first; empty if none reaches it."""
+        return path_to(self.tree, vertex)
+
+    def describe(self, vertex: int) -> Described:
+        """Return the path from a root to *vertex* in words; it must be reached."""
+        if vertex not in self._described:
+            vertices = self.path(vertex)
+            start = self.starts[self.tree.root_of[vertex]]
+            things = [self.objects[v] for v in vertices]
+            self._described[vertex] = self._words(start, things, [*map(self.status, vertices)])
+        return self._described[vertex]
+
+    def _words(self, start: Start, things: list[object], statuses: list[Status]) -> Described:
+        expression: str | None = start.expression or None
+        if start.expression and not start.is_variable and type(things[0]) is dict:
+            expression = f"{start.expression}.__dict__"  # a module's own namespace
+        return describe_path(things, start.words, expression, statuses)
+
+    def describe_child(self, owner: int, child: object) -> Described:
+        """Return the path to *child*, which *owner* refers to and which need not be known to the collector."""
+        vertices = self.path(owner)
+        start = self.starts[self.tree.root_of[owner]]
+        return self._words(
+            start, [*(self.objects[v] for v in vertices), child], [*map(self.status, vertices), Status.UNKNOWN]
+        )
+
+    def is_history(self, described: Described) -> bool:
+        """Return whether a path begins at one of the notebook's own names."""
+        name = described.path.steps[0].reference if described.path.steps else ""
+        return bool(_HISTORY_HOME.fullmatch(name) or _HISTORY_COPY.fullmatch(name))
+
+    def status(self, vertex: int) -> Status:
+        """Return whether *vertex* has a reason to be alive."""
+        return Status.LEAKED if self.leaked[vertex] else Status.EXPECTED
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where paths begin.
+
+    Attributes:
+        address: The object that the search begins at.
+        words: What it is.
+        expression: Python for the first object of a path (for a module: the module); empty where there is none.
+        cost: What beginning here costs.
+        is_variable: Whether it is the value of one of the user's variables.
+        is_history: Whether this is one of the names under which the notebook keeps its history.
+    """
+
+    address: int
+    words: str
+    expression: str
+    cost: int
+    is_variable: bool = False
+    is_history: bool = False
+
+
+@contextmanager
+def heap_view(
+    objects: list[object], births: Births, namespace: dict[str, Any] | None, own: Sequence[object] = ()
+) -> Iterator[HeapView]:
+    """Build the view of *objects*, which the caller empties.
+
+    Args:
+        objects: The whole heap; objects that only hidden references reach are appended.
+        births: The survivors of the measured runs.
+        namespace: The user's variables.
+        own: Objects of leaklab that must not appear as holders.
+    """
+    n_heap = len(objects)
+    hidden = hidden_edges(objects)
+    objects.extend(hidden.extra_objects)
+    ignored = np.array([id(thing) for thing in (*own, births, objects, hidden.edges, hidden.extra_objects)], np.int64)
+    index = build_index(objects, ignored=ignored, hidden=hidden.edges)
+    run_of = np.full(index.n_vertices, OLD, np.int64)
+    vertices = index.vertices_of(births.addresses)
+    run_of[vertices[vertices >= 0]] = births.runs[vertices >= 0]
+    leaked = (run_of != OLD) & (run_of < births.n_runs - 1)
+    in_graph = np.zeros(index.n_vertices, bool)
+    in_graph[n_heap:] = [is_node_type(type(thing)) or is_tensor(thing) for thing in hidden.extra_objects]
+    starts = find_starts(namespace)
+    tree = _search(index, starts, id(namespace), run_of, leaked)
+    view = HeapView(objects, n_heap, index, tree, starts, run_of, leaked, in_graph, tuple(hidden.notes))
+    try:
+        yield view
+    finally:
+        view.starts.clear()
+        view._described.clear()  # noqa: SLF001 - our own
+        hidden.edges.clear()
+        hidden.extra_objects.clear()
+
+
+def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
+    """Return where paths may begin: each of the user's variables, then modules, frames, the interpreter."""
+    starts: list[Start] = []
+    for root in find_roots(namespace):
+        if namespace is not None and root.address == id(namespace):
+            starts += _variables(root, namespace)
+        else:
+            starts.append(Start(root.address, root.words, root.expression, _COST_OF_RANK[root.rank]))
+    return starts
+
+
+def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
+    for name, value in list(namespace.items()):
+        if type(name) is not str:
+            continue
+        cost = 0
+        if _HISTORY_HOME.fullmatch(name):
+            cost = _COST_OF_HISTORY_NAME
+        elif _HISTORY_COPY.fullmatch(name):
+            cost = _COST_OF_HISTORY_COPY
+        expression = name if name.isidentifier() else f"globals()[{name!r}]"
+        yield Start(id(value), root.words, expression, cost, is_variable=True, is_history=cost > 0)
+
+
+def _search(
+    index: HeapIndex,
+    starts: list[Start],
+    namespace: int,
+    run_of: npt.NDArray[np.int64],
+    leaked: npt.NDArray[np.bool_],
+) -> PathTree:
+    cost = np.full(index.n_vertices, _STEP, np.int64)
+    cost[run_of != OLD] = _STEP_NEWEST
+    cost[leaked] = _STEP_LEAKED
+    vertices = index.vertices_of(np.array([start.address for start in starts], np.int64)).tolist()
+    blocked = np.zeros(index.n_vertices, bool)
+    # A module, a frame and the user's namespace are where paths begin: none leads through them to anything else.
+    ends = [vertex for start, vertex in zip(starts, vertices, strict=True) if not start.is_variable]
+    blocked[[vertex for vertex in (*ends, index.vertex_of(namespace)) if vertex >= 0]] = True
+    roots = [
+        (vertex, start.cost + (int(cost[vertex]) if start.is_variable and vertex >= 0 else 0))
+        for start, vertex in zip(starts, vertices, strict=True)
+    ]
+    return search(index, roots, vertex_cost=cost, blocked_into=blocked)

@@ -1,0 +1,280 @@
+"""Turn what grows into explained leaks: ask the heap who holds it, and the rules whether each place leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from leaklab.collect.gcstate import collect_quietly
+from leaklab.collect.measure import Measurement
+from leaklab.decide.growth import Growth, judge_cohorts
+from leaklab.explain.causes import Evidence, find_cause
+from leaklab.explain.cycles import Orphans, group_orphans
+from leaklab.explain.groups import Group, group_survivors
+from leaklab.explain.limits import known_limit
+from leaklab.explain.tallies import Tallier, Tally, has_optimizer
+from leaklab.explain.view import Births, HeapView, heap_view
+from leaklab.growing import MAX_ROWS, grown_graph, grown_places, native_growth
+from leaklab.judging import Judgement
+from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
+from leaklab.objects import is_tensor, type_name
+from leaklab.rows import kept_tensors, object_rows, tensor_rows
+from leaklab.words import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Everything that the heap told about what grows."""
+
+    leaks: tuple[Leak, ...] = ()
+    bounded: tuple[Leak, ...] = ()
+    objects: tuple[ObjectGrowth, ...] = ()
+    tensors: tuple[TensorGrowth, ...] = ()
+    containers: tuple[ContainerGrowth, ...] = ()
+    notes: tuple[str, ...] = ()
+    open_questions: tuple[str, ...] = ()
+    kept: tuple[int, ...] = ()
+    tensors_kept: tuple[int, ...] = ()
+    tensor_bytes_kept: tuple[int, ...] = ()
+
+
+def explain_nothing(measurement: Measurement) -> Explained:
+    """Return the explanation of a check that found no growth."""
+    none = (0,) * measurement.n_runs
+    return Explained(kept=measurement.cohorts.sizes(), tensors_kept=none, tensor_bytes_kept=none)
+
+
+def explain_growth(
+    measurement: Measurement, judgement: Judgement, namespace: dict[str, Any] | None, settings: Settings
+) -> Explained:
+    """Look for the holders of everything that grows.
+
+    Args:
+        measurement: What was counted; no phase is open.
+        judgement: What the rules said of it.
+        namespace: The user's variables.
+        settings: Whether summaries may be shown.
+    """
+    addresses, _kinds, runs = measurement.cohorts.members()
+    births = Births(addresses, runs, measurement.n_runs)
+    with measurement.heap() as objects, heap_view(objects, births, namespace, (measurement, judgement)) as view:
+        explained = _Explanation(view, measurement, judgement).explain()
+    freed = _verify_garbage(measurement, explained)
+    return replace(explained, notes=(*explained.notes, *freed)) if freed else explained
+
+
+class _Explanation:
+    """One pass over the view."""
+
+    def __init__(self, view: HeapView, measurement: Measurement, judgement: Judgement) -> None:
+        self._view = view
+        self._measurement = measurement
+        self._judgement = judgement
+        self._n_runs = measurement.n_runs
+        self._tallier = Tallier(view)
+        self._leaks: list[Leak] = []
+        self._bounded: list[Leak] = []
+        self._open: list[str] = []
+        self._notes: list[str] = list(view.notes)
+        self._rows: list[ContainerGrowth] = []
+
+    def explain(self) -> Explained:
+        """Explain survivors, then what grows in place, then what is left."""
+        groups, orphans = group_survivors(self._view)
+        for group in groups:
+            self._take(*self._survivors(group))
+        for cycle in group_orphans(self._view, orphans):
+            self._take(*self._orphans(cycle))
+        for grown in grown_places(self._view, self._judgement):
+            if grown.row is not None:
+                self._rows.append(grown.row)
+            self._take(grown.leak, grown.growth)
+        self._explain_graph()
+        self._explain_native()
+        self._settle()
+        first, last = self._measurement.checkpoints[0], self._measurement.checkpoints[-1]
+        tensors_kept, tensor_bytes_kept = kept_tensors(self._view, self._tallier, self._n_runs)
+        return Explained(
+            leaks=tuple(sorted(self._leaks, key=lambda leak: (-leak.bytes_per_run, leak.fingerprint))),
+            bounded=tuple(self._bounded),
+            objects=object_rows(self._view, self._tallier, self._n_runs, first, last),
+            tensors=tensor_rows(self._view, self._n_runs),
+            containers=tuple(self._rows[:MAX_ROWS]),
+            notes=tuple(self._notes),
+            open_questions=tuple(self._open),
+            kept=self._measurement.cohorts.sizes(),
+            tensors_kept=tensors_kept,
+            tensor_bytes_kept=tensor_bytes_kept,
+        )
+
+    def _take(self, leak: Leak, growth: Growth) -> None:
+        """File *leak* by what the rules say of it."""
+        if growth.outcome is Outcome.LEAK:
+            self._leaks.append(leak)
+        elif growth.outcome is Outcome.BOUNDED:
+            self._bounded.append(leak)
+        elif growth.outcome is Outcome.INCONCLUSIVE:
+            self._open.append(f"{leak.what} in {leak.holder}: {growth.reason}")
+
+    def _survivors(self, group: Group) -> tuple[Leak, Growth]:
+        """Describe the survivors that one place holds."""
+        view, tally = self._view, self._tallier.count(group.members, group.entries)
+        growth, count_per_run = self._judge(group, tally)
+        sample = newest_leaked(view, tally.headline)
+        described = view.describe(sample)
+        holder, holder_kind = _holder_of(view, group)
+        evidence = Evidence(
+            path=described.path,
+            holder=holder,
+            holder_kind=holder_kind,
+            crossing=group.crossing,
+            entry_kinds=frozenset(type_name(type(view.objects[entry])) for entry in group.entries),
+            kinds=tally.kinds,
+            what=tally.what,
+            unit="objects",
+            has_tensors=bool(tally.headline) and is_tensor(view.objects[tally.headline[0]]),
+            has_graph=tally.has_graph or any(view.in_graph[entry] for entry in group.entries),
+            has_optimizer=has_optimizer(view, group.members),
+            is_history=view.starts[view.tree.root_of[sample]].is_history,
+        )
+        limit = known_limit(view.objects[vertex] for vertex in view.path(sample) if not view.leaked[vertex])
+        if limit and growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE):
+            growth = Growth(
+                Outcome.BOUNDED, 0.0, f"its holder is a {limit}, which lets go of the oldest when it is full"
+            )
+        return self._leak(evidence, tally, group.fingerprint, group.kept(view, self._n_runs, tally.headline), growth,
+                          count_per_run), growth  # fmt: skip
+
+    def _orphans(self, orphans: Orphans) -> tuple[Leak, Growth]:
+        """Describe survivors that no root reaches."""
+        view, tally = self._view, self._tallier.count(orphans.members, [])
+        group = Group(-1, [], orphans.members)
+        growth, count_per_run = self._judge(group, tally)
+        evidence = Evidence(
+            path=orphans.path,
+            holder=_orphan_holder(orphans.path),
+            holder_kind="",
+            crossing=None,
+            entry_kinds=frozenset(),
+            kinds=tally.kinds,
+            what=tally.what,
+            unit="objects",
+            has_tensors=is_tensor(view.objects[tally.headline[0]]),
+            has_graph=tally.has_graph,
+            in_cycle=bool(orphans.cycle),
+            cycle_is_hidden=orphans.crosses_hidden,
+            gc_is_off=not self._measurement.collects,
+        )
+        kept = group.kept(view, self._n_runs, tally.headline)
+        return self._leak(evidence, tally, orphans.fingerprint, kept, growth, count_per_run), growth
+
+    def _judge(self, group: Group, tally: Tally) -> tuple[Growth, float]:
+        """Judge a group by what matters most in it first, then by all of it; the second value is objects per run."""
+        series = [group.kept(self._view, self._n_runs, chosen) for chosen in (tally.headline, group.entries, None)]
+        growths = [judge_cohorts(kept) for kept in series]
+        rank = [Outcome.LEAK, Outcome.INCONCLUSIVE, Outcome.BOUNDED, Outcome.CLEAN]
+        growth = min(growths, key=lambda growth: rank.index(growth.outcome))
+        settled = [kept for kept in series[0][1:-1]] or [0]
+        return growth, growths[0].rate or sum(settled) / len(settled)
+
+    def _leak(
+        self, evidence: Evidence, tally: Tally, fingerprint: str, kept: tuple[int, ...], growth: Growth, per_run: float
+    ) -> Leak:
+        cause = find_cause(evidence)
+        per_object = tally.n_bytes / max(len(tally.headline), 1)
+        others = tuple((name, count / max(len(tally.headline), 1) * per_run) for name, count in tally.others)
+        return Leak(
+            what=tally.what,
+            path=evidence.path,
+            holder=evidence.holder,
+            cause=cause.slug,
+            advice=cause.advice,
+            bytes_per_run=per_object * per_run,
+            count_per_run=per_run,
+            unit=evidence.unit,
+            kept=kept,
+            fingerprint=fingerprint,
+            reason=growth.reason,
+            holders=(evidence.holder,) if evidence.holder else (),
+            others=others,
+        )
+
+    def _explain_graph(self) -> None:
+        """Add the graph that gets longer, unless what was found already carries it."""
+        if any(leak.cause in ("graph-kept", "immortal-cycle") for leak in self._leaks):
+            return
+        grown = grown_graph(self._view, self._judgement)
+        if grown is not None:
+            self._leaks.append(grown.leak)
+
+    def _explain_native(self) -> None:
+        """Add what grows in the native heap beyond what the leaks found explain."""
+        leak = native_growth(self._judgement.native, sum(leak.bytes_per_run for leak in self._leaks))
+        if leak is None:
+            return
+        if self._leaks:
+            self._notes.append(
+                f"the native heap grows by {format_bytes(leak.bytes_per_run)} per run more than the leaks above explain"
+            )
+        else:
+            self._leaks.append(leak)
+
+    def _settle(self) -> None:
+        """Turn what is only a consequence, or the notebook's own bookkeeping, into notes."""
+        for leak in [leak for leak in self._leaks if is_bookkeeping(leak)]:
+            self._leaks.remove(leak)
+            self._notes.append(
+                f"the notebook's own bookkeeping grows by {format_bytes(leak.bytes_per_run)} per run in {leak.holder}"
+            )
+
+
+BOOKKEEPING_BYTES = 4096
+_BOOKKEEPERS = ("IPython", "ipykernel", "linecache", "traitlets")
+
+
+def is_bookkeeping(leak: Leak) -> bool:
+    """Return whether *leak* is the little that a notebook notes for every cell that it runs."""
+    owners = (step.kind for step in leak.path.steps)
+    own = leak.cause == "notebook-history" or leak.path.root.startswith(
+        tuple(f"module '{name}" for name in _BOOKKEEPERS)
+    )
+    return leak.bytes_per_run < BOOKKEEPING_BYTES and (own or any(kind.startswith("IPython.") for kind in owners))
+
+
+def _holder_of(view: HeapView, group: Group) -> tuple[str, str]:
+    """Return the expression for the holder of *group*, or words for it, and the name of its type."""
+    if group.holder < 0:
+        return "globals()", "dict"
+    described = view.describe(group.holder)
+    kind = type_name(type(view.objects[group.holder]))
+    if described.expressions and described.expressions[-1]:
+        return described.expressions[-1], kind
+    words = " ".join(step.reference for step in described.path.steps)
+    return words or described.path.root, kind
+
+
+def _orphan_holder(path: RootPath) -> str:
+    return (
+        "".join((path.steps[0].kind, *(step.reference for step in path.steps[1:])))
+        if path.steps
+        else "nothing in Python"
+    )
+
+
+def newest_leaked(view: HeapView, vertices: Sequence[int]) -> int:
+    """Return the survivor with the shortest path among those born last: the easiest one to follow."""
+    latest = max(int(view.run_of[vertex]) for vertex in vertices)
+    return min((v for v in vertices if view.run_of[v] == latest), key=lambda v: (int(view.tree.cost[v]), v))
+
+
+def _verify_garbage(measurement: Measurement, explained: Explained) -> tuple[str, ...]:
+    """Where the collector is off, collect once and say how much of the leak that freed."""
+    if measurement.collects or not any(leak.cause == "cycle-garbage" for leak in explained.leaks):
+        return ()
+    if not measurement.may_collect:
+        return (
+            "gc.unfreeze() and gc.collect() would free the garbage; they were not called, your objects stay frozen",
+        )
+    n_freed = collect_quietly()
+    return (f"one gc.collect() after the last run freed {n_freed:,} objects: the leak is garbage waiting for it",)

@@ -1,0 +1,115 @@
+"""Write a check as HTML: a fragment for a notebook's output, or a page of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leaklab.model import Check, Leak, Outcome
+from leaklab.render.draw import draw_svg
+from leaklab.render.html_leak import Draw, draw_graphs, leak_card
+from leaklab.render.html_tables import COLOURS, growth_tables, run_table
+from leaklab.render.parts import bars, bullets, code, escaped, faint, fold, panel, picture
+from leaklab.render.plot import plot_alt, plot_png
+from leaklab.render.wording import (
+    amount_words,
+    effort_words,
+    failure_words,
+    kept_words,
+    projection_words,
+    shorten,
+)
+
+_FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
+_FRAGMENT = f"{_FONT};font-size:14px;line-height:1.45;color:inherit;max-width:1000px"
+_N_SHOWN = 10  # leaks; a cell with more has one cause too many to read on
+_N_OPEN = 3
+_TITLE_LIMIT = 200
+_KEPT_WIDTH = 120
+
+
+def render_html(check: Check, *, draw: Draw = draw_svg) -> str:
+    """Return the report as a fragment that survives the sanitizers of notebooks.
+
+    Args:
+        check: What was found.
+        draw: Makes an ``<svg>`` of DOT text, or None; then the path stands there as text.
+    """
+    return _fragment(check, draw, is_page=False)
+
+
+def render_page(*checks: Check, title: str = "", draw: Draw = draw_svg) -> str:
+    """Return one or more reports as a page of its own, all unfolded, that asks nothing of any server.
+
+    Args:
+        checks: In the order in which they are shown.
+        title: Of the page; empty for the name and the outcome of the first check.
+        draw: As in `render_html`.
+    """
+    for check in checks[:1]:
+        title = title or f"{check.settings.name or 'leaklab'}: {check.verdict.outcome.value}"
+    body = "\n<hr>\n".join(_fragment(check, draw, is_page=True) for check in checks)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'  # the browser's own dark page, where the reader wants one
+        f"<title>{escaped(shorten(title, _TITLE_LIMIT))}</title>\n</head>\n"
+        f'<body style="margin:24px auto;max-width:1000px;padding:0 16px">\n{body}\n</body>\n</html>\n'
+    )
+
+
+def _fragment(check: Check, draw: Draw, *, is_page: bool) -> str:
+    parts = [_banner(check)]
+    is_clean = check.verdict.outcome is Outcome.CLEAN and not check.failure
+    if check.runs and not is_clean:
+        parts.append(_plot(check))
+    leaks = check.leaks[:_N_SHOWN]
+    for number, (leak, svg) in enumerate(zip(leaks, draw_graphs(leaks, draw), strict=True), 1):
+        parts.append(leak_card(leak, number, svg, is_open=is_page or number <= _N_OPEN))
+    if len(check.leaks) > _N_SHOWN:
+        parts.append(faint(f"{len(check.leaks) - _N_SHOWN:,} smaller leaks are in report.leaks"))
+    parts += _bounded(check.bounded, is_page=is_page)
+    parts += _notes(check.notes)
+    parts += growth_tables(check, is_open=is_page)
+    if check.runs:
+        runs = _plot(check) + run_table(check.runs) if is_clean else run_table(check.runs)
+        parts.append(fold(f"Runs ({len(check.runs):,})", runs, is_open=is_page))
+    parts.append(faint(escaped(", ".join(f"{name} {version}" for name, version in check.environment))))
+    return f'<div style="{_FRAGMENT}">{"".join(parts)}</div>'
+
+
+def _banner(check: Check) -> str:
+    """Return the verdict, what was run, and what the verdict comes to."""
+    verdict = check.verdict
+    colour = COLOURS[verdict.outcome]
+    word = f'<b style="color:{colour}">{verdict.outcome.value.upper()}</b>'
+    lines = [f'<div style="font-size:17px">{word}&nbsp; {escaped(verdict.reason)}</div>']
+    if projection := projection_words(check):
+        lines.append(f"<div>{escaped(projection)}</div>")
+    lines.append(f"<div>{faint(escaped(effort_words(check)))}</div>")
+    if check.failure:
+        lines.append(f"<div><b>{escaped(failure_words(check))}</b></div>")
+    if check.runs and verdict.outcome is not Outcome.LEAK:
+        kept = [run.n_kept for run in check.runs]
+        words = faint(escaped(kept_words(kept, "objects", _KEPT_WIDTH)))
+        lines.append(f'<div style="margin-top:6px">{bars(kept, colour)}</div><div>{words}</div>')
+    return panel("".join(lines), colour)
+
+
+def _plot(check: Check) -> str:
+    return picture(plot_png(check), "image/png", plot_alt(check))
+
+
+def _bounded(places: tuple[Leak, ...], *, is_page: bool) -> Iterator[str]:
+    """Yield the places that grew and stopped: no leaks, and said so."""
+    if places:
+        items = []
+        for place in places:
+            grew = f" ({amount_words(place)} per run while it grew)" if place.count_per_run else ""
+            items.append(f"{code(place.holder or place.what)}: {escaped(place.reason + grew)}")
+        title = f"Not counted as leaks, because they stop growing ({len(places):,})"
+        yield fold(title, bullets(items), is_open=is_page or len(places) <= _N_OPEN)
+
+
+def _notes(notes: tuple[str, ...]) -> Iterator[str]:
+    if notes:
+        yield fold("Notes", bullets([escaped(note) for note in notes]), is_open=True)

@@ -1,0 +1,175 @@
+"""Put the figures of a check into words that all renderers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
+from leaklab.words import format_bytes, format_rate
+
+PER_THOUSAND = 1_000
+_SINGULARS = {"entries": "entry"}
+_BYTE_UNIT = "bytes"
+
+CAUSES = {
+    "graph-kept": "an autograd graph is kept",
+    "tensor-kept": "tensors are kept",
+    "hook-left": "a hook is registered again and again",
+    "closure-kept": "a closure keeps what it uses",
+    "global-cache": "a cache without a limit",
+    "cycle-garbage": "cyclic garbage that is not collected",
+    "immortal-cycle": "a cycle that gc can never free",
+    "traceback-kept": "a traceback keeps the frames of an error",
+    "notebook-history": "the notebook keeps its own outputs",
+    "deepcopy-kept": "copies are kept",
+    "container-growth": "a container grows",
+    "thread-or-worker-kept": "threads or workers are left running",
+    "native": "memory outside Python",
+    "optimizer-state": "the state of an optimizer grows",
+    "autograd-ctx": "an autograd.Function keeps tensors on its context",
+    "run-switch": "a switch is left on",
+    "callback-registry": "a registry of callbacks grows",
+    "unknown": "no known cause fits",
+}
+"""What each slug of a cause means, in a few words."""
+
+
+def visible(text: str) -> str:
+    """Return *text* with all that does not print as an escape: colour codes, line breaks, bidi marks."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def well_formed(text: str) -> str:
+    """Return *text* with lone surrogates written as escapes, so that it can be encoded and drawn."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return *text* made visible, its middle left out where it is longer than *limit* characters."""
+    text = visible(text)
+    if len(text) <= limit:
+        return text
+    n_tail = limit // 3
+    return f"{text[: limit - n_tail - 3]}...{text[len(text) - n_tail :]}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return *seconds* in the unit that reads best: ``2.1 s``, ``13 ms``, ``40 us``."""
+    for factor, unit in ((1, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}" if seconds * factor < PER_THOUSAND else f"{seconds:,.0f} s"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def count_words(count: float, unit: str) -> str:
+    """Return ``1 object``, ``2 entries``."""
+    if count == 1:
+        unit = _SINGULARS.get(unit, unit.removesuffix("s"))
+    return f"{format_rate(count)} {visible(unit)}"
+
+
+def amount_words(leak: Leak, n_runs: int = 1) -> str:
+    """Return what *n_runs* runs leave behind: ``2 objects and 32.00 KiB``; bytes are named only once."""
+    words = []
+    if leak.unit != _BYTE_UNIT or not leak.bytes_per_run:
+        words.append(count_words(leak.count_per_run * n_runs, leak.unit))
+    if leak.bytes_per_run:
+        words.append(format_bytes(leak.bytes_per_run * n_runs))
+    return " and ".join(words)
+
+
+def rate_words(leak: Leak) -> str:
+    """Return the rate of a leak per run and per 1,000 runs."""
+    return f"{amount_words(leak)} per run; {amount_words(leak, PER_THOUSAND)} per 1,000 runs"
+
+
+def projection_words(check: Check) -> str:
+    """Return what the verdict's rate comes to, empty where nothing grows in bytes."""
+    verdict = check.verdict
+    if not verdict.bytes_per_run:
+        return ""
+    per_run, projected = format_bytes(verdict.bytes_per_run), format_bytes(verdict.bytes_per_run * PER_THOUSAND)
+    words = f"{per_run} per run, {projected} per 1,000 runs"
+    if verdict.full_after_runs is not None:
+        words += f", free memory used up after {verdict.full_after_runs:,} runs"
+    return words
+
+
+def effort_words(check: Check) -> str:
+    """Return what was run: its name, the number of runs, the time they took."""
+    n_runs = check.verdict.n_runs
+    name = f' of "{shorten(check.settings.name, 80)}"' if check.settings.name else ""
+    seconds = sum(run.seconds for run in check.runs)
+    took = f" in {format_seconds(seconds)}" if check.runs else ""
+    return f"{n_runs:,} measured {'run' if n_runs == 1 else 'runs'}{name}{took}"
+
+
+def failure_words(check: Check) -> str:
+    """Return why the check ended early; call it only for a check with a failure."""
+    return f"The check ended early: {visible(check.failure).rstrip('.')}. What was measured until then is shown."
+
+
+def numbers_words(numbers: Sequence[int], width: int) -> str:
+    """Return *numbers* in at most *width* characters: all of them, or ``0 x30, 1 x2``, or the first and the last."""
+    full = " ".join(map(str, numbers))
+    if len(full) <= width:
+        return full
+    runs = [(number, len(list(group))) for number, group in groupby(numbers)]
+    packed = ", ".join(f"{number} x{n}" if n > 1 else str(number) for number, n in runs)
+    if len(packed) <= width:
+        return packed
+    for n_shown in range(len(numbers) // 2, 0, -1):
+        cut = f"{' '.join(map(str, numbers[:n_shown]))} ... {' '.join(map(str, numbers[-n_shown:]))}"
+        if len(cut) <= width:
+            return cut
+    return f"{len(numbers)} figures"
+
+
+def kept_words(kept: Sequence[int], unit: str, width: int) -> str:
+    """Return what is left of each run's objects, oldest run first, in about *width* characters."""
+    runs = "run 1" if len(kept) == 1 else f"runs 1 to {len(kept)}"
+    tail = f"{visible(unit)}, made by {runs} and still alive"
+    return f"{numbers_words(kept, max(width - len(tail) - 1, 12))} {tail}"
+
+
+def cause_words(slug: str) -> str:
+    """Return the slug of a cause with its meaning."""
+    meaning = CAUSES.get(slug)
+    return f"{slug} ({meaning})" if meaning else visible(slug)
+
+
+def object_words(step: Step) -> str:
+    """Return the kind of a step's object and its summary, as far as there is one."""
+    separator = " " if step.summary.startswith("(") else ", "  # a shape reads on from ``torch.Tensor``
+    return separator.join(filter(None, (step.kind, step.summary)))
+
+
+def others_words(others: Iterable[tuple[str, float]]) -> str:
+    """Return ``1 dict, 2 function`` for what each run leaves beside the leak."""
+    return ", ".join(f"{format_rate(count)} {shorten(kind, 60)}" for kind, count in others)
+
+
+def suspect_references(path: RootPath) -> range:
+    """Return the positions of the references of which one should have been dropped.
+
+    They lead from the last expected object to the first leaked one. Empty where no reference can be blamed: nothing on
+    the path is leaked, or it has no root and begins with a leaked object.
+    """
+    steps = path.steps
+    undue = [index for index, step in enumerate(steps) if step.status is not Status.EXPECTED]
+    if not undue:
+        return range(0)
+    first_leaked = next((index for index in undue if steps[index].status is Status.LEAKED), undue[-1])
+    expected = [index for index in range(first_leaked) if steps[index].status is Status.EXPECTED]
+    first = expected[-1] + 1 if expected else 0
+    if not steps[first].reference:
+        first += 1
+    return range(first, first_leaked + 1)
+
+
+def is_leak(check: Check) -> bool:
+    """Return whether the verdict is a leak; ``bounded`` counts as none."""
+    return check.verdict.outcome is Outcome.LEAK

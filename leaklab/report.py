@@ -1,0 +1,197 @@
+"""What the user holds after a check: the record, and every view of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from leaklab.errors import ReportError
+from leaklab.model import Check, Leak, Outcome, Verdict
+from leaklab.render import tables
+from leaklab.render.comparison import Comparison, compare_checks
+from leaklab.render.csv import to_csv
+from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix, write_text
+from leaklab.render.graph import PathGraph
+from leaklab.render.html import render_html, render_page
+from leaklab.render.json import from_json, to_json
+from leaklab.render.plot import plot_growth
+from leaklab.render.text import render_text
+from leaklab.render.wording import shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_REASON_LIMIT = 72
+_WRITERS: Mapping[str, Callable[[Check], str]] = {".html": render_page, ".json": to_json, ".csv": to_csv}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LeakReport:
+    """The result of a check.
+
+    It holds the record and nothing else, so it can be pickled and keeps nothing of the user's alive; tables, plots and
+    graphs are made anew each time they are asked for.
+
+    Attributes:
+        check: The record, with every figure.
+    """
+
+    check: Check
+
+    @property
+    def leaked(self) -> bool:
+        """Whether the verdict is a leak; ``bounded`` and ``inconclusive`` are none."""
+        return self.check.verdict.outcome is Outcome.LEAK
+
+    @property
+    def verdict(self) -> Verdict:
+        """The outcome, its reason, its figures; ``str()`` begins with the outcome."""
+        return self.check.verdict
+
+    @property
+    def leaks(self) -> tuple[Leak, ...]:
+        """The leaks, largest first."""
+        return self.check.leaks
+
+    @property
+    def bounded(self) -> tuple[Leak, ...]:
+        """The places that grew and stopped, or whose limit is known."""
+        return self.check.bounded
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Caveats, and what could not be measured."""
+        return self.check.notes
+
+    @property
+    def objects(self) -> pd.DataFrame:
+        """What the runs left behind, by type."""
+        return tables.object_table(self.check)
+
+    @property
+    def tensors(self) -> pd.DataFrame:
+        """The tensors that the runs left behind, by shape, dtype and device."""
+        return tables.tensor_table(self.check)
+
+    @property
+    def containers(self) -> pd.DataFrame:
+        """The containers, buffers and graphs that grew in place."""
+        return tables.container_table(self.check)
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The measured runs."""
+        return tables.run_table(self.check)
+
+    def plot(self) -> Figure:
+        """Return a figure of what each run left behind and of the memory after each run."""
+        return plot_growth(self.check)
+
+    def graph(self, i: int = 0) -> PathGraph:
+        """Return the path to leak number *i*, the largest first, as a graph.
+
+        Raises:
+            IndexError: if there is no such leak.
+        """
+        n_leaks = len(self.leaks)
+        if not 0 <= i < n_leaks:
+            have = f"this report has {n_leaks}, numbered from 0" if n_leaks else "this report has none"
+            msg = f"there is no leak {i}: {have}"
+            raise IndexError(msg)
+        return PathGraph(self.leaks[i])
+
+    def compare(self, other: LeakReport) -> Comparison:
+        """Return what became of the leaks of this report in *other*, the check of the mended code."""
+        return compare_checks(self.check, other.check)
+
+    def to_html(self, path: FilePath | None = None) -> str:
+        """Return the report as a page of its own that needs no network; write it to *path* if one is given.
+
+        Raises:
+            ReportError: if the file cannot be written.
+        """
+        return _written(render_page(self.check), path)
+
+    def to_json(self, path: FilePath | None = None) -> str:
+        """Return the record as JSON; write it to *path* if one is given.
+
+        Raises:
+            ReportError: if the file cannot be written.
+        """
+        return _written(to_json(self.check), path)
+
+    @classmethod
+    def from_json(cls, path_or_text: FilePath) -> LeakReport:
+        """Return the report that `to_json` wrote, from its file or its text.
+
+        Raises:
+            ReportError: if there is no such file, or it holds no report that this version can read.
+        """
+        source = os.fspath(path_or_text)
+        is_text = isinstance(path_or_text, str) and source.lstrip()[:1] in ("{", "[", '"')
+        return cls(from_json(source if is_text else read_bytes(source)))
+
+    def save(self, path: FilePath) -> None:
+        """Write the report to *path*: ``.html`` a page, ``.json`` the record, ``.csv`` the table of leaks.
+
+        Raises:
+            ReportError: for any other suffix, or a file that cannot be written.
+        """
+        save_by_suffix(path, {suffix: partial(write, self.check) for suffix, write in _WRITERS.items()})
+
+    def __str__(self) -> str:
+        return render_text(self.check)
+
+    def __repr__(self) -> str:
+        verdict, n_leaks = self.verdict, len(self.leaks)
+        found = f"; {n_leaks} {'leak' if n_leaks == 1 else 'leaks'}" if n_leaks else ""
+        return f"<LeakReport {verdict.outcome.value}: {shorten(verdict.reason, _REASON_LIMIT)}{found}>"
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
+        """Return the report as text for terminals and as HTML for notebooks; never raises."""
+        del include, exclude  # IPython drops what it did not ask for
+        bundle = {"text/plain": repr(self)}
+        try:
+            bundle["text/plain"] = render_text(self.check)
+            bundle["text/html"] = render_html(self.check)
+        except Exception as error:  # noqa: BLE001 - an error while displaying must not hide what was found
+            bundle["text/plain"] += f"\n(not all of the report could be drawn: {_named(error)})"
+        return bundle
+
+
+def check_target(path: FilePath) -> None:
+    """Find out before a long check whether `LeakReport.save` could write to *path*; writes nothing.
+
+    Raises:
+        ReportError: if the suffix is unknown, or there is no such folder, or it cannot be written.
+    """
+    known_suffix(path, _WRITERS)
+    folder = Path(path).resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        msg = f"cannot write {os.fspath(path)!r}: there is no folder {str(folder)!r} that can be written; make it first"
+        raise ReportError(msg)
+    if Path(path).is_dir():
+        msg = f"cannot write {os.fspath(path)!r}: this is a folder; give the name of a file"
+        raise ReportError(msg)
+
+
+def _named(error: Exception) -> str:
+    """Return the type of *error* with its message, if it has one that can be read."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - of whatever type the error is
+        message = ""
+    return ": ".join(filter(None, (type(error).__name__, message)))
+
+
+def _written(text: str, path: FilePath | None) -> str:
+    if path is not None:
+        write_text(path, text)
+    return text

@@ -1,0 +1,59 @@
+"""Run the user's code whenever the pipeline asks for it, and keep its exception for afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from leaklab.model import Check
+from leaklab.pipeline import Ran, Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A check that has ended.
+
+    Attributes:
+        check: What was measured.
+        error: What the user's code raised, to be raised again once the record has been shown; None if nothing.
+    """
+
+    check: Check
+    error: BaseException | None
+
+
+def drive(steps: Steps, run_once: Callable[[int], object]) -> Finished:
+    """Call *run_once* with the run's number (0 for a warm-up) as often as *steps* wants."""
+    error: BaseException | None = None
+    try:
+        number = next(steps)
+        while True:
+            started = time.perf_counter()
+            try:
+                run_once(number)
+            except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
+                error = raised
+            number = steps.send(_ran(started, error))
+    except StopIteration as stop:
+        return Finished(stop.value, error)
+
+
+async def drive_async(steps: Steps, run_once: Callable[[int], Awaitable[object]]) -> Finished:
+    """As `drive`, for code that awaits."""
+    error: BaseException | None = None
+    try:
+        number = next(steps)
+        while True:
+            started = time.perf_counter()
+            try:
+                await run_once(number)
+            except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
+                error = raised
+            number = steps.send(_ran(started, error))
+    except StopIteration as stop:
+        return Finished(stop.value, error)
+
+
+def _ran(started: float, error: BaseException | None) -> Ran:
+    return Ran(time.perf_counter() - started, type(error).__name__ if error is not None else "")

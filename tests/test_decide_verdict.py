@@ -1,0 +1,126 @@
+"""Facts about the verdict that sums up a check."""
+
+from dataclasses import replace
+
+import pytest
+
+from leaklab.decide.verdict import conclude
+from leaklab.model import Leak, Outcome, RootPath
+
+TENSOR = Leak(
+    what="torch.Tensor (128, 100) float32 cpu",
+    path=RootPath("notebook variable", ()),
+    holder="trainer.epoch_outputs",
+    cause="tensor-kept",
+    advice="",
+    bytes_per_run=160_768.0,
+    count_per_run=3.0,
+    unit="objects",
+    kept=(3, 3, 3, 3, 3),
+    fingerprint="abc",
+    reason="each of 23 runs left at least 3 behind",
+)
+
+
+SMALL = replace(TENSOR, what="Batch", holder="log", bytes_per_run=0.0)
+
+
+def reason_of(*leaks, **options):
+    return conclude(leaks, (), (), 24, options.get("free_bytes"), options.get("failure", "")).reason
+
+
+def test_a_leak_is_told_with_number_place_and_projection():
+    verdict = conclude([TENSOR], [], [], 24, 16 * 2**30)
+    assert verdict.outcome is Outcome.LEAK
+    assert verdict.reason == (
+        "every run leaves 3 torch.Tensor (128, 100) float32 cpu and 157 KiB behind in trainer.epoch_outputs; "
+        "1,000 runs would keep 153 MiB"
+    )
+    assert verdict.n_runs == 24
+    assert verdict.bytes_per_run == 160_768.0
+    assert verdict.full_after_runs == 106_861  # 17,179,869,184 / 160,768 = 106,861.2
+
+
+def test_bytes_of_several_leaks_are_summed():
+    verdict = conclude(
+        [TENSOR, replace(TENSOR, bytes_per_run=1000.0), replace(TENSOR, bytes_per_run=0.0)], [], [], 24, None
+    )
+    assert verdict.bytes_per_run == 161_768.0
+    assert verdict.full_after_runs is None
+    assert "trainer.epoch_outputs (and 2 more leaks); 1,000 runs would keep 154 MiB" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"count_per_run": 1 / 3, "bytes_per_run": 100.0}, "every 3rd run leaves 1 Batch and 300 B behind in log;"),
+        ({"count_per_run": 1 / 2}, "every 2nd run leaves 1 Batch behind in log;"),
+        ({"count_per_run": 1 / 11}, "every 11th run leaves 1 Batch behind in log;"),
+        ({"count_per_run": 0.7}, "every run leaves 0.7 Batch behind in log;"),
+        ({"unit": "entries", "count_per_run": 1.0, "bytes_per_run": 9.0}, "every run adds 1 entry and 9 B to Batch in"),
+        ({"unit": "graph nodes", "count_per_run": 4.0}, "every run adds 4 graph nodes to Batch in log;"),
+        (
+            {"unit": "bytes", "count_per_run": 2048.0, "bytes_per_run": 2048.0},
+            "every run adds 2.00 KiB to Batch in log;",
+        ),
+        (
+            {"count_per_run": 0.0, "bytes_per_run": 2048.0, "what": "native memory", "holder": ""},
+            "every run leaves 2.00 KiB of native memory behind;",
+        ),
+    ],
+)  # fmt: skip
+def test_the_sentence_speaks_in_the_unit_of_the_leak(changes, sentence):
+    assert reason_of(replace(SMALL, **changes)).startswith(sentence)
+
+
+def test_a_leak_without_known_bytes_is_projected_in_its_unit():
+    reason = reason_of(replace(TENSOR, bytes_per_run=0.0))
+    assert reason.endswith("; 1,000 runs would keep 3,000 objects")
+
+
+def test_a_leak_stands_although_the_check_ended_early():
+    verdict = conclude([TENSOR], [], ["open"], 9, None, "ValueError in run 10")
+    assert verdict.outcome is Outcome.LEAK
+    assert verdict.reason.endswith("(the check ended early: ValueError in run 10)")
+
+
+def test_no_free_memory_is_full_after_no_run():
+    assert conclude([TENSOR], [], [], 24, 0).full_after_runs == 0
+    assert conclude([replace(TENSOR, bytes_per_run=0.0)], [], [], 24, 10).full_after_runs is None
+
+
+def test_nothing_found_is_clean():
+    verdict = conclude([], [], [], 24, 10)
+    assert str(verdict) == "clean: nothing that 24 runs made is still alive but the newest"
+    assert (verdict.bytes_per_run, verdict.full_after_runs) == (0.0, None)
+
+
+def test_bounded_growth_names_the_place_and_the_limit():
+    cache = replace(TENSOR, what="dict", holder="cache", reason="full after 6 runs")
+    verdict = conclude([], [cache, TENSOR], [], 24, 10)
+    assert str(verdict) == (
+        "bounded: dict in cache grew, but not without end: full after 6 runs (and 1 more bounded place)"
+    )
+
+
+def test_open_questions_outweigh_what_is_bounded():
+    verdict = conclude([], [TENSOR], ["list in log grows, but slower and slower", "b", "c"], 24, 10)
+    assert str(verdict) == "inconclusive: list in log grows, but slower and slower (and 2 more open questions)"
+
+
+@pytest.mark.parametrize(
+    ("n_runs", "failure", "reason"),
+    [
+        (1, "", "1 run is too few to tell a leak from a warm-up; at least 5 are needed"),
+        (4, "", "4 runs are too few to tell a leak from a warm-up; at least 5 are needed"),
+        (
+            2,
+            "KeyError in run 3",
+            "the check ended early (KeyError in run 3): 2 runs showed no leak, but cannot exclude one",
+        ),
+    ],
+)
+def test_too_few_runs_are_inconclusive(n_runs, failure, reason):
+    verdict = conclude([], [], [], n_runs, None, failure)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.reason == reason
