@@ -11,7 +11,7 @@ import platform
 import sys
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
@@ -27,12 +27,11 @@ from leaklab.judging import Judgement, judge
 from leaklab.model import Check, Run, Settings
 
 
-class Ran(NamedTuple):
-    """How one run of the user's code went."""
+Ran = tuple[float, str]
+"""How one run went: its seconds, and the name of what it raised (``ValueError``), empty if it ended by itself.
 
-    seconds: float
-    failure: str = ""  # "ValueError", "KeyboardInterrupt"; empty if it ended by itself
-
+A plain tuple of plain values: the collector forgets it at once, so it is never counted as something the run bore.
+"""
 
 Steps = Generator[int, Ran, Check]
 """Yields the number of the run to make (0 for a warm-up), is sent how it went, returns the record."""
@@ -52,8 +51,9 @@ class _Progress:
 
     def note(self, ran: Ran, run: str) -> bool:
         """Take in a run; return whether the check goes on."""
-        self.failure = f"{ran.failure} in {run}" if ran.failure else ""
-        return not ran.failure
+        _seconds, failure = ran
+        self.failure = f"{failure} in {run}" if failure else ""
+        return not failure
 
 
 def check_steps(settings: Settings, namespace: dict[str, Any] | None) -> Steps:
@@ -84,7 +84,7 @@ def _warm_up(progress: _Progress) -> Generator[int, Ran, None]:
     for number in range(1, progress.settings.n_warmups + 1):
         n_frozen = gc.get_freeze_count()
         ran = yield 0
-        progress.warmup_seconds = ran.seconds
+        progress.warmup_seconds = ran[0]
         progress.cell_freezes = gc.get_freeze_count() > n_frozen
         if not progress.note(ran, f"warm-up run {number}"):
             return
@@ -139,8 +139,8 @@ def _run_phase(progress: _Progress, measurement: Measurement, n_runs: int) -> Ge
         number = measurement.n_runs + 1
         measurement.start_run()
         ran = yield number
-        progress.seconds += ran.seconds
-        measurement.finish_run(ran.seconds)
+        progress.seconds += ran[0]
+        measurement.finish_run(ran[0])
         if not progress.note(ran, f"run {number}") or progress.seconds > progress.settings.max_seconds:
             break
     measurement.close_phase()

@@ -56,4 +56,4 @@ async def drive_async(steps: Steps, run_once: Callable[[int], Awaitable[object]]
 
 
 def _ran(started: float, error: BaseException | None) -> Ran:
-    return Ran(time.perf_counter() - started, type(error).__name__ if error is not None else "")
+    return time.perf_counter() - started, type(error).__name__ if error is not None else ""

@@ -287,12 +287,13 @@ def test_a_mapping_with_items_of_its_own_is_read_around_them():
 def test_an_entry_of_a_class_is_held_by_its_namespace_only():
     maker, attribute = classmethod(function()), []
 
-    class Made:
+    class Maker(type):
+        def mention(cls):
+            return cls.made, cls.construct
+
+    class Made(metaclass=Maker):
         made = attribute
         construct = maker
-
-        def method(self):
-            return self.made, self.construct
 
     assert name_references(Made, attribute) == []
     assert name_references(Made, maker) == []

@@ -161,6 +161,16 @@ def test_ctrl_c_ends_the_program_and_is_passed_on(folder, monkeypatch):
     assert started[0].returncode is not None
 
 
+@needs_posix
+def test_a_full_disk_draws_nothing_and_raises_nothing(folder, monkeypatch):
+    def full():
+        raise OSError(28, "No space left on device")
+
+    install(folder, "dot", f"echo '{SVG}'")
+    monkeypatch.setattr(draw.tempfile, "TemporaryFile", full)
+    assert draw_svg(DOT) is None
+
+
 def test_the_simpler_layout_is_set_last():
     assert draw._simplified("digraph { a }") == (
         "digraph { a \ngraph [splines=line nslimit=1 nslimit1=1 mclimit=0.2]\n}"

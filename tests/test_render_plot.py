@@ -88,11 +88,12 @@ def test_dollar_signs_are_no_formula():
 
 
 def test_the_users_style_neither_reaches_the_figure_nor_is_changed():
-    with mpl.rc_context({"text.color": "white", "axes.facecolor": "black", "figure.dpi": 72}):
+    with mpl.rc_context({"text.color": "white", "axes.facecolor": "black", "lines.linewidth": 9}):
         figure = plot_growth(samples.leaky_check())
         assert mpl.rcParams["axes.facecolor"] == "black"
         assert figure.get_facecolor() == (1.0, 1.0, 1.0, 1.0)
         assert figure.axes[0].get_facecolor() == (1.0, 1.0, 1.0, 1.0)
+        assert figure.axes[1].get_lines()[0].get_linewidth() == 1.5
 
 
 def test_the_alt_text_tells_the_figures():

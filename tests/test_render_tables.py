@@ -45,6 +45,7 @@ def test_containers_are_found_by_their_holder():
 def test_a_level_that_was_not_measured_is_missing_and_not_zero():
     table = run_table(samples.leaky_check(cuda=False))
     assert table["accelerator_bytes"].isna().all()
+    assert str(table.dtypes["heap_bytes"]) == "Int64"  # bytes stay whole numbers beside missing ones
     assert table.loc[12, "heap_bytes"] == 64 * samples.MIB + 36 * 10_924
 
 

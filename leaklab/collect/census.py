@@ -80,9 +80,7 @@ class FrozenCensus:
         self._young: list[object] = []
 
     def begin(self) -> None:
-        """Freeze everything alive."""
-        if self._collects:
-            collect_quietly()
+        """Freeze everything alive; the caller has just collected."""
         gc.freeze()
 
     def mark(self) -> None:

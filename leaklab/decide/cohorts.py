@@ -85,8 +85,8 @@ def _every_run(cohorts: Cohorts) -> Growth | None:
     if len(cohorts.hits) < cohorts.n:
         return None
     if _is_falling(cohorts.counts):
-        last = cohorts.counts[-1]
-        reason = f"every run left something behind, but less and less: {format_rate(cohorts.counts[0])} at first, {format_rate(last)} at last"
+        first, last = cohorts.counts[0], cohorts.counts[-1]
+        reason = f"each run left less and less behind, {format_rate(first)} at first, {format_rate(last)} at last"
         return Growth(Outcome.INCONCLUSIVE, float(last), reason)
     slips = f" (ids of {cohorts.n_slips} counted with the run before)" if cohorts.n_slips else ""
     return Growth(
@@ -209,7 +209,7 @@ def _some_runs(cohorts: Cohorts) -> Growth | None:
     gaps = set(Rhythm(hits, cohorts.n).gaps)
     if len(gaps) == 1 and (gap := gaps.pop()) > 1:
         amounts = {cohorts.counts[i] for i in hits}
-        what = f"{format_rate(amounts.pop())}" if len(amounts) == 1 else "something"
+        what = format_rate(amounts.pop()) if len(amounts) == 1 else "something"
         reason = f"{'one' if what == '1' else what} left behind every {gap} runs, {len(hits)} times in {cohorts.n} runs"
         return Growth(Outcome.LEAK, cohorts.rate, reason)
     return Growth(Outcome.LEAK, cohorts.rate, f"{cohorts.words}, at the same pace to the end")

@@ -57,7 +57,7 @@ def compare_checks(before: Check, after: Check) -> Comparison:
     lines += [f"{_name(leaks)}: {_rate(leaks)}, new leak" for key, leaks in new.items() if key not in old]
     if not is_proven:
         lines.append(f"the second check is no proof: {after.failure or after.verdict.reason}")
-    return Comparison(bool(old) and not new and is_proven and after.verdict.outcome is not Outcome.LEAK, tuple(lines))
+    return Comparison(fixed=bool(old) and is_proven and after.verdict.outcome is not Outcome.LEAK, lines=tuple(lines))
 
 
 def _by_fingerprint(leaks: Iterable[Leak]) -> dict[str, list[Leak]]:

@@ -48,9 +48,11 @@ def draw_svg(dot_source: str, *, seconds: float = 10) -> str | None:
             svg = _run(command, dot_source, seconds=(deadline - time.monotonic()) * _FIRST_SHARE)
         except TimeoutError:
             # Every Graphviz has the same layout: what is too much for one is too much for the next.
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(OSError):
                 return _run(command, _simplified(dot_source), seconds=deadline - time.monotonic())
             return None
+        except OSError:  # the program cannot be started, or there is no room for its files
+            continue
         if svg is not None:
             return svg
     return None
@@ -95,21 +97,19 @@ def _run(command: list[str], dot_source: str, *, seconds: float) -> str | None:
 
     Raises:
         TimeoutError: if it takes longer than *seconds*; the process is dead by then.
+        OSError: if it cannot be started, or no temporary file can be made.
     """
     with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as drawing:
         source.write(dot_source.encode("utf-8", "backslashreplace"))
         source.seek(0)
-        try:
-            process = subprocess.Popen(  # noqa: S603 - the program is found by name, the DOT text is only its input
-                command,
-                stdin=source,
-                stdout=drawing,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # so that it can be ended together with all that it started
-                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-            )
-        except OSError:
-            return None
+        process = subprocess.Popen(  # noqa: S603 - the program is found by name, the DOT text is only its input
+            command,
+            stdin=source,
+            stdout=drawing,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # so that it can be ended together with all that it started
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
         try:
             returncode = process.wait(timeout=max(seconds, 0.0))
         except subprocess.TimeoutExpired as error:

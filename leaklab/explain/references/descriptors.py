@@ -16,7 +16,7 @@ class_dict = type.__dict__["__dict__"].__get__
 
 def is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
     """``kind in kinds`` without the ``__eq__`` that the metaclass of *kind* may have."""
-    return kind in kinds
+    return any(kind is each for each in kinds)
 
 
 class _Missing:
