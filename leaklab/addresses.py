@@ -22,8 +22,10 @@ def _read_items(objects: list[object]) -> Addresses:
     items = ctypes.c_void_p.from_address(id(objects) + _ITEMS_OFFSET).value
     if not items or not objects:
         return np.empty(0, np.int64)
-    view = (ctypes.c_int64 * len(objects)).from_address(items)
-    return np.frombuffer(view, np.int64).copy()
+    found = np.empty(len(objects), np.int64)
+    # Not through an array type of ctypes: those are classes, one for every length, and garbage that has to be collected.
+    ctypes.memmove(found.ctypes.data, items, found.nbytes)
+    return found
 
 
 def _layout_is_known() -> bool:

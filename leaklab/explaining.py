@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -96,7 +97,7 @@ class _Explanation:
         first, last = self._measurement.checkpoints[0], self._measurement.checkpoints[-1]
         tensors_kept, tensor_bytes_kept = kept_tensors(self._view, self._tallier, self._n_runs)
         return Explained(
-            leaks=tuple(sorted(self._leaks, key=lambda leak: (-leak.bytes_per_run, leak.fingerprint))),
+            leaks=ranked(self._leaks),
             bounded=tuple(self._bounded),
             objects=object_rows(self._view, self._tallier, self._n_runs, first, last),
             tensors=tensor_rows(self._view, self._n_runs),
@@ -112,9 +113,9 @@ class _Explanation:
         """File *leak* by what the rules say of it."""
         if growth.outcome is Outcome.LEAK:
             self._leaks.append(leak)
-        elif growth.outcome is Outcome.BOUNDED:
+        elif growth.outcome is Outcome.BOUNDED and self._matters(leak, growth):
             self._bounded.append(leak)
-        elif growth.outcome is Outcome.INCONCLUSIVE:
+        elif growth.outcome is Outcome.INCONCLUSIVE and self._matters(leak, growth):
             self._open.append(f"{leak.what} in {leak.holder}: {growth.reason}")
 
     def _survivors(self, group: Group) -> tuple[Leak, Growth]:
@@ -211,13 +212,7 @@ class _Explanation:
     def _explain_native(self) -> None:
         """Add what grows in the native heap beyond what the leaks found explain."""
         leak = native_growth(self._judgement.native, sum(leak.bytes_per_run for leak in self._leaks))
-        if leak is None:
-            return
-        if self._leaks:
-            self._notes.append(
-                f"the native heap grows by {format_bytes(leak.bytes_per_run)} per run more than the leaks above explain"
-            )
-        else:
+        if leak is not None:
             self._leaks.append(leak)
 
     def _settle(self) -> None:
@@ -227,19 +222,50 @@ class _Explanation:
             self._notes.append(
                 f"the notebook's own bookkeeping grows by {format_bytes(leak.bytes_per_run)} per run in {leak.holder}"
             )
+        largest = max((leak.bytes_per_run for leak in self._leaks), default=0.0)
+        small = [leak for leak in self._leaks if leak.bytes_per_run < min(SMALL_BYTES, SMALL_SHARE * largest)]
+        for leak in small:
+            self._leaks.remove(leak)
+        if small:
+            shown = "; ".join(f"{leak.what} in {leak.holder}, {format_bytes(leak.bytes_per_run)}" for leak in small[:3])
+            more = f" and {len(small) - 3} more" if len(small) > 3 else ""  # noqa: PLR2004
+            self._notes.append(f"{len(small)} small places grow beside it, most likely as a consequence: {shown}{more}")
+
+    def _matters(self, leak: Leak, growth: Growth) -> bool:
+        """Return whether what is bounded or undecided is worth the reader's time: the user's own, or not tiny."""
+        user_side = leak.path.root in _USER_SIDE or leak.path.root.startswith(("running function", "thread"))
+        return user_side or growth.rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES
 
 
+SMALL_BYTES = 4096
+SMALL_SHARE = 0.05
+_USER_SIDE = ("notebook variable", "module '__main__'")
 BOOKKEEPING_BYTES = 4096
-_BOOKKEEPERS = ("IPython", "ipykernel", "linecache", "traitlets")
+_BOOKKEEPERS = ("IPython.core.history.", "IPython.core.displayhook.", "IPython.core.compilerop.")
 
 
 def is_bookkeeping(leak: Leak) -> bool:
     """Return whether *leak* is the little that a notebook notes for every cell that it runs."""
-    owners = (step.kind for step in leak.path.steps)
-    own = leak.cause == "notebook-history" or leak.path.root.startswith(
-        tuple(f"module '{name}" for name in _BOOKKEEPERS)
-    )
-    return leak.bytes_per_run < BOOKKEEPING_BYTES and (own or any(kind.startswith("IPython.") for kind in owners))
+    by_module = leak.path.root == "module 'linecache'"
+    by_owner = any(step.kind.startswith(_BOOKKEEPERS) for step in leak.path.steps)
+    own = leak.cause == "notebook-history" or by_module or by_owner
+    return own and leak.bytes_per_run < BOOKKEEPING_BYTES
+
+
+def ranked(leaks: Sequence[Leak]) -> tuple[Leak, ...]:
+    """Return *leaks*, the largest first; among those of about the same size the one in the user's reach first."""
+    largest = max((leak.bytes_per_run for leak in leaks), default=0.0)
+
+    def key(leak: Leak) -> tuple[int, bool, float, str]:
+        smaller_by = math.log(largest / leak.bytes_per_run, ALIKE) if leak.bytes_per_run > 0 else math.inf
+        size = int(smaller_by) if math.isfinite(smaller_by) else 1000
+        return size, leak.path.root not in _USER_SIDE, -leak.bytes_per_run, leak.fingerprint
+
+    return tuple(sorted(leaks, key=key))
+
+
+ALIKE = 1.5
+"""Leaks that differ by less than this factor are ranked by who can mend them."""
 
 
 def _holder_of(view: HeapView, group: Group) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from leaklab.explain.paths import Described, fingerprint
 from leaklab.explain.view import HeapView
 from leaklab.judging import GrownContainer, Judgement
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
-from leaklab.objects import STREAM_TYPES, safe_len, summary, type_name
+from leaklab.objects import STREAM_TYPES, is_kind_of, safe_len, summary, type_name
 from leaklab.sizes import owned_bytes
 from leaklab.words import format_bytes
 
@@ -232,11 +232,11 @@ def _content(thing: object, n_new: int) -> tuple[str, float]:
         return "", 1.0
     walk = next((read for kind, read in _NEWEST.items() if kind is type(thing)), None)
     if walk is None:
-        base = next((kind for kind in (dict, list, set) if kind in type(thing).__mro__), None)
+        base = next((kind for kind in (dict, list, set) if is_kind_of(thing, kind)), None)
         walk = _NEWEST[base] if base else None
     if walk is None:
         return type_name(type(thing)), float(owned_bytes([thing])) / max(safe_len(thing) or 1, 1)
-    per_entry = 2 if dict in type(thing).__mro__ else 1
+    per_entry = 2 if is_kind_of(thing, dict) else 1
     sample = list(islice(walk(thing), per_entry * min(n_new, 1000)))
     if not sample:
         return "", 0.0

@@ -202,6 +202,11 @@ class Step:
     note: str = ""
 
 
+def _step_words(step: Step) -> str:
+    thing = " ".join(filter(None, (step.kind, step.summary)))
+    return f"{step.reference} ({thing})" if step.reference else thing
+
+
 @dataclass(frozen=True, slots=True)
 class RootPath:
     """The references from a root to an object, root first.
@@ -218,9 +223,7 @@ class RootPath:
 
     def __str__(self) -> str:
         """One line, root first, with every reference named."""
-        words = " -> ".join(
-            f"{step.reference} ({' '.join(filter(None, (step.kind, step.summary)))})" for step in self.steps
-        )
+        words = " -> ".join(map(_step_words, self.steps))
         return f"{self.root}: {words}" if words else self.root
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from leaklab.objects import has_base, is_tensor, loaded_type, type_name
+from leaklab.objects import has_base, is_tensor, loaded_type, mro_of, type_name
 from leaklab.tensors import storage_bytes
 
 # Their __sizeof__ is C code and counts what they own.
@@ -18,6 +18,9 @@ _MEASURED = (
 _MEASURED_IDS = frozenset(map(id, _MEASURED))
 _LEAVES = frozenset(map(id, (str, bytes, bytearray, int, float, complex, array.array)))
 _GC_HEADER = 16
+_HEAP_TYPE = 1 << 9
+_flags_of = type.__dict__["__flags__"].__get__
+_basic_size_of = type.__dict__["__basicsize__"].__get__
 
 
 def shallow_bytes(thing: object) -> int:
@@ -32,13 +35,21 @@ def shallow_bytes(thing: object) -> int:
     if array_type is not None and has_base(kind, array_type):
         owned = array_type.base.__get__(thing) is None
         return int(kind.__basicsize__) + (int(array_type.nbytes.__get__(thing)) if owned else 0)
-    for base in _MEASURED:
-        if has_base(kind, base) and base is not bool:
-            return int(base.__sizeof__(thing)) + _GC_HEADER
-    try:
-        return int(object.__sizeof__(thing)) + _GC_HEADER
-    except TypeError:  # a class: its size is its metaclass's business
-        return int(type.__dict__["__sizeof__"](thing)) if has_base(kind, type) else 0
+    return _declared_bytes(thing, kind)
+
+
+def _declared_bytes(thing: object, kind: type) -> int:
+    """Ask the first class of the mro that is written in C; its size rule cannot be the user's."""
+    for base in mro_of(kind):
+        if _flags_of(base) & _HEAP_TYPE:
+            continue
+        if base is object:
+            break
+        own = base.__dict__.get("__sizeof__")
+        if own is not None:
+            return int(own(thing)) + _GC_HEADER
+    # object.__sizeof__ would multiply by a length that not every type with items keeps where it looks for it.
+    return int(_basic_size_of(kind)) + _GC_HEADER
 
 
 def is_leaf(thing: object) -> bool:

@@ -5,8 +5,8 @@ size of the heap (`FrozenCensus`). Where the user has frozen objects of their ow
 too, so the baseline is kept as a sorted array of addresses and every census lists the whole heap (`ScanCensus`). A cell
 that freezes in every run hides its objects from both: `RefreezingCensus` thaws, lists and freezes again.
 
-Only ``gc.get_objects()`` without a generation and ``gc.collect()`` without an argument are used: these behave alike on
-CPython 3.10 to 3.15, generational or incremental.
+Objects are listed by ``gc.get_objects()`` without a generation and collected by ``gc.collect()`` without an argument:
+these behave alike on CPython 3.10 to 3.15, generational or incremental. The younger generations only add evidence.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from leaklab.addresses import Addresses, addresses_of, kinds_of
 from leaklab.collect.gcstate import collect_quietly
@@ -36,10 +37,13 @@ class Census:
     Attributes:
         addresses: Shape ``(n,)``, sorted.
         kinds: Shape ``(n,)``, the address of each object's type.
+        young: Shape ``(n,)``, whether the object is certainly younger than the last census: where an object died and
+            another took its address and type, this is what tells them apart. False where that is not known.
     """
 
     addresses: Addresses
     kinds: Addresses
+    young: npt.NDArray[np.bool_]
 
 
 class CensusTaker(Protocol):
@@ -58,12 +62,34 @@ class CensusTaker(Protocol):
         """Give up the baseline; the collector's lists are as before `begin`."""
 
 
-def sorted_census(objects: list[object], without: int = 0) -> Census:
-    """Return the census of *objects*, but for the one at address *without*."""
+_NOBODY = Census(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool))
+
+
+def sorted_census(objects: list[object], without: int = 0, young: Addresses | None = None) -> Census:
+    """Return the census of *objects*, but for the one at address *without*; *young* are addresses known to be new."""
     addresses, kinds = addresses_of(objects), kinds_of(objects)
     order = np.argsort(addresses, kind="stable")
     order = order[addresses[order] != without]
-    return Census(addresses[order], kinds[order])
+    addresses = addresses[order]
+    is_young = np.zeros(len(addresses), bool) if young is None else np.isin(addresses, young)
+    return Census(addresses, kinds[order], is_young)
+
+
+def _collect_and_list(*, collects: bool) -> tuple[list[object], Addresses]:
+    """Return all unfrozen objects, and the addresses of those that were made since the last collection.
+
+    A full collection moves every survivor to the oldest generation, so what the younger ones hold before the next is
+    new. (What automatic collections moved on meanwhile is missed; with an incremental collector generation 1 is empty.)
+    """
+    if not collects:
+        return gc.get_objects(), np.empty(0, np.int64)
+    fresh = gc.get_objects(generation=0)
+    fresh += gc.get_objects(generation=1)
+    young = addresses_of(fresh)
+    fresh.clear()
+    del fresh
+    collect_quietly()
+    return gc.get_objects(), young
 
 
 class FrozenCensus:
@@ -89,12 +115,10 @@ class FrozenCensus:
 
     def take(self) -> Census:
         """List the unfrozen objects."""
-        if self._collects:
-            collect_quietly()
-        objects = gc.get_objects()
+        objects, young = _collect_and_list(collects=self._collects)
         thawed = any(thing is self._old for thing in objects)
         frozen = not any(thing is self._young for thing in objects)
-        census = sorted_census(objects, id(self._young))
+        census = sorted_census(objects, id(self._young), young)
         objects.clear()
         if thawed or frozen:
             raise DisturbedError("thawed" if thawed else "frozen")
@@ -115,7 +139,7 @@ class ScanCensus:
     def __init__(self, *, collects: bool) -> None:
         self._collects = collects
         self._young: list[object] = []
-        self._baseline = Census(np.empty(0, np.int64), np.empty(0, np.int64))
+        self._baseline = _NOBODY
 
     def begin(self) -> None:
         """Note the address and the type of everything alive."""
@@ -134,16 +158,16 @@ class ScanCensus:
         common, at_now, at_base = np.intersect1d(
             now.addresses, self._baseline.addresses, assume_unique=True, return_indices=True
         )
-        same = now.kinds[at_now] == self._baseline.kinds[at_base]
-        self._baseline = Census(common[same], now.kinds[at_now[same]])
+        same = (now.kinds[at_now] == self._baseline.kinds[at_base]) & ~now.young[at_now]
+        self._baseline = Census(common[same], now.kinds[at_now[same]], now.young[at_now[same]])
         new = np.ones(len(now.addresses), bool)
         new[at_now[same]] = False
         new[now.addresses == id(self._young)] = False
-        return Census(now.addresses[new], now.kinds[new])
+        return Census(now.addresses[new], now.kinds[new], now.young[new])
 
     def end(self) -> None:
         """Forget the baseline."""
-        self._baseline = Census(np.empty(0, np.int64), np.empty(0, np.int64))
+        self._baseline = _NOBODY
 
     def _hidden_of(self, now: Census) -> tuple[int, ...]:
         """Return the mark's address if the census does not show it."""
@@ -152,10 +176,8 @@ class ScanCensus:
         return () if seen else (id(self._young),)
 
     def _list_all(self) -> Census:
-        if self._collects:
-            collect_quietly()
-        objects = gc.get_objects()
-        census = sorted_census(objects, id(objects))
+        objects, young = _collect_and_list(collects=self._collects)
+        census = sorted_census(objects, id(objects), young)
         objects.clear()
         return census
 

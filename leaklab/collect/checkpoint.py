@@ -89,7 +89,7 @@ def take_checkpoint(after_run: int, objects: list[object]) -> tuple[Checkpoint, 
         n_threads=threading.active_count(),
     )
     order = np.argsort(addresses)
-    return checkpoint, Census(addresses[order], kinds[order])
+    return checkpoint, Census(addresses[order], kinds[order], np.zeros(len(order), bool))
 
 
 def _tensor_mask(kinds: Addresses) -> npt.NDArray[np.bool_]:

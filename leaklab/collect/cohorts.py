@@ -33,11 +33,11 @@ class Cohorts:
     def add(self, census: Census) -> int:
         """Make what the last census did not show the next cohort; return its size.
 
-        An object that took the address of one that died in the same run counts with that one's cohort, so a single
-        object may be credited to the run before. Totals over the cohorts are not affected.
+        An object that took the address of one of the same type that died in the same run, and that the census does not
+        know to be young, is taken for that one.
         """
         old = _places(census, self._last_addresses, self._last_kinds)
-        new = ~old
+        new = ~old | census.young
         if new.any():
             self._addresses[self.n_runs] = census.addresses[new]
             self._kinds[self.n_runs] = census.kinds[new]
@@ -49,7 +49,7 @@ class Cohorts:
         """Drop the objects that *now*, a census of the whole heap, does not show any more."""
         taken = _NONE
         for run in reversed(range(self.n_runs)):  # an address belongs to the newest cohort that has it
-            cohort = Census(self._addresses[run], self._kinds[run])
+            cohort = Census(self._addresses[run], self._kinds[run], np.zeros(len(self._kinds[run]), bool))
             alive = _places(cohort, now.addresses, now.kinds) & ~np.isin(cohort.addresses, taken)
             self._addresses[run], self._kinds[run] = cohort.addresses[alive], cohort.kinds[alive]
             taken = np.concatenate([taken, self._addresses[run]])

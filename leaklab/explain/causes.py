@@ -257,12 +257,12 @@ def tensor_kept(e: Evidence) -> str | None:
 
 def cycle_garbage(e: Evidence) -> str | None:
     """Garbage in cycles that no collection frees, because it is switched off or looks elsewhere."""
-    if not e.in_cycle or e.cycle_is_hidden:
+    if not (e.in_cycle and e.gc_is_off) or e.cycle_is_hidden:
         return None
-    why = "the collector is switched off or its objects are frozen" if e.gc_is_off else "no collection has freed it"
     return (
-        f"The objects refer to each other in a circle, and {why}. Call gc.collect() from time to time (before any "
-        "gc.freeze()), or break the circle: hold one of the references with weakref.ref, or set it to None."
+        "The objects refer to each other in a circle, and the collector that would free them is switched off, or they "
+        "are frozen. Call gc.collect() from time to time (and before any gc.freeze()), or break the circle: hold one "
+        "of the references with weakref.ref, or set it to None."
     )
 
 
@@ -278,8 +278,8 @@ def immortal_cycle(e: Evidence) -> str | None:
 
 
 def native(e: Evidence) -> str | None:
-    """Nothing in Python explains it."""
-    if e.path.root != UNSEEN_ROOT:
+    """Nothing in Python explains it: not even a cycle, where collections run and do not free it."""
+    if e.path.root != UNSEEN_ROOT and not e.in_cycle:
         return None
     return (
         "No reference in Python keeps it: look at extension modules (a reference count that is never taken back), at "

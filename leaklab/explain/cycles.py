@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from leaklab.explain.paths import fingerprint
-from leaklab.explain.references import Reference, name_references
+from leaklab.explain.references import Reference, best_reference
 from leaklab.explain.view import HeapView
 from leaklab.model import RootPath, Status, Step
 from leaklab.objects import summary, type_name
@@ -155,7 +155,7 @@ def _unseen(view: HeapView, members: list[int]) -> Orphans:
 
 
 def _name(view: HeapView, holder: int, child: int) -> Reference:
-    return name_references(view.objects[holder], view.objects[child])[0]
+    return best_reference(view.objects[holder], view.objects[child])
 
 
 def _step(view: HeapView, vertex: int, reference: str, note: str = "") -> Step:

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.explain.paths import fingerprint
-from leaklab.explain.references import Reference, name_references
+from leaklab.explain.references import Reference, best_reference
 from leaklab.explain.view import OLD, HeapView
 
 _MAX_NAMED = 400
 """So many entries of one holder are named; the others are grouped with those of the same holder."""
-_MANY_KEYS = 3
-"""More different keys than this under one holder are entries of a collection, not names."""
+_MANY_ENTRIES = 3
+"""More entries than this under one holder are those of a collection, not names."""
 
 
 @dataclass(slots=True)
@@ -87,11 +87,13 @@ def _by_place(view: HeapView, entries: list[int]) -> list[Group]:
     places: dict[tuple[str, ...], Group] = {}
     for holder, held in by_holder.items():
         crossings = _crossings(view, holder, held)
-        many = len({reference.stable for reference in crossings.values()}) > _MANY_KEYS
+        many = len(held) > _MANY_ENTRIES
         for entry in held:
             reference = crossings.get(entry, crossings[max(crossings)])
             stable = "[*]" if many and reference.kind in ("key", "index", "element") else reference.stable
             place = (*_stable_path(view, holder, entry), stable)
+            if _thread_of(view, entry):  # whatever a thread's functions hold ends with the thread
+                place = (_thread_of(view, entry),)
             group = places.setdefault(place, Group(holder, [], fingerprint=fingerprint(place)))
             group.entries.append(entry)
             if group.crossing is None or view.run_of[entry] >= view.run_of[group.entries[0]]:
@@ -104,7 +106,7 @@ def _crossings(view: HeapView, holder: int, held: list[int]) -> dict[int, Refere
     newest = sorted(held, key=lambda entry: view.run_of[entry])[-_MAX_NAMED:]
     if holder < 0:
         return {entry: _variable(view, entry) for entry in newest}
-    return {entry: name_references(view.objects[holder], view.objects[entry])[0] for entry in newest}
+    return {entry: best_reference(view.objects[holder], view.objects[entry]) for entry in newest}
 
 
 def _variable(view: HeapView, entry: int) -> Reference:
@@ -119,3 +121,9 @@ def _stable_path(view: HeapView, holder: int, entry: int) -> tuple[str, ...]:
         return (start.words,)
     described = view.describe(holder)
     return (described.path.root, *described.stable)
+
+
+def _thread_of(view: HeapView, entry: int) -> str:
+    """Return the words for the thread whose frames hold *entry*, empty if its path begins elsewhere."""
+    start = view.starts[view.tree.root_of[entry]]
+    return start.words if start.words.startswith("thread ") else ""

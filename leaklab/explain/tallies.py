@@ -92,12 +92,12 @@ class Tallier:
 
     def _hidden_below(self, vertices: set[int]) -> list[int]:
         """Return what only hidden references reach from *vertices*: autograd nodes and the tensors they saved."""
-        index, n_heap = self._view.index, self._view.n_heap
-        seen: set[int] = {vertex for vertex in vertices if vertex >= n_heap}
+        view = self._view
+        seen: set[int] = set()
         queue = deque(vertices)
         while queue:
-            for after in index.referents(queue.popleft()).tolist():
-                if after >= n_heap and after not in seen:
+            for after in view.index.referents(queue.popleft()).tolist():
+                if (view.in_graph[after] or after >= view.n_heap) and after not in seen:
                     seen.add(after)
                     queue.append(after)
         return list(seen - vertices)

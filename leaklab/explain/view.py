@@ -23,7 +23,7 @@ from leaklab.explain.paths import Described, describe_path
 from leaklab.explain.roots import Root, find_roots
 from leaklab.explain.search import PathTree, path_to, search
 from leaklab.model import Status
-from leaklab.objects import is_tensor, is_tensor_type
+from leaklab.objects import is_tensor_type
 
 OLD = -1
 """The run of an object that was there before the first measured run."""
@@ -31,12 +31,15 @@ OLD = -1
 # What a path may cost. A path through user's variables wins over one through modules, that over one through frames; the
 # notebook's own holders come last but for the interpreter's. An object that an earlier run left is never a detour.
 _COST_OF_RANK = (0, 4, 8, 16, 40)
-_COST_OF_HISTORY_NAME = 24
-_COST_OF_HISTORY_COPY = 30
+_COST_OF_HISTORY_NAME = 10
+_COST_OF_HISTORY_COPY = 14
 _STEP = 1
 _STEP_NEWEST = 6
 _STEP_LEAKED = 60
 
+_COST_OF_SHELL = 40
+_PLACES = ("module ", "thread ", "running function ")
+_SHELL_NAMES = ("get_ipython", "exit", "quit")
 _HISTORY_HOME = re.compile(r"In|Out")
 _HISTORY_COPY = re.compile(r"_i?h|_oh|_dh|_+|_i+|_i?\d+")
 
@@ -122,7 +125,9 @@ class HeapView:
 
     def status(self, vertex: int) -> Status:
         """Return whether *vertex* has a reason to be alive."""
-        return Status.LEAKED if self.leaked[vertex] else Status.EXPECTED
+        if self.leaked[vertex] or self.in_graph[vertex]:
+            return Status.LEAKED
+        return Status.EXPECTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,7 @@ class Start:
         expression: Python for the first object of a path (for a module: the module); empty where there is none.
         cost: What beginning here costs.
         is_variable: Whether it is the value of one of the user's variables.
+        is_place: Whether it is a module, its namespace, or a running function: paths begin there and pass nowhere else.
         is_history: Whether this is one of the names under which the notebook keeps its history.
     """
 
@@ -143,6 +149,7 @@ class Start:
     expression: str
     cost: int
     is_variable: bool = False
+    is_place: bool = False
     is_history: bool = False
 
 
@@ -167,8 +174,7 @@ def heap_view(
     vertices = index.vertices_of(births.addresses)
     run_of[vertices[vertices >= 0]] = births.runs[vertices >= 0]
     leaked = (run_of != OLD) & (run_of < births.n_runs - 1)
-    in_graph = np.zeros(index.n_vertices, bool)
-    in_graph[n_heap:] = [is_node_type(type(thing)) or is_tensor(thing) for thing in hidden.extra_objects]
+    in_graph = _graph_parts(objects, n_heap)
     starts = find_starts(namespace)
     tree = _search(index, starts, id(namespace), run_of, leaked)
     view = HeapView(objects, n_heap, index, tree, starts, run_of, leaked, in_graph, tuple(hidden.notes))
@@ -181,6 +187,15 @@ def heap_view(
         hidden.extra_objects.clear()
 
 
+def _graph_parts(objects: list[object], n_heap: int) -> npt.NDArray[np.bool_]:
+    """Return which objects are autograd nodes, or tensors that the collector did not list: held by such nodes only."""
+    kinds = kinds_of(objects)
+    types = types_at(kinds)
+    result: npt.NDArray[np.bool_] = np.isin(kinds, [kind for kind, of in types.items() if is_node_type(of)])
+    result[n_heap:] |= np.isin(kinds[n_heap:], [kind for kind, of in types.items() if is_tensor_type(of)])
+    return result
+
+
 def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
     """Return where paths may begin: each of the user's variables, then modules, frames, the interpreter."""
     starts: list[Start] = []
@@ -188,7 +203,9 @@ def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
         if namespace is not None and root.address == id(namespace):
             starts += _variables(root, namespace)
         else:
-            starts.append(Start(root.address, root.words, root.expression, _COST_OF_RANK[root.rank]))
+            is_place = root.words.startswith(_PLACES)
+            cost = _COST_OF_RANK[root.rank]
+            starts.append(Start(root.address, root.words, root.expression, cost, is_place=is_place))
     return starts
 
 
@@ -201,8 +218,11 @@ def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
             cost = _COST_OF_HISTORY_NAME
         elif _HISTORY_COPY.fullmatch(name):
             cost = _COST_OF_HISTORY_COPY
+        is_history = cost > 0
+        if name in _SHELL_NAMES:
+            cost = _COST_OF_SHELL
         expression = name if name.isidentifier() else f"globals()[{name!r}]"
-        yield Start(id(value), root.words, expression, cost, is_variable=True, is_history=cost > 0)
+        yield Start(id(value), root.words, expression, cost, is_variable=True, is_history=is_history)
 
 
 def _search(
@@ -217,8 +237,8 @@ def _search(
     cost[leaked] = _STEP_LEAKED
     vertices = index.vertices_of(np.array([start.address for start in starts], np.int64)).tolist()
     blocked = np.zeros(index.n_vertices, bool)
-    # A module, a frame and the user's namespace are where paths begin: none leads through them to anything else.
-    ends = [vertex for start, vertex in zip(starts, vertices, strict=True) if not start.is_variable]
+    # Namespaces, modules and frames are where paths begin: none leads through them to anything else.
+    ends = [vertex for start, vertex in zip(starts, vertices, strict=True) if start.is_place]
     blocked[[vertex for vertex in (*ends, index.vertex_of(namespace)) if vertex >= 0]] = True
     roots = [
         (vertex, start.cost + (int(cost[vertex]) if start.is_variable and vertex >= 0 else 0))
