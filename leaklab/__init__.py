@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+def __getattr__(name: str) -> Any:
     """Import a public name where it is first used: ``import leaklab`` alone stays cheap."""
     import importlib
 
@@ -49,14 +49,14 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands fo
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
-def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython is untyped
+def load_ipython_extension(shell: Any) -> None:
     """``%load_ext leaklab``."""
     from leaklab.magics import load
 
     load(shell)
 
 
-def unload_ipython_extension(shell: Any) -> None:  # noqa: ANN401
+def unload_ipython_extension(shell: Any) -> None:
     """``%unload_ext leaklab``: nothing of it stays in the shell."""
     from leaklab.magics import unload
 

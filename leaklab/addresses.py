@@ -23,7 +23,7 @@ def _read_items(objects: list[object]) -> Addresses:
     if not items or not objects:
         return np.empty(0, np.int64)
     found = np.empty(len(objects), np.int64)
-    # Not through an array type of ctypes: those are classes, one for every length, and garbage that has to be collected.
+    # Not through an array type of ctypes: each length would make a class, garbage that has to be collected.
     ctypes.memmove(found.ctypes.data, items, found.nbytes)
     return found
 

@@ -40,12 +40,7 @@ def leakcheck(
         BaseException: whatever *function* raises, with the partial report as its attribute ``leaklab_report``.
     """
     __tracebackhide__ = True
-    if not callable(function):
-        msg = f"leakcheck needs a function to call, not {type(function).__name__}"
-        raise TypeError(msg)
-    if inspect.iscoroutinefunction(function):
-        msg = "leakcheck calls a plain function; wrap the coroutine: lambda: asyncio.run(work())"
-        raise TypeError(msg)
+    _refuse_what_cannot_be_called(function)
     settings = Settings(max_runs=runs, n_warmups=warmup, max_seconds=seconds, name=name)
     names = getattr(inspect.unwrap(function), "__globals__", None) if namespace is None else namespace
     finished = drive(check_steps(settings, names), lambda _number: function())
@@ -56,3 +51,12 @@ def leakcheck(
         finally:
             raise finished.error
     return report
+
+
+def _refuse_what_cannot_be_called(function: object) -> None:
+    if not callable(function):
+        msg = f"leakcheck needs a function to call, not {type(function).__name__}"
+        raise TypeError(msg)
+    if inspect.iscoroutinefunction(function):
+        msg = "leakcheck calls a plain function; wrap the coroutine: lambda: asyncio.run(work())"
+        raise TypeError(msg)

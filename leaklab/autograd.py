@@ -1,100 +1,225 @@
-"""Walk autograd graphs from Python without harm to them.
+"""Walk autograd graphs, without running a hook and without harming them.
 
-A node that Python has looked at keeps its Python wrapper for as long as the graph lives, and a graph with more than
-some 40,000 wrapped nodes, deep or wide, overflows the C stack when it is freed (torch 2.13). Every walk is therefore
-confined to a *window* of autograd's sequence numbers, which count the nodes that this thread ever made: a window of n
-numbers can wrap at most n nodes. Nothing here reads a saved tensor through its unpack hook.
+Reading ``next_functions`` leaves a Python wrapper on every node it returns, for the life of the graph, and a graph with
+more than some 40,000 wrapped nodes overflows the stack when it is freed. Hence a budget of nodes, wrappers that were
+already there included, and for the few operations that take any number of tensors a bound on that number, which is
+asked for before their inputs are.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import math
+import re
+import types
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
-from leaklab.objects import loaded_type, no_torch_functions
+import torch
 
-SAFE_NODES = 20_000
-"""A graph of so many nodes may be wrapped entirely: half of what was seen to crash."""
-SMALL_WINDOW = 2_000
-"""What one walk wraps where more nodes than `SAFE_NODES` exist: many checks of one ever longer graph must add up."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
-_WIDE = ("StackBackward0", "CatBackward0")
+Edge = tuple[Any, Any, str]
+"""Source, target, and the reference as Python writes it, or in words."""
+
+MAX_WRAPPED_NODES = 20_000
+"""Half of what overflowed an 8 MB stack when the graph was freed."""
+
+_MAX_FIXED_INPUTS = 32  # more than any operation has whose inputs are no list
+_NO_SEQUENCE_NUMBER = 2**63  # nodes that no forward pass made report the highest number there is
+_FIXED_INPUTS = re.compile(r"\w+Backward\w*\d|AccumulateGrad")  # as the operations of torch itself are called, except
+_LIST_OPERATIONS = ("Stack", "Cat", "ChunkCat", "BlockDiag", "Foreach", "CudnnRnn", "MiopenRnn", "NestedTensor")
+
+_inherits = type.__subclasscheck__  # (base, kind): in C, where `in kind.__mro__` would compare by a metaclass's __eq__
+_type_flags = type.__dict__["__flags__"].__get__
+_type_dict = type.__dict__["__dict__"].__get__
+_HEAP_TYPE = 1 << 9
+_FunctionBase = torch._C._FunctionBase  # noqa: SLF001 - the C base of every torch.autograd.Function
+_tensor = torch._C.TensorBase.__dict__  # noqa: SLF001 - its own descriptors, so that no subclass can answer instead
+_is_leaf, _retains_grad = _tensor["is_leaf"].__get__, _tensor["retains_grad"].__get__
+_requires_grad, _grad = _tensor["requires_grad"].__get__, _tensor["grad"].__get__
+_grad_fn, _base, _is_view = _tensor["grad_fn"].__get__, _tensor["_base"].__get__, _tensor["_is_view"]
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The sequence numbers ``low <= number < high`` that may be looked at."""
+def is_node_type(kind: type) -> bool:
+    """Return whether *kind* is a type of autograd nodes: of C++ or written in Python."""
+    if not _type_flags(kind) & _HEAP_TYPE:
+        return type(_type_dict(kind).get("next_functions")) is types.GetSetDescriptorType
+    return _inherits(_FunctionBase, kind)
 
-    low: int
-    high: int
+
+class GraphWalk:
+    """Autograd graphs reached so far.
+
+    Attributes:
+        edges: From tensors and nodes to what they hold beyond what the collector reports.
+        nodes: Every node met, by address.
+        n_unwalked: Nodes whose inputs, and tensors whose graph, were not looked at.
+    """
+
+    def __init__(self, nodes: Iterable[Any], n_leaves: int, *, reads_saved: bool = True) -> None:
+        """Begin with the wrapped *nodes* of the heap.
+
+        Args:
+            nodes: All that are wrapped already.
+            n_leaves: Tensors in the heap that require a gradient and are no result: each may be the input of a node.
+            reads_saved: Whether the tensors saved in the nodes are wanted, not only the nodes.
+        """
+        self._reads_saved = reads_saved
+        self.edges: list[Edge] = []
+        self.nodes: dict[int, Any] = {id(node): node for node in nodes}
+        self.n_unwalked = 0
+        self._n_leaves = n_leaves
+        self._pending: deque[Any] = deque(self.nodes.values())
+        self._readers: dict[int, _NodeReader] = {}
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every node that exists is inside."""
-        return self.low == 0
+    def _budget(self) -> int:
+        return MAX_WRAPPED_NODES - len(self.nodes)
 
+    def from_tensors(self, tensors: Iterable[Any]) -> None:
+        """Add what *tensors* hold, and all of their graphs that the budget allows."""
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - no public way to keep subclasses silent
+            for tensor in tensors:
+                self._tensor(tensor)
+            while self._pending:
+                self._node(self._pending.popleft())
 
-def current_window() -> Window:
-    """Return the window that is safe now: everything, or the newest nodes if there are too many."""
-    newest = newest_sequence_number()
-    if newest <= SAFE_NODES:
-        return Window(0, SAFE_NODES + SMALL_WINDOW)
-    return Window(newest - SMALL_WINDOW, newest + 1)
-
-
-def newest_sequence_number() -> int:
-    """Return the number of the youngest node of this thread; 0 without torch. Makes one node, which dies at once."""
-    torch = sys.modules.get("torch")
-    if torch is None or loaded_type("torch", "Tensor") is None:
-        return 0
-    with no_torch_functions(), torch.enable_grad():
-        probe = torch.zeros((), requires_grad=True).neg()
-        return int(probe.grad_fn._sequence_nr()) if probe.grad_fn is not None else 0
-
-
-def root_nodes(tensors: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield ``(tensor, grad_fn)`` for every one of *tensors* that has a graph, its gradient's graph included."""
-    base: Any = loaded_type("torch", "Tensor")
-    with no_torch_functions():
-        for tensor in tensors:
-            node = base.grad_fn.__get__(tensor)
+    def _tensor(self, tensor: Any) -> None:
+        for reference, read in ((".grad", _grad_of), ("._base", _base_of)):
+            held = _ask(read, tensor)
+            if held is not None:
+                self.edges.append((tensor, held, reference))
+        if _ask(_is_result, tensor):
+            if self._budget < 1:
+                self.n_unwalked += 1
+                return
+            node = _ask(_grad_fn, tensor)
             if node is not None:
-                yield tensor, node
-            elif base.requires_grad.__get__(tensor) and base.is_leaf.__get__(tensor):
-                gradient = base.grad.__get__(tensor)
-                if gradient is not None and gradient.grad_fn is not None:
-                    yield gradient, gradient.grad_fn
+                self.edges.append((tensor, node, ".grad_fn"))
+                self._meet(node)
+
+    def _meet(self, node: Any) -> None:
+        if id(node) not in self.nodes:
+            self.nodes[id(node)] = node
+            self._pending.append(node)
+
+    def _node(self, node: Any) -> None:
+        reader = self._readers.get(id(type(node)))
+        if reader is None:
+            reader = self._readers[id(type(node))] = _NodeReader(type(node))
+        if self._reads_saved:
+            self.edges.extend((node, held, reference) for held, reference in reader.held_by(node))
+        if reader.most_inputs(node, self._n_leaves) > self._budget:
+            self.n_unwalked += 1
+            return
+        for number, (before, _) in enumerate(_ask(reader.next_functions, node) or ()):
+            if before is not None:
+                self.edges.append((node, before, f".next_functions[{number}][0]"))
+                self._meet(before)
 
 
-def sequence_number(node: Any) -> int | None:  # noqa: ANN401 - nodes have no common Python type
-    """Return the number of *node*; None for a node that has none of its own, such as the end of a leaf's branch."""
-    read = getattr(node, "_sequence_nr", None)
-    number = read() if read is not None else None
-    return None if number is None or number >= 1 << 63 else int(number)
+class _NodeReader:
+    """What a node of one type can be asked for, looked up once per type: ``dir()`` per node costs ten times more."""
+
+    def __init__(self, kind: type) -> None:
+        self._is_python = _inherits(_FunctionBase, kind)
+        source = _type_dict(_FunctionBase if self._is_python else kind)
+        self._name = "" if self._is_python else kind.__name__
+        self.next_functions = source["next_functions"].__get__
+        self._sequence_number = source["_sequence_nr"]
+        raw = [name for name in source if name.startswith("_raw_saved_")]
+        prefix = "_raw_" if self._is_python else "_raw"  # ctx.saved_tensors, but grad_fn._saved_self
+        self._saved = [(name.removeprefix(prefix), source[name].__get__) for name in raw]
+        self._variable = source["variable"].__get__ if "variable" in source else None
+
+    def held_by(self, node: Any) -> Iterator[tuple[Any, str]]:
+        """Yield the tensors saved in *node*, its unpack hooks, and the leaf it accumulates into.
+
+        A tensor is read as it is stored: no unpack hook runs and no checkpoint is computed again.
+        """
+        for name, read in self._saved:
+            saved = _ask(read, node)
+            many = enumerate(saved) if type(saved) in (list, tuple) else ((None, saved),)
+            for number, one in many:
+                reference = f".{name}" if number is None else f".{name}[{number}]"
+                for held, ending in ((_ask(_data, one), ""), (_ask(_unpack_hook, one), " (unpack hook)")):
+                    if held is not None:
+                        yield held, reference + ending
+        leaf = None if self._variable is None else _ask(self._variable, node)
+        if leaf is not None:
+            yield leaf, ".variable"
+
+    def most_inputs(self, node: Any, n_leaves: int) -> float:
+        """Return a number that the inputs of *node* do not exceed, without looking at them; infinity if unknown."""
+        if self._is_python:
+            needs = _ask(_needs_input_grad, node)
+            return len(needs) if type(needs) is tuple else math.inf
+        if _FIXED_INPUTS.fullmatch(self._name) and not self._name.startswith(_LIST_OPERATIONS):
+            return _MAX_FIXED_INPUTS
+        # What was stacked or joined is older than the node, or a leaf.
+        number = self._sequence_number(node)
+        by_age = number + n_leaves if number < _NO_SEQUENCE_NUMBER else math.inf
+        return min(by_age, _joined_length(node) if self._name.startswith(("Stack", "Cat")) else math.inf)
 
 
-def may_open(node: Any, window: Window) -> bool:  # noqa: ANN401
-    """Return whether the next functions of *node* may be read."""
-    number = sequence_number(node)
-    if number is None or not window.low <= number < window.high:
-        return False
-    return window.is_whole or type(node).__name__ not in _WIDE
+def _ask(read: Any, thing: Any) -> Any:
+    """Return what C code reads from *thing*; None where it refuses, as for freed buffers and functional wrappers."""
+    try:
+        return read(thing)
+    except (RuntimeError, AttributeError, TypeError, NotImplementedError):
+        return None
 
 
-def count_nodes(tensors: Iterable[Any], window: Window | None = None) -> int:
-    """Return how many nodes the graphs of *tensors* have together, inside the window that is safe to look at."""
-    if loaded_type("torch", "Tensor") is None:
-        return 0
-    window = window or current_window()
-    seen: dict[int, Any] = {}  # by address: a custom function may define __hash__
-    stack = [node for _tensor, node in root_nodes(tensors)]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen[id(node)] = node
-        if may_open(node, window):
-            stack.extend(after for after, _index in node.next_functions if after is not None)
-    return len(seen)
+def _grad_of(tensor: Any) -> Any:
+    return _grad(tensor) if _is_leaf(tensor) or _retains_grad(tensor) else None  # any other tensor would warn
+
+
+def _base_of(tensor: Any) -> Any:
+    return _base(tensor) if _is_view(tensor) else None
+
+
+def _is_result(tensor: Any) -> bool:
+    return _requires_grad(tensor) and not _is_leaf(tensor)
+
+
+def count_leaves(tensors: Iterable[Any]) -> int:
+    """Count the tensors that may be inputs of a node without being the result of one."""
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
+        return sum(1 for tensor in tensors if _ask(_requires_grad, tensor) and _ask(_is_leaf, tensor))
+
+
+def _needs_input_grad(node: Any) -> Any:
+    return _type_dict(_FunctionBase)["needs_input_grad"].__get__(node)
+
+
+def _data(saved: Any) -> Any:
+    return None if saved is None else saved.data
+
+
+def _unpack_hook(saved: Any) -> Any:
+    return None if saved is None else saved.unpack_hook
+
+
+def _joined_length(node: Any) -> float:
+    """Return how long the result is in the direction in which tensors were stacked or joined: each adds one or more."""
+    try:
+        shape = node._input_metadata[0].shape  # noqa: SLF001
+        dim = node._saved_dim  # noqa: SLF001
+        return int(shape[dim if dim < _NO_SEQUENCE_NUMBER else dim - 2**64])  # -1 is reported without its sign
+    except (AttributeError, IndexError, TypeError, RuntimeError):
+        return math.inf
+
+
+def count_nodes(tensors: list[Any], wrapped_nodes: list[Any]) -> int:
+    """Return how many nodes the graphs of *tensors* have together, a lower bound where there are too many.
+
+    Args:
+        tensors: All tensors of the heap.
+        wrapped_nodes: All nodes that Python has looked at already: they count against the budget.
+    """
+    walk = GraphWalk(wrapped_nodes, count_leaves(tensors), reads_saved=False)
+    walk.from_tensors(tensors)
+    gradients = [held for _source, held, reference in walk.edges if reference == ".grad"]
+    walk.from_tensors(gradients)
+    return len(walk.nodes)

@@ -21,14 +21,14 @@ class Cell:
     Args:
         shell: The shell whose namespace the code lives in.
         source: The text below the magic's line.
-        n_lines_above: Lines of the notebook's cell above *source*, so that tracebacks name the lines that the user sees.
+        n_lines_above: Lines of the notebook's cell above *source*: tracebacks then name the lines that the user sees.
 
     Raises:
         SyntaxError: if the text is no Python.
         UsageError: if it holds no statement.
     """
 
-    def __init__(self, shell: Any, source: str, *, n_lines_above: int = 1) -> None:  # noqa: ANN401 - IPython is untyped
+    def __init__(self, shell: Any, source: str, *, n_lines_above: int = 1) -> None:
         self._shell = shell
         # A comment stands for the magic's own line: blank lines would be stripped by the transformation.
         text = "# the magic's line\n" * n_lines_above + shell.transform_cell(source)
@@ -71,7 +71,7 @@ class Cell:
     def _show(self, value: object, *, shown: bool) -> None:
         # Not through the displayhook: Out, _ and the history would keep the value.
         if shown and value is not None:
-            display(value)
+            display(value)  # type: ignore[no-untyped-call]
 
     def _compile(self, tree: ast.Module, *, shows_last: bool) -> tuple[CodeType, CodeType | None]:
         """Split off a last expression, whose value a notebook shows."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,8 +19,8 @@ from leaklab.growing import MAX_ROWS, grown_graph, grown_places, native_growth
 from leaklab.judging import Judgement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
 from leaklab.objects import is_tensor, type_name
+from leaklab.ranking import matters, ranked, settle
 from leaklab.rows import kept_tensors, object_rows, tensor_rows
-from leaklab.words import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,11 @@ def explain_growth(
     """
     addresses, _kinds, runs = measurement.cohorts.members()
     births = Births(addresses, runs, measurement.n_runs)
-    with measurement.heap() as objects, heap_view(objects, births, namespace, (measurement, judgement)) as view:
+    own = (measurement, judgement)
+    with (
+        measurement.heap() as objects,
+        heap_view(objects, births, namespace, own, summaries=settings.summaries) as view,
+    ):
         explained = _Explanation(view, measurement, judgement).explain()
     freed = _verify_garbage(measurement, explained)
     return replace(explained, notes=(*explained.notes, *freed)) if freed else explained
@@ -93,7 +96,8 @@ class _Explanation:
             self._take(grown.leak, grown.growth)
         self._explain_graph()
         self._explain_native()
-        self._settle()
+        self._leaks, remarks = settle(self._leaks)
+        self._notes += remarks
         first, last = self._measurement.checkpoints[0], self._measurement.checkpoints[-1]
         tensors_kept, tensor_bytes_kept = kept_tensors(self._view, self._tallier, self._n_runs)
         return Explained(
@@ -113,9 +117,9 @@ class _Explanation:
         """File *leak* by what the rules say of it."""
         if growth.outcome is Outcome.LEAK:
             self._leaks.append(leak)
-        elif growth.outcome is Outcome.BOUNDED and self._matters(leak, growth):
+        elif growth.outcome is Outcome.BOUNDED and matters(leak, growth.rate):
             self._bounded.append(leak)
-        elif growth.outcome is Outcome.INCONCLUSIVE and self._matters(leak, growth):
+        elif growth.outcome is Outcome.INCONCLUSIVE and matters(leak, growth.rate):
             self._open.append(f"{leak.what} in {leak.holder}: {growth.reason}")
 
     def _survivors(self, group: Group) -> tuple[Leak, Growth]:
@@ -144,8 +148,9 @@ class _Explanation:
             growth = Growth(
                 Outcome.BOUNDED, 0.0, f"its holder is a {limit}, which lets go of the oldest when it is full"
             )
-        return self._leak(evidence, tally, group.fingerprint, group.kept(view, self._n_runs, tally.headline), growth,
-                          count_per_run), growth  # fmt: skip
+        kept = group.kept(view, self._n_runs, tally.headline)
+        leak = self._leak(evidence, tally, place=group.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
+        return leak, growth
 
     def _orphans(self, orphans: Orphans) -> tuple[Leak, Growth]:
         """Describe survivors that no root reaches."""
@@ -168,7 +173,8 @@ class _Explanation:
             gc_is_off=not self._measurement.collects,
         )
         kept = group.kept(view, self._n_runs, tally.headline)
-        return self._leak(evidence, tally, orphans.fingerprint, kept, growth, count_per_run), growth
+        leak = self._leak(evidence, tally, place=orphans.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
+        return leak, growth
 
     def _judge(self, group: Group, tally: Tally) -> tuple[Growth, float]:
         """Judge a group by what matters most in it first, then by all of it; the second value is objects per run."""
@@ -176,11 +182,12 @@ class _Explanation:
         growths = [judge_cohorts(kept) for kept in series]
         rank = [Outcome.LEAK, Outcome.INCONCLUSIVE, Outcome.BOUNDED, Outcome.CLEAN]
         growth = min(growths, key=lambda growth: rank.index(growth.outcome))
-        settled = [kept for kept in series[0][1:-1]] or [0]
+        settled = series[0][1:-1] or (0,)
         return growth, growths[0].rate or sum(settled) / len(settled)
 
+    @staticmethod
     def _leak(
-        self, evidence: Evidence, tally: Tally, fingerprint: str, kept: tuple[int, ...], growth: Growth, per_run: float
+        evidence: Evidence, tally: Tally, *, place: str, kept: tuple[int, ...], growth: Growth, per_run: float
     ) -> Leak:
         cause = find_cause(evidence)
         per_object = tally.n_bytes / max(len(tally.headline), 1)
@@ -195,7 +202,7 @@ class _Explanation:
             count_per_run=per_run,
             unit=evidence.unit,
             kept=kept,
-            fingerprint=fingerprint,
+            fingerprint=place,
             reason=growth.reason,
             holders=(evidence.holder,) if evidence.holder else (),
             others=others,
@@ -214,58 +221,6 @@ class _Explanation:
         leak = native_growth(self._judgement.native, sum(leak.bytes_per_run for leak in self._leaks))
         if leak is not None:
             self._leaks.append(leak)
-
-    def _settle(self) -> None:
-        """Turn what is only a consequence, or the notebook's own bookkeeping, into notes."""
-        for leak in [leak for leak in self._leaks if is_bookkeeping(leak)]:
-            self._leaks.remove(leak)
-            self._notes.append(
-                f"the notebook's own bookkeeping grows by {format_bytes(leak.bytes_per_run)} per run in {leak.holder}"
-            )
-        largest = max((leak.bytes_per_run for leak in self._leaks), default=0.0)
-        small = [leak for leak in self._leaks if leak.bytes_per_run < min(SMALL_BYTES, SMALL_SHARE * largest)]
-        for leak in small:
-            self._leaks.remove(leak)
-        if small:
-            shown = "; ".join(f"{leak.what} in {leak.holder}, {format_bytes(leak.bytes_per_run)}" for leak in small[:3])
-            more = f" and {len(small) - 3} more" if len(small) > 3 else ""  # noqa: PLR2004
-            self._notes.append(f"{len(small)} small places grow beside it, most likely as a consequence: {shown}{more}")
-
-    def _matters(self, leak: Leak, growth: Growth) -> bool:
-        """Return whether what is bounded or undecided is worth the reader's time: the user's own, or not tiny."""
-        user_side = leak.path.root in _USER_SIDE or leak.path.root.startswith(("running function", "thread"))
-        return user_side or growth.rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES
-
-
-SMALL_BYTES = 4096
-SMALL_SHARE = 0.05
-_USER_SIDE = ("notebook variable", "module '__main__'")
-BOOKKEEPING_BYTES = 4096
-_BOOKKEEPERS = ("IPython.core.history.", "IPython.core.displayhook.", "IPython.core.compilerop.")
-
-
-def is_bookkeeping(leak: Leak) -> bool:
-    """Return whether *leak* is the little that a notebook notes for every cell that it runs."""
-    by_module = leak.path.root == "module 'linecache'"
-    by_owner = any(step.kind.startswith(_BOOKKEEPERS) for step in leak.path.steps)
-    own = leak.cause == "notebook-history" or by_module or by_owner
-    return own and leak.bytes_per_run < BOOKKEEPING_BYTES
-
-
-def ranked(leaks: Sequence[Leak]) -> tuple[Leak, ...]:
-    """Return *leaks*, the largest first; among those of about the same size the one in the user's reach first."""
-    largest = max((leak.bytes_per_run for leak in leaks), default=0.0)
-
-    def key(leak: Leak) -> tuple[int, bool, float, str]:
-        smaller_by = math.log(largest / leak.bytes_per_run, ALIKE) if leak.bytes_per_run > 0 else math.inf
-        size = int(smaller_by) if math.isfinite(smaller_by) else 1000
-        return size, leak.path.root not in _USER_SIDE, -leak.bytes_per_run, leak.fingerprint
-
-    return tuple(sorted(leaks, key=key))
-
-
-ALIKE = 1.5
-"""Leaks that differ by less than this factor are ranked by who can mend them."""
 
 
 def _holder_of(view: HeapView, group: Group) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from leaklab.collect.slots import GrownSlot
 from leaklab.decide.growth import Growth
 from leaklab.explain.causes import Evidence, find_cause
 from leaklab.explain.cycles import UNSEEN_ROOT
@@ -46,7 +47,7 @@ class Grown:
 
 
 def grown_places(view: HeapView, judgement: Judgement) -> Iterator[Grown]:
-    """Yield every container and slot that grew, unless its growth consists of survivors, which are explained as such."""
+    """Yield every container and slot that grew; where survivors make it grow, they are the leak, and it is clean."""
     seen: set[int] = set()
     for container in judgement.containers:
         vertex = view.index.vertex_of(container.address)
@@ -108,7 +109,7 @@ def native_growth(growth: Growth | None, bytes_explained: float) -> Leak | None:
         unit="bytes",
         kept=(),
         fingerprint=fingerprint(["native"]),
-        reason=f"the native heap grew: {growth.reason}; Python's objects explain {format_bytes(bytes_explained)} per run",
+        reason=f"native heap: {growth.reason}; Python's objects explain {format_bytes(bytes_explained)} per run",
     )
 
 
@@ -154,17 +155,18 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Gro
         if id(thing) in seen or (vertex >= 0 and view.leaked[view.index.referents(vertex)].any()):
             continue
         seen.add(id(thing))
-        yield _slot(view, judgement, owner, thing, slot.sizes, growth)
+        yield _slot(view, judgement, view.describe_child(owner, thing), thing, (slot, growth))
 
 
 def _slot(
-    view: HeapView, judgement: Judgement, owner: int, thing: object, sizes: tuple[int, ...], growth: Growth
+    view: HeapView, judgement: Judgement, described: Described, thing: object, found: tuple[GrownSlot, Growth]
 ) -> Grown:
+    slot, growth = found
+    sizes = slot.sizes
     kind = type_name(type(thing))
     is_counted = safe_len(thing) is not None and kind not in _UNITS
     unit = "entries" if is_counted else _UNITS.get(kind, "bytes")
     content, bytes_per_unit = _content(thing, max(sizes[-1] - sizes[0], 1)) if is_counted else ("", 1.0)
-    described = view.describe_child(owner, thing)
     what = f"{kind} entries: {content}" if is_counted else f"{kind} {summary(thing)}".strip()
     bytes_per_run = growth.rate * bytes_per_unit
     leak = _leak(view, described, what=what, unit=unit, growth=growth, bytes_per_run=bytes_per_run)

@@ -93,7 +93,7 @@ def _judge_containers(measurement: Measurement, at_runs: tuple[int, ...]) -> tup
     addresses, kinds, table = follow([checkpoint.lengths for checkpoint in measurement.checkpoints])
     return tuple(
         GrownContainer(address, kind, tuple(lengths), judge_levels(lengths, at_runs))
-        for address, kind, lengths in zip(addresses.tolist(), kinds.tolist(), table.tolist())
+        for address, kind, lengths in zip(addresses.tolist(), kinds.tolist(), table.tolist(), strict=True)
     )
 
 

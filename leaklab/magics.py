@@ -34,7 +34,7 @@ class LeakLab(Magics):
     runs = Integer(40, min=MIN_RUNS, help="Upper limit of measured runs (-n).").tag(config=True)
     warmups = Integer(1, min=0, help="Runs before the baseline (-w).").tag(config=True)
     seconds = Float(60.0, min=0.001, help="No new run starts after this many seconds (-t).").tag(config=True)
-    summaries = Bool(True, help="Show shapes and lengths of values in reports.").tag(config=True)
+    summaries = Bool(default_value=True, help="Show shapes and lengths of values in reports.").tag(config=True)
 
     @magic_arguments()
     @argument("-n", "--runs", type=int, help="Upper limit of measured runs; fewer are made where that answers.")
@@ -67,19 +67,25 @@ class LeakLab(Magics):
         if options.setup:
             Cell(self.shell, options.setup, n_lines_above=0).run(shown=True)
         code = Cell(self.shell, cell)
-        steps = check_steps(settings, self.shell.user_ns)
+        steps = check_steps(settings, self._namespace)
         if code.awaits:
             return self._check_awaiting(code, steps, options)
         finished = drive(steps, lambda number: code.run(shown=_is_shown(number, settings, options)))
         return self._finish(finished, options)
 
-    async def _check_awaiting(self, code: Cell, steps: Any, options: Any) -> object:  # noqa: ANN401
+    async def _check_awaiting(self, code: Cell, steps: Any, options: Any) -> object:
         __tracebackhide__ = True
         settings = self._settings(options)
         finished = await drive_async(steps, lambda number: code.run_async(shown=_is_shown(number, settings, options)))
         return self._finish(finished, options)
 
-    def _parse(self, line: str) -> Any:  # noqa: ANN401 - argparse's own namespace
+    @property
+    def _namespace(self) -> dict[str, Any]:
+        shell: Any = self.shell
+        namespace: dict[str, Any] = shell.user_ns
+        return namespace
+
+    def _parse(self, line: str) -> Any:
         options = parse_argstring(self.leakcheck, line)
         if options.variable and (not options.variable.isidentifier() or keyword.iskeyword(options.variable)):
             msg = f"-v needs the name of a variable, not {options.variable!r}"
@@ -91,7 +97,7 @@ class LeakLab(Magics):
                 raise UsageError(str(error)) from None
         return options
 
-    def _settings(self, options: Any) -> Settings:  # noqa: ANN401
+    def _settings(self, options: Any) -> Settings:
         try:
             return Settings(
                 max_runs=self.runs if options.runs is None else options.runs,
@@ -103,12 +109,12 @@ class LeakLab(Magics):
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    def _finish(self, finished: Finished, options: Any) -> object:  # noqa: ANN401
+    def _finish(self, finished: Finished, options: Any) -> object:
         """Show and store the report, then raise what the cell raised."""
         __tracebackhide__ = True
         report = LeakReport(finished.check)
         if options.variable:
-            self.shell.user_ns[options.variable] = report
+            self._namespace[options.variable] = report
         if not options.quiet:
             display(report)
         if options.save:
@@ -122,7 +128,7 @@ class LeakLab(Magics):
         return report if options.output else None
 
 
-def _is_shown(number: int, settings: Settings, options: Any) -> bool:  # noqa: ANN401
+def _is_shown(number: int, settings: Settings, options: Any) -> bool:
     """Show the first run, be it a warm-up or measured; the others on request."""
     first = number == (0 if settings.n_warmups else 1)
     return bool(options.show_output or first)
@@ -143,7 +149,7 @@ class AwaitRewriter:
     A magic cannot wait for a running event loop; the shell can, if the cell that it runs is a coroutine.
     """
 
-    def __init__(self, shell: Any) -> None:  # noqa: ANN401
+    def __init__(self, shell: Any) -> None:
         self._shell = shell
 
     def __call__(self, lines: list[str]) -> list[str]:
@@ -175,7 +181,7 @@ def _own_nodes(tree: ast.AST) -> list[ast.AST]:
     return found
 
 
-def load(shell: Any) -> None:  # noqa: ANN401
+def load(shell: Any) -> None:
     """Register the magics; a second call replaces those of the first."""
     unload(shell)
     magics = LeakLab(shell=shell)
@@ -183,7 +189,7 @@ def load(shell: Any) -> None:  # noqa: ANN401
     shell.input_transformers_post.append(AwaitRewriter(shell))
 
 
-def unload(shell: Any) -> None:  # noqa: ANN401
+def unload(shell: Any) -> None:
     """Take back everything that `load` did."""
     registry = shell.magics_manager.registry.pop(LeakLab.__name__, None)
     if registry is not None and registry in shell.configurables:

@@ -29,8 +29,12 @@ SIZED_BASES: tuple[type, ...] = (
 )  # fmt: skip
 """Types whose own ``__len__`` is C code; a subclass is measured by its base's, never by its own."""
 
-_LEN_OF: Mapping[int, Callable[[Any], int]] = {id(base): base.__len__ for base in SIZED_BASES}
-_UNITS = {str: ("character", "characters"), bytes: ("byte", "bytes"), bytearray: ("byte", "bytes")}
+_LEN_OF: Mapping[int, Callable[[Any], int]] = {id(base): vars(base)["__len__"] for base in SIZED_BASES}
+_UNITS: Mapping[type, tuple[str, str]] = {
+    str: ("character", "characters"),
+    bytes: ("byte", "bytes"),
+    bytearray: ("byte", "bytes"),
+}
 
 
 def mro_of(kind: type) -> tuple[type, ...]:
@@ -102,11 +106,11 @@ def no_torch_functions() -> Iterator[None]:
     if torch is None:
         yield
         return
-    with torch._C.DisableTorchFunctionSubclass():
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - no public way to keep subclasses silent
         yield
 
 
-def tensor_words(tensor: Any) -> str:  # noqa: ANN401 - torch may not be importable where this is type-checked
+def tensor_words(tensor: Any) -> str:
     """Return shape, dtype and device of *tensor* in a few words, ``?`` for what it does not tell."""
     base: Any = loaded_type("torch", "Tensor")
     with no_torch_functions():
@@ -138,7 +142,7 @@ def summary(thing: object) -> str:
     return ""
 
 
-def array_words(thing: Any) -> str:  # noqa: ANN401 - numpy may not be loaded
+def array_words(thing: Any) -> str:
     """Return shape and dtype of a numpy array."""
     base: Any = loaded_type("numpy", "ndarray")
     return f"{tuple(base.shape.__get__(thing))} {base.dtype.__get__(thing)}"

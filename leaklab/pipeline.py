@@ -26,7 +26,6 @@ from leaklab.explaining import Explained, explain_growth, explain_nothing
 from leaklab.judging import Judgement, judge
 from leaklab.model import Check, Run, Settings
 
-
 Ran = tuple[float, str]
 """How one run went: its seconds, and the name of what it raised (``ValueError``), empty if it ended by itself.
 

@@ -22,7 +22,7 @@ _SPARSE_PARTS = {
 _UNKNOWN = (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError)
 
 
-def storages_of(tensor: Any) -> list[tuple[int, int]] | None:  # noqa: ANN401 - any kind of tensor
+def storages_of(tensor: Any) -> list[tuple[int, int]] | None:
     """Return ``(key, n_bytes)`` of every storage that *tensor* owns.
 
     Returns:
@@ -44,7 +44,7 @@ def storage_bytes(tensors: Iterable[Any]) -> dict[int, int]:
     return sizes
 
 
-def _storages(tensor: Any) -> list[tuple[int, int]]:  # noqa: ANN401
+def _storages(tensor: Any) -> list[tuple[int, int]]:
     base: Any = sys.modules["torch"].Tensor
     kinds = mro_of(type(tensor))
     if base.is_meta.__get__(tensor) or any(
@@ -62,10 +62,10 @@ def _storages(tensor: Any) -> list[tuple[int, int]]:  # noqa: ANN401
         pointer = storage.data_ptr()
     except RuntimeError:  # a wrapper that owns nothing
         return []
-    return [(storage._cdata, storage.nbytes() if pointer else 0)]
+    return [(storage._cdata, storage.nbytes() if pointer else 0)]  # noqa: SLF001 - the storage's identity has no public name
 
 
-def _inner_storages(tensor: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401
+def _inner_storages(tensor: Any) -> Iterator[tuple[int, int]]:
     names, _context = type(tensor).__tensor_flatten__(tensor)
     for name in names:
         yield from _storages(getattr(tensor, name))

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from leaklab.explain import hidden_autograd
+from leaklab import autograd
 from leaklab.explain.hidden import hidden_edges
 from leaklab.explain.hidden_arrays import ArraySearch
-from leaklab.explain.hidden_autograd import GraphWalk
+from leaklab.autograd import GraphWalk
 
 
 class Thing:
@@ -303,7 +303,7 @@ def test_no_method_of_an_object_is_called():
 
 
 def test_the_walk_stops_at_its_budget(monkeypatch):
-    monkeypatch.setattr(hidden_autograd, "MAX_WRAPPED_NODES", 100)
+    monkeypatch.setattr(autograd, "MAX_WRAPPED_NODES", 100)
     loss = leaf()
     for _ in range(500):
         loss = loss * 1.5
@@ -314,7 +314,7 @@ def test_the_walk_stops_at_its_budget(monkeypatch):
 
 
 def test_nodes_that_had_a_wrapper_before_count_too(monkeypatch):
-    monkeypatch.setattr(hidden_autograd, "MAX_WRAPPED_NODES", 3)
+    monkeypatch.setattr(autograd, "MAX_WRAPPED_NODES", 3)
     weight = leaf()
     wrapped = [weight * number for number in range(3)]
     walk = GraphWalk([one.grad_fn for one in wrapped], n_leaves=1)
@@ -325,7 +325,7 @@ def test_nodes_that_had_a_wrapper_before_count_too(monkeypatch):
 
 @pytest.mark.parametrize(("join", "dim"), [(torch.stack, 0), (torch.stack, -1), (torch.cat, 0), (torch.cat, -1)])
 def test_the_inputs_of_a_wide_node_are_left_alone(monkeypatch, join, dim):
-    monkeypatch.setattr(hidden_autograd, "MAX_WRAPPED_NODES", 50)
+    monkeypatch.setattr(autograd, "MAX_WRAPPED_NODES", 50)
     weight = leaf(2, 2, 2)
     narrow = join([weight * number for number in range(5)], dim)
     wide = join([weight * number for number in range(60)], dim)
@@ -348,7 +348,7 @@ class Sum(torch.autograd.Function):
 
 
 def test_the_inputs_of_a_wide_function_written_in_python_are_left_alone(monkeypatch):
-    monkeypatch.setattr(hidden_autograd, "MAX_WRAPPED_NODES", 50)
+    monkeypatch.setattr(autograd, "MAX_WRAPPED_NODES", 50)
     weight = leaf()
     walk = GraphWalk([], n_leaves=1)
     walk.from_tensors([Sum.apply(*(weight * number for number in range(60)))])

@@ -84,5 +84,14 @@ def test_first_notebook_draws_the_path(executed):
     )
 
 
+def test_first_notebook_shows_the_plot(executed):
+    (output,) = outputs_of(executed("01_find_a_leak.ipynb"), "plot")
+    assert "image/png" in output.data
+
+
+def test_comparison_of_the_first_notebook_says_fixed(executed):
+    assert words_of(executed("01_find_a_leak.ipynb"), "compare").rstrip().endswith("fixed")
+
+
 def test_first_notebook_says_clean_after_the_repair(executed):
     assert "clean" in words_of(executed("01_find_a_leak.ipynb"), "check-again").lower()

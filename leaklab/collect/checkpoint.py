@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.addresses import Addresses, addresses_of, kinds_of, types_at
-from leaklab.autograd import count_nodes
 from leaklab.collect.census import Census
 from leaklab.collect.containers import Lengths, container_lengths
 from leaklab.collect.slots import Slots, find_slots
@@ -50,7 +49,7 @@ class Checkpoint:
 
 
 def heap_objects(*, frozen_too: bool) -> list[object]:
-    """Return every object the collector knows; *frozen_too* adds those that the user froze, as far as they are reachable."""
+    """Return every object the collector knows; *frozen_too* adds those that the user froze and something refers to."""
     objects = gc.get_objects()
     if frozen_too:
         objects.extend(_frozen_objects(objects))
@@ -58,14 +57,14 @@ def heap_objects(*, frozen_too: bool) -> list[object]:
 
 
 def _frozen_objects(objects: list[object]) -> list[object]:
-    """Follow the references of *objects* to tracked objects that are not among them: ``gc.get_referents`` sees those."""
+    """Follow the references of *objects* to tracked objects that are not among them."""
     seen = set(addresses_of(objects).tolist())
     seen.add(id(objects))
     found: list[object] = []
     frontier: list[object] = objects
     while frontier:
         referents = gc.get_referents(*frontier)
-        fresh = dict(zip(map(id, referents), referents))
+        fresh = dict(zip(map(id, referents), referents, strict=True))
         frontier = [thing for address, thing in fresh.items() if address not in seen and gc.is_tracked(thing)]
         frontier = [thing for thing in frontier if thing is not found and thing is not referents]
         seen.update(map(id, frontier))
@@ -85,11 +84,20 @@ def take_checkpoint(after_run: int, objects: list[object]) -> tuple[Checkpoint, 
         lengths=container_lengths(objects, addresses, kinds),
         slots=find_slots(objects, kinds),
         tensor_bytes=sum(storage_bytes(tensors).values()),
-        graph_nodes=count_nodes(tensors),
+        graph_nodes=_count_graph_nodes(objects, kinds, tensors),
         n_threads=threading.active_count(),
     )
     order = np.argsort(addresses)
     return checkpoint, Census(addresses[order], kinds[order], np.zeros(len(order), bool))
+
+
+def _count_graph_nodes(objects: list[object], kinds: Addresses, tensors: list[object]) -> int:
+    if not tensors:
+        return 0
+    from leaklab.autograd import count_nodes, is_node_type  # noqa: PLC0415 - needs torch, which has tensors to show here
+
+    node_kinds = [kind for kind, of in types_at(kinds).items() if is_node_type(of)]
+    return count_nodes(tensors, list(compress(objects, np.isin(kinds, node_kinds).tobytes())))
 
 
 def _tensor_mask(kinds: Addresses) -> npt.NDArray[np.bool_]:

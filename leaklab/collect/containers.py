@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -59,7 +59,7 @@ def container_lengths(objects: list[object], addresses: Addresses, kinds: Addres
     # The other types have few objects each: one call per object beats one pass over the heap per type.
     rest = np.isin(kinds, [kind for kind in measures if kind not in common])
     parts.append(_measure(objects, addresses, kinds, rest, [measures[kind] for kind in kinds[rest].tolist()]))
-    return Lengths(*(np.concatenate(column) for column in zip(*parts)))
+    return Lengths(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _measure(
@@ -70,12 +70,14 @@ def _measure(
     measures: list[Callable[[Any], int]],
 ) -> tuple[Addresses, Addresses, npt.NDArray[np.int64]]:
     """Measure the *chosen* objects, each by its own function, or all by the only one."""
-    picked = list(compress(objects, chosen.tobytes()))
-    if len(measures) == 1:
-        lengths = map(measures[0], picked)
-    else:
-        lengths = (measure(thing) for measure, thing in zip(measures, picked))
-    return addresses[chosen], kinds[chosen], np.fromiter(lengths, np.int64, len(picked))
+    picked = compress(objects, chosen.tobytes())
+    count = int(chosen.sum())
+    lengths: Iterator[int] = map(measures[0], picked) if len(measures) == 1 else map(_apply, measures, picked)
+    return addresses[chosen], kinds[chosen], np.fromiter(lengths, np.int64, count)
+
+
+def _apply(measure: Callable[[Any], int], thing: object) -> int:
+    return measure(thing)
 
 
 def follow(moments: list[Lengths]) -> tuple[Addresses, Addresses, npt.NDArray[np.int64]]:

@@ -39,7 +39,7 @@ class GcState:
         if now.debug != self.debug:
             gc.set_debug(self.debug)
             changed.append(f"debug flags {self.debug}")
-        if len(now.callbacks) != len(self.callbacks) or any(a is not b for a, b in zip(now.callbacks, self.callbacks)):
+        if list(map(id, now.callbacks)) != list(map(id, self.callbacks)):
             gc.callbacks[:] = self.callbacks
             changed.append(f"{len(self.callbacks)} callbacks")
         return tuple(changed)

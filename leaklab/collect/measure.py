@@ -34,7 +34,7 @@ class Measurement:
 
     @property
     def may_collect(self) -> bool:
-        """Whether one collection now changes nothing that the user asked for: not where the cell freezes its objects."""
+        """Whether a collection now changes nothing that the user asked for: not where the cell freezes its objects."""
         return not isinstance(self._taker, RefreezingCensus)
 
     @property

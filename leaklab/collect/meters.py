@@ -76,7 +76,8 @@ class Meters:
     def row(self, number: int) -> dict[str, float | None]:
         """Return the figures after run *number* by name; None for what is not known."""
         return {
-            name: None if value == _UNKNOWN else value for name, value in zip(_COLUMNS, self._rows[number].tolist())
+            name: None if value == _UNKNOWN else value
+            for name, value in zip(_COLUMNS, self._rows[number].tolist(), strict=True)
         }
 
     def _levels(self, column: int, n_runs: int) -> tuple[float, ...] | None:

@@ -16,7 +16,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, compress, repeat
+from itertools import chain, compress, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -162,7 +162,7 @@ def _read_memory(address: int, n_bytes: int) -> Content | None:
     return Content(n_bytes, _digest(first), _digest(ctypes.string_at(address + n_bytes - _END_BYTES, _END_BYTES)))
 
 
-def _read_array(thing: Any) -> Content | None:  # noqa: ANN401 - numpy is optional here
+def _read_array(thing: Any) -> Content | None:
     base: Any = loaded_type("numpy", "ndarray")
     n_bytes = int(base.nbytes.__get__(thing))
     if not base.flags.__get__(thing).c_contiguous:
@@ -175,7 +175,7 @@ def _read_machine_array(thing: array.array[Any]) -> Content | None:
     return _read_memory(address, length * thing.itemsize)
 
 
-def _read_tensor(thing: Any) -> Content | None:  # noqa: ANN401 - torch is optional here
+def _read_tensor(thing: Any) -> Content | None:
     base: Any = loaded_type("torch", "Tensor")
     sizes = storages_of(thing)
     if not sizes or sum(size for _key, size in sizes) < MIN_BYTES:
@@ -226,14 +226,15 @@ def grown_slots(moments: list[Slots]) -> list[GrownSlot]:
     for moment in moments:
         order = np.argsort(moment.keys)
         rows.append(order[np.searchsorted(moment.keys, common, sorter=order)])
-    sizes = np.stack([moment.sizes[row] for moment, row in zip(moments, rows)], axis=1)
+    sizes = np.stack([moment.sizes[row] for moment, row in zip(moments, rows, strict=True)], axis=1)
     kept = sizes[:, -1] > sizes[:, 0]
-    for (before, at_before), (after, at_after) in zip(zip(moments, rows), list(zip(moments, rows))[1:]):
+    pairs = list(zip(moments, rows, strict=True))
+    for (before, at_before), (after, at_after) in pairwise(pairs):
         kept &= _same_content(before, at_before, after, at_after)
     final = rows[-1]
     return [
         GrownSlot(int(last.owners[row]), int(last.ordinals[row]), int(last.kinds[row]), tuple(sizes[i].tolist()))
-        for i, row in zip(np.flatnonzero(kept).tolist(), final[kept].tolist())
+        for i, row in zip(np.flatnonzero(kept).tolist(), final[kept].tolist(), strict=True)
     ]
 
 

@@ -132,7 +132,7 @@ def optimizer_state(e: Evidence) -> str | None:
     """An optimizer collects parameter groups or state."""
     over = [
         step.reference
-        for before, step in zip(e.path.steps, e.path.steps[1:])
+        for before, step in zip(e.path.steps, e.path.steps[1:], strict=False)
         if step.reference in (".state", ".param_groups") and "optim" in before.kind
     ]
     if not over or e.has_optimizer:

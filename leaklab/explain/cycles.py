@@ -130,9 +130,9 @@ def _describe_cycle(view: HeapView, region: _Region, component: int) -> Orphans:
     vertices = region.members_of(component)
     start = min(vertices.tolist(), key=lambda vertex: (_plainness(view.objects[vertex]), vertex))
     cycle = region.shortest_cycle(start)
-    references = [_name(view, a, b) for a, b in zip(cycle, [*cycle[1:], cycle[0]])]
+    references = [_name(view, a, b) for a, b in zip(cycle, [*cycle[1:], cycle[0]], strict=True)]
     steps = [_step(view, cycle[0], "")]
-    steps += [_step(view, vertex, reference.text) for vertex, reference in zip(cycle[1:], references)]
+    steps += [_step(view, vertex, reference.text) for vertex, reference in zip(cycle[1:], references, strict=False)]
     steps.append(_step(view, cycle[0], references[-1].text, "the first object again: the cycle is closed"))
     stable = [type_name(type(view.objects[cycle[0]])), *(reference.stable for reference in references)]
     hidden = any(vertex >= view.n_heap for vertex in cycle) or any(r.kind == "hidden" for r in references)
@@ -142,7 +142,7 @@ def _describe_cycle(view: HeapView, region: _Region, component: int) -> Orphans:
 def _plainness(thing: object) -> int:
     """Rank how little a reader knows an object: classes of the user first, then torch's, then containers."""
     name = type_name(type(thing))
-    if type(thing) in (dict, list, tuple, set) or "." not in name and name in ("cell", "function", "method", "frame"):
+    if type(thing) in (dict, list, tuple, set) or ("." not in name and name in ("cell", "function", "method", "frame")):
         return 3
     if name.startswith("torch.nn.modules"):
         return 1

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from leaklab.addresses import addresses_of, kinds_of, types_at
+from leaklab.autograd import MAX_WRAPPED_NODES, Edge, GraphWalk, count_leaves, is_node_type
 from leaklab.explain.address_table import AddressTable
 from leaklab.explain.frames import local_variables, running_frames
-from leaklab.explain.hidden_arrays import ArraySearch, Edge
-from leaklab.explain.hidden_autograd import MAX_WRAPPED_NODES, GraphWalk, count_leaves, is_node_type
+from leaklab.explain.hidden_arrays import ArraySearch
 from leaklab.explain.referents import gc_paused
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.addresses import kinds_of
+from leaklab.autograd import Edge
 from leaklab.explain.referents import BATCH_OBJECTS, referents_of
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from leaklab.explain.address_table import Ints
 
-Edge = tuple[Any, Any, str]
-"""Source, target, and the reference between them as Python writes it, or in words."""
 
 # numpy's own descriptors and methods, which is what an array of the exact type has.
 _base_of = np.ndarray.__dict__["base"].__get__

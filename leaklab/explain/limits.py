@@ -13,12 +13,12 @@ FAR = 4096
 """A limit beyond this many entries does not save anybody's memory, and is not called one."""
 
 
-def _deque_limit(thing: Any) -> int | None:  # noqa: ANN401 - any deque
-    limit: int | None = collections.deque.maxlen.__get__(thing)  # type: ignore[attr-defined]  # a C descriptor
+def _deque_limit(thing: Any) -> int | None:
+    limit: int | None = collections.deque.maxlen.__get__(thing)
     return limit
 
 
-def _cache_limit(thing: Any) -> int | None:  # noqa: ANN401 - the C type has no public name
+def _cache_limit(thing: Any) -> int | None:
     limit: int | None = type(thing).cache_info(thing).maxsize
     return limit
 

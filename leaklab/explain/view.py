@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.addresses import Addresses, kinds_of, types_at
+from leaklab.autograd import is_node_type
 from leaklab.explain.hidden import hidden_edges
-from leaklab.explain.hidden_autograd import is_node_type
 from leaklab.explain.index import HeapIndex, build_index
 from leaklab.explain.paths import Described, describe_path
 from leaklab.explain.roots import Root, find_roots
@@ -66,6 +66,7 @@ class HeapView:
         leaked: For each vertex whether an earlier run left it: born in a measured run, but not in the last one.
         in_graph: For each vertex whether it is an autograd node, or a tensor that only such a node holds.
         notes: What could not be looked at.
+        summaries: Whether paths may tell shapes and lengths.
     """
 
     objects: list[object]
@@ -77,6 +78,7 @@ class HeapView:
     leaked: npt.NDArray[np.bool_]
     in_graph: npt.NDArray[np.bool_]
     notes: tuple[str, ...] = ()
+    summaries: bool = True
     _described: dict[int, Described] = field(default_factory=dict)
 
     @cached_property
@@ -108,7 +110,7 @@ class HeapView:
         expression: str | None = start.expression or None
         if start.expression and not start.is_variable and type(things[0]) is dict:
             expression = f"{start.expression}.__dict__"  # a module's own namespace
-        return describe_path(things, start.words, expression, statuses)
+        return describe_path(things, start.words, expression, statuses, summaries=self.summaries)
 
     def describe_child(self, owner: int, child: object) -> Described:
         """Return the path to *child*, which *owner* refers to and which need not be known to the collector."""
@@ -155,7 +157,12 @@ class Start:
 
 @contextmanager
 def heap_view(
-    objects: list[object], births: Births, namespace: dict[str, Any] | None, own: Sequence[object] = ()
+    objects: list[object],
+    births: Births,
+    namespace: dict[str, Any] | None,
+    own: Sequence[object] = (),
+    *,
+    summaries: bool = True,
 ) -> Iterator[HeapView]:
     """Build the view of *objects*, which the caller empties.
 
@@ -164,6 +171,7 @@ def heap_view(
         births: The survivors of the measured runs.
         namespace: The user's variables.
         own: Objects of leaklab that must not appear as holders.
+        summaries: Whether paths may tell shapes and lengths.
     """
     n_heap = len(objects)
     hidden = hidden_edges(objects)
@@ -177,7 +185,7 @@ def heap_view(
     in_graph = _graph_parts(objects, n_heap)
     starts = find_starts(namespace)
     tree = _search(index, starts, id(namespace), run_of, leaked)
-    view = HeapView(objects, n_heap, index, tree, starts, run_of, leaked, in_graph, tuple(hidden.notes))
+    view = HeapView(objects, n_heap, index, tree, starts, run_of, leaked, in_graph, tuple(hidden.notes), summaries)
     try:
         yield view
     finally:

@@ -1,0 +1,74 @@
+"""Order the leaks, and tell what deserves the reader's time from bookkeeping and consequences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from leaklab.model import Leak
+from leaklab.words import format_bytes
+
+SMALL_BYTES = 4096
+"""What grows by less per run may be a consequence of something larger."""
+SMALL_SHARE = 0.05
+"""It is taken for one if it is also less than this share of the largest leak."""
+USER_SIDE = ("notebook variable", "module '__main__'")
+"""Where paths begin that the user can mend."""
+_N_SHOWN = 3
+
+BOOKKEEPING_BYTES = 4096
+_BOOKKEEPERS = ("IPython.core.history.", "IPython.core.displayhook.", "IPython.core.compilerop.")
+
+
+def is_bookkeeping(leak: Leak) -> bool:
+    """Return whether *leak* is the little that a notebook notes for every cell that it runs."""
+    by_module = leak.path.root == "module 'linecache'"
+    by_owner = any(step.kind.startswith(_BOOKKEEPERS) for step in leak.path.steps)
+    own = leak.cause == "notebook-history" or by_module or by_owner
+    return own and leak.bytes_per_run < BOOKKEEPING_BYTES
+
+
+def ranked(leaks: Sequence[Leak]) -> tuple[Leak, ...]:
+    """Return *leaks*, the largest first; among those of about the same size the one in the user's reach first."""
+    largest = max((leak.bytes_per_run for leak in leaks), default=0.0)
+
+    def key(leak: Leak) -> tuple[int, bool, float, str]:
+        smaller_by = math.log(largest / leak.bytes_per_run, ALIKE) if leak.bytes_per_run > 0 else math.inf
+        size = int(smaller_by) if math.isfinite(smaller_by) else 1000
+        return size, leak.path.root not in USER_SIDE, -leak.bytes_per_run, leak.fingerprint
+
+    return tuple(sorted(leaks, key=key))
+
+
+ALIKE = 1.5
+"""Leaks that differ by less than this factor are ranked by who can mend them."""
+
+
+def settle(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
+    """Turn what is only a consequence, or the notebook's own bookkeeping, into notes.
+
+    Returns:
+        The leaks that remain, and the notes.
+    """
+    own = [leak for leak in leaks if is_bookkeeping(leak)]
+    notes = [
+        f"the notebook's own bookkeeping grows by {format_bytes(leak.bytes_per_run)} per run in {leak.holder}"
+        for leak in own
+    ]
+    rest = [leak for leak in leaks if leak not in own]
+    largest = max((leak.bytes_per_run for leak in rest), default=0.0)
+    small = [leak for leak in rest if leak.bytes_per_run < min(SMALL_BYTES, SMALL_SHARE * largest)]
+    if small:
+        shown = "; ".join(
+            f"{leak.what} in {leak.holder}, {format_bytes(leak.bytes_per_run)} per run" for leak in small[:_N_SHOWN]
+        )
+        more = f"; and {len(small) - _N_SHOWN} more" if len(small) > _N_SHOWN else ""
+        places = "1 small place grows" if len(small) == 1 else f"{len(small)} small places grow"
+        notes.append(f"{places} beside it, most likely as a consequence: {shown}{more}")
+    return [leak for leak in rest if leak not in small], notes
+
+
+def matters(leak: Leak, rate: float) -> bool:
+    """Return whether what is bounded or undecided deserves the reader's time: the user's own, or not tiny."""
+    user_side = leak.path.root in USER_SIDE or leak.path.root.startswith(("running function", "thread"))
+    return user_side or rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES
