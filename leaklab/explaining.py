@@ -9,8 +9,9 @@ from typing import Any
 from leaklab.collect.gcstate import collect_quietly
 from leaklab.collect.measure import Measurement
 from leaklab.decide.growth import Growth, judge_cohorts
-from leaklab.explain.causes import Evidence, find_cause
+from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import Orphans, group_orphans
+from leaklab.explain.evidence import Evidence
 from leaklab.explain.groups import Group, group_survivors
 from leaklab.explain.limits import known_limit
 from leaklab.explain.tallies import Tallier, Tally, has_optimizer

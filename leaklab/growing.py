@@ -10,8 +10,9 @@ from typing import Any
 
 from leaklab.collect.slots import GrownSlot
 from leaklab.decide.growth import Growth
-from leaklab.explain.causes import Evidence, find_cause
+from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import UNSEEN_ROOT
+from leaklab.explain.evidence import Evidence
 from leaklab.explain.graphs import largest_graph
 from leaklab.explain.paths import Described, fingerprint
 from leaklab.explain.view import HeapView
