@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.addresses import Addresses, types_at
-from leaklab.objects import length_function, mro_of
+from leaklab.objects import SIZED_BASES, length_function, mro_of
 
 _FIXED = (tuple, frozenset, str, bytes)  # their length never changes: nothing to follow
+# `len` of exactly these runs C code only, and costs less than the type's own function, called by name.
+_PLAIN = frozenset(id(base) for base in SIZED_BASES if base not in _FIXED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +54,19 @@ def container_lengths(objects: list[object], addresses: Addresses, kinds: Addres
         kinds: The addresses of their types, shape ``(n,)``.
     """
     measures = {kind: measure for kind, of in types_at(kinds).items() if (measure := measure_of(of)) is not None}
-    common = [id(list), id(dict)]
-    parts = [
-        _measure(objects, addresses, kinds, kinds == kind, [measures[kind]]) for kind in common if kind in measures
-    ]
+    plain = np.isin(kinds, [kind for kind in measures if kind in _PLAIN])
     # The other types have few objects each: one call per object beats one pass over the heap per type.
-    rest = np.isin(kinds, [kind for kind in measures if kind not in common])
-    parts.append(_measure(objects, addresses, kinds, rest, [measures[kind] for kind in kinds[rest].tolist()]))
-    return Lengths(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _measure(
-    objects: list[object],
-    addresses: Addresses,
-    kinds: Addresses,
-    chosen: npt.NDArray[np.bool_],
-    measures: list[Callable[[Any], int]],
-) -> tuple[Addresses, Addresses, npt.NDArray[np.int64]]:
-    """Measure the *chosen* objects, each by its own function, or all by the only one."""
-    picked = compress(objects, chosen.tobytes())
-    count = int(chosen.sum())
-    lengths: Iterator[int] = map(measures[0], picked) if len(measures) == 1 else map(_apply, measures, picked)
-    return addresses[chosen], kinds[chosen], np.fromiter(lengths, np.int64, count)
+    rest = np.isin(kinds, [kind for kind in measures if kind not in _PLAIN])
+    plain_lengths = map(len, compress(objects, plain.tobytes()))
+    rest_lengths = map(_apply, [measures[kind] for kind in kinds[rest].tolist()], compress(objects, rest.tobytes()))
+    n_plain, n_rest = int(np.count_nonzero(plain)), int(np.count_nonzero(rest))
+    return Lengths(
+        addresses=np.concatenate([addresses[plain], addresses[rest]]),
+        kinds=np.concatenate([kinds[plain], kinds[rest]]),
+        lengths=np.concatenate(
+            [np.fromiter(plain_lengths, np.int64, n_plain), np.fromiter(rest_lengths, np.int64, n_rest)]
+        ),
+    )
 
 
 def _apply(measure: Callable[[Any], int], thing: object) -> int:

@@ -1,0 +1,176 @@
+"""Measure what counting costs: the census of one run on heaps of three sizes, and the passes over the whole heap.
+
+Usage: ``python benchmarks/census.py``. Prints one line per requirement, with its bar and ``ok`` or ``MISSED``; the exit
+status is the number of bars missed. Everything is process CPU time: wall time of a shared machine says nothing. What
+is compared is measured in turns, and the median of the turns is shown.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import statistics
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import objgraph
+from heap_index import fill
+
+from leaklab.addresses import addresses_of, kinds_of
+from leaklab.collect.census import FrozenCensus
+from leaklab.collect.checkpoint import take_checkpoint
+from leaklab.collect.containers import container_lengths
+from leaklab.collect.gcstate import gc_paused
+from leaklab.collect.measure import Measurement
+from leaklab.explain.index import build_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_RATIO_OF_HEAPS = 1.5
+"""Counting one run must cost the same on every heap; the rest is caches of the processor."""
+MIN_TIMES_CHEAPER = 100
+MAX_CONTAINER_PASS = 0.8
+MAX_INDEX = 3.0
+
+_N_RUNS = 400
+_N_KEPT = 10  # objects that every run of the benchmark leaves behind
+
+
+def cpu_seconds(function: Callable[[], object]) -> float:
+    """Return what one call of *function* costs; its result is dropped after the clock was read."""
+    started = time.process_time()
+    result = function()
+    seconds = time.process_time() - started
+    del result
+    return seconds
+
+
+def seconds_per_run() -> float:
+    """Return the median cost of counting one run: mark, take, cohort, meters."""
+    measurement = Measurement(_N_RUNS, FrozenCensus(collects=True), collects=True, frozen_too=False)
+    kept: list[list[list[int]]] = []
+    measurement.open_phase()
+    costs = []
+    for _ in range(_N_RUNS):
+        marking = cpu_seconds(measurement.start_run)
+        kept.append([[] for _ in range(_N_KEPT)])
+        costs.append(marking + cpu_seconds(lambda: measurement.finish_run(0.0)))
+    measurement.close_phase()
+    assert measurement.cohorts.sizes()[-1] >= _N_KEPT, "the census did not see what the runs made"
+    return statistics.median(costs)
+
+
+def naive_census() -> Counter[type]:
+    """Count the heap by type, as one does by hand."""
+    gc.collect()
+    return Counter(map(type, gc.get_objects()))
+
+
+def objgraph_growth() -> None:
+    """Ask objgraph what grew since it was asked last."""
+    objgraph.growth()
+
+
+def medians(n_turns: int, *functions: Callable[[], float]) -> list[float]:
+    """Return the median of each function's figure; they are called in turns."""
+    turns = [[function() for function in functions] for _ in range(n_turns)]
+    return [statistics.median(column) for column in zip(*turns, strict=True)]
+
+
+def whole_heap(work: Callable[[list[object]], object]) -> float:
+    """Return the cost of *work* on the list of all objects; making the list and emptying it is not timed."""
+    with gc_paused():
+        objects = gc.get_objects()
+        try:
+            return cpu_seconds(lambda: work(objects))
+        finally:
+            objects.clear()
+
+
+def container_pass(objects: list[object]) -> object:
+    """Measure all containers, the addresses and types that this needs included."""
+    return container_lengths(objects, addresses_of(objects), kinds_of(objects))
+
+
+class Bars:
+    """Print figures beside what is required of them."""
+
+    def __init__(self) -> None:
+        self.n_missed = 0
+
+    def at_most(self, what: str, figure: float, bar: float) -> None:
+        """Print *figure*, which must not be above *bar*."""
+        self._line(what, figure, f"at most {bar:g}", holds=figure <= bar)
+
+    def at_least(self, what: str, figure: float, bar: float) -> None:
+        """Print *figure*, which must not be below *bar*."""
+        self._line(what, figure, f"at least {bar:g}", holds=figure >= bar)
+
+    def _line(self, what: str, figure: float, bar: str, *, holds: bool) -> None:
+        self.n_missed += not holds
+        print(f"  {what:<62} {figure:8.2f}  {bar:<14} {'ok' if holds else 'MISSED'}", flush=True)
+
+
+def compare_heaps(bars: Bars, records: list[Any]) -> float:
+    """Fill the heap step by step; return what counting one run costs on the heap with 1 million more objects."""
+    bare = seconds_per_run()
+    print(f"counting one run of {_N_KEPT} new objects, bare heap of {len(gc.get_objects()):,}: {bare * 1e6:,.0f} us")
+    records.append(fill(1))
+    million = compare_heap(bars, bare, "1 million")
+    compare_with_others(bars, million)
+    compare_passes(bars)
+    records.append(fill(2))
+    compare_heap(bars, bare, "3 million")
+    return million
+
+
+def compare_heap(bars: Bars, bare: float, name: str) -> float:
+    """Print what counting one run costs now, beside the *bare* heap."""
+    seconds = seconds_per_run()
+    print(f"with {name} more objects ({len(gc.get_objects()):,}): {seconds * 1e6:,.0f} us")
+    bars.at_most(f"times the cost on the bare heap, {name} more", seconds / bare, MAX_RATIO_OF_HEAPS)
+    return seconds
+
+
+def compare_with_others(bars: Bars, ours: float) -> None:
+    """Print what the same question costs when the whole heap is counted."""
+    objgraph_growth()
+    growth, naive = medians(5, lambda: cpu_seconds(objgraph_growth), lambda: cpu_seconds(naive_census))
+    print(f"what grew since the last run: objgraph.growth {growth:.3f} s, Counter of get_objects {naive:.3f} s")
+    bars.at_least("objgraph.growth() / leaklab's count of a run", growth / ours, MIN_TIMES_CHEAPER)
+    bars.at_least("collect + Counter(get_objects()) / leaklab's count of a run", naive / ours, MIN_TIMES_CHEAPER)
+
+
+def compare_passes(bars: Bars) -> None:
+    """Print what the passes over the whole heap cost, beside a collection."""
+    collect, containers, checkpoint, index = medians(
+        7,
+        lambda: cpu_seconds(gc.collect),
+        lambda: whole_heap(container_pass),
+        lambda: whole_heap(lambda objects: take_checkpoint(1, objects)),
+        lambda: whole_heap(build_index),
+    )
+    print(
+        f"passes over the whole heap: gc.collect {collect:.3f} s, containers {containers:.3f} s, "
+        f"checkpoint {checkpoint:.3f} s, index {index:.3f} s"
+    )
+    bars.at_most("addresses + types + container lengths / gc.collect", containers / collect, MAX_CONTAINER_PASS)
+    bars.at_most("build_index / gc.collect", index / collect, MAX_INDEX)
+    print(f"  for information: a whole checkpoint / gc.collect {checkpoint / collect:.2f}")
+
+
+def main() -> int:
+    """Run all comparisons; return how many bars were missed."""
+    bars = Bars()
+    records: list[Any] = [io.StringIO(), np.zeros(1)]
+    compare_heaps(bars, records)
+    print("all bars hold" if not bars.n_missed else f"{bars.n_missed} MISSED")
+    return bars.n_missed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
