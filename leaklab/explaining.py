@@ -12,6 +12,7 @@ from leaklab.decide.growth import Growth, judge_cohorts
 from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.evidence import Evidence
+from leaklab.explain.foreign import is_library_matter
 from leaklab.explain.groups import Group, group_survivors
 from leaklab.explain.limits import known_limit
 from leaklab.explain.tallies import Tallier, Tally, has_optimizer
@@ -20,7 +21,7 @@ from leaklab.growing import MAX_ROWS, grown_graph, grown_places, native_growth
 from leaklab.judging import Judgement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
 from leaklab.objects import is_tensor, type_name
-from leaklab.ranking import matters, ranked, settle
+from leaklab.ranking import LIBRARY_BYTES, library_note, matters, ranked, settle
 from leaklab.rows import kept_tensors, object_rows, tensor_rows
 
 
@@ -151,6 +152,10 @@ class _Explanation:
             )
         kept = group.kept(view, self._n_runs, tally.headline)
         leak = self._leak(evidence, tally, place=group.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
+        is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES
+        if is_small and is_library_matter(view, sample, group.members):
+            self._notes.append(library_note(leak))
+            growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         return leak, growth
 
     def _orphans(self, orphans: Orphans) -> tuple[Leak, Growth]:
@@ -246,8 +251,8 @@ def _orphan_holder(path: RootPath) -> str:
 
 def newest_leaked(view: HeapView, vertices: Sequence[int]) -> int:
     """Return the survivor with the shortest path among those born last: the easiest one to follow."""
-    latest = max(int(view.run_of[vertex]) for vertex in vertices)
-    return min((v for v in vertices if view.run_of[v] == latest), key=lambda v: (int(view.tree.cost[v]), v))
+    latest = max(int(view.credit_of[vertex]) for vertex in vertices)
+    return min((v for v in vertices if view.credit_of[v] == latest), key=lambda v: (int(view.tree.cost[v]), v))
 
 
 def _verify_garbage(measurement: Measurement, explained: Explained) -> tuple[str, ...]:

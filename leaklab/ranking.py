@@ -6,12 +6,16 @@ import math
 from collections.abc import Sequence
 
 from leaklab.model import Leak
-from leaklab.words import format_bytes
+from leaklab.words import format_bytes, format_rate
 
 SMALL_BYTES = 4096
 """What grows by less per run may be a consequence of something larger."""
 SMALL_SHARE = 0.05
 """It is taken for one if it is also less than this share of the largest leak."""
+LIBRARY_BYTES = 1024
+"""What a library notes in its own tables, by less than this per run, is not the user's leak."""
+PLAIN_BYTES = 512
+"""Numbers and short texts that a log gets in every run, less than this, are what a log is for."""
 USER_SIDE = ("notebook variable", "module '__main__'")
 """Where paths begin that the user can mend."""
 _N_SHOWN = 3
@@ -23,7 +27,9 @@ _BOOKKEEPERS = ("IPython.core.history.", "IPython.core.displayhook.", "IPython.c
 def is_bookkeeping(leak: Leak) -> bool:
     """Return whether *leak* is the little that a notebook notes for every cell that it runs."""
     by_module = leak.path.root == "module 'linecache'"
-    by_owner = any(step.kind.startswith(_BOOKKEEPERS) for step in leak.path.steps)
+    by_owner = any(
+        step.kind.startswith(_BOOKKEEPERS) or step.reference.endswith(".user_ns_hidden") for step in leak.path.steps
+    )
     own = leak.cause == "notebook-history" or by_module or by_owner
     return own and leak.bytes_per_run < BOOKKEEPING_BYTES
 
@@ -55,7 +61,13 @@ def settle(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
         f"the notebook's own bookkeeping grows by {format_bytes(leak.bytes_per_run)} per run in {leak.holder}"
         for leak in own
     ]
-    rest = [leak for leak in leaks if leak not in own]
+    logs = [leak for leak in leaks if leak not in own and is_log(leak)]
+    notes += [
+        f"{leak.holder} gets {format_rate(leak.count_per_run)} {leak.unit} of plain data by every run, "
+        f"{format_bytes(leak.bytes_per_run)}: a log, not called a leak"
+        for leak in logs
+    ]
+    rest = [leak for leak in leaks if leak not in own and leak not in logs]
     largest = max((leak.bytes_per_run for leak in rest), default=0.0)
     small = [leak for leak in rest if leak.bytes_per_run < min(SMALL_BYTES, SMALL_SHARE * largest)]
     if small:
@@ -68,7 +80,19 @@ def settle(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
     return [leak for leak in rest if leak not in small], notes
 
 
+def is_log(leak: Leak) -> bool:
+    """Return whether *leak* is a container of plain data that gets a little longer by every run."""
+    return (
+        leak.unit in ("entries", "bytes", "characters") and bool(leak.path.steps) and leak.bytes_per_run < PLAIN_BYTES
+    )
+
+
+def library_note(leak: Leak) -> str:
+    """Say that a library's own table grows a little."""
+    return f"{leak.holder}, a library's own table, grows by {leak.what}, {format_bytes(leak.bytes_per_run)} per run"
+
+
 def matters(leak: Leak, rate: float) -> bool:
     """Return whether what is bounded or undecided deserves the reader's time: the user's own, or not tiny."""
-    user_side = leak.path.root in USER_SIDE or leak.path.root.startswith(("running function", "thread"))
+    user_side = leak.path.root in USER_SIDE or leak.path.root.startswith("running function")
     return user_side or rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from leaklab.model import Check
@@ -26,33 +27,36 @@ class Finished:
 def drive(steps: Steps, run_once: Callable[[int], object]) -> Finished:
     """Call *run_once* with the run's number (0 for a warm-up) as often as *steps* wants."""
     error: BaseException | None = None
-    try:
-        number = next(steps)
-        while True:
-            started = time.perf_counter()
-            try:
-                run_once(number)
-            except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
-                error = raised
-            number = steps.send(_ran(started, error))
-    except StopIteration as stop:
-        return Finished(stop.value, error)
+    # Closed also where an interrupt hits these very lines: the collector gets its state back at once.
+    with closing(steps):
+        try:
+            number = next(steps)
+            while True:
+                started = time.perf_counter()
+                try:
+                    run_once(number)
+                except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
+                    error = raised
+                number = steps.send(_ran(started, error))
+        except StopIteration as stop:
+            return Finished(stop.value, error)
 
 
 async def drive_async(steps: Steps, run_once: Callable[[int], Awaitable[object]]) -> Finished:
     """As `drive`, for code that awaits."""
     error: BaseException | None = None
-    try:
-        number = next(steps)
-        while True:
-            started = time.perf_counter()
-            try:
-                await run_once(number)
-            except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
-                error = raised
-            number = steps.send(_ran(started, error))
-    except StopIteration as stop:
-        return Finished(stop.value, error)
+    with closing(steps):
+        try:
+            number = next(steps)
+            while True:
+                started = time.perf_counter()
+                try:
+                    await run_once(number)
+                except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
+                    error = raised
+                number = steps.send(_ran(started, error))
+        except StopIteration as stop:
+            return Finished(stop.value, error)
 
 
 def _ran(started: float, error: BaseException | None) -> Ran:

@@ -42,8 +42,8 @@ class Group:
     def kept(self, view: HeapView, n_runs: int, vertices: Iterable[int] | None = None) -> tuple[int, ...]:
         """Return how many of *vertices* (default: all members) each run left, shape ``(n_runs,)``."""
         chosen = np.fromiter(self.members if vertices is None else vertices, np.int64)
-        chosen = chosen[view.run_of[chosen] != OLD]
-        return tuple(np.bincount(view.run_of[chosen], minlength=n_runs).tolist())
+        chosen = chosen[view.credit_of[chosen] != OLD]
+        return tuple(np.bincount(view.credit_of[chosen], minlength=n_runs).tolist())
 
 
 def group_survivors(view: HeapView) -> tuple[list[Group], list[int]]:
@@ -96,14 +96,14 @@ def _by_place(view: HeapView, entries: list[int]) -> list[Group]:
                 place = (_thread_of(view, entry),)
             group = places.setdefault(place, Group(holder, [], fingerprint=fingerprint(place)))
             group.entries.append(entry)
-            if group.crossing is None or view.run_of[entry] >= view.run_of[group.entries[0]]:
+            if group.crossing is None or view.credit_of[entry] >= view.credit_of[group.entries[0]]:
                 group.holder, group.crossing = holder, reference
     return list(places.values())
 
 
 def _crossings(view: HeapView, holder: int, held: list[int]) -> dict[int, Reference]:
     """Name how *holder* refers to its entries, to the newest ones if there are very many."""
-    newest = sorted(held, key=lambda entry: view.run_of[entry])[-_MAX_NAMED:]
+    newest = sorted(held, key=lambda entry: view.credit_of[entry])[-_MAX_NAMED:]
     if holder < 0:
         return {entry: _variable(view, entry) for entry in newest}
     return {entry: best_reference(view.objects[holder], view.objects[entry]) for entry in newest}

@@ -6,8 +6,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from leaklab.explain.view import OLD, HeapView
 from leaklab.objects import has_base, is_tensor, loaded_type, no_torch_functions, summary, type_name
 from leaklab.sizes import owned_bytes
@@ -114,8 +112,3 @@ def has_optimizer(view: HeapView, members: Sequence[int]) -> bool:
     optimizer = loaded_type("torch.optim", "Optimizer")
     kinds = {id(type(view.objects[vertex])): type(view.objects[vertex]) for vertex in members}
     return optimizer is not None and any(has_base(kind, optimizer) for kind in kinds.values())
-
-
-def newest(view: HeapView, vertices: Sequence[int]) -> int:
-    """Return the vertex that was born last."""
-    return vertices[int(np.argmax(view.run_of[np.array(vertices)]))]

@@ -20,7 +20,7 @@ from leaklab.autograd import is_node_type
 from leaklab.explain.hidden import hidden_edges
 from leaklab.explain.index import HeapIndex, build_index
 from leaklab.explain.paths import Described, describe_path
-from leaklab.explain.roots import Root, find_roots
+from leaklab.explain.roots import LIBRARIES, Root, find_roots
 from leaklab.explain.search import PathTree, path_to, search
 from leaklab.model import Status
 from leaklab.objects import is_tensor_type
@@ -63,7 +63,9 @@ class HeapView:
         tree: The cheapest path to each object.
         starts: The roots, in the order that *tree* numbers them.
         run_of: For each vertex the run it was born in (0 for the first), `OLD` for what was there before.
-        leaked: For each vertex whether an earlier run left it: born in a measured run, but not in the last one.
+        credit_of: For each vertex the run that is to blame for it: its own, or that of the survivor that keeps it.
+            Hooks left by earlier runs make new tensors in every run: these are new, and yet the earlier runs' leak.
+        leaked: For each vertex whether an earlier run is to blame for it.
         in_graph: For each vertex whether it is an autograd node, or a tensor that only such a node holds.
         notes: What could not be looked at.
         summaries: Whether paths may tell shapes and lengths.
@@ -75,6 +77,7 @@ class HeapView:
     tree: PathTree
     starts: list[Start]
     run_of: npt.NDArray[np.int64]
+    credit_of: npt.NDArray[np.int64]
     leaked: npt.NDArray[np.bool_]
     in_graph: npt.NDArray[np.bool_]
     notes: tuple[str, ...] = ()
@@ -142,6 +145,7 @@ class Start:
         expression: Python for the first object of a path (for a module: the module); empty where there is none.
         cost: What beginning here costs.
         is_variable: Whether it is the value of one of the user's variables.
+        is_library: Whether it belongs to a library.
         is_place: Whether it is a module, its namespace, or a running function: paths begin there and pass nowhere else.
         is_history: Whether this is one of the names under which the notebook keeps its history.
     """
@@ -151,6 +155,7 @@ class Start:
     expression: str
     cost: int
     is_variable: bool = False
+    is_library: bool = False
     is_place: bool = False
     is_history: bool = False
 
@@ -181,11 +186,15 @@ def heap_view(
     run_of = np.full(index.n_vertices, OLD, np.int64)
     vertices = index.vertices_of(births.addresses)
     run_of[vertices[vertices >= 0]] = births.runs[vertices >= 0]
-    leaked = (run_of != OLD) & (run_of < births.n_runs - 1)
+    left = (run_of != OLD) & (run_of < births.n_runs - 1)
     in_graph = _graph_parts(objects, n_heap)
     starts = find_starts(namespace)
-    tree = _search(index, starts, id(namespace), run_of, leaked)
-    view = HeapView(objects, n_heap, index, tree, starts, run_of, leaked, in_graph, tuple(hidden.notes), summaries)
+    tree = _search(index, starts, id(namespace), run_of, left)
+    credit_of = _credit(tree, run_of, left)
+    leaked = (credit_of != OLD) & (credit_of < births.n_runs - 1)
+    view = HeapView(
+        objects, n_heap, index, tree, starts, run_of, credit_of, leaked, in_graph, tuple(hidden.notes), summaries
+    )
     try:
         yield view
     finally:
@@ -193,6 +202,20 @@ def heap_view(
         view._described.clear()  # noqa: SLF001 - our own
         hidden.edges.clear()
         hidden.extra_objects.clear()
+
+
+def _credit(tree: PathTree, run_of: npt.NDArray[np.int64], left: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return for each vertex its own run, or for one of the last run's that of the survivor on its path.
+
+    A survivor is the most expensive step of all: a path leads through one only where there is no other way.
+    """
+    credit = run_of.copy()
+    newest = np.flatnonzero((run_of != OLD) & ~left & (tree.root_of >= 0))
+    for vertex in newest[np.argsort(tree.cost[newest], kind="stable")].tolist():
+        before = int(tree.parent[vertex])
+        if before >= 0 and (left[before] or credit[before] != run_of[before]):
+            credit[vertex] = credit[before]
+    return credit
 
 
 def _graph_parts(objects: list[object], n_heap: int) -> npt.NDArray[np.bool_]:
@@ -213,7 +236,10 @@ def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
         else:
             is_place = root.words.startswith(_PLACES)
             cost = _COST_OF_RANK[root.rank]
-            starts.append(Start(root.address, root.words, root.expression, cost, is_place=is_place))
+            is_library = root.rank == LIBRARIES
+            starts.append(
+                Start(root.address, root.words, root.expression, cost, is_library=is_library, is_place=is_place)
+            )
     return starts
 
 

@@ -28,7 +28,7 @@ from leaklab.render.path import render_path, suspect_mark
 from leaklab.render.wording import (
     amount_words,
     cause_words,
-    kept_words,
+    leak_kept_words,
     object_words,
     others_words,
     rate_words,
@@ -87,9 +87,7 @@ def leak_card(leak: Leak, number: int, svg: str | None, *, is_open: bool) -> str
 def _facts(leak: Leak) -> str:
     rows = [("grows", escaped(rate_words(leak)))]
     if leak.kept:
-        rows.append(
-            ("kept", f"{bars(leak.kept, ACCENT)}<br>{faint(escaped(kept_words(leak.kept, leak.unit, _KEPT_WIDTH)))}")
-        )
+        rows.append(("kept", f"{bars(leak.kept, ACCENT)}<br>{faint(escaped(leak_kept_words(leak, _KEPT_WIDTH)))}"))
     rows.append(("held by", code(leak.holder)))
     if others := [holder for holder in leak.holders if holder != leak.holder]:
         rows.append(("also by", "<br>".join(map(code, others))))

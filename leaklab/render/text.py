@@ -15,6 +15,7 @@ from leaklab.render.wording import (
     format_seconds,
     is_leak,
     kept_words,
+    leak_kept_words,
     others_words,
     projection_words,
     rate_words,
@@ -65,7 +66,7 @@ def _leak_block(leak: Leak, number: int, n_leaks: int) -> Iterator[str]:
     yield from _wrap(f"Leak {number} of {n_leaks}: {shorten(leak.what, _TITLE_LIMIT)}", "", "  ")
     yield from _fact("grows", rate_words(leak))
     if leak.kept:
-        yield from _fact("kept", kept_words(leak.kept, leak.unit, WIDTH - LABEL_WIDTH))
+        yield from _fact("kept", leak_kept_words(leak, WIDTH - LABEL_WIDTH))
     yield from _fact("held by", leak.holder)
     yield from _block("path", render_path(leak.path).splitlines())
     if others := [holder for holder in leak.holders if holder != leak.holder]:

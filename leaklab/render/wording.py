@@ -135,6 +135,12 @@ def kept_words(kept: Sequence[int], unit: str, width: int) -> str:
     return f"{numbers_words(kept, max(width - len(tail) - 1, 12))} {tail}"
 
 
+def leak_kept_words(leak: Leak, width: int) -> str:
+    """Return what is left of each run but the last, whose objects are current."""
+    tail = "; the last run's are current"
+    return kept_words(leak.kept[:-1], leak.unit, width - len(tail)) + tail
+
+
 def cause_words(slug: str) -> str:
     """Return the slug of a cause with its meaning."""
     meaning = CAUSES.get(slug)
