@@ -36,6 +36,7 @@ class Explained:
     containers: tuple[ContainerGrowth, ...] = ()
     notes: tuple[str, ...] = ()
     open_questions: tuple[str, ...] = ()
+    n_aside: int = 0
     kept: tuple[int, ...] = ()
     tensors_kept: tuple[int, ...] = ()
     tensor_bytes_kept: tuple[int, ...] = ()
@@ -82,7 +83,7 @@ class _Explanation:
         self._leaks: list[Leak] = []
         self._bounded: list[Leak] = []
         self._open: list[str] = []
-        self._notes: list[str] = list(view.notes)
+        self._asides: list[str] = []
         self._rows: list[ContainerGrowth] = []
 
     def explain(self) -> Explained:
@@ -99,7 +100,7 @@ class _Explanation:
         self._explain_graph()
         self._explain_native()
         self._leaks, remarks = settle(self._leaks)
-        self._notes += remarks
+        self._asides += remarks
         first, last = self._measurement.checkpoints[0], self._measurement.checkpoints[-1]
         tensors_kept, tensor_bytes_kept = kept_tensors(self._view, self._tallier, self._n_runs)
         return Explained(
@@ -108,8 +109,9 @@ class _Explanation:
             objects=object_rows(self._view, self._tallier, self._n_runs, first, last),
             tensors=tensor_rows(self._view, self._n_runs),
             containers=tuple(self._rows[:MAX_ROWS]),
-            notes=tuple(self._notes),
+            notes=(*self._view.notes, *self._asides),
             open_questions=tuple(self._open),
+            n_aside=len(self._asides),
             kept=self._measurement.cohorts.sizes(),
             tensors_kept=tensors_kept,
             tensor_bytes_kept=tensor_bytes_kept,
@@ -154,7 +156,7 @@ class _Explanation:
         leak = self._leak(evidence, tally, place=group.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
         is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES
         if is_small and is_library_matter(view, sample, group.members):
-            self._notes.append(library_note(leak))
+            self._asides.append(library_note(leak))
             growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         return leak, growth
 

@@ -169,6 +169,7 @@ def _record(
         measurement.n_runs,
         psutil.virtual_memory().available,
         progress.failure,
+        explained.n_aside,
     )
     return Check(
         settings=progress.settings,

@@ -26,6 +26,7 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
     n_runs: int,
     free_bytes: int | None,
     failure: str = "",
+    n_aside: int = 0,
 ) -> Verdict:
     """Say what the check says.
 
@@ -36,6 +37,7 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
         n_runs: Measured runs.
         free_bytes: Memory of this machine that is still free; None if unknown.
         failure: Why the check ended early; empty if it did not.
+        n_aside: Places that grow too little to be called leaks, which the notes name.
 
     Returns:
         A leak if there is one, whatever else is open; otherwise inconclusive as long as anything is open.
@@ -55,7 +57,8 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
         first = bounded[0]
         reason = f"{first.what}{_in(first)} grew, but not without end: {first.reason}{_more(bounded, 'bounded place')}"
         return Verdict(Outcome.BOUNDED, reason, n_runs)
-    return Verdict(Outcome.CLEAN, f"nothing that {_runs(n_runs)} made is still alive but the newest", n_runs)
+    aside = f", but for {n_aside} small place{'s' if n_aside > 1 else ''} (see the notes)" if n_aside else ""
+    return Verdict(Outcome.CLEAN, f"nothing that {_runs(n_runs)} made is still alive but the newest{aside}", n_runs)
 
 
 def _leak(leaks: Sequence[Leak], n_runs: int, free_bytes: int | None, failure: str) -> Verdict:

@@ -1,26 +1,30 @@
-"""Find the cycles that keep unreachable objects alive, and write them edge by edge.
-
-Strongly connected components come from scipy (Pearce's variant of Tarjan's algorithm).
-"""
+"""Find the cycles that keep unreachable objects alive, and write them edge by edge."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
+from leaklab.explain.folding import fold
 from leaklab.explain.paths import fingerprint
-from leaklab.explain.references import Reference, best_reference
+from leaklab.explain.references import Reference
+from leaklab.explain.region import Region
 from leaklab.explain.view import HeapView
 from leaklab.model import RootPath, Status, Step
-from leaklab.objects import summary, type_name
+from leaklab.objects import is_tensor, loaded_type, summary, type_name
 
 CYCLE_ROOT = "reference cycle that no variable reaches"
 UNSEEN_ROOT = "no reference in Python"
+
+_MAX_WRITTEN = 50
+"""So many cycles of the same types are written out; of more the others count as the commonest of these."""
+_MAX_STEPS = 30
+"""A longer cycle is cut in its middle."""
+_CLOSED = "the first object again: the cycle is closed"
 
 
 @dataclass(slots=True)
@@ -43,119 +47,113 @@ class Orphans:
 
 
 def group_orphans(view: HeapView, orphans: list[int]) -> list[Orphans]:
-    """Group the unreached survivors by the cycle that keeps them."""
+    """Group the unreached survivors by the kind of cycle that keeps them, or by what is at the top where none does."""
     if not orphans:
         return []
-    region = _Region(view)
+    region = Region(view.index, view.tree.root_of < 0, view.leaked)
+    in_cycles, others = region.by_cycle(orphans)
     by_place: dict[str, Orphans] = {}
-    for component, members in region.by_cycle(orphans).items():
-        found = _unseen(view, members) if component < 0 else _describe_cycle(view, region, component)
-        known = by_place.setdefault(found.fingerprint, found)
-        known.members.extend(members)
+    for found in (*_in_cycles(view, region, in_cycles), *_unseen(view, region, others)):
+        by_place.setdefault(found.fingerprint, found).members.extend(found.members)
+    for found in by_place.values():
+        found.members = list(dict.fromkeys(found.members))
     return list(by_place.values())
 
 
-class _Region:
-    """The part of the heap that no root reaches, as a graph of its own."""
+def _in_cycles(view: HeapView, region: Region, in_cycles: dict[int, list[int]]) -> Iterator[Orphans]:
+    """Yield the orphans of each kind of cycle.
 
-    def __init__(self, view: HeapView) -> None:
-        self.vertices = np.flatnonzero(view.tree.root_of < 0)
-        place = np.full(view.index.n_vertices, -1, np.int64)
-        place[self.vertices] = np.arange(len(self.vertices))
-        self._place = place
-        offsets, targets = view.index.forward_offsets, view.index.forward_targets
-        self._edges = [place[targets[offsets[v] : offsets[v + 1]]] for v in self.vertices.tolist()]
-        self._edges = [edges[edges >= 0] for edges in self._edges]
-        counts = np.fromiter(map(len, self._edges), np.int64, len(self._edges))
-        columns = np.concatenate([*self._edges, np.empty(0, np.int64)]).astype(np.int32)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        size = len(self.vertices)
-        graph = csr_array((np.ones(len(columns), np.int8), columns, indptr), shape=(size, size))
-        _n, self.component = connected_components(graph, connection="strong")
-        self._sizes = np.bincount(self.component)
-        self._loops = {i for i, edges in enumerate(self._edges) if (edges == i).any()}
-
-    def is_cycle(self, component: int) -> bool:
-        """Return whether the component is more than one object without a reference to itself."""
-        return bool(self._sizes[component] > 1) or any(self.component[loop] == component for loop in self._loops)
-
-    def by_cycle(self, orphans: list[int]) -> dict[int, list[int]]:
-        """Return the orphans by the nearest cycle that keeps them, -1 where there is none."""
-        owner = np.full(len(self.vertices), -1, np.int64)
-        queue: deque[int] = deque()
-        for place in range(len(self.vertices)):
-            if self.is_cycle(int(self.component[place])):
-                owner[place] = self.component[place]
-                queue.append(place)
-        while queue:
-            place = queue.popleft()
-            for after in self._edges[place].tolist():
-                if owner[after] < 0:
-                    owner[after] = owner[place]
-                    queue.append(after)
-        groups: dict[int, list[int]] = defaultdict(list)
-        for orphan in orphans:
-            groups[int(owner[self._place[orphan]])].append(orphan)
-        return groups
-
-    def shortest_cycle(self, start: int) -> list[int]:
-        """Return the vertices of the shortest cycle through *start*, which lies in a cyclic component."""
-        first = int(self._place[start])
-        before: dict[int, int] = {}
-        queue = deque([first])
-        while queue:
-            place = queue.popleft()
-            for after in self._edges[place].tolist():
-                if after == first:
-                    return [int(self.vertices[p]) for p in self._back(before, first, place)]
-                if after not in before and self.component[after] == self.component[first]:
-                    before[after] = place
-                    queue.append(after)
-        return [start]
-
-    @staticmethod
-    def _back(before: dict[int, int], first: int, place: int) -> list[int]:
-        path = [place]
-        while path[-1] != first:
-            path.append(before[path[-1]])
-        return path[::-1]
-
-    def members_of(self, component: int) -> npt.NDArray[np.int64]:
-        """Return the vertices of a component."""
-        chosen: npt.NDArray[np.int64] = self.vertices[self.component == component]
-        return chosen
+    A cell that leaves thousands of cycles leaves thousands of the same: those made of the same types are not all
+    written out to find that out.
+    """
+    by_types: dict[bytes, list[int]] = defaultdict(list)
+    newest_first = sorted(in_cycles, key=lambda component: -int(view.run_of[in_cycles[component]].max()))
+    for component in newest_first:
+        by_types[np.sort(view.kinds[region.members_of(component)]).tobytes()].append(component)
+    for components in by_types.values():
+        places: dict[str, Orphans] = {}
+        counts: Counter[str] = Counter()
+        for component in components[:_MAX_WRITTEN]:
+            found = _write_cycle(view, region, component)
+            places.setdefault(found.fingerprint, found).members.extend(in_cycles[component])
+            counts[found.fingerprint] += 1
+        commonest = places[counts.most_common(1)[0][0]]
+        for component in components[_MAX_WRITTEN:]:
+            commonest.members.extend(in_cycles[component])
+        yield from places.values()
 
 
-def _describe_cycle(view: HeapView, region: _Region, component: int) -> Orphans:
-    vertices = region.members_of(component)
-    start = min(vertices.tolist(), key=lambda vertex: (_plainness(view.objects[vertex]), vertex))
-    cycle = region.shortest_cycle(start)
-    references = [_name(view, a, b) for a, b in zip(cycle, [*cycle[1:], cycle[0]], strict=True)]
+def _write_cycle(view: HeapView, region: Region, component: int) -> Orphans:
+    cycle = region.shortest_cycle(_plainest(view, region.members_of(component).tolist()))
+    things = [view.objects[vertex] for vertex in [*cycle, cycle[0]]]
+    hops = fold(things)
     steps = [_step(view, cycle[0], "")]
-    steps += [_step(view, vertex, reference.text) for vertex, reference in zip(cycle[1:], references, strict=False)]
-    steps.append(_step(view, cycle[0], references[-1].text, "the first object again: the cycle is closed"))
-    stable = [type_name(type(view.objects[cycle[0]])), *(reference.stable for reference in references)]
-    hidden = any(vertex >= view.n_heap for vertex in cycle) or any(r.kind == "hidden" for r in references)
-    return Orphans(cycle, RootPath(CYCLE_ROOT, tuple(steps)), hidden, fingerprint=fingerprint([CYCLE_ROOT, *stable]))
+    steps += [_step(view, cycle[hop.end], hop.reference.text) for hop in hops[:-1]]
+    steps.append(_step(view, cycle[0], hops[-1].reference.text, _CLOSED))
+    ends = [0, *(hop.end for hop in hops)]
+    # A set: neither the object that the cycle is read from nor its length makes it another leak.
+    stable = {f"{type_name(type(things[end]))}{hop.reference.stable}" for end, hop in zip(ends, hops, strict=False)}
+    hidden = any(vertex >= view.n_heap for vertex in cycle) or any(
+        _is_hidden(things[end], hop.reference) for end, hop in zip(ends, hops, strict=False)
+    )
+    return Orphans(
+        cycle, RootPath(CYCLE_ROOT, _shortened(steps)), hidden, [], fingerprint([CYCLE_ROOT, *sorted(stable)])
+    )
 
 
-def _plainness(thing: object) -> int:
-    """Rank how little a reader knows an object: classes of the user first, then torch's, then containers."""
-    name = type_name(type(thing))
-    if type(thing) in (dict, list, tuple, set) or ("." not in name and name in ("cell", "function", "method", "frame")):
+def _is_hidden(holder: object, reference: Reference) -> bool:
+    """Return whether C++ has a share in a reference: of autograd, or of a tensor's hooks, which its graph owns too."""
+    return reference.kind == "hidden" or (is_tensor(holder) and _is_owned_by_graph(holder, reference.text))
+
+
+def _is_owned_by_graph(tensor: Any, reference: str) -> bool:
+    """Return whether the hooks that *tensor* shows belong to its graph: those of a result do, and those that wait."""
+    leaf: bool = loaded_type("torch", "Tensor").is_leaf.__get__(tensor)  # type: ignore[union-attr]  # tensors exist
+    return reference.startswith("._post_accumulate_grad_hooks") or (
+        reference.startswith("._backward_hooks") and not leaf
+    )
+
+
+def _shortened(steps: list[Step]) -> tuple[Step, ...]:
+    if len(steps) <= _MAX_STEPS:
+        return tuple(steps)
+    head, tail = steps[: _MAX_STEPS // 2], steps[-(_MAX_STEPS // 2) :]
+    left_out = Step(f"(… {len(steps) - _MAX_STEPS:,} more objects …)", "", "", Status.LEAKED)
+    return (*head, left_out, *tail)
+
+
+def _plainest(view: HeapView, vertices: list[int]) -> int:
+    """Return the object of a cycle that a reader knows best: the one to begin with."""
+    ranks: dict[int, tuple[int, str]] = {}
+    for vertex in vertices:
+        kind = type(view.objects[vertex])
+        if id(kind) not in ranks:
+            ranks[id(kind)] = _plainness(kind), type_name(kind)
+    return min(vertices, key=lambda vertex: (ranks[id(type(view.objects[vertex]))], vertex))
+
+
+def _plainness(kind: type) -> int:
+    """Rank how little a reader knows a type: classes of the user first, then torch's, then containers."""
+    name = type_name(kind)
+    if any(kind is container for container in _CONTAINERS) or ("." not in name and name in _INNARDS):
         return 3
     if name.startswith("torch.nn.modules"):
         return 1
     return 2 if name.startswith("torch.") else 0
 
 
-def _unseen(view: HeapView, members: list[int]) -> Orphans:
-    kinds = sorted({type_name(type(view.objects[vertex])) for vertex in members})
-    return Orphans([], RootPath(UNSEEN_ROOT, ()), crosses_hidden=False, fingerprint=fingerprint([UNSEEN_ROOT, *kinds]))
+_CONTAINERS = (dict, list, tuple, set)
+_INNARDS = ("cell", "function", "method", "frame")
 
 
-def _name(view: HeapView, holder: int, child: int) -> Reference:
-    return best_reference(view.objects[holder], view.objects[child])
+def _unseen(view: HeapView, region: Region, orphans: list[int]) -> Iterator[Orphans]:
+    """Yield the orphans that no cycle keeps, by the types of what nothing visible refers to."""
+    if not orphans:
+        return
+    path = RootPath(UNSEEN_ROOT, ())
+    for top, members in region.hanging_together(orphans):
+        kinds = sorted({type_name(type(view.objects[vertex])) for vertex in top})
+        yield Orphans([], path, crosses_hidden=False, members=members, fingerprint=fingerprint([UNSEEN_ROOT, *kinds]))
 
 
 def _step(view: HeapView, vertex: int, reference: str, note: str = "") -> Step:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from leaklab.explain.view import OLD, HeapView
-from leaklab.objects import has_base, is_tensor, loaded_type, no_torch_functions, summary, type_name
+from leaklab.objects import has_base, loaded_type, no_torch_functions, summary, type_name
 from leaklab.sizes import owned_bytes
 from leaklab.tensors import storage_bytes, storages_of
 
@@ -48,9 +48,10 @@ class Tallier:
     def count(self, members: Sequence[int], entries: Sequence[int]) -> Tally:
         """Count *members*; *entries* are those that the holder refers to."""
         objects = self._view.objects
-        tensors = [vertex for vertex in members if is_tensor(objects[vertex])]
+        places = np.asarray(members, np.int64)
+        tensors = places[self._view.is_tensor[places]].tolist()
         headline = tensors or [vertex for vertex in entries if self._view.leaked[vertex]] or list(members)
-        names = Counter(type_name(type(objects[vertex])) for vertex in members)
+        names = self._names(places)
         what, main_kind = self._words(headline)
         hidden = [objects[vertex] for vertex in self._hidden_below({*members, *entries})]
         return Tally(
@@ -76,13 +77,25 @@ class Tallier:
         """Return the bytes of the storages of the tensors *vertices*, whoever else owns them."""
         return sum(storage_bytes(view.objects[vertex] for vertex in vertices).values())
 
+    def _names(self, places: npt.NDArray[np.int64]) -> Counter[str]:
+        """Return how many of the objects at *places* have a type of each name."""
+        kinds = self._view.kinds[places]
+        distinct, firsts, counts = np.unique(kinds, return_index=True, return_counts=True)
+        names: Counter[str] = Counter()
+        for _kind, first, count in zip(distinct, firsts.tolist(), counts.tolist(), strict=True):
+            names[type_name(type(self._view.objects[int(places[first])]))] += count
+        return names
+
     def _words(self, headline: Sequence[int]) -> tuple[str, str]:
         """Return the words for the biggest kind among *headline*, and the name of its type."""
         shapes: Counter[tuple[str, str]] = Counter()
-        for vertex in headline:
-            thing = self._view.objects[vertex]
-            weight = sum(size for _key, size in storages_of(thing) or ()) if is_tensor(thing) else 1
-            shapes[type_name(type(thing)), summary(thing) if is_tensor(thing) else ""] += max(weight, 1)
+        places = np.asarray(headline, np.int64)
+        is_tensor = self._view.is_tensor[places]
+        for thing in (self._view.objects[vertex] for vertex in places[is_tensor].tolist()):
+            weight = sum(size for _key, size in storages_of(thing) or ())
+            shapes[type_name(type(thing)), summary(thing)] += max(weight, 1)
+        for name, count in self._names(places[~is_tensor]).items():
+            shapes[name, ""] += count
         (name, words), _weight = shapes.most_common(1)[0]
         more = len(shapes) - 1
         suffix = f" and {more} other kind{'s' if more > 1 else ''}" if more else ""

@@ -85,12 +85,21 @@ class HeapView:
     _described: dict[int, Described] = field(default_factory=dict)
 
     @cached_property
+    def kinds(self) -> Addresses:
+        """For each vertex the address of its type."""
+        return kinds_of(self.objects)
+
+    @cached_property
+    def is_tensor(self) -> npt.NDArray[np.bool_]:
+        """For each vertex whether it is a tensor."""
+        kinds = types_at(self.kinds)
+        mask: npt.NDArray[np.bool_] = np.isin(self.kinds, [kind for kind, of in kinds.items() if is_tensor_type(of)])
+        return mask
+
+    @cached_property
     def tensors(self) -> list[int]:
         """The vertices of all tensors."""
-        kinds = kinds_of(self.objects)
-        return np.flatnonzero(
-            np.isin(kinds, [kind for kind, of in types_at(kinds).items() if is_tensor_type(of)])
-        ).tolist()
+        return np.flatnonzero(self.is_tensor).tolist()
 
     def is_reached(self, vertex: int) -> bool:
         """Return whether any root reaches *vertex*."""
