@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from leaklab.model import Settings
 from leaklab.pipeline import check_steps
 from leaklab.report import LeakReport
-from leaklab.running import drive
+from leaklab.running import Finished, drive, without_own_frames
 
 
 def leakcheck(
@@ -35,28 +37,71 @@ def leakcheck(
         The report.
 
     Raises:
-        TypeError: if *function* cannot be called, or is a coroutine function.
+        TypeError: if *function* cannot be called, if calling it would run nothing (coroutine functions, generator
+            functions), or if another argument is of the wrong type.
         ValueError: if the settings allow no verdict.
         BaseException: whatever *function* raises, with the partial report as its attribute ``leaklab_report``.
     """
     __tracebackhide__ = True
-    _refuse_what_cannot_be_called(function)
+    _refuse_what_runs_nothing(function)
+    _refuse_wrong_types(runs=runs, warmup=warmup, seconds=seconds, name=name, namespace=namespace)
     settings = Settings(max_runs=runs, n_warmups=warmup, max_seconds=seconds, name=name)
-    names = getattr(inspect.unwrap(function), "__globals__", None) if namespace is None else namespace
-    finished = drive(check_steps(settings, names), lambda _number: function())
+    variables = _globals_of(function) if namespace is None else namespace
+    return _finish(drive(check_steps(settings, variables), lambda _number: function()))
+
+
+def _finish(finished: Finished) -> LeakReport:
+    """Return the report, or raise what the function raised."""
+    __tracebackhide__ = True
     report = LeakReport(finished.check)
-    if finished.error is not None:
-        try:
-            finished.error.leaklab_report = report  # type: ignore[attr-defined]  # for whoever catches it
-        finally:
-            raise finished.error
+    try:
+        if finished.error is not None:
+            with suppress(Exception):  # an exception's class may refuse new attributes in any way
+                finished.error.leaklab_report = report  # type: ignore[attr-defined]  # for whoever catches it
+            raise without_own_frames(finished.error)
+    finally:
+        # This frame will be part of the error's traceback: without the name there is no cycle of the two.
+        del finished
     return report
 
 
-def _refuse_what_cannot_be_called(function: object) -> None:
+def _refuse_what_runs_nothing(function: object) -> None:
     if not callable(function):
         msg = f"leakcheck needs a function to call, not {type(function).__name__}"
         raise TypeError(msg)
-    if inspect.iscoroutinefunction(function):
+    called = function.func if isinstance(function, functools.partial) else function
+    candidates = (called, type(called).__call__)
+    if any(map(inspect.iscoroutinefunction, candidates)):
         msg = "leakcheck calls a plain function; wrap the coroutine: lambda: asyncio.run(work())"
         raise TypeError(msg)
+    if any(inspect.isgeneratorfunction(c) or inspect.isasyncgenfunction(c) for c in candidates):
+        msg = "calling a generator function runs none of its code; wrap it: lambda: list(work())"
+        raise TypeError(msg)
+
+
+def _refuse_wrong_types(**arguments: object) -> None:
+    """Name the first argument of a wrong type before anything runs."""
+    wanted: dict[str, tuple[type | tuple[type, ...], str]] = {
+        "runs": (int, "a whole number"),
+        "warmup": (int, "a whole number"),
+        "seconds": ((int, float), "a number of seconds"),
+        "name": (str, "a str"),
+        "namespace": ((dict, type(None)), "a dict of variables"),
+    }
+    for name, value in arguments.items():
+        types, words = wanted[name]
+        if not isinstance(value, types):
+            msg = f"{name} must be {words}, not {type(value).__name__}"
+            raise TypeError(msg)
+
+
+def _globals_of(function: Callable[[], object]) -> dict[str, Any] | None:
+    """Return the global variables of *function*, of what a partial or a decorator wraps, or of a ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    for candidate in (function, type(function).__call__):
+        names = getattr(candidate, "__globals__", None)
+        if isinstance(names, dict):
+            return names
+    return None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+import tokenize
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from io import StringIO
 from types import CodeType
 from typing import Any
 
@@ -38,7 +41,7 @@ class Cell:
             if not tree.body:
                 msg = "the cell is empty: put the code to check below the line with %%leakcheck"
                 raise UsageError(msg)
-            self._body, self._last = self._compile(tree, shows_last=not source.rstrip().endswith(";"))
+            self._body, self._last = self._compile(tree, shows_last=not _ends_with_semicolon(text))
 
     @property
     def awaits(self) -> bool:
@@ -81,6 +84,21 @@ class Cell:
         body = ast.Module(tree.body[:-1], tree.type_ignores)
         expression = ast.Expression(last.value)
         return self._shell.compile(body, self._name, "exec"), self._shell.compile(expression, self._name, "eval")
+
+
+def awaits(code: str) -> bool:
+    """Return whether Python text *code* awaits outside of its functions: it can then run as a coroutine only."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compilation that runs will tell
+        compiled = compile(code, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    return _is_coroutine(compiled)
+
+
+def _ends_with_semicolon(code: str) -> bool:
+    """Return whether the last token of *code* is the ``;`` by which a notebook's cell shows no value."""
+    skipped = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
+    tokens = [token for token in tokenize.generate_tokens(StringIO(code).readline) if token.type not in skipped]
+    return bool(tokens) and tokens[-1].string == ";"
 
 
 def _is_coroutine(code: CodeType) -> bool:

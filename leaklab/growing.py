@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+
+import numpy as np
 
 from leaklab.collect.slots import GrownSlot
 from leaklab.decide.growth import Growth
 from leaklab.explain.causes import find_cause
+from leaklab.explain.contents import content_of
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.graphs import largest_graph
 from leaklab.explain.paths import Described, fingerprint
-from leaklab.explain.view import HeapView
+from leaklab.explain.view import OLD, HeapView
 from leaklab.judging import GrownContainer, Judgement
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
-from leaklab.objects import STREAM_TYPES, is_kind_of, safe_len, summary, type_name
-from leaklab.sizes import owned_bytes
+from leaklab.objects import safe_len, summary, type_name
 from leaklab.words import format_bytes
 
 MAX_ROWS = 200
+_MAX_EXPLAINED = 1000
+"""So many containers are looked at, those that grew most."""
 _UNITS = {
     "str": "characters",
     "bytes": "bytes",
@@ -47,20 +51,59 @@ class Grown:
     growth: Growth
 
 
-def grown_places(view: HeapView, judgement: Judgement) -> Iterator[Grown]:
-    """Yield every container and slot that grew; where survivors make it grow, they are the leak, and it is clean."""
+def grown_places(view: HeapView, judgement: Judgement) -> list[Grown]:
+    """Return every container and slot that grew, those of one place together, the fastest of them for all.
+
+    Where survivors make a container grow, they are the leak, and it is clean.
+    """
     seen: set[int] = set()
-    for container in judgement.containers:
-        vertex = view.index.vertex_of(container.address)
-        if vertex < 0 or not view.is_reached(vertex) or view.leaked[vertex]:
-            continue
+    found = [*_containers(view, judgement, seen), *_slots(view, judgement, seen)]
+    by_place: dict[tuple[str, Outcome], list[Grown]] = defaultdict(list)
+    for grown in found:
+        by_place[grown.leak.fingerprint, grown.growth.outcome].append(grown)
+    return [grown for places in by_place.values() for grown in _together(places)]
+
+
+def _together(places: list[Grown]) -> list[Grown]:
+    """Let one speak for all of *places*, which differ in a position or a number only."""
+    if len(places) == 1:
+        return places
+    first = max(places, key=lambda grown: grown.growth.rate)
+    rate = sum(grown.growth.rate for grown in places)
+    reason = f"{first.growth.reason}; {len(places)} places like it grow by {rate:,.3g} {first.leak.unit} per run"
+    leak = replace(
+        first.leak,
+        bytes_per_run=sum(grown.leak.bytes_per_run for grown in places),
+        count_per_run=rate,
+        reason=reason,
+        holders=tuple(dict.fromkeys(grown.leak.holder for grown in places)),
+    )
+    speaker = Grown(leak, first.row, replace(first.growth, rate=rate))
+    return [speaker, *(replace(grown, growth=_SPOKEN_FOR) for grown in places if grown is not first)]
+
+
+def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Grown]:
+    addresses = np.array([container.address for container in judgement.containers], np.int64)
+    found = sorted(
+        zip(view.index.vertices_of(addresses).tolist(), judgement.containers, strict=True),
+        key=lambda pair: pair[1].lengths[0] - pair[1].lengths[-1],
+    )
+    for vertex, container in islice(
+        ((v, c) for v, c in found if v >= 0 and view.is_reached(v) and not view.leaked[v]), _MAX_EXPLAINED
+    ):
         seen.add(container.address)
-        holds_survivors = bool(view.leaked[view.index.referents(vertex)].any())
         grown = _container(view, judgement, container, vertex)
-        yield (
-            grown if not holds_survivors else Grown(grown.leak, grown.row, Growth(Outcome.CLEAN, 0.0, "see the leaks"))
-        )
-    yield from _slots(view, judgement, seen)
+        yield replace(grown, growth=_SPOKEN_FOR) if _is_survivors(view, vertex, container.lengths) else grown
+
+
+_SPOKEN_FOR = Growth(Outcome.CLEAN, 0.0, "see the leaks")
+
+
+def _is_survivors(view: HeapView, vertex: int, lengths: Sequence[int]) -> bool:
+    """Return whether survivors are what a container grew by: at least half of its new entries."""
+    referents = view.index.referents(vertex)
+    n_new = int(np.count_nonzero(view.run_of[referents] != OLD))
+    return bool(view.leaked[referents].any()) and 2 * n_new >= lengths[-1] - lengths[0]
 
 
 def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
@@ -119,12 +162,12 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
     kind = type_name(type(thing))
     unit = _UNITS.get(kind, "entries")
     n_new = max(container.lengths[-1] - container.lengths[0], 1)
-    content, bytes_per_unit = ("", 1.0) if unit != "entries" else _content(thing, n_new)
+    content, bytes_per_unit = ("", 1.0) if unit != "entries" else content_of(thing, n_new)
     growth = container.growth
     leak = _leak(
         view,
         view.describe(vertex),
-        what=f"{kind} entries: {content}" if unit == "entries" else f"{kind}",
+        what=_entries_of(kind, content) if unit == "entries" else kind,
         unit=unit,
         growth=growth,
         bytes_per_run=growth.rate * bytes_per_unit,
@@ -143,6 +186,10 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
     return Grown(leak, row, growth)
 
 
+def _entries_of(kind: str, content: str) -> str:
+    return f"{kind} entries: {content}" if content else f"{kind} entries"
+
+
 def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Grown]:
     for slot, growth in judgement.slots:
         owner = view.index.vertex_of(slot.owner)
@@ -153,7 +200,7 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Gro
             continue
         thing = referents[slot.ordinal]
         vertex = view.index.vertex_of(id(thing))
-        if id(thing) in seen or (vertex >= 0 and view.leaked[view.index.referents(vertex)].any()):
+        if id(thing) in seen or (vertex >= 0 and _is_survivors(view, vertex, slot.sizes)):
             continue
         seen.add(id(thing))
         yield _slot(view, judgement, view.describe_child(owner, thing), thing, (slot, growth))
@@ -167,8 +214,8 @@ def _slot(
     kind = type_name(type(thing))
     is_counted = safe_len(thing) is not None and kind not in _UNITS
     unit = "entries" if is_counted else _UNITS.get(kind, "bytes")
-    content, bytes_per_unit = _content(thing, max(sizes[-1] - sizes[0], 1)) if is_counted else ("", 1.0)
-    what = f"{kind} entries: {content}" if is_counted else f"{kind} {summary(thing)}".strip()
+    content, bytes_per_unit = content_of(thing, max(sizes[-1] - sizes[0], 1)) if is_counted else ("", 1.0)
+    what = _entries_of(kind, content) if is_counted else f"{kind} {summary(thing)}".strip()
     bytes_per_run = growth.rate * bytes_per_unit
     leak = _leak(view, described, what=what, unit=unit, growth=growth, bytes_per_run=bytes_per_run)
     row = ContainerGrowth(
@@ -219,33 +266,3 @@ def _leak(
         reason=growth.reason,
         holders=(holder,),
     )
-
-
-_NEWEST: dict[type, Callable[[Any], Iterable[object]]] = {
-    list: reversed,
-    tuple: reversed,
-    dict: lambda mapping: (part for item in reversed(list(dict.items(mapping))) for part in item),
-    set: iter,
-}
-
-
-def _content(thing: object, n_new: int) -> tuple[str, float]:
-    """Return what the newest entries of a container are, and the bytes of one."""
-    if any(type(thing) is stream for stream in STREAM_TYPES):
-        return "", 1.0
-    walk = next((read for kind, read in _NEWEST.items() if kind is type(thing)), None)
-    if walk is None:
-        base = next((kind for kind in (dict, list, set) if is_kind_of(thing, kind)), None)
-        walk = _NEWEST[base] if base else None
-    if walk is None:
-        return type_name(type(thing)), float(owned_bytes([thing])) / max(safe_len(thing) or 1, 1)
-    per_entry = 2 if is_kind_of(thing, dict) else 1
-    sample = list(islice(walk(thing), per_entry * min(n_new, 1000)))
-    if not sample:
-        return "", 0.0
-    words = f"{type_name(type(sample[-1 if per_entry == 1 else 1]))}"
-    return words, _sample_bytes(sample) / (len(sample) / per_entry) + 8 * per_entry
-
-
-def _sample_bytes(sample: list[object]) -> float:
-    return float(owned_bytes(list({id(thing): thing for thing in sample}.values())))

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import ast
 import keyword
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, magics_class, no_var_expand
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 from traitlets import Bool, Float, Integer
 
-from leaklab.cells import Cell
+from leaklab.cells import Cell, awaits
 from leaklab.errors import LeakFound, ReportError
 from leaklab.model import MIN_RUNS, Settings
-from leaklab.pipeline import check_steps
+from leaklab.pipeline import Steps, check_steps
 from leaklab.report import LeakReport, check_target
-from leaklab.running import Finished, drive, drive_async
+from leaklab.running import Finished, drive, drive_async, without_own_frames
 
 
 def unquoted(text: str) -> str:
@@ -49,8 +50,8 @@ class LeakLab(Magics):
     @argument("--show-output", action="store_true", help="Show the output of every run, not only of the first.")
     @argument("--fail-on-leak", action="store_true", help="Raise LeakFound after the display if the cell leaks.")
     @no_var_expand
-    @cell_magic
-    def leakcheck(self, line: str, cell: str) -> object:
+    @line_cell_magic
+    def leakcheck(self, line: str, cell: str | None = None) -> object:
         """Run the cell repeatedly and say whether it leaks, what grows, and who holds it.
 
         The cell runs in your namespace, as under ``%%time``; its side effects happen in every run. The first run's
@@ -62,22 +63,31 @@ class LeakLab(Magics):
             loss = trainer.step(batch)
         """
         __tracebackhide__ = True
+        if cell is None:
+            msg = "%leakcheck checks a whole cell: write %%leakcheck as its first line, and the code below"
+            raise UsageError(msg)
         options = self._parse(line)
         settings = self._settings(options)
-        if options.setup:
-            Cell(self.shell, options.setup, n_lines_above=0).run(shown=True)
-        code = Cell(self.shell, cell)
+        try:
+            code = Cell(self.shell, cell)
+            setup = Cell(self.shell, options.setup, n_lines_above=0) if options.setup else None
+        except SyntaxError as error:
+            raise error.with_traceback(None)  # noqa: B904 - the compiler's own frames tell the user nothing
+        if setup is not None and setup.awaits:
+            msg = "--setup cannot await: run that code in a cell above"
+            raise UsageError(msg)
+        if setup is not None:
+            setup.run(shown=True)
         steps = check_steps(settings, self._namespace)
         if code.awaits:
-            return self._check_awaiting(code, steps, options)
-        finished = drive(steps, lambda number: code.run(shown=_is_shown(number, settings, options)))
-        return self._finish(finished, options)
+            return self._check_awaiting(code, steps, options, settings)
+        return self._finish(drive(steps, lambda number: code.run(shown=_is_shown(number, settings, options))), options)
 
-    async def _check_awaiting(self, code: Cell, steps: Any, options: Any) -> object:
+    async def _check_awaiting(self, code: Cell, steps: Steps, options: Any, settings: Settings) -> object:
         __tracebackhide__ = True
-        settings = self._settings(options)
-        finished = await drive_async(steps, lambda number: code.run_async(shown=_is_shown(number, settings, options)))
-        return self._finish(finished, options)
+        return self._finish(
+            await drive_async(steps, lambda number: code.run_async(shown=_is_shown(number, settings, options))), options
+        )
 
     @property
     def _namespace(self) -> dict[str, Any]:
@@ -113,34 +123,41 @@ class LeakLab(Magics):
         """Show and store the report, then raise what the cell raised."""
         __tracebackhide__ = True
         report = LeakReport(finished.check)
+        try:
+            self._publish(report, options, failed=finished.error is not None)
+            if finished.error is not None:
+                raise without_own_frames(finished.error)
+        finally:
+            # This frame will be part of the error's traceback: without the name there is no cycle of the two.
+            del finished
+        if options.fail_on_leak and report.leaked:
+            raise LeakFound(str(report.verdict))
+        return report if options.output else None
+
+    def _publish(self, report: LeakReport, options: Any, *, failed: bool) -> None:
+        """Store, display and save the report as the options say."""
+        __tracebackhide__ = True
         if options.variable:
             self._namespace[options.variable] = report
         if not options.quiet:
             display(report)
-        if options.save:
+        if not options.save:
+            return
+        try:
             report.save(options.save)
+        except ReportError as error:
+            if not failed:
+                raise UsageError(str(error)) from None
+            print(error, file=sys.stderr)  # the cell's own error follows
+        else:
             if not options.quiet:
                 print(f"saved to {Path(options.save).resolve()}")
-        if finished.error is not None:
-            raise _without_own_frames(finished.error)
-        if options.fail_on_leak and report.leaked:
-            raise LeakFound(str(report.verdict))
-        return report if options.output else None
 
 
 def _is_shown(number: int, settings: Settings, options: Any) -> bool:
     """Show the first run, be it a warm-up or measured; the others on request."""
     first = number == (0 if settings.n_warmups else 1)
     return bool(options.show_output or first)
-
-
-def _without_own_frames(error: BaseException) -> BaseException:
-    """Return *error* with a traceback that begins in the user's cell."""
-    here = str(Path(__file__).parent)
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(here):
-        traceback = traceback.tb_next
-    return error.with_traceback(traceback)
 
 
 class AwaitRewriter:
@@ -162,23 +179,9 @@ class AwaitRewriter:
     def _awaits(self, text: str) -> bool:
         try:
             call = ast.parse(text).body[0].value  # type: ignore[attr-defined]  # the shell wrote one expression
-            body = self._shell.transform_cell(ast.literal_eval(call.args[2]))
-            flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
-            tree = compile(body, "<cell>", "exec", flags)
+            return awaits(self._shell.transform_cell(ast.literal_eval(call.args[2])))
         except (SyntaxError, ValueError, AttributeError, IndexError):
             return False
-        return any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in _own_nodes(tree))
-
-
-def _own_nodes(tree: ast.AST) -> list[ast.AST]:
-    """Return the nodes of *tree* outside of nested functions: those that run in the cell itself."""
-    found, stack = [], [tree]
-    while stack:
-        node = stack.pop()
-        found.append(node)
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            stack.extend(ast.iter_child_nodes(node))
-    return found
 
 
 def load(shell: Any) -> None:

@@ -36,6 +36,10 @@ Steps = Generator[int, Ran, Check]
 """Yields the number of the run to make (0 for a warm-up), is sent how it went, returns the record."""
 
 
+_ROOM_FOR_RUNS = 1_000
+"""Room is made before the first run, and the schedule asks for far fewer: a limit of a billion must not cost memory."""
+
+
 @dataclass(slots=True)
 class _Progress:
     """What one check knows while it runs."""
@@ -47,6 +51,11 @@ class _Progress:
     collects: bool = True
     user_froze: bool = False
     cell_freezes: bool = False
+
+    @property
+    def max_runs(self) -> int:
+        """Upper limit of measured runs."""
+        return min(self.settings.max_runs, _ROOM_FOR_RUNS)
 
     def note(self, ran: Ran, run: str) -> bool:
         """Take in a run; return whether the check goes on."""
@@ -96,9 +105,7 @@ def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, Measurement
         taker = choose_taker(
             user_froze=progress.user_froze, cell_freezes=progress.cell_freezes, collects=progress.collects
         )
-        measurement = Measurement(
-            progress.settings.max_runs, taker, collects=progress.collects, frozen_too=progress.user_froze
-        )
+        measurement = Measurement(progress.max_runs, taker, collects=progress.collects, frozen_too=progress.user_froze)
         try:
             yield from _measure(progress, measurement)
         except DisturbedError as disturbed:
@@ -118,7 +125,7 @@ def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ra
     while not progress.failure:
         n_runs = next_phase(
             phases_done=phases,
-            runs_left=settings.max_runs - measurement.n_runs,
+            runs_left=progress.max_runs - measurement.n_runs,
             seconds_per_run=progress.seconds / measurement.n_runs if measurement.n_runs else progress.warmup_seconds,
             seconds_left=settings.max_seconds - progress.seconds,
             growing=growing,

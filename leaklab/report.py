@@ -24,7 +24,8 @@ from leaklab.render.wording import shorten
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
+
+    from leaklab.render.figure import ReportFigure
 
 _REASON_LIMIT = 72
 _WRITERS: Mapping[str, Callable[[Check], str]] = {".html": render_page, ".json": to_json, ".csv": to_csv}
@@ -88,7 +89,7 @@ class LeakReport:
         """The measured runs."""
         return tables.run_table(self.check)
 
-    def plot(self) -> Figure:
+    def plot(self) -> ReportFigure:
         """Return a figure of what each run left behind and of the memory after each run."""
         return plot_growth(self.check)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from leaklab.model import Check
 from leaklab.pipeline import Ran, Steps
@@ -40,6 +42,9 @@ def drive(steps: Steps, run_once: Callable[[int], object]) -> Finished:
                 number = steps.send(_ran(started, error))
         except StopIteration as stop:
             return Finished(stop.value, error)
+        finally:
+            # The user's frames know this one as their caller: a name for the error would close a cycle.
+            del error
 
 
 async def drive_async(steps: Steps, run_once: Callable[[int], Awaitable[object]]) -> Finished:
@@ -57,7 +62,22 @@ async def drive_async(steps: Steps, run_once: Callable[[int], Awaitable[object]]
                 number = steps.send(_ran(started, error))
         except StopIteration as stop:
             return Finished(stop.value, error)
+        finally:
+            del error
 
 
 def _ran(started: float, error: BaseException | None) -> Ran:
     return time.perf_counter() - started, type(error).__name__ if error is not None else ""
+
+
+def without_own_frames(error: BaseException) -> BaseException:
+    """Return *error* with a traceback that begins in the user's code.
+
+    Our frames would tell the user nothing, and one of them refers to *error*: with it, whatever the user's frames hold
+    would live until the next collection.
+    """
+    here = str(Path(__file__).parent) + os.sep
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(here):
+        traceback = traceback.tb_next
+    return error.with_traceback(traceback)

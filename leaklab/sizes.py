@@ -34,7 +34,7 @@ def shallow_bytes(thing: object) -> int:
     array_type: Any = loaded_type("numpy", "ndarray")
     if array_type is not None and has_base(kind, array_type):
         owned = array_type.base.__get__(thing) is None
-        return int(kind.__basicsize__) + (int(array_type.nbytes.__get__(thing)) if owned else 0)
+        return int(_basic_size_of(kind)) + (int(array_type.nbytes.__get__(thing)) if owned else 0)
     return _declared_bytes(thing, kind)
 
 

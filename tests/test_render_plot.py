@@ -116,3 +116,8 @@ plot_png(samples.leaky_check())
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, samples.__file__.rpartition("samples")[0]], check=True)
+
+
+def test_a_figure_shows_itself_where_pyplot_was_never_loaded():
+    figure = plot_growth(samples.leaky_check())
+    assert figure._repr_png_().startswith(b"\x89PNG")

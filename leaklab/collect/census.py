@@ -62,16 +62,17 @@ class CensusTaker(Protocol):
         """Give up the baseline; the collector's lists are as before `begin`."""
 
 
-_NOBODY = Census(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool))
-
-
 def sorted_census(objects: list[object], without: int = 0, young: Addresses | None = None) -> Census:
     """Return the census of *objects*, but for the one at address *without*; *young* are addresses known to be new."""
     addresses, kinds = addresses_of(objects), kinds_of(objects)
     order = np.argsort(addresses, kind="stable")
     order = order[addresses[order] != without]
     addresses = addresses[order]
-    is_young = np.zeros(len(addresses), bool) if young is None else np.isin(addresses, young)
+    is_young = np.zeros(len(addresses), bool)
+    if young is not None and len(addresses):
+        # Not np.isin: its first call imports numpy.ma, whose thousand objects would be listed as born in that run.
+        places = np.minimum(np.searchsorted(addresses, young), len(addresses) - 1)
+        is_young[places[addresses[places] == young]] = True
     return Census(addresses, kinds[order], is_young)
 
 
@@ -116,9 +117,10 @@ class FrozenCensus:
     def take(self) -> Census:
         """List the unfrozen objects."""
         objects, young = _collect_and_list(collects=self._collects)
-        thawed = any(thing is self._old for thing in objects)
-        frozen = not any(thing is self._young for thing in objects)
+        # No generator expressions here: the cell that ties one to `self` would be listed as born.
         census = sorted_census(objects, id(self._young), young)
+        frozen = len(census.addresses) == len(objects)
+        thawed = bool((census.addresses == id(self._old)).any())
         objects.clear()
         if thawed or frozen:
             raise DisturbedError("thawed" if thawed else "frozen")
@@ -139,11 +141,12 @@ class ScanCensus:
     def __init__(self, *, collects: bool) -> None:
         self._collects = collects
         self._young: list[object] = []
-        self._baseline = _NOBODY
+        self._forget()
 
     def begin(self) -> None:
         """Note the address and the type of everything alive."""
-        self._baseline = self._list_all()
+        now = self._list_all()
+        self._old_addresses, self._old_kinds = now.addresses, now.kinds
 
     def mark(self) -> None:
         """Make the object that must be visible after the run, unless the cell freezes."""
@@ -156,10 +159,10 @@ class ScanCensus:
             msg = "frozen"
             raise DisturbedError(msg)
         common, at_now, at_base = np.intersect1d(
-            now.addresses, self._baseline.addresses, assume_unique=True, return_indices=True
+            now.addresses, self._old_addresses, assume_unique=True, return_indices=True
         )
-        same = (now.kinds[at_now] == self._baseline.kinds[at_base]) & ~now.young[at_now]
-        self._baseline = Census(common[same], now.kinds[at_now[same]], now.young[at_now[same]])
+        same = (now.kinds[at_now] == self._old_kinds[at_base]) & ~now.young[at_now]
+        self._old_addresses, self._old_kinds = common[same], now.kinds[at_now[same]]
         new = np.ones(len(now.addresses), bool)
         new[at_now[same]] = False
         new[now.addresses == id(self._young)] = False
@@ -167,7 +170,11 @@ class ScanCensus:
 
     def end(self) -> None:
         """Forget the baseline."""
-        self._baseline = _NOBODY
+        self._forget()
+
+    def _forget(self) -> None:
+        # Bare arrays, which the collector does not track: a `Census` kept here would be listed as born.
+        self._old_addresses = self._old_kinds = np.empty(0, np.int64)
 
     def _hidden_of(self, now: Census) -> tuple[int, ...]:
         """Return the mark's address if the census does not show it."""

@@ -57,7 +57,8 @@ def container_lengths(objects: list[object], addresses: Addresses, kinds: Addres
     plain = np.isin(kinds, [kind for kind in measures if kind in _PLAIN])
     # The other types have few objects each: one call per object beats one pass over the heap per type.
     rest = np.isin(kinds, [kind for kind in measures if kind not in _PLAIN])
-    plain_lengths = map(len, compress(objects, plain.tobytes()))
+    plain_things: Any = compress(objects, plain.tobytes())
+    plain_lengths = map(len, plain_things)
     rest_lengths = map(_apply, [measures[kind] for kind in kinds[rest].tolist()], compress(objects, rest.tobytes()))
     n_plain, n_rest = int(np.count_nonzero(plain)), int(np.count_nonzero(rest))
     return Lengths(
@@ -85,6 +86,7 @@ def follow(moments: list[Lengths]) -> tuple[Addresses, Addresses, npt.NDArray[np
     alive = np.ones(len(last.addresses), bool)
     for column, moment in enumerate(moments):
         if not len(moment.addresses):
+            alive &= column == 0
             continue
         order = np.argsort(moment.addresses)
         places = order[np.minimum(np.searchsorted(moment.addresses, last.addresses, sorter=order), len(order) - 1)]

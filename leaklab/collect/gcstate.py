@@ -8,6 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+FROZEN_BY_PYTHON = 2_000
+"""More objects than CPython itself freezes: every full collection of 3.12 moves its 375 immortal ones there."""
+
+
+def user_has_frozen() -> bool:
+    """Return whether somebody has called ``gc.freeze()``: it takes everything alive, many thousand objects."""
+    return gc.get_freeze_count() > FROZEN_BY_PYTHON
+
 
 @dataclass(frozen=True, slots=True)
 class GcState:

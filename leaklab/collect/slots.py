@@ -180,11 +180,14 @@ def _read_tensor(thing: Any) -> Content | None:
     sizes = storages_of(thing)
     if not sizes or sum(size for _key, size in sizes) < MIN_BYTES:
         return None
+    n_bytes = sum(size for _key, size in sizes)
     with no_torch_functions():
-        on_cpu = base.device.__get__(thing).type == "cpu" and len(sizes) == 1
-        if not (on_cpu and base.is_contiguous(thing)):
-            return Content(sum(size for _key, size in sizes), 0, 0)
-        return _read_memory(base.data_ptr(thing), base.numel(thing) * base.element_size(thing))
+        if len(sizes) > 1 or base.device.__get__(thing).type != "cpu" or not base.is_contiguous(thing):
+            return Content(n_bytes, 0, 0)
+        wanted, offset = (count * base.element_size(thing) for count in (base.numel(thing), base.storage_offset(thing)))
+        if offset + wanted > n_bytes:  # the storage was resized under the tensor: there is nothing to read
+            return Content(n_bytes, 0, 0)
+        return _read_memory(base.data_ptr(thing), wanted)
 
 
 _READERS: dict[int, Callable[[Any], Content | None]] = {

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from leaklab.explain.folding import fold
 from leaklab.explain.paths import fingerprint
-from leaklab.explain.references import Reference, best_reference
+from leaklab.explain.references import Reference
 from leaklab.explain.view import OLD, HeapView
 
+_MAX_SAMPLED = 8
+"""So many entries of a collection are named, to see whether its keys are few and meant, or many and made up."""
 _MAX_NAMED = 400
-"""So many entries of one holder are named; the others are grouped with those of the same holder."""
-_MANY_ENTRIES = 3
-"""More entries than this under one holder are those of a collection, not names."""
+"""So many attributes of one object are named."""
+_MANY_NAMES = 3
+"""More keys than this, or more names that differ in a number only, are positions in a collection."""
+_NOWHERE = -1
+_COLLECTED = ("key", "index", "element")
 
 
 @dataclass(slots=True)
@@ -65,17 +70,24 @@ def group_survivors(view: HeapView) -> tuple[list[Group], list[int]]:
 def _entries(view: HeapView, reached: npt.NDArray[np.int64]) -> dict[int, int]:
     """Return for each leaked vertex where its path leaves what has a reason to live.
 
-    That is the first leaked object on it, or the first node of an autograd graph: the nodes of one long graph are one
-    place, not many holders.
+    That is the first leaked object on it: whatever comes after hangs on that one. Where nodes of an autograd graph lead
+    to it, it is the first of them: the nodes of one long graph are one place, not many holders.
     """
-    entry_of: dict[int, int] = {}
-    parent, outside = view.tree.parent, view.leaked | view.in_graph
+    parent, leaked, in_graph = view.tree.parent, view.leaked, view.in_graph
+    entry_of: dict[int, int] = {_NOWHERE: _NOWHERE}
+    graph_of: dict[int, int] = {_NOWHERE: _NOWHERE}  # the first of the nodes that lead here without interruption
     for vertex in reached.tolist():
         chain = [vertex]
-        while chain[-1] not in entry_of and (before := int(parent[chain[-1]])) >= 0 and outside[before]:
-            chain.append(before)
-        entry = entry_of.get(chain[-1], chain[-1])
-        entry_of.update(dict.fromkeys(chain, entry))
+        while chain[-1] not in entry_of:
+            chain.append(int(parent[chain[-1]]))
+        before = chain.pop()
+        for place in reversed(chain):
+            first = graph_of[before] if graph_of[before] >= 0 else place
+            graph_of[place] = first if in_graph[place] else _NOWHERE
+            entry_of[place] = first if leaked[place] else _NOWHERE
+            if entry_of[before] >= 0:
+                entry_of[place] = entry_of[before]
+            before = place
     return {vertex: entry_of[vertex] for vertex in reached.tolist()}
 
 
@@ -84,29 +96,76 @@ def _by_place(view: HeapView, entries: list[int]) -> list[Group]:
     by_holder: dict[int, list[int]] = defaultdict(list)
     for entry in entries:
         by_holder[int(view.tree.parent[entry])].append(entry)
-    places: dict[tuple[str, ...], Group] = {}
-    for holder, held in by_holder.items():
-        crossings = _crossings(view, holder, held)
-        many = len(held) > _MANY_ENTRIES
-        for entry in held:
-            reference = crossings.get(entry, crossings[max(crossings)])
-            stable = "[*]" if many and reference.kind in ("key", "index", "element") else reference.stable
+    groups: dict[str, Group] = {}
+    newest: dict[str, int] = {}
+    prints: dict[tuple[str, ...], str] = {}
+    for parent, held in by_holder.items():
+        holder = _owner(view, parent, held[-1])
+        for entry, reference, stable in _crossings(view, parent, holder, held):
             place = (*_stable_path(view, holder, entry), stable)
-            if _thread_of(view, entry):  # whatever a thread's functions hold ends with the thread
-                place = (_thread_of(view, entry),)
-            group = places.setdefault(place, Group(holder, [], fingerprint=fingerprint(place)))
+            if thread := _thread_of(view, entry):  # whatever a thread's functions hold ends with the thread
+                place = (thread,)
+            if place not in prints:
+                prints[place] = fingerprint(place)
+            group = groups.setdefault(prints[place], Group(holder, [], fingerprint=prints[place]))
             group.entries.append(entry)
-            if group.crossing is None or view.credit_of[entry] >= view.credit_of[group.entries[0]]:
+            if view.credit_of[entry] >= newest.get(group.fingerprint, OLD):
+                newest[group.fingerprint] = int(view.credit_of[entry])
                 group.holder, group.crossing = holder, reference
-    return list(places.values())
+    return list(groups.values())
 
 
-def _crossings(view: HeapView, holder: int, held: list[int]) -> dict[int, Reference]:
-    """Name how *holder* refers to its entries, to the newest ones if there are very many."""
-    newest = sorted(held, key=lambda entry: view.credit_of[entry])[-_MAX_NAMED:]
+def _owner(view: HeapView, parent: int, entry: int) -> int:
+    """Return what a reader would call the holder of *entry*: *parent*, or what *parent* is only an inner part of.
+
+    The dict of an instance is one (whether there is one depends on who has looked at it), and that of a cache.
+    """
+    before = int(view.tree.parent[parent]) if parent >= 0 else _NOWHERE
+    if before < 0:
+        return parent
+    expression = view.describe(parent).expressions[-1]
+    if expression is not None and not expression.endswith(".__dict__"):
+        return parent
+    hops = fold([view.objects[vertex] for vertex in (before, parent, entry)])
+    return before if len(hops) == 1 else parent
+
+
+def _crossings(view: HeapView, parent: int, holder: int, held: list[int]) -> Iterator[tuple[int, Reference, str]]:
+    """Yield each of *held* with the reference to it and with what the fingerprint calls that reference.
+
+    Only the newest are named: it takes one look through the holder for each. The others are called like the newest.
+    """
+    newest_first = sorted(held, key=lambda entry: (-view.credit_of[entry], -entry))
     if holder < 0:
-        return {entry: _variable(view, entry) for entry in newest}
-    return {entry: best_reference(view.objects[holder], view.objects[entry]) for entry in newest}
+        named = {entry: _variable(view, entry) for entry in held}
+    else:
+        named = {newest_first[0]: _crossing(view, parent, holder, newest_first[0])}
+        n_named = _MAX_SAMPLED if named[newest_first[0]].kind in _COLLECTED else _MAX_NAMED
+        named |= {entry: _crossing(view, parent, holder, entry) for entry in newest_first[1:n_named]}
+    stable = _stable_names(named, is_collection=holder >= 0)
+    for entry in held:
+        reference = named.get(entry, named[newest_first[0]])
+        yield entry, reference, stable[reference.stable]
+
+
+def _crossing(view: HeapView, parent: int, holder: int, entry: int) -> Reference:
+    vertices = [holder, entry] if parent == holder else [holder, parent, entry]
+    hops = fold([view.objects[vertex] for vertex in vertices])
+    return hops[-1].reference
+
+
+def _stable_names(named: dict[int, Reference], *, is_collection: bool) -> dict[str, str]:
+    """Return what a fingerprint calls each of the references: one name for all where names are made up by the dozen."""
+    kinds = {reference.stable: reference.kind for reference in named.values()}
+    numbered = Counter(re.sub(r"\d+", "#", name) for name in kinds)
+    keys = [name for name, kind in kinds.items() if kind in _COLLECTED]
+    stable: dict[str, str] = {}
+    for name, kind in kinds.items():
+        without_digits = re.sub(r"\d+", "#", name)
+        stable[name] = without_digits if numbered[without_digits] > _MANY_NAMES else name
+        if is_collection and kind in _COLLECTED and len(keys) > _MANY_NAMES:
+            stable[name] = "[*]"
+    return stable
 
 
 def _variable(view: HeapView, entry: int) -> Reference:

@@ -6,6 +6,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from leaklab.explain.view import OLD, HeapView
 from leaklab.objects import has_base, loaded_type, no_torch_functions, summary, type_name
 from leaklab.sizes import owned_bytes

@@ -5,7 +5,6 @@ A `HeapView` lives for the length of a ``with``. It borrows the objects; what le
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,28 +19,20 @@ from leaklab.autograd import is_node_type
 from leaklab.explain.hidden import hidden_edges
 from leaklab.explain.index import HeapIndex, build_index
 from leaklab.explain.paths import Described, describe_path
-from leaklab.explain.roots import LIBRARIES, Root, find_roots
 from leaklab.explain.search import PathTree, path_to, search
-from leaklab.model import Status
-from leaklab.objects import is_tensor_type
+from leaklab.explain.starts import Start, find_starts, is_history_name
+from leaklab.model import RootPath, Status, Step
+from leaklab.objects import is_tensor_type, summary
+
+_VARIABLES, _NAMESPACE = "notebook variable", "globals()"
 
 OLD = -1
 """The run of an object that was there before the first measured run."""
 
-# What a path may cost. A path through user's variables wins over one through modules, that over one through frames; the
-# notebook's own holders come last but for the interpreter's. An object that an earlier run left is never a detour.
-_COST_OF_RANK = (0, 4, 8, 16, 40)
-_COST_OF_HISTORY_NAME = 10
-_COST_OF_HISTORY_COPY = 14
+# What it costs to come to an object: one that an earlier run left is never a detour.
 _STEP = 1
 _STEP_NEWEST = 6
 _STEP_LEAKED = 60
-
-_COST_OF_SHELL = 40
-_PLACES = ("module ", "thread ", "running function ")
-_SHELL_NAMES = ("get_ipython", "exit", "quit")
-_HISTORY_HOME = re.compile(r"In|Out")
-_HISTORY_COPY = re.compile(r"_i?h|_oh|_dh|_+|_i+|_i?\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +58,7 @@ class HeapView:
             Hooks left by earlier runs make new tensors in every run: these are new, and yet the earlier runs' leak.
         leaked: For each vertex whether an earlier run is to blame for it.
         in_graph: For each vertex whether it is an autograd node, or a tensor that only such a node holds.
+        namespace: The vertex of the dict of the user's variables, -1 if there is none.
         notes: What could not be looked at.
         summaries: Whether paths may tell shapes and lengths.
     """
@@ -80,6 +72,7 @@ class HeapView:
     credit_of: npt.NDArray[np.int64]
     leaked: npt.NDArray[np.bool_]
     in_graph: npt.NDArray[np.bool_]
+    namespace: int = -1
     notes: tuple[str, ...] = ()
     summaries: bool = True
     _described: dict[int, Described] = field(default_factory=dict)
@@ -102,8 +95,8 @@ class HeapView:
         return np.flatnonzero(self.is_tensor).tolist()
 
     def is_reached(self, vertex: int) -> bool:
-        """Return whether any root reaches *vertex*."""
-        return bool(self.tree.root_of[vertex] >= 0)
+        """Return whether any root reaches *vertex*, or it is the dict of the user's variables itself."""
+        return bool(self.tree.root_of[vertex] >= 0 or vertex == self.namespace)
 
     def path(self, vertex: int) -> list[int]:
         """Return the vertices from a root to *vertex*, root first; empty if none reaches it."""
@@ -111,6 +104,10 @@ class HeapView:
 
     def describe(self, vertex: int) -> Described:
         """Return the path from a root to *vertex* in words; it must be reached."""
+        if vertex == self.namespace:
+            things = self.objects[vertex]
+            step = Step(_NAMESPACE, "dict", summary(things) if self.summaries else "", Status.EXPECTED)
+            return Described(RootPath(_VARIABLES, (step,)), (_NAMESPACE,), (_NAMESPACE,), (0,))
         if vertex not in self._described:
             vertices = self.path(vertex)
             start = self.starts[self.tree.root_of[vertex]]
@@ -126,6 +123,9 @@ class HeapView:
 
     def describe_child(self, owner: int, child: object) -> Described:
         """Return the path to *child*, which *owner* refers to and which need not be known to the collector."""
+        if owner == self.namespace:
+            things, statuses = [self.objects[owner], child], [Status.EXPECTED, Status.UNKNOWN]
+            return describe_path(things, _VARIABLES, "", statuses, summaries=self.summaries)
         vertices = self.path(owner)
         start = self.starts[self.tree.root_of[owner]]
         return self._words(
@@ -134,39 +134,13 @@ class HeapView:
 
     def is_history(self, described: Described) -> bool:
         """Return whether a path begins at one of the notebook's own names."""
-        name = described.path.steps[0].reference if described.path.steps else ""
-        return bool(_HISTORY_HOME.fullmatch(name) or _HISTORY_COPY.fullmatch(name))
+        return bool(described.path.steps) and is_history_name(described.path.steps[0].reference)
 
     def status(self, vertex: int) -> Status:
         """Return whether *vertex* has a reason to be alive."""
         if self.leaked[vertex] or self.in_graph[vertex]:
             return Status.LEAKED
         return Status.EXPECTED
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where paths begin.
-
-    Attributes:
-        address: The object that the search begins at.
-        words: What it is.
-        expression: Python for the first object of a path (for a module: the module); empty where there is none.
-        cost: What beginning here costs.
-        is_variable: Whether it is the value of one of the user's variables.
-        is_library: Whether it belongs to a library.
-        is_place: Whether it is a module, its namespace, or a running function: paths begin there and pass nowhere else.
-        is_history: Whether this is one of the names under which the notebook keeps its history.
-    """
-
-    address: int
-    words: str
-    expression: str
-    cost: int
-    is_variable: bool = False
-    is_library: bool = False
-    is_place: bool = False
-    is_history: bool = False
 
 
 @contextmanager
@@ -201,8 +175,20 @@ def heap_view(
     tree = _search(index, starts, id(namespace), run_of, left)
     credit_of = _credit(tree, run_of, left)
     leaked = (credit_of != OLD) & (credit_of < births.n_runs - 1)
+    own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
     view = HeapView(
-        objects, n_heap, index, tree, starts, run_of, credit_of, leaked, in_graph, tuple(hidden.notes), summaries
+        objects,
+        n_heap,
+        index,
+        tree,
+        starts,
+        run_of,
+        credit_of,
+        leaked,
+        in_graph,
+        own_dict,
+        tuple(hidden.notes),
+        summaries,
     )
     try:
         yield view
@@ -234,38 +220,6 @@ def _graph_parts(objects: list[object], n_heap: int) -> npt.NDArray[np.bool_]:
     result: npt.NDArray[np.bool_] = np.isin(kinds, [kind for kind, of in types.items() if is_node_type(of)])
     result[n_heap:] |= np.isin(kinds[n_heap:], [kind for kind, of in types.items() if is_tensor_type(of)])
     return result
-
-
-def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
-    """Return where paths may begin: each of the user's variables, then modules, frames, the interpreter."""
-    starts: list[Start] = []
-    for root in find_roots(namespace):
-        if namespace is not None and root.address == id(namespace):
-            starts += _variables(root, namespace)
-        else:
-            is_place = root.words.startswith(_PLACES)
-            cost = _COST_OF_RANK[root.rank]
-            is_library = root.rank == LIBRARIES
-            starts.append(
-                Start(root.address, root.words, root.expression, cost, is_library=is_library, is_place=is_place)
-            )
-    return starts
-
-
-def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
-    for name, value in list(namespace.items()):
-        if type(name) is not str:
-            continue
-        cost = 0
-        if _HISTORY_HOME.fullmatch(name):
-            cost = _COST_OF_HISTORY_NAME
-        elif _HISTORY_COPY.fullmatch(name):
-            cost = _COST_OF_HISTORY_COPY
-        is_history = cost > 0
-        if name in _SHELL_NAMES:
-            cost = _COST_OF_SHELL
-        expression = name if name.isidentifier() else f"globals()[{name!r}]"
-        yield Start(id(value), root.words, expression, cost, is_variable=True, is_history=is_history)
 
 
 def _search(

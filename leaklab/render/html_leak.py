@@ -111,7 +111,7 @@ def _path(path: RootPath) -> str:
         reference = code(shorten(step.reference, _WORD_LIMIT)) if step.reference else ""
         if mark:
             reference += f'<br><b style="color:{ACCENT};white-space:nowrap">{escaped(mark)}</b>'
-        words = escaped(shorten(object_words(step), _WORD_LIMIT))
+        words = f'<span style="overflow-wrap:anywhere">{escaped(shorten(object_words(step), _WORD_LIMIT))}</span>'
         if step.note:
             words += f"<br>{faint(escaped(shorten(step.note, _WORD_LIMIT)))}"
         rows.append((pill(step.status.value, _STATUS_COLOURS[step.status]), reference, words))

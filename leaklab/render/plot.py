@@ -5,7 +5,6 @@ Only the object-oriented interface is used: ``pyplot`` would register each figur
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,8 @@ from leaklab.render.wording import is_leak, kept_words, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    from leaklab.render.figure import ReportFigure
 
 _INK, _FAINT = "#333333", "#d9d9d9"
 _CLEAN = "#4a90d9"
@@ -28,17 +28,18 @@ _DPI = 100
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
 
 
-def plot_growth(check: Check) -> Figure:
+def plot_growth(check: Check) -> ReportFigure:
     """Return a figure: left, the survivors by the run that made them; right, the memory after each run.
 
     The figure has a white ground and dark ink, whatever the user's style, and so reads on dark pages too. It is known
     to no window manager and dies with its last reference.
     """
     from matplotlib import style  # noqa: PLC0415 - drawing is paid by those who draw
-    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    from leaklab.render.figure import ReportFigure  # noqa: PLC0415
 
     with style.context("default"):
-        figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained", facecolor="white")
+        figure = ReportFigure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained", facecolor="white")
         left, right = figure.subplots(1, 2)
         for axes in (left, right):
             _calm(axes)
@@ -53,11 +54,7 @@ def plot_growth(check: Check) -> Figure:
 
 def plot_png(check: Check) -> bytes:
     """Return the figure of `plot_growth` as a PNG image."""
-    from matplotlib import style  # noqa: PLC0415
-
-    with style.context("default"), io.BytesIO() as file:
-        plot_growth(check).savefig(file, format="png", dpi=_DPI, metadata={"Software": None})
-        return file.getvalue()
+    return plot_growth(check).png()
 
 
 def plot_alt(check: Check) -> str:

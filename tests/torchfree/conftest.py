@@ -6,9 +6,11 @@ import gc
 
 import pytest
 
+from leaklab.collect.gcstate import user_has_frozen
+
 
 def _state() -> tuple[object, ...]:
-    return gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.get_freeze_count() > 0
+    return gc.isenabled(), gc.get_threshold(), gc.get_debug(), user_has_frozen()
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,21 @@
+"""A matplotlib figure that shows itself in a notebook, whether or not pyplot was ever loaded there."""
+
+from __future__ import annotations
+
+import io
+
+from matplotlib import style
+from matplotlib.figure import Figure
+
+
+class ReportFigure(Figure):
+    """A figure without a window; IPython shows plain ones only once ``%matplotlib`` or pyplot has told it how."""
+
+    def png(self) -> bytes:
+        """Return the figure as a PNG image, drawn in matplotlib's default style whatever the user's."""
+        with style.context("default"), io.BytesIO() as file:
+            self.savefig(file, format="png", dpi=self.dpi, metadata={"Software": None})
+            return file.getvalue()
+
+    def _repr_png_(self) -> bytes:
+        return self.png()

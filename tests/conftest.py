@@ -1,0 +1,54 @@
+"""What all tests share: proof that no switch of the process was left turned, and a notebook to type into."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+
+import pytest
+from notebook_shell import Notebook, open_notebook
+
+
+def process_switches() -> dict[str, object]:
+    """The switches that a check must leave as they were."""
+    torch = sys.modules.get("torch")
+    return {
+        "gc enabled": gc.isenabled(),
+        "gc thresholds": gc.get_threshold(),
+        "gc debug flags": gc.get_debug(),
+        "gc callbacks": tuple(map(id, gc.callbacks)),
+        "frozen objects": gc.get_freeze_count(),
+        "grad mode": True if torch is None else torch.is_grad_enabled(),
+    }
+
+
+@pytest.fixture(autouse=True)
+def switches_stay_as_they_were() -> Iterator[None]:
+    """Fail a test that leaves the collector or torch's grad mode changed, and put them back for the next one."""
+    before, callbacks = process_switches(), list(gc.callbacks)
+    yield
+    after = process_switches()
+    gc.callbacks[:] = callbacks
+    gc.set_debug(before["gc debug flags"])
+    gc.set_threshold(*before["gc thresholds"])
+    (gc.enable if before["gc enabled"] else gc.disable)()
+    if before["frozen objects"] == 0:
+        gc.unfreeze()
+    if after["grad mode"] != before["grad mode"]:
+        sys.modules["torch"].set_grad_enabled(before["grad mode"])
+    assert after == before
+
+
+@pytest.fixture(scope="module")
+def shared_notebook() -> Iterator[Notebook]:
+    with open_notebook() as notebook:
+        yield notebook
+
+
+@pytest.fixture
+def notebook(shared_notebook: Notebook) -> Iterator[Notebook]:
+    """A notebook with leaklab loaded, and nothing of another test."""
+    shared_notebook.run("%load_ext leaklab")
+    yield shared_notebook
+    shared_notebook.empty()

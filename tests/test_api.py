@@ -1,0 +1,229 @@
+"""`leaklab.leakcheck`: what it takes, what it refuses, whom it names."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+
+import pytest
+
+import leaklab
+
+HISTORY: list[object] = []
+
+
+def leak_into_global() -> None:
+    HISTORY.append([0.0] * 1000)
+
+
+@pytest.fixture(autouse=True)
+def empty_history():
+    HISTORY.clear()
+    yield
+    HISTORY.clear()
+
+
+def test_a_leak_into_a_global_is_named_as_the_function_would_write_it():
+    report = leaklab.leakcheck(leak_into_global)
+    assert report.leaked
+    assert report.leaks[0].holder == "HISTORY"
+    assert str(report.verdict).startswith("leak: ")
+
+
+def test_a_leak_into_a_local_of_the_calling_function_is_told_in_words():
+    history: list[object] = []
+    report = leaklab.leakcheck(lambda: history.append([0.0] * 1000))
+    assert report.leaked
+    assert "history" in report.leaks[0].holder
+    assert "test_a_leak_into_a_local_of_the_calling_function" in str(report.leaks[0].path)
+
+
+def test_a_clean_function_is_clean():
+    assert str(leaklab.leakcheck(lambda: None).verdict).startswith("clean")
+
+
+def test_the_numbers_of_runs_are_those_asked_for():
+    calls = iter(range(100))
+    report = leaklab.leakcheck(lambda: next(calls), runs=6, warmup=3)
+    assert report.verdict.n_runs == 6
+    assert next(calls) == 9
+
+
+def test_the_name_is_in_the_record():
+    assert leaklab.leakcheck(lambda: None, runs=5, name="step").check.settings.name == "step"
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def step(self) -> None:
+        self.seen.append([0.0] * 1000)
+
+    def __call__(self) -> None:
+        self.step()
+
+
+TRAINER = Trainer()
+
+
+@pytest.mark.parametrize(
+    "function", [TRAINER.step, TRAINER, functools.partial(Trainer.step, TRAINER)], ids=["method", "callable", "partial"]
+)
+def test_the_globals_of_methods_callables_and_partials_are_searched(function):
+    TRAINER.seen.clear()
+    report = leaklab.leakcheck(function)
+    assert report.leaks[0].holder == "TRAINER.seen"
+
+
+def test_a_namespace_may_be_given():
+    names = {"mine": []}
+    report = leaklab.leakcheck(lambda: names["mine"].append([0.0] * 1000), namespace=names)
+    assert report.leaks[0].holder == "mine"
+
+
+@pytest.mark.parametrize(
+    ("function", "words"), [(3, "not int"), (None, "not NoneType"), ("step()", "not str"), ([print], "not list")]
+)
+def test_what_cannot_be_called_is_refused(function, words):
+    with pytest.raises(TypeError, match=f"leakcheck needs a function to call, {words}"):
+        leaklab.leakcheck(function)
+
+
+async def coroutine() -> None: ...
+
+
+class AwaitedCall:
+    async def __call__(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [coroutine, functools.partial(coroutine), AwaitedCall(), AwaitedCall().__call__],
+    ids=["function", "partial", "callable", "method"],
+)
+def test_a_coroutine_function_is_refused_with_what_to_write(function):
+    with pytest.raises(TypeError, match=r"lambda: asyncio\.run\(work\(\)\)"):
+        leaklab.leakcheck(function)
+
+
+def generator():
+    yield 1
+
+
+async def async_generator():
+    yield 1
+
+
+@pytest.mark.parametrize("function", [generator, async_generator, functools.partial(generator)])
+def test_a_generator_function_is_refused_since_a_call_runs_nothing(function):
+    with pytest.raises(TypeError, match="runs none of its code"):
+        leaklab.leakcheck(function)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "message"),
+    [
+        ("runs", 7.5, "runs must be a whole number, not float"),
+        ("runs", "7", "runs must be a whole number, not str"),
+        ("warmup", None, "warmup must be a whole number, not NoneType"),
+        ("seconds", "60", "seconds must be a number of seconds, not str"),
+        ("name", 3, "name must be a str, not int"),
+        ("namespace", [], "namespace must be a dict of variables, not list"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named_before_anything_runs(argument, value, message):
+    calls: list[int] = []
+    with pytest.raises(TypeError, match=message):
+        leaklab.leakcheck(lambda: calls.append(1), **{argument: value})
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "message"),
+    [
+        ("runs", 4, "at least 5 to tell a leak from a warm-up, not 4"),
+        ("warmup", -1, "must be 0 or more, not -1"),
+        ("seconds", 0, "positive number of seconds, not 0"),
+        ("seconds", float("nan"), "positive number of seconds, not nan"),
+    ],
+)
+def test_settings_that_allow_no_verdict_are_refused(argument, value, message):
+    with pytest.raises(ValueError, match=message):
+        leaklab.leakcheck(lambda: None, **{argument: value})
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, StopIteration, SystemExit, GeneratorExit])
+def test_what_the_function_raises_is_raised_and_carries_the_partial_report(kind):
+    calls: list[int] = []
+
+    def fails_in_its_fourth_call() -> None:
+        calls.append(1)
+        if len(calls) == 4:
+            raise kind
+
+    with pytest.raises(kind) as caught:
+        leaklab.leakcheck(fails_in_its_fourth_call)
+    report = caught.value.leaklab_report
+    assert report.check.failure == f"{kind.__name__} in run 3"
+    assert report.verdict.n_runs == 3
+    assert [entry.name for entry in caught.traceback][-1] == "fails_in_its_fourth_call"
+    assert "drive" not in [entry.name for entry in caught.traceback]
+
+
+class SealedError(ValueError):
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        msg = "no attributes here"
+        raise AttributeError(msg)
+
+
+def test_an_exception_that_takes_no_attribute_is_raised_all_the_same():
+    def fails() -> None:
+        raise SealedError
+
+    with pytest.raises(SealedError):
+        leaklab.leakcheck(fails)
+
+
+class Big:
+    pass
+
+
+def test_a_failed_function_keeps_nothing_once_its_error_is_gone():
+    refs: list[weakref.ref[Big]] = []
+
+    def fails() -> None:
+        big = Big()
+        refs.append(weakref.ref(big))
+        raise ValueError
+
+    gc.disable()  # the frames go by themselves: nothing of leaklab ties them into a cycle
+    try:
+        try:
+            leaklab.leakcheck(fails)
+        except ValueError:
+            assert refs[0]() is not None
+        assert refs[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_a_decorated_function_is_followed_to_its_own_globals():
+    @functools.wraps(leak_into_global)
+    def decorated() -> None:
+        leak_into_global()
+
+    assert leaklab.leakcheck(decorated).leaks[0].holder == "HISTORY"
+
+
+def test_an_unknown_public_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'leaklab' has no attribute 'leakchek'"):
+        _ = leaklab.leakchek
+
+
+def test_every_public_name_can_be_imported():
+    for name in leaklab.__all__:
+        assert getattr(leaklab, name) is not None

@@ -1,0 +1,154 @@
+"""Groups of survivors in numbers and words; limits of holders; the longest graph."""
+
+from __future__ import annotations
+
+import collections
+import functools
+
+import pytest
+import torch
+from explain_builders import Link, Node, vertex_of, view_of
+
+from leaklab.explain.graphs import graph_size, largest_graph
+from leaklab.explain.limits import FAR, known_limit
+from leaklab.explain.tallies import Tallier, has_optimizer
+
+
+def tally_of(born, variables=None, entries=None):
+    """Count what the first of two runs left."""
+    with view_of({"kept": born} if variables is None else variables, [born, []]) as view:
+        members = [vertex_of(view, thing) for thing in born]
+        return Tallier(view).count(members, members if entries is None else [vertex_of(view, e) for e in entries])
+
+
+def extra_bytes(born, bare):
+    """Return by how many bytes *born* is more than *bare*, tensors whose storages do not count."""
+    return tally_of(born).n_bytes - tally_of(bare).n_bytes
+
+
+def test_a_shared_storage_is_counted_once():
+    base = torch.zeros(1000)
+    views = [base[:10], base[10:]]
+    assert 4000 <= extra_bytes(views, [torch.empty(0), torch.empty(0)]) < 4200  # the object of the base beside it
+
+
+def test_a_storage_of_an_older_tensor_is_not_counted():
+    older = torch.zeros(1000)
+    view = older[:10]
+    with_older = tally_of([view], {"older": older, "kept": [view]})
+    alone = tally_of([torch.empty(0)])
+    assert with_older.n_bytes == alone.n_bytes
+
+
+def test_a_small_view_is_charged_for_the_storage_that_it_keeps():
+    assert 4000 <= extra_bytes([torch.zeros(1000)[:1]], [torch.empty(0)]) < 4200
+
+
+def test_tensors_saved_for_backward_by_survivors_are_counted():
+    weight = torch.ones(1000, requires_grad=True)
+    result = [(torch.ones(1000) * weight).sum()]
+    tally = tally_of(result, {"weight": weight, "kept": result})
+    assert 4000 <= tally.n_bytes < 8000  # the saved factor, not the weight
+    assert tally.has_graph
+
+
+def test_a_tensor_that_is_older_than_the_runs_and_saved_in_a_graph_is_not_counted():
+    weight = torch.ones(1000, requires_grad=True)
+    result = [(weight * weight).sum()]
+    assert tally_of(result, {"weight": weight, "kept": result}).n_bytes < 4000
+
+
+def test_tensors_are_named_before_what_holds_them():
+    born = [Node(), torch.zeros(3), [], torch.zeros(3)]
+    tally = tally_of(born)
+    assert tally.what == "torch.Tensor (3,) float32 cpu"
+    assert len(tally.headline) == 2
+    assert set(tally.others) == {("list", 1), ("explain_builders.Node", 1)}
+    assert tally.kinds == {"list", "explain_builders.Node", "torch.Tensor"}
+    assert not tally.has_graph
+
+
+def test_the_largest_shape_gives_the_name_and_the_others_are_counted():
+    tally = tally_of([torch.zeros(3), torch.zeros(3), torch.zeros(3), torch.zeros(1000), torch.zeros(4)])
+    assert tally.what == "torch.Tensor (1000,) float32 cpu and 2 other kinds"
+
+
+def test_without_tensors_the_entries_give_the_name():
+    inner = Node()
+    outer = Link(inner)
+    tally = tally_of([outer, inner], {"kept": [outer]}, entries=[outer])
+    assert tally.what == "explain_builders.Link"
+    assert tally.others == (("explain_builders.Node", 1),)
+
+
+def test_words_and_numbers_of_survivors_are_counted():
+    assert extra_bytes([Link("x" * 10_000)], [Link()]) >= 10_000
+
+
+def test_an_optimizer_is_recognised_by_its_base():
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with view_of({"kept": [optimizer]}) as view:
+        assert has_optimizer(view, [vertex_of(view, optimizer)])
+        assert not has_optimizer(view, [vertex_of(view, weight)])
+
+
+class Window(collections.deque):
+    """A window of its own class."""
+
+
+def cached(maxsize):
+    return functools.lru_cache(maxsize)(lambda number: number)
+
+
+@pytest.mark.parametrize(
+    ("thing", "expected"),
+    [
+        (collections.deque(maxlen=64), "collections.deque(maxlen=64)"),
+        (Window(maxlen=5), "test_explain_tallies.Window(maxlen=5)"),
+        (cached(128), "functools.lru_cache(maxsize=128)"),
+        (cached(None), None),
+        (collections.deque(), None),
+        (collections.deque(maxlen=FAR), f"collections.deque(maxlen={FAR})"),
+        (collections.deque(maxlen=FAR + 1), None),
+        ([], None),
+    ],
+)
+def test_a_holder_that_limits_itself_is_recognised(thing, expected):
+    assert known_limit([{}, thing]) == expected
+
+
+def test_the_first_limit_on_the_way_counts():
+    assert known_limit([cached(3), collections.deque(maxlen=9)]) == "functools.lru_cache(maxsize=3)"
+
+
+def chain(length):
+    result = torch.ones(1, requires_grad=True)
+    for _ in range(length):
+        result = result + 1
+    return result
+
+
+def test_a_graph_is_as_long_as_its_operations_and_its_leaf():
+    result = chain(5)
+    with view_of({"result": result}) as view:
+        assert graph_size(view, vertex_of(view, result)) >= 6
+
+
+def test_the_longest_graph_is_found_among_many_tensors():
+    long, short = chain(9), chain(3)
+    with view_of({"short": short, "long": long, "plain": torch.ones(3)}) as view:
+        assert largest_graph(view) == vertex_of(view, long)
+
+
+def test_of_a_chain_of_results_the_last_has_the_longest_graph():
+    results = [chain(1)]
+    for _ in range(300):
+        results.append(results[-1] + 1)
+    with view_of({"results": results}) as view:
+        assert largest_graph(view) == vertex_of(view, results[-1])
+
+
+def test_without_a_graph_there_is_no_longest():
+    with view_of({"plain": torch.ones(3)}) as view:
+        assert largest_graph(view) is None
