@@ -18,6 +18,10 @@ class LeaklabError(Exception):
 class LeakFound(LeaklabError):  # noqa: N818 - an outcome, not a malfunction; the name is what a CI log should show
     """A check that was told to fail on a leak found one."""
 
+    def _render_traceback_(self) -> list[str]:
+        """Show one line in IPython: the verdict is the news, not where in leaklab it was raised."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class ReportError(LeaklabError):
     """A report file cannot be read or written; the message says what to do."""

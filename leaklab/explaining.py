@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,15 +13,17 @@ from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.foreign import is_library_matter
 from leaklab.explain.groups import Group, group_survivors
+from leaklab.explain.holders import holder_of, newest_leaked, orphan_holder
 from leaklab.explain.limits import known_limit
 from leaklab.explain.tallies import Tallier, Tally, has_optimizer
 from leaklab.explain.view import Births, HeapView, heap_view
 from leaklab.growing import MAX_ROWS, grown_graph, grown_places, native_growth
 from leaklab.judging import Judgement
-from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
+from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, Settings, TensorGrowth
 from leaklab.objects import is_tensor, type_name
 from leaklab.ranking import LIBRARY_BYTES, library_note, matters, ranked, settle
 from leaklab.rows import kept_tensors, object_rows, tensor_rows
+from leaklab.words import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class _Explanation:
         self._bounded: list[Leak] = []
         self._open: list[str] = []
         self._asides: list[str] = []
+        self._bounded_bytes = 0.0
         self._rows: list[ContainerGrowth] = []
 
     def explain(self) -> Explained:
@@ -97,6 +99,7 @@ class _Explanation:
             if grown.row is not None:
                 self._rows.append(grown.row)
             self._take(grown.leak, grown.growth)
+        self._remade()
         self._explain_graph()
         self._explain_native()
         self._leaks, remarks = settle(self._leaks)
@@ -127,12 +130,54 @@ class _Explanation:
             self._open.append(f"{leak.what} in {leak.holder}: {growth.reason}")
 
     def _survivors(self, group: Group) -> tuple[Leak, Growth]:
-        """Describe the survivors that one place holds."""
-        view, tally = self._view, self._tallier.count(group.members, group.entries)
+        """Describe the survivors that one place holds, and judge the place by its limits too."""
+        tally = self._tallier.count(group.members, group.entries)
         growth, count_per_run = self._judge(group, tally)
+        leak, sample = self._place(self._view, group, tally, growth, count_per_run)
+        if growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE):
+            growth = self._limited(leak, sample, growth)
+        is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES
+        if is_small and is_library_matter(self._view, sample, group.members):
+            self._asides.append(library_note(leak))
+            growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
+        return replace(leak, reason=growth.reason), growth
+
+    def _limited(self, leak: Leak, sample: int, growth: Growth) -> Growth:
+        """Return BOUNDED where a holder on the path to *sample* limits itself in time, else *growth*."""
+        view = self._view
+        limit = known_limit(view.objects[vertex] for vertex in view.path(sample) if not view.leaked[vertex])
+        if limit is None:
+            return growth
+        if limit.is_far(leak.bytes_per_run):
+            full = format_bytes(limit.entries * leak.bytes_per_run)
+            return replace(
+                growth, reason=f"{growth.reason}; its holder, {limit.words}, would keep {full} when it is full"
+            )
+        self._bounded_bytes += leak.bytes_per_run
+        reason = f"its holder is a {limit.words}, which lets go of the oldest when it is full"
+        return Growth(Outcome.BOUNDED, 0.0, reason)
+
+    def _remade(self) -> None:
+        """Add what there is more and more of although all of it is new: somebody makes it anew in every run."""
+        for kind, growth in self._judgement.remade.items():
+            newest = (self._view.run_of == self._n_runs - 1) & (self._view.kinds == kind) & ~self._view.leaked
+            view = replace(self._view, leaked=newest, credit_of=self._view.run_of, _described={})
+            groups, _orphans = group_survivors(view)
+            group = max(groups, key=lambda group: len(group.members), default=None)
+            if group is None or len(group.members) < growth.rate * self._n_runs / 2:
+                continue
+            tally = self._tallier.count(group.members, group.entries)
+            leak, _sample = self._place(view, group, tally, growth, growth.rate)
+            reason = f"there are more and more, all of them made anew in every run: {growth.reason}"
+            self._take(replace(leak, kept=(), reason=reason), growth)
+
+    def _place(
+        self, view: HeapView, group: Group, tally: Tally, growth: Growth, count_per_run: float
+    ) -> tuple[Leak, int]:
+        """Describe the objects of *group*; the second value is the one that the path leads to."""
         sample = newest_leaked(view, tally.headline)
         described = view.describe(sample)
-        holder, holder_kind = _holder_of(view, group)
+        holder, holder_kind = holder_of(view, group)
         evidence = Evidence(
             path=described.path,
             holder=holder,
@@ -147,18 +192,9 @@ class _Explanation:
             has_optimizer=has_optimizer(view, group.members),
             is_history=view.starts[view.tree.root_of[sample]].is_history,
         )
-        limit = known_limit(view.objects[vertex] for vertex in view.path(sample) if not view.leaked[vertex])
-        if limit and growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE):
-            growth = Growth(
-                Outcome.BOUNDED, 0.0, f"its holder is a {limit}, which lets go of the oldest when it is full"
-            )
         kept = group.kept(view, self._n_runs, tally.headline)
         leak = self._leak(evidence, tally, place=group.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
-        is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES
-        if is_small and is_library_matter(view, sample, group.members):
-            self._asides.append(library_note(leak))
-            growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
-        return leak, growth
+        return leak, sample
 
     def _orphans(self, orphans: Orphans) -> tuple[Leak, Growth]:
         """Describe survivors that no root reaches."""
@@ -167,7 +203,7 @@ class _Explanation:
         growth, count_per_run = self._judge(group, tally)
         evidence = Evidence(
             path=orphans.path,
-            holder=_orphan_holder(orphans.path),
+            holder=orphan_holder(orphans.path),
             holder_kind="",
             crossing=None,
             entry_kinds=frozenset(),
@@ -226,35 +262,10 @@ class _Explanation:
 
     def _explain_native(self) -> None:
         """Add what grows in the native heap beyond what the leaks found explain."""
-        leak = native_growth(self._judgement.native, sum(leak.bytes_per_run for leak in self._leaks))
+        explained = self._bounded_bytes + sum(leak.bytes_per_run for leak in self._leaks)
+        leak = native_growth(self._judgement.native, explained)
         if leak is not None:
             self._leaks.append(leak)
-
-
-def _holder_of(view: HeapView, group: Group) -> tuple[str, str]:
-    """Return the expression for the holder of *group*, or words for it, and the name of its type."""
-    if group.holder < 0:
-        return "globals()", "dict"
-    described = view.describe(group.holder)
-    kind = type_name(type(view.objects[group.holder]))
-    if described.expressions and described.expressions[-1]:
-        return described.expressions[-1], kind
-    words = " ".join(step.reference for step in described.path.steps)
-    return words or described.path.root, kind
-
-
-def _orphan_holder(path: RootPath) -> str:
-    return (
-        "".join((path.steps[0].kind, *(step.reference for step in path.steps[1:])))
-        if path.steps
-        else "nothing in Python"
-    )
-
-
-def newest_leaked(view: HeapView, vertices: Sequence[int]) -> int:
-    """Return the survivor with the shortest path among those born last: the easiest one to follow."""
-    latest = max(int(view.credit_of[vertex]) for vertex in vertices)
-    return min((v for v in vertices if view.credit_of[v] == latest), key=lambda v: (int(view.tree.cost[v]), v))
 
 
 def _verify_garbage(measurement: Measurement, explained: Explained) -> tuple[str, ...]:

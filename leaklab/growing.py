@@ -18,6 +18,7 @@ from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.graphs import largest_graph
 from leaklab.explain.paths import Described, fingerprint
+from leaklab.explain.starts import is_history_name
 from leaklab.explain.view import OLD, HeapView
 from leaklab.judging import GrownContainer, Judgement
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
@@ -92,8 +93,17 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
         ((v, c) for v, c in found if v >= 0 and view.is_reached(v) and not view.leaked[v]), _MAX_EXPLAINED
     ):
         seen.add(container.address)
+        if vertex == view.namespace and _is_history(view.objects[vertex], container.lengths[-1] - container.lengths[0]):
+            continue
         grown = _container(view, judgement, container, vertex)
         yield replace(grown, growth=_SPOKEN_FOR) if _is_survivors(view, vertex, container.lengths) else grown
+
+
+def _is_history(namespace: object, n_new: int) -> bool:
+    """Return whether the newest variables are mostly the notebook's names (`_i7`) for what `In` and `Out` hold too."""
+    names: list[object] = list(dict.keys(namespace))  # type: ignore[arg-type]  # the user's variables are in a dict
+    newest = names[-n_new:]
+    return 2 * sum(1 for name in newest if type(name) is str and is_history_name(name)) > len(newest)
 
 
 _SPOKEN_FOR = Growth(Outcome.CLEAN, 0.0, "see the leaks")
@@ -192,10 +202,13 @@ def _entries_of(kind: str, content: str) -> str:
 
 def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Grown]:
     for slot, growth in judgement.slots:
-        owner = view.index.vertex_of(slot.owner)
-        if owner < 0 or not view.is_reached(owner) or view.leaked[owner]:
+        anchor = view.index.vertex_of(slot.anchor)
+        if anchor < 0 or not view.is_reached(anchor) or view.leaked[anchor]:
             continue
-        referents = gc.get_referents(view.objects[owner])
+        above = _owner_below(view.objects[anchor], slot)
+        if not above and slot.owner != slot.anchor:  # that dict is gone
+            continue
+        referents = gc.get_referents(above[-1] if above else view.objects[anchor])
         if slot.ordinal >= len(referents) or id(type(referents[slot.ordinal])) != slot.kind:
             continue
         thing = referents[slot.ordinal]
@@ -203,7 +216,14 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Gro
         if id(thing) in seen or (vertex >= 0 and _is_survivors(view, vertex, slot.sizes)):
             continue
         seen.add(id(thing))
-        yield _slot(view, judgement, view.describe_child(owner, thing), thing, (slot, growth))
+        yield _slot(view, judgement, view.describe_child(anchor, *above, thing), thing, (slot, growth))
+
+
+def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
+    """Return the slot's owner if it is a dict that the collector does not know, nothing if the anchor owns the slot."""
+    if slot.owner == slot.anchor:
+        return []
+    return [thing for thing in gc.get_referents(anchor) if id(thing) == slot.owner][:1]
 
 
 def _slot(

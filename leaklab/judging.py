@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leaklab.collect.containers import follow
@@ -33,6 +34,8 @@ class Judgement:
     Attributes:
         at_runs: The measured runs after which checkpoints were taken.
         kinds: For each type (by address) its survivors per run, and the judgement on them.
+        remade: Types (by address) of which there are more and more, though no run's objects survive the next: whoever
+            keeps them makes all of them anew.
         containers: Containers that are longer at the end than at the start.
         slots: Slots whose content accumulates.
         graph: Autograd nodes in the heap.
@@ -42,6 +45,7 @@ class Judgement:
 
     at_runs: tuple[int, ...]
     kinds: dict[int, tuple[tuple[int, ...], Growth]]
+    remade: dict[int, Growth]
     containers: tuple[GrownContainer, ...]
     slots: tuple[tuple[GrownSlot, Growth], ...]
     graph: Growth
@@ -51,6 +55,7 @@ class Judgement:
     def all_growths(self) -> list[Growth]:
         """Return every judgement, of whatever was counted."""
         growths = [growth for _kept, growth in self.kinds.values()]
+        growths += self.remade.values()
         growths += [container.growth for container in self.containers]
         growths += [growth for _slot, growth in self.slots]
         growths += [growth for growth in (self.graph, self.native, self.accelerator) if growth is not None]
@@ -81,12 +86,22 @@ def judge(measurement: Measurement) -> Judgement:
     return Judgement(
         at_runs=at_runs,
         kinds={kind: (kept, judge_cohorts(kept)) for kind, kept in measurement.cohorts.by_kind()},
+        remade=dict(_judge_totals(measurement, at_runs)),
         containers=_judge_containers(measurement, at_runs),
         slots=_judge_slots(measurement, at_runs),
         graph=judge_levels([checkpoint.graph_nodes for checkpoint in checkpoints], at_runs),
         native=None if heap is None else judge_series(heap, floor_per_run=NATIVE_FLOOR_BYTES),
         accelerator=None if accelerator is None else judge_series(accelerator, floor_per_run=512),
     )
+
+
+def _judge_totals(measurement: Measurement, at_runs: tuple[int, ...]) -> Iterator[tuple[int, Growth]]:
+    """Judge how many objects of each type there are at the checkpoints, where none of them is an old run's."""
+    for kind, kept in measurement.cohorts.by_kind():
+        if kept[-1] and not any(kept[:-1]):
+            growth = judge_levels([checkpoint.count_of(kind) for checkpoint in measurement.checkpoints], at_runs)
+            if growth.outcome in _GROWING:
+                yield kind, growth
 
 
 def _judge_containers(measurement: Measurement, at_runs: tuple[int, ...]) -> tuple[GrownContainer, ...]:

@@ -17,7 +17,7 @@ import psutil
 
 from leaklab import __version__
 from leaklab.collect.census import DisturbedError
-from leaklab.collect.gcstate import GcState
+from leaklab.collect.gcstate import FROZEN_BY_PYTHON, GcState, user_has_frozen
 from leaklab.collect.measure import Measurement, choose_taker
 from leaklab.decide.schedule import next_phase
 from leaklab.decide.slowdown import judge_slowdown
@@ -75,7 +75,7 @@ def check_steps(settings: Settings, namespace: dict[str, Any] | None) -> Steps:
         The record, through ``StopIteration``; also after a failed run, with what was measured until then.
     """
     state = GcState.now()
-    progress = _Progress(settings, user_froze=gc.get_freeze_count() > 0)
+    progress = _Progress(settings, user_froze=user_has_frozen())
     restored: tuple[str, ...] = ()
     try:
         yield from _warm_up(progress)
@@ -93,7 +93,7 @@ def _warm_up(progress: _Progress) -> Generator[int, Ran, None]:
         n_frozen = gc.get_freeze_count()
         ran = yield 0
         progress.warmup_seconds = ran[0]
-        progress.cell_freezes = gc.get_freeze_count() > n_frozen
+        progress.cell_freezes = gc.get_freeze_count() > n_frozen + FROZEN_BY_PYTHON
         if not progress.note(ran, f"warm-up run {number}"):
             return
 
@@ -206,7 +206,7 @@ def _runs(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:
                 n_tensors_kept=explained.tensors_kept[number - 1],
                 tensor_bytes_kept=explained.tensor_bytes_kept[number - 1],
                 heap_bytes=_whole(figures["heap"]),
-                python_blocks=int(figures["blocks"] or 0),
+                python_blocks=_whole(figures["blocks"]),
                 accelerator_bytes=_whole(figures["accelerator"]),
                 rss_bytes=int(figures["rss"] or 0),
             )

@@ -6,6 +6,7 @@ import array
 import collections
 import gc
 import io
+import sys
 
 import numpy as np
 import pytest
@@ -31,13 +32,18 @@ def grown(thing, per_run=1):
 
 
 def judgement(*containers, slots=(), graph=NOTHING):
-    return Judgement(AT_RUNS, {}, containers, tuple(slots), graph, None, None)
+    return Judgement(
+        at_runs=AT_RUNS, kinds={}, remade={}, containers=containers, slots=tuple(slots), graph=graph,
+        native=None, accelerator=None,
+    )  # fmt: skip
 
 
-def slot_of(owner, thing, sizes):
-    """Say that the slot of *owner* that holds *thing* grew."""
+def slot_of(owner, thing, sizes, anchor=None):
+    """Say that the slot of *owner* that holds *thing* grew; *anchor* refers to an owner the collector does not know."""
     ordinal = next(i for i, referent in enumerate(gc.get_referents(owner)) if referent is thing)
-    return GrownSlot(id(owner), ordinal, id(type(thing)), tuple(sizes)), judge_levels(sizes, AT_RUNS)
+    return GrownSlot(id(anchor or owner), id(owner), ordinal, id(type(thing)), tuple(sizes)), judge_levels(
+        sizes, AT_RUNS
+    )
 
 
 def leaks_of(variables, *containers, runs=((), ()), slots=()):
@@ -113,6 +119,11 @@ def test_the_namespace_itself_may_grow():
     assert eval(leak.holder, variables) is variables  # noqa: S307 - written above
 
 
+def test_names_that_the_notebook_makes_for_its_history_are_not_the_users_variables():
+    variables = {"box": [], **{f"_i{number}": f"cell {number}" for number in range(24)}}
+    assert leaks_of(variables, grown(variables)) == []
+
+
 @pytest.mark.parametrize(
     ("make", "what", "unit"),
     [
@@ -160,6 +171,30 @@ def test_a_dict_of_numbers_counts_entries():
     holder = [counts]
     (leak,) = leaks_of({"state": holder}, slots=[slot_of(holder, counts, (0, 8, 15, 24))])
     assert (leak.what, leak.unit, leak.count_per_run) == ("dict entries: float", "entries", 1.0)
+
+
+def untracked(**entries):
+    """Make a dict that the collector does not know, as it does by itself before CPython 3.14."""
+    made = dict(entries)
+    gc.collect()
+    return made
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the collector knows every dict")
+def test_a_slot_of_a_dict_that_the_collector_does_not_know_is_named_through_what_refers_to_it():
+    holder = [untracked(log=text())]
+    assert not gc.is_tracked(holder[0])
+    slot = slot_of(holder[0], holder[0]["log"], (0, 1600, 3000, 4800), anchor=holder)
+    (leak,) = leaks_of({"state": holder}, slots=[slot])
+    assert leak.holder == "state[0]['log']"
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the collector knows every dict")
+def test_a_slot_of_a_dict_that_is_gone_is_left_out():
+    holder = [untracked(log=text())]
+    slot = slot_of(holder[0], holder[0]["log"], (0, 1600, 3000, 4800), anchor=holder)
+    holder[0] = text()
+    assert leaks_of({"state": holder}, slots=[slot]) == []
 
 
 def test_a_slot_that_now_holds_something_else_is_left_out():

@@ -90,6 +90,27 @@ def test_a_graph_that_gets_longer_is_judged_by_its_nodes():
     assert judgement.graph.rate >= 1
 
 
+def test_objects_that_ever_more_makers_make_anew_are_judged_by_their_number():
+    makers, made = [], []
+
+    def run():
+        makers.append(1.5)
+        made[:] = [{"of": made} for _ in makers]
+
+    judgement = judge(measured(run))
+    assert judgement.remade[id(dict)].outcome is Outcome.LEAK
+    assert judgement.remade[id(dict)].rate == pytest.approx(1.0)
+
+
+def test_as_many_objects_made_anew_in_every_run_are_no_growth():
+    made = []
+
+    def run():
+        made[:] = [{"of": made} for _ in range(10)]
+
+    assert judge(measured(run)).remade == {}
+
+
 def test_one_phase_leaves_the_question_open():
     kept = []
     judgement = judge(measured(lambda: kept.append(1.5), phases=(8,)))

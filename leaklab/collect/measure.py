@@ -66,6 +66,7 @@ class Measurement:
     def close_phase(self) -> None:
         """End a phase: thaw the baseline, collect, measure the heap, drop the dead from the cohorts."""
         self.abandon()
+        self.meters.read_blocks(self.n_runs)
         if self.n_runs and (not self.checkpoints or self.checkpoints[-1].after_run != self.n_runs):
             self._check_heap()
 

@@ -56,10 +56,14 @@ class Meters:
             seconds,
             n_born,
             _UNKNOWN if heap is None else heap + self._heap_shift,
-            sys.getallocatedblocks(),
+            _UNKNOWN,
             _UNKNOWN if accelerator is None else accelerator,
             self._process.memory_info().rss,
         )
+
+    def read_blocks(self, row: int) -> None:
+        """Fill in the blocks that Python's allocator has handed out; to tell, it walks all its pools."""
+        self._rows[row, _COLUMNS.index("blocks")] = sys.getallocatedblocks()
 
     def seconds(self, n_runs: int) -> tuple[float, ...]:
         """Return the wall time of each run."""

@@ -27,14 +27,15 @@ def next_phase(
         is_open: Whether any question is still without an answer.
     """
     phases = _FAST_PHASES if seconds_per_run <= _FAST_SECONDS_PER_RUN else _SLOW_PHASES
-    if phases_done >= len(phases) or runs_left <= 0 or seconds_left <= 0:
+    if runs_left <= 0 or seconds_left <= 0:
         return 0
+    length = phases[min(phases_done, len(phases) - 1)]
     cheap = seconds_per_run * sum(phases[:phases_done]) < _CHEAP_SECONDS
     if phases_done == 2 and not (growing or cheap):  # noqa: PLR2004 - two phases are the least that shows growth
         return 0
     if phases_done > 2 and not is_open:  # noqa: PLR2004
         return 0
-    wanted = min(phases[phases_done], _share(runs_left, phases_done))
+    wanted = min(length, _share(runs_left, phases_done))
     affordable = math.floor(seconds_left / seconds_per_run) if seconds_per_run else wanted
     return max(1, min(wanted, affordable))
 

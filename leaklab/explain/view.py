@@ -121,15 +121,16 @@ class HeapView:
             expression = f"{start.expression}.__dict__"  # a module's own namespace
         return describe_path(things, start.words, expression, statuses, summaries=self.summaries)
 
-    def describe_child(self, owner: int, child: object) -> Described:
-        """Return the path to *child*, which *owner* refers to and which need not be known to the collector."""
+    def describe_child(self, owner: int, *below: object) -> Described:
+        """Return the path to the last of *below*, objects that *owner* leads to and the collector need not know."""
+        unknown = [Status.UNKNOWN] * len(below)
         if owner == self.namespace:
-            things, statuses = [self.objects[owner], child], [Status.EXPECTED, Status.UNKNOWN]
+            things, statuses = [self.objects[owner], *below], [Status.EXPECTED, *unknown]
             return describe_path(things, _VARIABLES, "", statuses, summaries=self.summaries)
         vertices = self.path(owner)
         start = self.starts[self.tree.root_of[owner]]
         return self._words(
-            start, [*(self.objects[v] for v in vertices), child], [*map(self.status, vertices), Status.UNKNOWN]
+            start, [*(self.objects[v] for v in vertices), *below], [*map(self.status, vertices), *unknown]
         )
 
     def is_history(self, described: Described) -> bool:

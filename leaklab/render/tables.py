@@ -57,7 +57,7 @@ _RUN_TYPES: _Types = {
     "n_tensors_kept": "int64",
     "tensor_bytes_kept": "int64",
     "heap_bytes": "Int64",
-    "python_blocks": "int64",
+    "python_blocks": "Int64",
     "accelerator_bytes": "Int64",
     "rss_bytes": "int64",
 }
