@@ -252,18 +252,25 @@ class _Explanation:
             others=others,
         )
 
+    @property
+    def _explained_bytes(self) -> float:
+        return self._bounded_bytes + sum(leak.bytes_per_run for leak in self._leaks)
+
     def _explain_graph(self) -> None:
         """Add the graph that gets longer, unless what was found already carries it."""
         if any(leak.cause in ("graph-kept", "immortal-cycle") for leak in self._leaks):
             return
         grown = grown_graph(self._view, self._judgement)
-        if grown is not None:
-            self._leaks.append(grown.leak)
+        if grown is None:
+            return
+        native = self._judgement.native
+        # Nodes and what they save live in the native heap: what grows there without another explanation is the graph.
+        rest = native.rate - self._explained_bytes if native and native.outcome is Outcome.LEAK else 0.0
+        self._leaks.append(replace(grown.leak, bytes_per_run=max(grown.leak.bytes_per_run, rest)))
 
     def _explain_native(self) -> None:
         """Add what grows in the native heap beyond what the leaks found explain."""
-        explained = self._bounded_bytes + sum(leak.bytes_per_run for leak in self._leaks)
-        leak = native_growth(self._judgement.native, explained)
+        leak = native_growth(self._judgement.native, self._explained_bytes)
         if leak is not None:
             self._leaks.append(leak)
 

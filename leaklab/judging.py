@@ -115,7 +115,10 @@ def _judge_containers(measurement: Measurement, at_runs: tuple[int, ...]) -> tup
 
 
 def _judge_slots(measurement: Measurement, at_runs: tuple[int, ...]) -> tuple[tuple[GrownSlot, Growth], ...]:
+    checkpoints = measurement.checkpoints
+    own = {id(record) for checkpoint in checkpoints for record in (checkpoint, checkpoint.lengths, checkpoint.slots)}
     return tuple(
         (slot, judge_levels(slot.sizes, at_runs))
-        for slot in grown_slots([checkpoint.slots for checkpoint in measurement.checkpoints])
+        for slot in grown_slots([checkpoint.slots for checkpoint in checkpoints])
+        if slot.owner not in own
     )

@@ -115,11 +115,25 @@ def cached(maxsize):
     ],
 )
 def test_a_holder_that_limits_itself_is_recognised(thing, expected):
-    assert known_limit([{}, thing]) == expected
+    limit = known_limit([{}, thing])
+    assert (limit and limit.words) == expected
 
 
 def test_the_first_limit_on_the_way_counts():
-    assert known_limit([cached(3), collections.deque(maxlen=9)]) == "functools.lru_cache(maxsize=3)"
+    limit = known_limit([cached(3), collections.deque(maxlen=9)])
+    assert (limit.words, limit.entries) == ("functools.lru_cache(maxsize=3)", 3)
+
+
+@pytest.mark.parametrize(
+    ("thing", "bytes_per_entry", "expected"),
+    [
+        (cached(128), 1_000_000, True),
+        (cached(128), 1_000, False),
+        (collections.deque(maxlen=128), 1_000_000, False),  # a window of so many was asked for
+    ],
+)
+def test_a_cache_that_will_be_large_before_it_is_full_is_far_from_its_limit(thing, bytes_per_entry, expected):
+    assert known_limit([thing]).is_far(bytes_per_entry) is expected
 
 
 def chain(length):

@@ -44,7 +44,11 @@ def test_a_clean_cell_that_costs_seconds_gets_two_phases():
 
 
 def test_a_slow_cell_gets_shorter_phases():
-    assert phases(seconds_per_run=1.0) == [4, 3, 5, 8]
+    assert phases(seconds_per_run=1.0) == [4, 3, 5, 8, 8, 8, 4]
+
+
+def test_as_long_as_a_question_is_open_phases_of_the_last_length_follow_up_to_the_limit():
+    assert phases(100) == [8, 7, 9, 16, 16, 16, 16, 12]
 
 
 def test_no_phase_begins_that_the_time_limit_does_not_allow():

@@ -546,4 +546,14 @@ pattern = f'(loss|acc){next(number)}=([0-9.]+)'
 found = re.search(pattern, 'epoch 3 loss3=0.25 acc3=0.5')
 """,
     ),
+    Case(
+        name="ring_of_a_hundred_places_filled_slowly",
+        setup="""
+import itertools, torch
+ring, place = [None] * 100, itertools.count()
+""",
+        cell="""
+ring[next(place) % 100] = torch.rand(500)
+""",
+    ),
 )

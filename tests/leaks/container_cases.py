@@ -256,4 +256,50 @@ for i in range(random.randint(5, 40)):
     sweep.rows.append({'trial': i, 'lr': random.random(), 'score': random.random()})
 """,
     ),
+    Case(
+        name="dict_merged_with_itself",
+        holders=("scores",),
+        causes=("container-growth", "global-cache"),
+        setup="""
+import itertools
+scores, ids = {}, itertools.count()
+""",
+        cell="""
+scores = {**scores, **{i: i / 7 for i in itertools.islice(ids, 60)}}
+""",
+        fixed="""
+scores = {i: i / 7 for i in itertools.islice(ids, 60)}
+""",
+    ),
+    Case(
+        name="frozen_set_united_with_itself",
+        holders=("seen",),
+        causes=("container-growth",),
+        setup="""
+import itertools
+seen, ids = frozenset(), itertools.count(10**6)
+""",
+        cell="""
+seen = seen | set(itertools.islice(ids, 80))
+""",
+        fixed="""
+seen = frozenset(itertools.islice(ids, 80))
+""",
+    ),
+    Case(
+        name="series_concatenated",
+        holders=("values",),
+        causes=("container-growth",),
+        setup="""
+import numpy as np, pandas as pd
+rng = np.random.default_rng(34)
+values = pd.Series([0.0])
+""",
+        cell="""
+values = pd.concat([values, pd.Series(rng.random(200))], ignore_index=True)
+""",
+        fixed="""
+values = pd.Series(rng.random(200))
+""",
+    ),
 )

@@ -410,4 +410,60 @@ memory.flush()
 memory.buffer.clear()
 """,
     ),
+    Case(
+        name="attributes_under_made_up_names",
+        holders=("session",),
+        causes=("tensor-kept", "container-growth"),
+        setup="""
+import random, string, torch
+torch.manual_seed(17)
+random.seed(17)
+
+class Session:
+    pass
+
+session = Session()
+""",
+        cell="""
+setattr(session, ''.join(random.choices(string.ascii_lowercase, k=8)), torch.rand(500))
+""",
+        fixed="""
+session.result = torch.rand(500)
+""",
+    ),
+    Case(
+        name="variables_under_made_up_names",
+        holders=("globals()",),
+        causes=("tensor-kept", "container-growth", "global-cache"),
+        setup="""
+import random, string, torch
+torch.manual_seed(18)
+random.seed(18)
+""",
+        cell="""
+globals()['run_' + ''.join(random.choices(string.ascii_lowercase, k=8))] = torch.rand(500)
+""",
+        fixed="""
+globals()['run_newest'] = torch.rand(500)
+""",
+    ),
+    Case(
+        name="objects_as_keys",
+        holders=("outputs",),
+        causes=("global-cache", "tensor-kept", "container-growth"),
+        setup="""
+import torch
+torch.manual_seed(19)
+outputs = {}
+
+class Request:
+    pass
+""",
+        cell="""
+outputs[Request()] = torch.rand(500)
+""",
+        fixed="""
+outputs = {Request(): torch.rand(500)}
+""",
+    ),
 )
