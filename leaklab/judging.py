@@ -14,6 +14,9 @@ from leaklab.model import Outcome
 NATIVE_FLOOR_BYTES = 16 * 1024
 """Native growth below this per run is not called a leak: caches of libraries and of the allocator move by as much."""
 
+REMADE_FLOOR = 0.9
+"""Whoever makes its objects anew adds one in every run; less than that is the coming and going of the newest."""
+
 _GROWING = (Outcome.LEAK, Outcome.INCONCLUSIVE)
 
 
@@ -99,7 +102,8 @@ def _judge_totals(measurement: Measurement, at_runs: tuple[int, ...]) -> Iterato
     """Judge how many objects of each type there are at the checkpoints, where none of them is an old run's."""
     for kind, kept in measurement.cohorts.by_kind():
         if kept[-1] and not any(kept[:-1]):
-            growth = judge_levels([checkpoint.count_of(kind) for checkpoint in measurement.checkpoints], at_runs)
+            totals = [checkpoint.count_of(kind) for checkpoint in measurement.checkpoints]
+            growth = judge_levels(totals, at_runs, floor_per_run=REMADE_FLOOR)
             if growth.outcome in _GROWING:
                 yield kind, growth
 
