@@ -11,7 +11,7 @@ from leaklab.decide.growth import Growth, judge_cohorts
 from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.evidence import Evidence
-from leaklab.explain.foreign import is_library_matter
+from leaklab.explain.foreign import are_library_weakrefs, is_library_matter
 from leaklab.explain.groups import Group, group_survivors
 from leaklab.explain.holders import holder_of, newest_leaked, orphan_holder
 from leaklab.explain.limits import known_limit
@@ -21,6 +21,7 @@ from leaklab.growing import MAX_ROWS, grown_graph, grown_places, native_growth
 from leaklab.judging import Judgement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, Settings, TensorGrowth
 from leaklab.objects import is_tensor, type_name
+from leaklab.places import join_groups, only_replaces
 from leaklab.ranking import LIBRARY_BYTES, library_note, matters, ranked, settle
 from leaklab.rows import kept_tensors, object_rows, tensor_rows
 from leaklab.words import format_bytes
@@ -91,7 +92,7 @@ class _Explanation:
     def explain(self) -> Explained:
         """Explain survivors, then what grows in place, then what is left."""
         groups, orphans = group_survivors(self._view)
-        for group in groups:
+        for group in join_groups(self._view, groups, self._n_runs):
             self._take(*self._survivors(group))
         for cycle in group_orphans(self._view, orphans):
             self._take(*self._orphans(cycle))
@@ -136,8 +137,15 @@ class _Explanation:
         leak, sample = self._place(self._view, group, tally, growth, count_per_run)
         if growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE):
             growth = self._limited(leak, sample, growth)
+        if growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE) and only_replaces(
+            self._view, group, self._measurement
+        ):
+            reason = f"{leak.holder} is always as long: what is new replaces what was there"
+            growth = Growth(Outcome.BOUNDED, 0.0, reason)
         is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES
-        if is_small and is_library_matter(self._view, sample, group.members):
+        if is_small and (
+            is_library_matter(self._view, sample, group.members) or are_library_weakrefs(self._view, group)
+        ):
             self._asides.append(library_note(leak))
             growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         return replace(leak, reason=growth.reason), growth

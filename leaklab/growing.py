@@ -89,9 +89,11 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
         zip(view.index.vertices_of(addresses).tolist(), judgement.containers, strict=True),
         key=lambda pair: pair[1].lengths[0] - pair[1].lengths[-1],
     )
-    for vertex, container in islice(
-        ((v, c) for v, c in found if v >= 0 and view.is_reached(v) and not view.leaked[v]), _MAX_EXPLAINED
-    ):
+    # One of the last run cannot have grown over the check: it only has the address of those before it.
+    newest = view.run_of.max(initial=OLD)
+    known = ((v, c) for v, c in found if v >= 0 and view.is_reached(v) and not view.leaked[v])
+    lasting = ((v, c) for v, c in known if view.run_of[v] == OLD or view.run_of[v] < newest)
+    for vertex, container in islice(lasting, _MAX_EXPLAINED):
         seen.add(container.address)
         if vertex == view.namespace and _is_history(view.objects[vertex], container.lengths[-1] - container.lengths[0]):
             continue

@@ -30,7 +30,8 @@ def is_bookkeeping(leak: Leak) -> bool:
     by_owner = any(
         step.kind.startswith(_BOOKKEEPERS) or step.reference.endswith(".user_ns_hidden") for step in leak.path.steps
     )
-    own = leak.cause == "notebook-history" or by_module or by_owner
+    by_history = leak.cause == "notebook-history" and leak.unit != "objects"
+    own = by_history or by_module or by_owner
     return own and leak.bytes_per_run < BOOKKEEPING_BYTES
 
 
@@ -38,10 +39,11 @@ def ranked(leaks: Sequence[Leak]) -> tuple[Leak, ...]:
     """Return *leaks*, the largest first; among those of about the same size the one in the user's reach first."""
     largest = max((leak.bytes_per_run for leak in leaks), default=0.0)
 
-    def key(leak: Leak) -> tuple[int, bool, float, str]:
+    def key(leak: Leak) -> tuple[bool, int, bool, float, str]:
         smaller_by = math.log(largest / leak.bytes_per_run, ALIKE) if leak.bytes_per_run > 0 else math.inf
         size = int(smaller_by) if math.isfinite(smaller_by) else 1000
-        return size, leak.path.root not in USER_SIDE, -leak.bytes_per_run, leak.fingerprint
+        is_rest = leak.unit == "bytes" and not leak.path.steps  # native memory that nothing else explains
+        return is_rest, size, leak.path.root not in USER_SIDE, -leak.bytes_per_run, leak.fingerprint
 
     return tuple(sorted(leaks, key=key))
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, strategies
 from notebook_shell import Notebook, open_notebook
 
 
@@ -21,6 +22,12 @@ def process_switches() -> dict[str, object]:
         "frozen objects": gc.get_freeze_count(),
         "grad mode": True if torch is None else torch.is_grad_enabled(),
     }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hypothesis_has_started() -> None:
+    """Let Hypothesis install its own gc callback now: it stays, and is no test's doing."""
+    given(strategies.none())(lambda _value: None)()
 
 
 @pytest.fixture(autouse=True)

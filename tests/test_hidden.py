@@ -14,9 +14,9 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from leaklab import autograd
+from leaklab.autograd import GraphWalk
 from leaklab.explain.hidden import hidden_edges
 from leaklab.explain.hidden_arrays import ArraySearch
-from leaklab.autograd import GraphWalk
 
 
 class Thing:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import array
 import collections
 import ctypes
-import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from leaklab.objects import has_base, loaded_type, no_torch_functions
 from leaklab.tensors import storages_of
@@ -49,9 +51,24 @@ def reader_of(kind: type) -> Callable[[Any], Content | None] | None:
 
 
 def _digest(near: bytes, far: bytes) -> int:
-    """Return a digest of two places of a buffer, 0 (unknown) if they are all one byte: zeros look alike everywhere."""
-    data = near + far
-    return hash(data) if data.count(data[:1]) < len(data) else 0
+    """Return a digest of two places of a buffer, 0 (unknown) if what stands there would look alike in any other.
+
+    Zeros begin and end like all zeros, and positions (``arange``) like all positions: neither is a sign of keeping.
+    """
+    return 0 if _is_regular(near) and _is_regular(far) else hash(near + far)
+
+
+def _is_regular(data: bytes) -> bool:
+    """Return whether *data* is one step repeated, read as numbers of any usual kind."""
+    if len(data) % 8:
+        return False
+    with np.errstate(all="ignore"):
+        return any(_is_even(np.frombuffer(data, kind)) for kind in ("i8", "i4", "f4", "f8"))
+
+
+def _is_even(numbers: npt.NDArray[Any]) -> bool:
+    steps = numbers[1:] - numbers[:-1]
+    return bool((steps == steps[0]).all())
 
 
 def _read_bytes(data: bytes | bytearray) -> Content | None:
@@ -74,11 +91,11 @@ def _read_sequence(things: list[object] | tuple[object, ...]) -> Content | None:
     return Content(len(things), id(things[0]), id(things[-1]))
 
 
-def _read_untracked_dict(mapping: dict[object, object]) -> Content | None:
-    # A dict of plain numbers and words is unknown to the collector before CPython 3.14; all others are measured there.
-    if gc.is_tracked(mapping) or len(mapping) < MIN_ENTRIES:
+def _read_dict(mapping: dict[object, object]) -> Content | None:
+    # A dict that grows in place is measured as a container, too; here one is found that a longer one replaces.
+    if len(mapping) < MIN_ENTRIES:
         return None
-    return Content(len(mapping), 0, 0)
+    return Content(len(mapping), id(next(iter(mapping))), id(next(reversed(mapping))))
 
 
 def _read_memory(address: int, n_bytes: int) -> Content | None:
@@ -124,7 +141,7 @@ _READERS: dict[int, Callable[[Any], Content | None]] = {
     id(bytearray): _read_bytes,
     id(list): _read_sequence,
     id(tuple): _read_sequence,
-    id(dict): _read_untracked_dict,
+    id(dict): _read_dict,
     id(collections.deque): _read_sequence,
     id(array.array): _read_machine_array,
 }

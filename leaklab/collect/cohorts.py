@@ -54,6 +54,11 @@ class Cohorts:
             self._addresses[run], self._kinds[run] = cohort.addresses[alive], cohort.kinds[alive]
             taken = np.concatenate([taken, self._addresses[run]])
 
+    @property
+    def n_bytes(self) -> int:
+        """The native memory that these records take."""
+        return sum(array.nbytes for array in (*self._addresses, *self._kinds))
+
     def sizes(self) -> tuple[int, ...]:
         """Return how many objects each cohort holds."""
         return tuple(len(cohort) for cohort in self._addresses[: self.n_runs])

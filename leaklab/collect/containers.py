@@ -27,6 +27,11 @@ class Lengths:
     kinds: Addresses
     lengths: npt.NDArray[np.int64]
 
+    def length_of(self, address: int) -> int | None:
+        """Return the length of the container at *address*, None if there was none."""
+        found = np.flatnonzero(self.addresses == address)
+        return int(self.lengths[found[0]]) if len(found) else None
+
 
 def position(stream: io.StringIO | io.BytesIO) -> int:
     """Return how far an in-memory file was written; 0 for a closed one. Moves nothing."""

@@ -49,9 +49,7 @@ class Measurement:
         self.cohorts.start_phase()
         self._taker.begin()
         self._in_phase = True
-        if self.n_runs:
-            self.meters.start_phase(self.n_runs)
-        else:
+        if not self.n_runs:
             self.meters.read(0, 0.0, 0)
 
     def start_run(self) -> None:
@@ -61,7 +59,7 @@ class Measurement:
     def finish_run(self, seconds: float) -> None:
         """Count what the run bore; raises `DisturbedError` if the cell froze or thawed objects."""
         n_born = self.cohorts.add(self._taker.take())
-        self.meters.read(self.n_runs, seconds, n_born)
+        self.meters.read(self.n_runs, seconds, n_born, self.cohorts.n_bytes)
 
     def close_phase(self) -> None:
         """End a phase: thaw the baseline, collect, measure the heap, drop the dead from the cohorts."""
@@ -89,10 +87,13 @@ class Measurement:
     def _check_heap(self) -> None:
         if self.collects:
             collect_quietly()
-        with self.heap() as objects:
-            checkpoint, everything = take_checkpoint(self.n_runs, objects)
-        self.checkpoints.append(checkpoint)
-        self.cohorts.keep_alive_ones(everything)
+        recorded = self.cohorts.n_bytes
+        with self.meters.leaving_out():
+            with self.heap() as objects:
+                checkpoint, everything = take_checkpoint(self.n_runs, objects)
+            self.checkpoints.append(checkpoint)
+            self.cohorts.keep_alive_ones(everything)
+        self.meters.own_bytes += recorded - self.cohorts.n_bytes
 
 
 @contextmanager

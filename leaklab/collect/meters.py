@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import psutil
@@ -41,21 +43,27 @@ class Meters:
     def __init__(self, max_runs: int) -> None:
         self._rows = np.full((max_runs + 1, len(_COLUMNS)), _UNKNOWN)
         self._process = psutil.Process()
-        self._heap_shift = 0
+        self.own_bytes = 0
 
-    def start_phase(self, last_row: int) -> None:
-        """Leave out of the heap's level what leaklab itself allocated since *last_row* was read."""
-        heap = native_heap_bytes()
-        if heap is not None and self._rows[last_row, 2] != _UNKNOWN:
-            self._heap_shift = int(self._rows[last_row, 2]) - heap
+    @contextmanager
+    def leaving_out(self) -> Iterator[None]:
+        """Leave out of the heap's level, from now on, what is allocated inside and stays."""
+        before = native_heap_bytes()
+        yield
+        after = native_heap_bytes()
+        if before is not None and after is not None:
+            self.own_bytes += after - before
 
-    def read(self, row: int, seconds: float, n_born: int) -> None:
-        """Fill *row* (0: the baseline, k: after run k) with the figures of this moment."""
+    def read(self, row: int, seconds: float, n_born: int, recorded_bytes: int = 0) -> None:
+        """Fill *row* (0: the baseline, k: after run k) with the figures of this moment.
+
+        *recorded_bytes* are what the records of the runs themselves take in the native heap.
+        """
         heap, accelerator = native_heap_bytes(), accelerator_bytes()
         self._rows[row] = (
             seconds,
             n_born,
-            _UNKNOWN if heap is None else heap + self._heap_shift,
+            _UNKNOWN if heap is None else heap - self.own_bytes - recorded_bytes,
             _UNKNOWN,
             _UNKNOWN if accelerator is None else accelerator,
             self._process.memory_info().rss,

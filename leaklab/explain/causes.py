@@ -9,6 +9,7 @@ from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Cause, Evidence
 
 _HOOKS = re.compile(r"_\w*hooks(_\w+)?\b")
+_COLLECTED = ("key", "index", "element")
 _PLACES = ("closure", "default", "partial", "frame-local")
 _CALLBACKS = ("method", "function", "functools.partial", "weakref.finalize._Info", "weakref.WeakMethod")
 
@@ -96,7 +97,7 @@ def callback_registry(e: Evidence) -> str | None:
     """A registry keeps a bound method or function, and with it the object."""
     registries = ("finalize", "atexit", ".callbacks", "handlers")
     by_name = any(name in step.reference or name in step.kind for step in e.steps_above for name in registries)
-    if not (by_name or e.entry_kinds & set(_CALLBACKS)) or e.crossing is None:
+    if e.crossing is None or not (by_name or (e.entry_kinds & set(_CALLBACKS) and e.crossing.kind in _COLLECTED)):
         return None
     return (
         f"{e.place} keeps a callback of every run, and a bound method keeps its object. Unregister it when the object "
@@ -119,7 +120,8 @@ def closure_kept(e: Evidence) -> str | None:
     """A closure, a default argument, a partial or a suspended frame keeps it."""
     words = ("closure variable", "default of", "local ")
     through = any(step.reference.startswith(words) or ".__defaults__" in step.reference for step in e.steps_above)
-    frames = e.entry_kinds & {"generator", "coroutine", "async_generator"}
+    suspended = {"generator", "coroutine", "async_generator", "_asyncio.Task"}
+    frames = e.entry_kinds & suspended or any(step.kind in suspended for step in e.path.steps)
     crosses = e.crossing is not None and e.crossing.kind in _PLACES
     if e.unit != "objects" or not (through or frames or crosses) or e.path.root.startswith("running"):
         return None

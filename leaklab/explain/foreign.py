@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections.abc import Iterable
 from itertools import chain
 
+from leaklab.explain.groups import Group
 from leaklab.explain.origins import Origin, origin_of
 from leaklab.explain.view import HeapView
+from leaklab.objects import is_kind_of, type_name
 
 # Built-in types whose objects carry code of the user, or a frame of it.
 _CODE_CARRIERS = frozenset({
@@ -24,6 +27,14 @@ def is_library_matter(view: HeapView, vertex: int, members: Iterable[int]) -> bo
     if not view.is_reached(vertex) or not view.starts[view.tree.root_of[vertex]].is_library:
         return False
     return not any(_is_users(view.objects[member]) for member in chain(members, [vertex]))
+
+
+def are_library_weakrefs(view: HeapView, group: Group) -> bool:
+    """Return whether *group* is nothing but weak references that an object of a library keeps for itself."""
+    if group.holder < 0 or not all(is_kind_of(view.objects[member], weakref.ref) for member in group.members):
+        return False
+    above = [view.objects[vertex] for vertex in view.path(group.holder)[-2:]]
+    return any("." in type_name(type(thing)) and not _is_users_kind(type(thing)) for thing in above)
 
 
 def _is_users(thing: object) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaklab.explain.roots import LIBRARIES, Root, find_roots
+from leaklab.objects import is_kind_of, loaded_type
 
 # What a path may cost. A path through user's variables wins over one through modules, that over one through frames; the
 # notebook's own holders come last but for the interpreter's.
@@ -72,10 +73,15 @@ def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
         elif _HISTORY_COPY.fullmatch(name):
             cost = _COST_OF_HISTORY_COPY
         is_history = cost > 0
-        if name in _SHELL_NAMES:
+        if name in _SHELL_NAMES or _is_shell(value):
             cost = _COST_OF_SHELL
         expression = name if name.isidentifier() else f"globals()[{name!r}]"
         yield Start(id(value), root.words, expression, cost, is_variable=True, is_history=is_history)
+
+
+def _is_shell(value: object) -> bool:
+    shell = loaded_type("IPython.core.interactiveshell", "InteractiveShell")
+    return shell is not None and is_kind_of(value, shell)
 
 
 def is_history_name(name: str) -> bool:

@@ -114,5 +114,5 @@ def _check(case: Case, cell: str) -> Said:
         verdict=str(report.verdict),
         place=f"{first.path} | {first.holder}" if first else "",
         cause=first.cause if first else "",
-        failure=report.check.failure if hasattr(report, "check") else "",
+        failure=report.check.failure,
     )

@@ -254,10 +254,10 @@ y = net(x) + positions[:, None]
         setup="""
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-data = TensorDataset(torch.rand(32, 4), torch.rand(32))
+data = TensorDataset(torch.rand(12, 4), torch.rand(12))
 """,
         cell="""
-loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=2)
+loader = DataLoader(data, batch_size=6, shuffle=True, num_workers=1)
 total = sum(float(y.sum()) for x, y in loader)
 """,
     ),

@@ -433,7 +433,7 @@ session.result = torch.rand(500)
     ),
     Case(
         name="variables_under_made_up_names",
-        holders=("globals()",),
+        holders=("globals()", "notebook variable"),
         causes=("tensor-kept", "container-growth", "global-cache"),
         setup="""
 import random, string, torch
