@@ -278,9 +278,11 @@ class _Explanation:
 
     def _explain_native(self) -> None:
         """Add what grows in the native heap beyond what the leaks found explain."""
-        leak = native_growth(self._judgement.native, self._explained_bytes)
-        if leak is not None:
-            self._leaks.append(leak)
+        native = native_growth(self._judgement.native, self._explained_bytes)
+        on_device = native_growth(
+            self._judgement.accelerator, self._explained_bytes, "accelerator memory (torch's allocator)"
+        )
+        self._leaks += [leak for leak in (native, on_device) if leak is not None]
 
 
 def _verify_garbage(measurement: Measurement, explained: Explained) -> tuple[str, ...]:

@@ -145,17 +145,17 @@ _NODE_BYTES = 400
 """What a node without saved tensors takes at least: the C++ object, its edges and its metadata."""
 
 
-def native_growth(growth: Growth | None, bytes_explained: float) -> Leak | None:
+def native_growth(growth: Growth | None, bytes_explained: float, memory: str = "native memory (malloc)") -> Leak | None:
     """Return the leak that remains in the native heap when what Python holds is taken off; None if nothing does."""
     if growth is None or growth.outcome is not Outcome.LEAK or growth.rate <= 2 * bytes_explained + 1:
         return None
     path = RootPath(UNSEEN_ROOT, ())
     evidence = Evidence(
-        path, "", "", None, frozenset(), frozenset(), "native memory", "bytes", has_tensors=False, has_graph=False
+        path, "", "", None, frozenset(), frozenset(), memory, "bytes", has_tensors=False, has_graph=False
     )
     cause = find_cause(evidence)
     return Leak(
-        what="native memory (malloc)",
+        what=memory,
         path=path,
         holder="nothing that Python can see",
         cause=cause.slug,
@@ -164,8 +164,8 @@ def native_growth(growth: Growth | None, bytes_explained: float) -> Leak | None:
         count_per_run=growth.rate - bytes_explained,
         unit="bytes",
         kept=(),
-        fingerprint=fingerprint(["native"]),
-        reason=f"native heap: {growth.reason}; Python's objects explain {format_bytes(bytes_explained)} per run",
+        fingerprint=fingerprint([memory]),
+        reason=f"{memory}: {growth.reason}; Python's objects explain {format_bytes(bytes_explained)} per run",
     )
 
 

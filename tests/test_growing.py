@@ -287,3 +287,10 @@ def test_native_growth_is_what_python_does_not_explain(rate, explained, expected
 @pytest.mark.parametrize("growth", [None, NOTHING, Growth(Outcome.INCONCLUSIVE, 1e6, "perhaps")])
 def test_native_growth_that_is_not_sure_is_no_leak(growth):
     assert native_growth(growth, 0.0) is None
+
+
+def test_accelerator_memory_that_nothing_explains_is_a_leak_of_its_own():
+    growth = Growth(Outcome.LEAK, 1_000_000.0, "24 steps in 24 runs")
+    leak = native_growth(growth, 0.0, "accelerator memory")
+    assert (leak.what, leak.bytes_per_run, leak.unit) == ("accelerator memory", 1_000_000.0, "bytes")
+    assert native_growth(growth, 600_000.0, "accelerator memory") is None

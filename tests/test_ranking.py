@@ -53,7 +53,7 @@ def test_leaks_without_bytes_come_last():
 @pytest.mark.parametrize(
     "own",
     [
-        leak(300, cause="notebook-history"),
+        replace(leak(300, cause="notebook-history"), unit="entries"),
         leak(300, "module 'linecache'"),
         leak(300, step="get_ipython().user_ns_hidden"),
         replace(

@@ -226,6 +226,8 @@ def test_the_figures_of_a_run_are_given_by_name_and_none_where_unknown(monkeypat
     figures = Meters(2)
     figures.read(0, 0.0, 0)
     figures.read(1, 0.25, 3)
+    assert figures.row(1)["blocks"] is None
+    figures.read_blocks(1)
     row = figures.row(1)
     assert (row["seconds"], row["born"], row["heap"], row["accelerator"]) == (0.25, 3.0, None, None)
     assert row["blocks"] > 1000
@@ -235,15 +237,25 @@ def test_the_figures_of_a_run_are_given_by_name_and_none_where_unknown(monkeypat
     assert figures.seconds(1) == (0.25,)
 
 
-def test_what_was_allocated_between_two_phases_is_left_out_of_the_level(monkeypatch):
-    levels = iter([1000, 1500, 9000, 9100])  # 7,500 bytes between the phases are leaklab's own
+def test_what_leaklab_allocates_between_two_phases_is_left_out_of_the_level(monkeypatch):
+    levels = iter([1000, 1500, 1400, 8900, 9100])  # 7,500 bytes between the phases are leaklab's own, 100 were freed
     monkeypatch.setattr(meters, "native_heap_bytes", lambda: next(levels))
     figures = Meters(2)
     figures.read(0, 0.0, 0)
     figures.read(1, 0.0, 0)
-    figures.start_phase(1)
+    with figures.leaving_out():
+        pass
     figures.read(2, 0.0, 0)
     assert figures.heap(2) == (1000.0, 1500.0, 1600.0)
+
+
+def test_the_records_of_the_runs_are_left_out_of_the_level(monkeypatch):
+    levels = iter([1000, 1800])
+    monkeypatch.setattr(meters, "native_heap_bytes", lambda: next(levels))
+    figures = Meters(1)
+    figures.read(0, 0.0, 0)
+    figures.read(1, 0.0, 50, recorded_bytes=800)
+    assert figures.heap(1) == (1000.0, 1000.0)
 
 
 def test_the_accelerators_of_the_machine_are_added_up(monkeypatch):
