@@ -155,7 +155,7 @@ def test_every_short_series_of_zeros_and_ones_keeps_the_rules_of_the_contract():
 
 
 def _share(outcome, make, n_draws=400):
-    rngs = [random.Random(seed) for seed in range(n_draws)]  # noqa: S311 - a seeded study
+    rngs = [random.Random(seed) for seed in range(n_draws)]
     drawn = [judge_cohorts(make(rng)).outcome for rng in rngs]
     return sum(1 for each in drawn if each is outcome) / n_draws
 

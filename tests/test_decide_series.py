@@ -67,7 +67,7 @@ def test_each_row_is_told_apart_without_noise(levels, allowed):
 def test_each_row_is_told_apart_in_98_of_100_draws_of_noise(levels, allowed):
     n_right = 0
     for seed in range(100):
-        rng = random.Random(seed)  # noqa: S311 - a seeded study
+        rng = random.Random(seed)
         noisy = [level + rng.gauss(0, NOISE_SD) for level in levels]
         n_right += judge_series(noisy, floor_per_run=FLOOR).outcome in allowed
     assert n_right >= 98
@@ -109,7 +109,7 @@ def test_steps_that_get_rarer_stay_open_while_the_second_half_is_flat():
 
 def test_constant_noise_is_never_a_leak():
     for seed in range(1000):
-        rng = random.Random(seed)  # noqa: S311 - a seeded study
+        rng = random.Random(seed)
         levels = [rng.gauss(10**8, NOISE_SD) for _ in range(rng.randint(6, 41))]
         assert judge_series(levels, floor_per_run=FLOOR).outcome is not LEAK
         assert judge_series(levels, floor_per_run=64).outcome is not LEAK
@@ -118,7 +118,7 @@ def test_constant_noise_is_never_a_leak():
 def test_random_leaks_are_found_and_never_denied():
     outcomes = []
     for seed in range(300):
-        rng = random.Random(seed)  # noqa: S311 - a seeded study
+        rng = random.Random(seed)
         levels = grown(lambda _, rng=rng: rng.uniform(0, 128 * KIB))
         outcomes.append(judge_series([level + rng.gauss(0, NOISE_SD) for level in levels], floor_per_run=FLOOR).outcome)
     assert outcomes.count(LEAK) > 0.93 * len(outcomes)

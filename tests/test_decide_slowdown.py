@@ -52,7 +52,7 @@ def test_a_spike_hides_no_rise():
 def test_random_noise_is_told_as_a_slowdown_less_than_once_in_200_series():
     told = 0
     for seed in range(2000):
-        rng = random.Random(seed)  # noqa: S311 - a seeded study
+        rng = random.Random(seed)
         told += judge_slowdown([rng.lognormvariate(-3, 0.15) for _ in range(rng.choice((12, 18, 24, 40)))]) is not None
     assert told < 10
 
@@ -60,7 +60,7 @@ def test_random_noise_is_told_as_a_slowdown_less_than_once_in_200_series():
 def test_a_doubling_of_the_time_is_found_in_noise():
     found = 0
     for seed in range(200):
-        rng = random.Random(seed)  # noqa: S311 - a seeded study
+        rng = random.Random(seed)
         found += judge_slowdown([(1 + run / 24) * rng.lognormvariate(-3, 0.15) for run in range(24)]) is not None
     assert found > 170
 

@@ -13,7 +13,7 @@ import pytest
 from leaklab.addresses import kinds_of
 from leaklab.collect.slots import find_slots, grown_slots
 
-RANDOM = random.Random(5)  # noqa: S311 - content, not a secret
+RANDOM = random.Random(5)
 BIG = 4096
 
 
