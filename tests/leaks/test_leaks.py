@@ -9,11 +9,11 @@ from leak_case import Case
 
 # What leaklab does not get right yet. Strict: a case that begins to pass must be taken out of here.
 KNOWN_GAPS = {
-    "graph_hidden_state_carried_on": "names the output, not the hidden state, of two tensors that carry one graph",
+    "graph_hidden_state_carried_on": "names the output, not the hidden state: both carry the same graph",
     "pandas_rows_concatenated": "what is replaced whole, its owner included, has no slot that can be followed",
     "series_concatenated": "what is replaced whole, its owner included, has no slot that can be followed",
     "frozen_set_united_with_itself": "a set has no first entry by which its replacement could be recognised",
-    "weak_keys_whose_values_hold_the_key": "says tensor-kept, not global-cache: the dict is one level below the variable",
+    "weak_keys_whose_values_hold_the_key": "says tensor-kept, not global-cache: the dict is below the variable",
     "chain_of_partials": "says callback-registry, not closure-kept",
     "atexit_registers_every_writer": "CPython hides atexit's callbacks: the leak is found, without its holder",
 }
