@@ -132,11 +132,7 @@ def compare_heaps(bars: Bars, records: list[Any]) -> float:
 def compare_heap(bars: Bars, bare: float, name: str) -> float:
     """Print what counting one run costs now, beside the *bare* heap."""
     seconds = seconds_per_run()
-    (blocks,) = medians(50, lambda: cpu_seconds(sys.getallocatedblocks))
-    print(
-        f"with {name} more objects ({len(gc.get_objects()):,}): {seconds * 1e6:,.0f} us, "
-        f"sys.getallocatedblocks() alone {blocks * 1e6:,.0f} us of it"
-    )
+    print(f"with {name} more objects ({len(gc.get_objects()):,}): {seconds * 1e6:,.0f} us")
     bars.at_most(f"times the cost on the bare heap, {name} more", seconds / bare, MAX_RATIO_OF_HEAPS)
     return seconds
 
