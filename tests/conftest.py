@@ -24,6 +24,14 @@ def process_switches() -> dict[str, object]:
     }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out, where coverage or a debugger traces, the tests that its own objects would disturb."""
+    if sys.gettrace() is not None:
+        for item in items:
+            if item.get_closest_marker("untraced"):
+                item.add_marker(pytest.mark.skip(reason="a tracer makes objects of its own: run with -m untraced"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def hypothesis_has_started() -> None:
     """Let Hypothesis install its own gc callback now: it stays, and is no test's doing."""

@@ -15,6 +15,8 @@ import leaklab
 from leaklab.model import Settings
 from leaklab.pipeline import check_steps
 
+pytestmark = pytest.mark.untraced  # a tracer makes objects of its own
+
 
 def assert_nothing_grew(report: leaklab.LeakReport) -> None:
     check = report.check

@@ -11,6 +11,8 @@ from leaklab.collect.measure import Measurement, choose_taker
 from leaklab.judging import judge
 from leaklab.model import Outcome
 
+pytestmark = pytest.mark.untraced  # a tracer makes objects of its own
+
 
 def measured(run, phases=(4, 4, 4)):
     """Measure *run* in phases of so many runs."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import functools
 import gc
-import subprocess
 import sys
 import types
 import weakref
@@ -37,6 +36,7 @@ def texts(holder, child):
     return [reference.text for reference in name_references(holder, child)]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("builder", BUILDERS)
 def test_every_reference_the_collector_reports_has_a_name_of_its_own(builder):
     holder = BUILDERS[builder]()
@@ -197,15 +197,7 @@ def test_locals_are_named_with_their_function():
     assert texts(frame, child) == ["local 'local' of fail()"]
 
 
-@pytest.mark.skipif(sys.gettrace() is None, reason="the next test runs here itself")
-def test_naming_locals_keeps_no_deleted_variable_alive_where_nothing_traces():
-    node = f"{__file__}::test_naming_locals_keeps_no_deleted_variable_alive"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-cov", node]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert "1 passed" in done.stdout, done.stdout
-
-
-@pytest.mark.skipif(sys.gettrace() is not None, reason="a tracer, such as coverage, holds the locals of frames itself")
+@pytest.mark.untraced
 def test_naming_locals_keeps_no_deleted_variable_alive():
     def produce():
         local, other = Thing(), Thing()
