@@ -314,7 +314,7 @@ def test_the_namespace_of_a_type_made_in_c_is_a_root():
         ("<frozen runpy>", Origin.FRONT_END),
         ("/opt/env/lib/python3.12/site-packages/ipykernel/ipkernel.py", Origin.FRONT_END),
         ("/opt/env/lib/python3.12/site-packages/decorator.py", Origin.FRONT_END),
-        (f"{OWN_FOLDER}/magics.py", Origin.LEAKLAB),
+        (f"{OWN_FOLDER}/magics/leakcheck.py", Origin.LEAKLAB),
         (OWN_FOLDER + "_notes/train.py", Origin.USER),
     ],
 )

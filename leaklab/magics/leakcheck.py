@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import ast
-import keyword
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
-from IPython.display import display
+from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Bool, Float, Integer
 
-from leaklab.cells import Cell, awaits
-from leaklab.errors import LeakFound, ReportError
+from leaklab.cells import Cell
+from leaklab.errors import LeakFound
+from leaklab.magics.options import output_options, parse_options, publish, unquoted
 from leaklab.model import MIN_RUNS, Settings
 from leaklab.pipeline import Steps, check_steps
 from leaklab.report import LeakReport, check_target
 from leaklab.running import Finished, drive, drive_async, without_own_frames
-
-
-def unquoted(text: str) -> str:
-    """Take off the quotes that the shell's splitting leaves around an option's value."""
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
 @magics_class
@@ -43,12 +33,9 @@ class LeakLab(Magics):
     @argument("-t", "--seconds", type=float, help="Start no new run after this many seconds of running (default 60).")
     @argument("--setup", type=unquoted, default="", help="Code to run once before, not measured.")
     @argument("--name", type=unquoted, default="", help="A name for this check, shown in its report.")
-    @argument("-q", "--quiet", action="store_true", help="Display nothing.")
-    @argument("-o", "--output", action="store_true", help="Return the report as the value of the cell.")
-    @argument("-v", "--variable", type=unquoted, default="", help="Store the report in this variable.")
-    @argument("-T", "--save", type=unquoted, default="", help="Save the report: FILE.html, FILE.json or FILE.csv.")
     @argument("--show-output", action="store_true", help="Show the output of every run, not only of the first.")
     @argument("--fail-on-leak", action="store_true", help="Raise LeakFound after the display if the cell leaks.")
+    @output_options
     @no_var_expand
     @line_cell_magic
     def leakcheck(self, line: str, cell: str | None = None) -> object:
@@ -66,7 +53,7 @@ class LeakLab(Magics):
         if cell is None:
             msg = "%leakcheck checks a whole cell: write %%leakcheck as its first line, and the code below"
             raise UsageError(msg)
-        options = self._parse(line)
+        options = parse_options(self.leakcheck, line, check_target)
         settings = self._settings(options)
         try:
             code = Cell(self.shell, cell)
@@ -95,18 +82,6 @@ class LeakLab(Magics):
         namespace: dict[str, Any] = shell.user_ns
         return namespace
 
-    def _parse(self, line: str) -> Any:
-        options = parse_argstring(self.leakcheck, line)
-        if options.variable and (not options.variable.isidentifier() or keyword.iskeyword(options.variable)):
-            msg = f"-v needs the name of a variable, not {options.variable!r}"
-            raise UsageError(msg)
-        if options.save:
-            try:
-                check_target(Path(options.save))
-            except ReportError as error:
-                raise UsageError(str(error)) from None
-        return options
-
     def _settings(self, options: Any) -> Settings:
         try:
             return Settings(
@@ -124,7 +99,7 @@ class LeakLab(Magics):
         __tracebackhide__ = True
         report = LeakReport(finished.check)
         try:
-            self._publish(report, options, failed=finished.error is not None)
+            publish(report, options, self._namespace, failed=finished.error is not None)
             if finished.error is not None:
                 raise without_own_frames(finished.error)
         finally:
@@ -134,72 +109,8 @@ class LeakLab(Magics):
             raise LeakFound(str(report.verdict))
         return report if options.output else None
 
-    def _publish(self, report: LeakReport, options: Any, *, failed: bool) -> None:
-        """Store, display and save the report as the options say."""
-        __tracebackhide__ = True
-        if options.variable:
-            self._namespace[options.variable] = report
-        if not options.quiet:
-            display(report)
-        if not options.save:
-            return
-        try:
-            report.save(options.save)
-        except ReportError as error:
-            if not failed:
-                raise UsageError(str(error)) from None
-            print(error, file=sys.stderr)  # the cell's own error follows
-        else:
-            if not options.quiet:
-                print(f"saved to {Path(options.save).resolve()}")
-
 
 def _is_shown(number: int, settings: Settings, options: Any) -> bool:
     """Show the first run, be it a warm-up or measured; the others on request."""
     first = number == (0 if settings.n_warmups else 1)
     return bool(options.show_output or first)
-
-
-class AwaitRewriter:
-    """Put ``await`` before the call of ``%%leakcheck`` where the cell below it awaits.
-
-    A magic cannot wait for a running event loop; the shell can, if the cell that it runs is a coroutine.
-    """
-
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-
-    def __call__(self, lines: list[str]) -> list[str]:
-        """Rewrite the transformed *lines* of a cell."""
-        text = "".join(lines)
-        if not text.startswith("get_ipython().run_cell_magic('leakcheck'"):
-            return lines
-        return ["await " + text] if self._awaits(text) else lines
-
-    def _awaits(self, text: str) -> bool:
-        try:
-            call = ast.parse(text).body[0].value  # type: ignore[attr-defined]  # the shell wrote one expression
-            return awaits(self._shell.transform_cell(ast.literal_eval(call.args[2])))
-        except (SyntaxError, ValueError, AttributeError, IndexError):
-            return False
-
-
-def load(shell: Any) -> None:
-    """Register the magics; a second call replaces those of the first."""
-    unload(shell)
-    magics = LeakLab(shell=shell)
-    shell.register_magics(magics)
-    shell.input_transformers_post.append(AwaitRewriter(shell))
-
-
-def unload(shell: Any) -> None:
-    """Take back everything that `load` did."""
-    registry = shell.magics_manager.registry.pop(LeakLab.__name__, None)
-    if registry is not None and registry in shell.configurables:
-        shell.configurables.remove(registry)
-    for kind in ("line", "cell"):
-        functions: dict[str, Callable[..., object]] = shell.magics_manager.magics[kind]
-        for name in [n for n, f in functions.items() if isinstance(getattr(f, "__self__", None), LeakLab)]:
-            del functions[name]
-    post = shell.input_transformers_post
-    post[:] = [transform for transform in post if not isinstance(transform, AwaitRewriter)]

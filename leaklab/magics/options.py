@@ -1,0 +1,95 @@
+"""The options that every magic of leaklab shares: where its report goes."""
+
+from __future__ import annotations
+
+import keyword
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import argument, parse_argstring
+from IPython.display import display
+
+from leaklab.errors import ReportError
+
+
+class Report(Protocol):
+    """What a magic shows: anything that displays itself and can be saved."""
+
+    def save(self, path: str) -> None:
+        """Write the report to *path* by its suffix."""
+
+
+def unquoted(text: str) -> str:
+    """Take off the quotes that the shell's splitting leaves around an option's value."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
+_OUTPUT_OPTIONS = (
+    argument("-q", "--quiet", action="store_true", help="Display nothing."),
+    argument("-o", "--output", action="store_true", help="Return the report as the value of the cell."),
+    argument("-v", "--variable", type=unquoted, default="", help="Store the report in this variable."),
+    argument("-T", "--save", type=unquoted, default="", help="Save the report: FILE.html, FILE.json or FILE.csv."),
+)
+
+
+def output_options(magic: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *magic* the options ``-q -o -v -T``; goes below ``@magic_arguments()`` and the magic's own arguments."""
+    for option in reversed(_OUTPUT_OPTIONS):
+        magic = option(magic)
+    return magic
+
+
+def parse_options(magic: Any, line: str, check_target: Callable[[Path], None]) -> Any:
+    """Parse *line* as the options of *magic*, and refuse before anything runs what could not be done after it.
+
+    Args:
+        magic: The decorated method.
+        line: What stands behind its name.
+        check_target: Raises `ReportError` if a report could not be saved to a file.
+
+    Raises:
+        UsageError: for an option that does not exist, a name that is none, or a file that cannot be written.
+    """
+    options = parse_argstring(magic, line)
+    if options.variable and (not options.variable.isidentifier() or keyword.iskeyword(options.variable)):
+        msg = f"-v needs the name of a variable, not {options.variable!r}"
+        raise UsageError(msg)
+    if options.save:
+        try:
+            check_target(Path(options.save))
+        except ReportError as error:
+            raise UsageError(str(error)) from None
+    return options
+
+
+def publish(report: Report, options: Any, namespace: dict[str, Any], *, failed: bool = False) -> None:
+    """Store, display and save *report* as the options say.
+
+    Args:
+        report: What the magic found.
+        options: As `parse_options` returned them.
+        namespace: The user's variables.
+        failed: Whether an error of the user's own code follows: a file that cannot be written must not hide it.
+
+    Raises:
+        UsageError: if the file cannot be written after all.
+    """
+    __tracebackhide__ = True
+    if options.variable:
+        namespace[options.variable] = report
+    if not options.quiet:
+        display(report)
+    if not options.save:
+        return
+    try:
+        report.save(options.save)
+    except ReportError as error:
+        if not failed:
+            raise UsageError(str(error)) from None
+        print(error, file=sys.stderr)
+    else:
+        if not options.quiet:
+            print(f"saved to {Path(options.save).resolve()}")

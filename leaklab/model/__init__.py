@@ -1,0 +1,38 @@
+"""Frozen records that cross the borders between the stages.
+
+Everything here is made of numbers, words and tuples of them: picklable, comparable, able to make the round trip
+through JSON, and without one reference to an object of the user. A record may therefore be kept, saved and drawn
+long after the objects it tells of are gone.
+"""
+
+from leaklab.model.check import (
+    MIN_RUNS,
+    SCHEMA_VERSION,
+    Check,
+    ContainerGrowth,
+    Leak,
+    ObjectGrowth,
+    Outcome,
+    Run,
+    Settings,
+    TensorGrowth,
+    Verdict,
+)
+from leaklab.model.paths import RootPath, Status, Step
+
+__all__ = [
+    "MIN_RUNS",
+    "SCHEMA_VERSION",
+    "Check",
+    "ContainerGrowth",
+    "Leak",
+    "ObjectGrowth",
+    "Outcome",
+    "RootPath",
+    "Run",
+    "Settings",
+    "Status",
+    "Step",
+    "TensorGrowth",
+    "Verdict",
+]
