@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,19 +16,24 @@ from leaklab.errors import LeaklabError
 
 if TYPE_CHECKING:
     from leaklab.demo import Demo
+    from leaklab.snapshotting import CudaSnapshot, SnapshotComparison
 
-OK, FAILED = 0, 1
+OK, FAILED, GREW = 0, 1, 3
+"""Exit statuses; 2 is argparse's own."""
+
+_QUIET_SECONDS = 0.5
+_BAR_WIDTH = 40
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line *argv* (default: this process's) and return its exit status.
 
-    0 means that what was asked for was done, 1 that it was not, with one line on stderr that says why; argparse itself
-    ends the process with 2 when the command line makes no sense.
+    0 means that what was asked for was done, 1 that it was not, with one line on stderr that says why, 3 that
+    ``--fail-above`` was exceeded; argparse itself ends the process with 2 when the command line makes no sense.
     """
     arguments = _parser().parse_args(argv)
     try:
-        return _demo(arguments)
+        return _COMMANDS[arguments.command](arguments)
     except (LeaklabError, OSError) as error:
         print(f"leaklab: {error}", file=sys.stderr)
         return FAILED
@@ -52,7 +60,44 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--timeout", type=_seconds, default=300.0, metavar="S", help="seconds to wait (default: %(default)g)"
     )
+    _add_snapshot_commands(commands)
     return parser
+
+
+def _add_snapshot_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    diff = commands.add_parser(
+        "diff",
+        help="compare CUDA memory snapshots by call stack",
+        description="Compare two or more files of torch.cuda.memory._dump_snapshot, oldest first, by call stack. Three"
+        " or more are judged: does the growth go on? Works without a GPU. Exit status 0 if that succeeded, 3 if live"
+        " memory grew by more than --fail-above.",
+    )
+    diff.add_argument("files", nargs="+", metavar="FILE", help="snapshots, or patterns such as 'snap_*.pickle'")
+    diff.add_argument(
+        "--fail-above", type=_bytes, metavar="SIZE", help="exit with 3 if live bytes grew by more, e.g. 10MB"
+    )
+    diff.add_argument("--card", type=_bytes, metavar="SIZE", help="memory of the card, e.g. 80GB, for the projection")
+    diff.add_argument(
+        "--key",
+        choices=("auto", "exact", "project"),
+        default="auto",
+        help="match call stacks line by line, or by file name and function of your own frames (default: %(default)s)",
+    )
+    show = commands.add_parser(
+        "show",
+        help="show one CUDA memory snapshot",
+        description="Show one file of torch.cuda.memory._dump_snapshot: live bytes by call stack, pools, peak,"
+        " out-of-memory events. Nothing in the file is run. Works without a GPU.",
+    )
+    show.add_argument("file", type=Path, metavar="FILE")
+    for command in (diff, show):
+        command.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
+        command.add_argument("--json", type=Path, metavar="FILE", help="also write all figures")
+        command.add_argument(
+            "--audit",
+            action="store_true",
+            help="audit files of any size before opening them, not only small ones: safer, up to three times the time",
+        )
 
 
 def _seconds(word: str) -> float:
@@ -61,6 +106,81 @@ def _seconds(word: str) -> float:
         msg = f"a time limit must be a positive number of seconds, not {word}"
         raise argparse.ArgumentTypeError(msg)
     return seconds
+
+
+def _bytes(word: str) -> int:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", word, re.IGNORECASE)
+    if match is None:
+        msg = f"a size is a number with a unit, such as 10MB, 512KiB or 80GB, not {word!r}"
+        raise argparse.ArgumentTypeError(msg)
+    base = 1024 if match[3] else 1000
+    return int(float(match[1]) * base ** " kmgt".index(match[2].lower() or " "))
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from leaklab.snapshotting import compare_snapshots, find_snapshots
+    from leaklab.words import format_bytes
+
+    _refuse_missing_folders(arguments)
+    files = find_snapshots(arguments.files)
+    with _bar("reading snapshots") as progress:
+        comparison = compare_snapshots(
+            files,
+            key=arguments.key,
+            card_bytes=arguments.card,
+            audited=arguments.audit or None,
+            progress=progress,
+        )
+    print(comparison, end="")
+    _write_views(arguments, comparison)
+    limit = arguments.fail_above
+    if limit is not None and comparison.growth_bytes > limit:
+        grown = format_bytes(comparison.growth_bytes)
+        print(f"leaklab: live memory grew by {grown}, more than {format_bytes(limit)}", file=sys.stderr)
+        return GREW
+    return OK
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from leaklab.snapshotting import load_snapshot
+
+    _refuse_missing_folders(arguments)
+    with _bar("reading") as progress:
+        snapshot = load_snapshot(arguments.file, audited=arguments.audit or None, progress=progress)
+    print(snapshot, end="")
+    _write_views(arguments, snapshot)
+    return OK
+
+
+def _write_views(arguments: argparse.Namespace, views: CudaSnapshot | SnapshotComparison) -> None:
+    for file, write in ((arguments.html, views.to_html), (arguments.json, views.to_json)):
+        if file is not None:
+            write(file)
+            print(f"written: {file.resolve()}")
+
+
+def _refuse_missing_folders(arguments: argparse.Namespace) -> None:
+    for file in filter(None, (arguments.html, arguments.json)):
+        _refuse_missing_folder(file)
+
+
+@contextmanager
+def _bar(words: str) -> Iterator[Callable[[int, int], None]]:
+    """Draw a progress bar on stderr if that is a terminal and the work takes long; leave nothing of it behind."""
+    started, is_drawn = time.monotonic(), False
+
+    def progress(done: int, total: int) -> None:
+        nonlocal is_drawn
+        if sys.stderr.isatty() and time.monotonic() - started > _QUIET_SECONDS:
+            is_drawn = True
+            n_full = _BAR_WIDTH * done // max(total, 1)
+            print(f"\r{words} [{'#' * n_full:<{_BAR_WIDTH}}]", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield progress
+    finally:
+        if is_drawn:
+            print(f"\r{'':<{len(words) + _BAR_WIDTH + 3}}\r", end="", file=sys.stderr, flush=True)
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -93,3 +213,6 @@ def _print_findings(demo: Demo) -> None:
     print(demo.before)
     print("\nthe same loop, repaired:")
     print(f"  {demo.after.verdict}")
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"demo": _demo, "diff": _diff, "show": _show}

@@ -1,0 +1,1 @@
+"""Read memory snapshots of torch safely, and compare them by call stack."""

@@ -1,0 +1,123 @@
+"""A comparison of snapshots as the user holds it: verdict, tables, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leaklab.model import Outcome, Verdict
+from leaklab.model.snapshots import SnapshotSeries, StackKey
+from leaklab.render.files import FilePath, save_by_suffix, write_text
+from leaklab.render.snapshot_html import render_series, render_series_page
+from leaklab.render.snapshot_json import series_json
+from leaklab.render.snapshot_plot import plot_series
+from leaklab.render.snapshot_tables import series_device_table, series_table
+from leaklab.render.snapshot_text import series_line, series_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from leaklab.render.figure import ReportFigure
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SnapshotComparison:
+    """Two or more snapshots compared by call stack.
+
+    Attributes:
+        series: The record, with every figure.
+    """
+
+    series: SnapshotSeries
+
+    @property
+    def leaked(self) -> bool:
+        """Whether the verdict is a leak; two snapshots never make one."""
+        return self.series.verdict.outcome is Outcome.LEAK
+
+    @property
+    def verdict(self) -> Verdict:
+        """The outcome, its reason, bytes per step; ``str()`` begins with the outcome."""
+        return self.series.verdict
+
+    @property
+    def key(self) -> StackKey:
+        """By what the stacks were matched; `key_reason` says why."""
+        return self.series.key
+
+    @property
+    def key_reason(self) -> str:
+        """Why the stacks were matched that way, with the shares that decided."""
+        return self.series.key_reason
+
+    @property
+    def growth_bytes(self) -> int:
+        """Live bytes of the last snapshot minus those of the first, as the program requested them."""
+        return self.series.growth_bytes
+
+    @property
+    def stacks(self) -> pd.DataFrame:
+        """Each call stack with its live bytes in every snapshot, largest change first."""
+        return series_table(self.series)
+
+    @property
+    def devices(self) -> pd.DataFrame:
+        """Active, reserved and inactive-split bytes of each device in every snapshot."""
+        return series_device_table(self.series)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the files lack, or where they contradict themselves."""
+        return self.series.notes
+
+    def plot(self) -> ReportFigure:
+        """Return a figure of the live bytes in every snapshot, stacked by call stack."""
+        return plot_series(self.series)
+
+    def to_html(self, path: FilePath | None = None) -> str:
+        """Return a page of its own that needs no network; write it to *path* if one is given."""
+        text = render_series_page(self.series)
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    def to_json(self, path: FilePath | None = None) -> str:
+        """Return the record as JSON; write it to *path* if one is given."""
+        text = series_json(self.series)
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    def save(self, path: FilePath) -> None:
+        """Write to *path* a page (``.html``), the record (``.json``), the stacks (``.csv``) or the text (``.txt``).
+
+        Raises:
+            ReportError: for any other suffix, or a file that cannot be written.
+        """
+        writers = {
+            ".html": self.to_html,
+            ".json": self.to_json,
+            ".csv": lambda: str(self.stacks.to_csv(lineterminator="\n")),
+            ".txt": self.__str__,
+        }
+        save_by_suffix(path, writers)
+
+    def __str__(self) -> str:
+        return series_text(self.series)
+
+    def __repr__(self) -> str:
+        return f"<SnapshotComparison {series_line(self.series)}>"
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
+        """Return the comparison as text for terminals and as HTML for notebooks; never raises."""
+        del include, exclude  # IPython drops what it did not ask for
+        bundle = {"text/plain": repr(self)}
+        try:
+            bundle["text/plain"] = series_text(self.series)
+            bundle["text/html"] = render_series(self.series)
+        except Exception as error:  # noqa: BLE001 - an error while displaying must not hide what was found
+            bundle["text/plain"] += f"\n(not all of it could be drawn: {type(error).__name__}: {error})"
+        return bundle
