@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from leaklab.magics.autograd import AutogradMagics
 from leaklab.magics.awaiting import AwaitRewriter
+from leaklab.magics.completing import complete_options, forget_options
 from leaklab.magics.leakcheck import LeakLab
+from leaklab.magics.leakreport import LeakReportMagics
+from leaklab.magics.leakwatch import LeakWatchMagics
+from leaklab.magics.memdiff import MemDiffMagics
+from leaklab.magics.whyalive import WhyAliveMagics
 
-MAGICS = (LeakLab,)
+MAGICS = (LeakLab, AutogradMagics, WhyAliveMagics, MemDiffMagics, LeakWatchMagics, LeakReportMagics)
 
 
 def load(shell: Any) -> None:
@@ -17,13 +23,17 @@ def load(shell: Any) -> None:
     for magics in MAGICS:
         shell.register_magics(magics(shell=shell))
     shell.input_transformers_post.append(AwaitRewriter(shell))
+    complete_options(shell)
 
 
 def unload(shell: Any) -> None:
     """Take back everything that `load` did."""
+    forget_options(shell)
     manager = shell.magics_manager
     for magics in MAGICS:
         registered = manager.registry.pop(magics.__name__, None)
+        if isinstance(registered, LeakWatchMagics):
+            registered.switch_off()
         if registered is not None and registered in shell.configurables:
             shell.configurables.remove(registered)
     for kind in ("line", "cell"):

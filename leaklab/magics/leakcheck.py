@@ -10,10 +10,14 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Bool, Float, Integer
 
 from leaklab.cells import Cell
-from leaklab.errors import LeakFound
+from leaklab.collect.native_sites import require_memray
+from leaklab.errors import LeakFound, MissingExtraError
+from leaklab.magics.last_checks import compare_with_last
 from leaklab.magics.options import output_options, parse_options, publish, unquoted
+from leaklab.magics.progress import ProgressLine
 from leaklab.model import MIN_RUNS, Settings
 from leaklab.pipeline import Steps, check_steps
+from leaklab.render.redaction import redacted
 from leaklab.report import LeakReport, check_target
 from leaklab.running import Finished, drive, drive_async, without_own_frames
 
@@ -33,6 +37,12 @@ class LeakLab(Magics):
     @argument("-t", "--seconds", type=float, help="Start no new run after this many seconds of running (default 60).")
     @argument("--setup", type=unquoted, default="", help="Code to run once before, not measured.")
     @argument("--name", type=unquoted, default="", help="A name for this check, shown in its report.")
+    @argument("--sites", action="store_true", help="Run a few more times, traced, for the lines; also without a leak.")
+    @argument("--no-sites", action="store_true", help="Never run more times to find the lines that leak.")
+    @argument(
+        "--native", action="store_true", help="Name the C or C++ code that leaks (needs leaklab[native]: memray)."
+    )
+    @argument("--redact", action="store_true", help="Hide summaries, keys, strings and folders of your data.")
     @argument("--show-output", action="store_true", help="Show the output of every run, not only of the first.")
     @argument("--fail-on-leak", action="store_true", help="Raise LeakFound after the display if the cell leaks.")
     @output_options
@@ -65,16 +75,25 @@ class LeakLab(Magics):
             raise UsageError(msg)
         if setup is not None:
             setup.run(shown=True)
-        steps = check_steps(settings, self._namespace)
+        steps = check_steps(settings, self._namespace, code.cell_name)
+        progress = ProgressLine(self.shell, settings, is_shown=not (options.quiet or options.show_output))
         if code.awaits:
-            return self._check_awaiting(code, steps, options, settings)
-        return self._finish(drive(steps, lambda number: code.run(shown=_is_shown(number, settings, options))), options)
+            return self._check_awaiting(code, steps, options, settings, progress)
+        once = progress.ticking(lambda number: code.run(shown=_is_shown(number, settings, options)))
+        try:
+            return self._finish(drive(steps, once), options, progress)
+        finally:
+            progress.close()
 
-    async def _check_awaiting(self, code: Cell, steps: Steps, options: Any, settings: Settings) -> object:
+    async def _check_awaiting(
+        self, code: Cell, steps: Steps, options: Any, settings: Settings, progress: ProgressLine
+    ) -> object:
         __tracebackhide__ = True
-        return self._finish(
-            await drive_async(steps, lambda number: code.run_async(shown=_is_shown(number, settings, options))), options
-        )
+        once = progress.ticking(lambda number: code.run_async(shown=_is_shown(number, settings, options)))
+        try:
+            return self._finish(await drive_async(steps, once), options, progress)
+        finally:
+            progress.close()
 
     @property
     def _namespace(self) -> dict[str, Any]:
@@ -83,28 +102,36 @@ class LeakLab(Magics):
         return namespace
 
     def _settings(self, options: Any) -> Settings:
+        if options.sites and options.no_sites:
+            msg = "--sites and --no-sites exclude each other: give one of them"
+            raise UsageError(msg)
         try:
+            if options.native:
+                require_memray()
             return Settings(
                 max_runs=self.runs if options.runs is None else options.runs,
                 n_warmups=self.warmups if options.warmup is None else options.warmup,
                 max_seconds=self.seconds if options.seconds is None else options.seconds,
                 name=options.name,
                 summaries=self.summaries,
+                sites=True if options.sites else False if options.no_sites else None,
+                native=options.native,
             )
-        except ValueError as error:
+        except (ValueError, MissingExtraError) as error:
             raise UsageError(str(error)) from None
 
-    def _finish(self, finished: Finished, options: Any) -> object:
+    def _finish(self, finished: Finished, options: Any, progress: ProgressLine) -> object:
         """Show and store the report, then raise what the cell raised."""
         __tracebackhide__ = True
-        report = LeakReport(finished.check)
+        report = LeakReport(redacted(finished.check) if options.redact else finished.check)
         try:
-            publish(report, options, self._namespace, failed=finished.error is not None)
+            publish(report, options, self._namespace, failed=finished.error is not None, show=progress.show)
             if finished.error is not None:
                 raise without_own_frames(finished.error)
         finally:
             # This frame will be part of the error's traceback: without the name there is no cycle of the two.
             del finished
+        compare_with_last(self, report.check, quiet=options.quiet)
         if options.fail_on_leak and report.leaked:
             raise LeakFound(str(report.verdict))
         return report if options.output else None

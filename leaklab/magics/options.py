@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from IPython import get_ipython
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, parse_argstring
 from IPython.display import display
 
 from leaklab.errors import ReportError
+from leaklab.magics.noting import note
 
 
 class Report(Protocol):
@@ -65,23 +67,32 @@ def parse_options(magic: Any, line: str, check_target: Callable[[Path], None]) -
     return options
 
 
-def publish(report: Report, options: Any, namespace: dict[str, Any], *, failed: bool = False) -> None:
-    """Store, display and save *report* as the options say.
+def publish(
+    report: Report,
+    options: Any,
+    namespace: dict[str, Any],
+    *,
+    failed: bool = False,
+    show: Callable[[Report], object] = display,
+) -> None:
+    """Store, display and save *report* as the options say, and keep it for ``%leakreport``.
 
     Args:
         report: What the magic found.
         options: As `parse_options` returned them.
         namespace: The user's variables.
         failed: Whether an error of the user's own code follows: a file that cannot be written must not hide it.
+        show: Displays the report.
 
     Raises:
         UsageError: if the file cannot be written after all.
     """
     __tracebackhide__ = True
+    note(get_ipython(), report)
     if options.variable:
         namespace[options.variable] = report
     if not options.quiet:
-        display(report)
+        show(report)
     if not options.save:
         return
     try:

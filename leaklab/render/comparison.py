@@ -1,4 +1,4 @@
-"""Put two checks side by side: which leaks are gone, which stay, which are new."""
+"""Put two checks side by side: which leaks are gone, which stay, which are new, which only changed their holder."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from leaklab.model import Check, Leak, Outcome
+from leaklab.render.parts import ACCENT, GOOD, bullets, escaped, panel
 from leaklab.render.wording import count_words, shorten
 from leaklab.words import format_bytes
 
 _NAME_LIMIT = 60
 _SAME_RATE = 0.05  # relative difference below which two rates are one
+_N_TAIL = 3  # holders named one by one
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,30 +36,80 @@ class Comparison:
         more = f" (+{len(self.lines) - 1} more)" if len(self.lines) > 1 else ""
         return f"<Comparison {word}: {first}{more}>"
 
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
+        """Return every sentence, as text for terminals and as HTML for notebooks."""
+        del include, exclude  # IPython drops what it did not ask for
+        if not self.lines:
+            return {"text/plain": repr(self)}
+        title = f"<b>{'Fixed' if self.fixed else 'Not fixed'}</b>"
+        markup = panel(title + bullets([escaped(line) for line in self.lines]), GOOD if self.fixed else ACCENT)
+        return {"text/plain": str(self), "text/html": markup}
+
 
 def compare_checks(before: Check, after: Check) -> Comparison:
-    """Return what became of the leaks of *before* in *after*, told by fingerprint and rate.
+    """Return what became of the leaks of *before* in *after*, told by fingerprint, rate and holders.
 
     ``fixed`` is strict: a leak that is gone while another one stays or comes is not enough, and neither is a second
-    check without a verdict.
+    check without a verdict. A leak whose fingerprint is gone while another of its holders keeps the same is told as
+    what it is: one of several holders was fixed.
     """
     is_proven = after.verdict.outcome is not Outcome.INCONCLUSIVE and not after.failure
     old, new = _by_fingerprint(before.leaks), _by_fingerprint(after.leaks)
     bounded = {leak.fingerprint for leak in after.bounded}
+    moved = _moved({key: old[key] for key in old if key not in new}, {key: new[key] for key in new if key not in old})
     lines = []
     for fingerprint, leaks in old.items():
         if fingerprint in new:
             lines.append(_staying_line(leaks, new[fingerprint]))
+        elif fingerprint in moved:
+            lines.append(_moved_line(leaks, new[moved[fingerprint]]))
         elif not is_proven:
             lines.append(f"{_name(leaks)}: was {_rate(leaks)}, not seen in the second check, which proves nothing")
         elif fingerprint in bounded:
             lines.append(f"{_name(leaks)}: was {_rate(leaks)}, now bounded: fixed")
         else:
             lines.append(f"{_name(leaks)}: was {_rate(leaks)}, now 0: fixed")
-    lines += [f"{_name(leaks)}: {_rate(leaks)}, new leak" for key, leaks in new.items() if key not in old]
+    fresh = [leaks for key, leaks in new.items() if key not in old and key not in moved.values()]
+    lines += [f"{_name(leaks)}: {_rate(leaks)}, new leak" for leaks in fresh]
     if not is_proven:
         lines.append(f"the second check is no proof: {after.failure or after.verdict.reason}")
     return Comparison(fixed=bool(old) and is_proven and after.verdict.outcome is not Outcome.LEAK, lines=tuple(lines))
+
+
+def _moved(gone: dict[str, list[Leak]], fresh: dict[str, list[Leak]]) -> dict[str, str]:
+    """Pair leaks that are gone with new ones in which another holder keeps the same; each at most once.
+
+    A holder that the first check knew is proof; else the same objects at the same rate are taken for the same.
+    """
+    pairs: dict[str, str] = {}
+    for is_same in (_is_known_holder, _is_same_stuff):
+        for key, leaks in gone.items():
+            if key not in pairs:
+                candidates = (other for other in fresh if other not in pairs.values() and is_same(leaks, fresh[other]))
+                pairs.update((key, other) for other in list(candidates)[:1])
+    return pairs
+
+
+def _is_known_holder(before: list[Leak], after: list[Leak]) -> bool:
+    return bool(_holders(before)) and {leak.holder for leak in after} <= set(_holders(before))
+
+
+def _is_same_stuff(before: list[Leak], after: list[Leak]) -> bool:
+    return before[0].what == after[0].what and _is_same(_amount(before), _amount(after))
+
+
+def _moved_line(before: list[Leak], after: list[Leak]) -> str:
+    """Return the sentence on a leak that lost one holder and is kept by another."""
+    known = _holders(before)
+    rate = f"{shorten(before[0].what, _NAME_LIMIT)}: was {_rate(before)}, now {_rate(after)}"
+    holder = shorten(after[0].holder, _NAME_LIMIT)
+    gone = [name for name in known if name not in _holders(after)]
+    if after[0].holder in known:
+        words = f"{len(gone)} of {len(known)} holders fixed ({_listed(gone)})"
+        return f"{rate}: {words}, {holder} still holds it"
+    return f"{rate}: {_listed(gone)} lets go, but {holder} holds the same: one of several holders fixed"
 
 
 def _by_fingerprint(leaks: Iterable[Leak]) -> dict[str, list[Leak]]:
@@ -70,11 +122,27 @@ def _by_fingerprint(leaks: Iterable[Leak]) -> dict[str, list[Leak]]:
 def _staying_line(before: list[Leak], after: list[Leak]) -> str:
     """Return the sentence on a leak of both checks, with the direction in which its rate went."""
     old, new = _amount(before), _amount(after)
-    if abs(new - old) <= _SAME_RATE * max(old, new):
-        change = "still leaks"
-    else:
-        change = "still leaks, but less" if new < old else "leaks even more"
+    change = "still leaks" if _is_same(old, new) else "still leaks, but less" if new < old else "leaks even more"
+    known, left = _holders(before), _holders(after)
+    gone = [name for name in known if name not in left]
+    if gone and len(left) < len(known):  # else a variable was renamed
+        change += f", {len(gone)} of {len(known)} holders fixed ({_listed(gone)})"
     return f"{_name(before)}: was {_rate(before)}, now {_rate(after)}: {change}"
+
+
+def _holders(leaks: list[Leak]) -> list[str]:
+    """Return the expressions of all known holders, each once."""
+    names = (name for leak in leaks for name in (leak.holder, *leak.holders))
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(shorten(name, _NAME_LIMIT) for name in names[:_N_TAIL])
+    return f"{shown} and {len(names) - _N_TAIL} more" if len(names) > _N_TAIL else shown
+
+
+def _is_same(old: float, new: float) -> bool:
+    return abs(new - old) <= _SAME_RATE * max(old, new)
 
 
 def _amount(leaks: list[Leak]) -> float:

@@ -1,9 +1,10 @@
-"""Write a check as JSON and read it back, with the types of every field checked."""
+"""Write a record as JSON and read it back, with the types of every field checked."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -11,6 +12,10 @@ from leaklab.errors import ReportError
 from leaklab.model import SCHEMA_VERSION, Check
 from leaklab.render.wording import well_formed
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Record = TypeVar("Record")
 FORMAT = "leaklab check"
 """What a file says it is, in its first field."""
 
@@ -26,8 +31,7 @@ def to_json(check: Check) -> str:
     Raises:
         ReportError: if a figure is NaN or infinite, which JSON cannot say.
     """
-    record = {"format": FORMAT, **asdict(check)}
-    return msgspec.json.encode(_plain(record, "check")).decode("utf-8")
+    return record_to_json(check, FORMAT, "check")
 
 
 def from_json(text: str | bytes) -> Check:
@@ -35,6 +39,29 @@ def from_json(text: str | bytes) -> Check:
 
     Raises:
         ReportError: if *text* is damaged, something else than a check, or of another version.
+    """
+    return record_from_json(text, Check, FORMAT, SCHEMA_VERSION)
+
+
+def record_to_json(record: DataclassInstance, form: str, place: str) -> str:
+    """Return a frozen record as one line of JSON that says first what it is.
+
+    Args:
+        record: With a field ``schema``.
+        form: What the file says it is.
+        place: What messages call the record.
+
+    Raises:
+        ReportError: if a figure is NaN or infinite, which JSON cannot say.
+    """
+    return msgspec.json.encode(_plain({"format": form, **asdict(record)}, place)).decode("utf-8")
+
+
+def record_from_json(text: str | bytes, kind: type[Record], form: str, schema: int) -> Record:
+    """Return the record of type *kind* that `record_to_json` wrote.
+
+    Raises:
+        ReportError: if *text* is damaged, something else than *form*, or of another version than *schema*.
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     try:
@@ -44,16 +71,16 @@ def from_json(text: str | bytes) -> Check:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         msg = f"this is no JSON, or a damaged file: {error}; save the report again with report.to_json(path)"
         raise ReportError(msg) from error
-    if header.format != FORMAT:
-        msg = f'not a file of leaklab: its "format" is not "{FORMAT}"; give a file made by report.to_json(path)'
+    if header.format != form:
+        msg = f'not a file of leaklab: its "format" is not "{form}"; give a file made by report.to_json(path)'
         raise ReportError(msg)
-    if header.schema != SCHEMA_VERSION:
-        is_older = header.schema < SCHEMA_VERSION
+    if header.schema != schema:
+        is_older = header.schema < schema
         maker, advice = ("an older", "run the check again") if is_older else ("a newer", "upgrade leaklab to read it")
-        msg = f"report of schema {header.schema}, made by {maker} leaklab; this one reads {SCHEMA_VERSION}: {advice}"
+        msg = f"report of schema {header.schema}, made by {maker} leaklab; this one reads {schema}: {advice}"
         raise ReportError(msg)
     try:
-        return msgspec.json.decode(data, type=Check)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         msg = f"this report was changed after leaklab wrote it: {error}; save it again with report.to_json(path)"
         raise ReportError(msg) from error

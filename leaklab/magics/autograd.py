@@ -1,0 +1,64 @@
+"""The line magic ``%autograd``: what the graph behind an expression keeps alive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import magic_arguments
+
+from leaklab.magics.expressions import evaluated, split_line
+from leaklab.magics.options import output_options, parse_options, publish
+from leaklab.render.wording import shorten
+from leaklab.retaining import AutogradReport, autograd, check_target
+
+_LIMIT = 200
+
+
+@magics_class
+class AutogradMagics(Magics):
+    """The magic that looks into autograd graphs."""
+
+    @magic_arguments()
+    @output_options
+    @no_var_expand
+    @line_magic
+    def autograd(self, line: str) -> object:
+        """Show what the autograd graph behind an expression keeps alive: ``%autograd [options] [EXPR]``.
+
+        EXPR is a tensor, a list of losses, a module, or anything that leads to tensors; without it, all variables of
+        the notebook are examined. Options stand before the expression, which is taken as it is written.
+
+        Saved tensors are told by operation, by forward line (of graphs made under
+        ``torch.autograd.set_detect_anomaly(True)``) and one by one; nothing is unpacked or computed again.
+
+        Example::
+
+            %autograd -v kept trainer.losses
+        """
+        __tracebackhide__ = True
+        written, expression = split_line(self.autograd, line)
+        options = parse_options(self.autograd, written, check_target)
+        report = self._report(expression.rstrip(";").rstrip())
+        publish(report, options, self._namespace)
+        return report if options.output else None
+
+    @property
+    def _namespace(self) -> dict[str, Any]:
+        shell: Any = self.shell
+        namespace: dict[str, Any] = shell.user_ns
+        return namespace
+
+    def _report(self, expression: str) -> AutogradReport:
+        __tracebackhide__ = True
+        namespace = self._namespace
+        values = evaluated(expression, namespace) if expression else []
+        try:
+            if not expression:
+                return autograd(namespace=namespace)
+            return autograd(values.pop(), name=shorten(expression, _LIMIT), namespace=namespace)
+        except ValueError as error:
+            problem = str(error)
+        # Raised out here: inside, it would carry the first error, whose frames hold what the expression made.
+        raise UsageError(problem)

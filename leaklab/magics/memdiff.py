@@ -1,0 +1,212 @@
+"""The magic ``%memdiff``: parse, take moments, compare, display."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from leaklab.cells import Cell
+from leaklab.collect.surroundings import Surroundings, surroundings
+from leaklab.errors import LeaklabError
+from leaklab.magics.expressions import split_line
+from leaklab.magics.memdiff_targets import MOMENT_SUFFIX, Marks, files_of, is_bare_name
+from leaklab.magics.options import output_options, parse_options, publish, unquoted
+from leaklab.moments import Moment, Stretch, compare_now, compare_past
+from leaklab.render.moment_report import MemDiff
+from leaklab.report import check_target
+from leaklab.running import without_own_frames
+
+
+@magics_class
+class MemDiffMagics(Magics):
+    """The magic that compares two moments. The marks live on it, as numbers and words: they keep nothing alive."""
+
+    def __init__(self, shell: Any = None, **kwargs: Any) -> None:
+        super().__init__(shell=shell, **kwargs)
+        self._marks = Marks()
+
+    @magic_arguments()
+    @argument("--mark", type=unquoted, metavar="NAME", help="Note everything alive now under this name.")
+    @output_options
+    @no_var_expand
+    @line_cell_magic
+    def memdiff(self, line: str, cell: str | None = None) -> object:
+        """Show what was made, freed, grown and replaced: over a cell, a statement, or between two moments.
+
+        Write one of these::
+
+            %%memdiff                      as the first line of a cell: what exactly this cell makes
+            %memdiff STATEMENT             the same for one statement
+            %memdiff --mark before         note everything alive now
+            %memdiff before                compare that with now
+            %memdiff before after          compare two marks
+            %memdiff a.npz b.npz           compare moments saved by leaklab.snapshot().save(FILE)
+            %memdiff a.pickle b.pickle     compare memory snapshots of torch, two or more, or a pattern: snap_*.pickle
+
+        Options stand before all else; the statement is taken as it is written, its value is shown. Without anything,
+        the newest mark is compared with now.
+        """
+        __tracebackhide__ = True
+        written, rest = split_line(self.memdiff, line)
+        options = parse_options(self.memdiff, written, check_target)
+        if options.mark is not None:
+            self._mark(options.mark, rest, cell)
+            return None
+        if cell is not None:
+            if rest:
+                msg = f"%%memdiff takes options only, and the code below its line, not {rest!r}"
+                raise UsageError(msg)
+            return self._over(cell, options, n_lines_above=1)
+        if files := files_of(rest):
+            return self._show(_compare_files(files, self._around), options)
+        words = rest.split()
+        if not rest or (words and all(map(is_bare_name, words)) and not _is_statement(rest)):
+            return self._between(words, options)
+        return self._over(rest, options, n_lines_above=0)
+
+    @property
+    def _namespace(self) -> dict[str, Any]:
+        shell: Any = self.shell
+        namespace: dict[str, Any] = shell.user_ns
+        return namespace
+
+    @property
+    def _around(self) -> Surroundings:
+        return surroundings(self._namespace, self.shell)
+
+    def _mark(self, name: str, rest: str, cell: str | None) -> None:
+        if rest or cell is not None:
+            msg = "%memdiff --mark NAME stands alone: it notes what is alive now, and runs nothing"
+            raise UsageError(msg)
+        if not is_bare_name(name):
+            msg = f"a mark is called by one bare name, such as before, not {name!r}"
+            raise UsageError(msg)
+        moment = self._around.take(name)
+        self._marks.add(moment)
+        print(f"marked {name!r}: {repr(Moment(moment)).partition(': ')[2].rstrip('>')}")
+
+    def _between(self, names: list[str], options: Any) -> object:
+        """Compare one mark with now, or two marks."""
+        __tracebackhide__ = True
+        try:
+            moments = self._marks.named(names)
+        except LookupError as error:
+            problem = str(error.args[0])
+        else:
+            for name in names:
+                if name in self._namespace and not options.quiet:
+                    print(f"{name!r} is taken as the mark, not as the variable of that name: write ({name}) for that")
+            around = self._around
+            if len(moments) == 1:
+                return self._show(compare_now(moments[0], around.take("now"), around), options)
+            return self._show(compare_past(moments[0], moments[1], around), options)
+        raise UsageError(problem)
+
+    def _over(self, source: str, options: Any, *, n_lines_above: int) -> object:
+        """Run *source* once and show what exactly it made, then raise what it raised."""
+        __tracebackhide__ = True
+        code = self._compiled(source, n_lines_above)
+        if code is not None and code.awaits:
+            if not n_lines_above:
+                msg = "%memdiff STATEMENT cannot await: put the code into a cell below %%memdiff"
+                raise UsageError(msg)
+            return self._over_awaiting(code, options)
+        stretch, error = Stretch(self._around), None
+        try:
+            stretch.start("before")
+            try:
+                if code is not None:
+                    code.run(shown=True)
+            except BaseException as raised:  # noqa: BLE001 - raised again after the report
+                error = raised
+            return self._finish(stretch, error, options)
+        finally:
+            stretch.abandon()
+            # The user's frames know this one as their caller: a name for the error would close a cycle.
+            del error
+
+    async def _over_awaiting(self, code: Cell, options: Any) -> object:
+        __tracebackhide__ = True
+        stretch, error = Stretch(self._around), None
+        try:
+            stretch.start("before")
+            try:
+                await code.run_async(shown=True)
+            except BaseException as raised:  # noqa: BLE001 - raised again after the report
+                error = raised
+            return self._finish(stretch, error, options)
+        finally:
+            stretch.abandon()
+            del error
+
+    def _finish(self, stretch: Stretch, error: BaseException | None, options: Any) -> object:
+        __tracebackhide__ = True
+        try:
+            report = stretch.finish("after", error)
+            publish(report, options, self._namespace, failed=error is not None)
+            if error is not None:
+                raise without_own_frames(error)
+            return report if options.output else None
+        finally:
+            del error
+
+    def _compiled(self, source: str, n_lines_above: int) -> Cell | None:
+        """Compile *source*; None if there is nothing in it to run."""
+        __tracebackhide__ = True
+        shell: Any = self.shell
+        problem: SyntaxError
+        try:
+            if not ast.parse(shell.transform_cell(source)).body:
+                return None
+        except SyntaxError:
+            pass  # the real compilation says it with the line that the user sees, or knows that awaiting is allowed
+        try:
+            return Cell(shell, source, n_lines_above=n_lines_above)
+        except SyntaxError as error:
+            problem = error
+        raise problem.with_traceback(None)
+
+    def _show(self, report: Any, options: Any) -> object:
+        publish(report, options, self._namespace)
+        return report if options.output else None
+
+
+def _is_statement(text: str) -> bool:
+    """Return whether bare words are a statement of Python all the same: ``pass``, ``del x``, ``import json``."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return False
+    return not all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Name) for node in body)
+
+
+def _compare_files(files: list[str], around: Surroundings) -> MemDiff | Any:
+    """Compare saved moments, or memory snapshots of torch.
+
+    Raises:
+        UsageError: if they cannot be read, or are of different kinds.
+    """
+    __tracebackhide__ = True
+    problem = ""
+    try:
+        if all(Path(file).suffix == MOMENT_SUFFIX for file in files):
+            moments = [Moment.load(file).record for file in files]
+            if len(moments) == 1:
+                return compare_now(moments[0], around.take("now"), around)
+            if len(moments) == 2:  # noqa: PLR2004
+                return compare_past(moments[0], moments[1], around)
+            problem = f"two saved moments are compared, or one with now, not {len(moments)}"
+        elif any(Path(file).suffix == MOMENT_SUFFIX for file in files):
+            problem = "a saved moment (.npz) and a memory snapshot of torch (.pickle) have nothing in common to compare"
+        else:
+            from leaklab.snapshotting import compare_snapshots, find_snapshots  # noqa: PLC0415 - rarely needed
+
+            return compare_snapshots(find_snapshots(files))
+    except (LeaklabError, OSError, ValueError) as error:
+        problem = str(error)
+    raise UsageError(problem)

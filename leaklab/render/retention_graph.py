@@ -1,0 +1,146 @@
+"""Show a drawing of a graph as a picture, or as text where nothing here can draw."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from leaklab.errors import ReportError
+from leaklab.model.retention import Drawing, DrawnBy, GraphBox
+from leaklab.render.draw import draw_svg
+from leaklab.render.files import FilePath, save_by_suffix
+from leaklab.render.parts import svg_picture, text_block
+from leaklab.render.wording import shorten, visible
+from leaklab.words import format_bytes
+
+_FAINT, _ACCENT = "#777777", "#d64541"
+_LEAF_FILL, _PLAIN_FILL = "#e3eefa", "#f7f7f7"
+_FONT = "Helvetica,Arial,sans-serif"
+_N_COLUMNS = 40
+_N_LINES = 3
+_REDS = ("#fdf3f2", "#fbe0de", "#f6c3bf", "#f0a19b")
+_NAME_LIMIT = 60
+_WIDTH = 100
+_BY_WORDS = {
+    DrawnBy.NODE: "each node",
+    DrawnBy.MODULE: "by module: a module's own operations and those after it, up to the next parameters",
+    DrawnBy.LINE: "by forward line",
+    DrawnBy.OPERATION: "by operation",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RetentionGraph:
+    """One drawing of a graph. It holds nothing but the record, and is drawn anew each time it is asked for."""
+
+    name: str
+    drawing: Drawing
+
+    @property
+    def title(self) -> str:
+        """What is drawn, and how it was put together."""
+        return f"graph of {shorten(self.name, _NAME_LIMIT)}, {_BY_WORDS[self.drawing.by]}"
+
+    @property
+    def dot(self) -> str:
+        """The graph as DOT text; arrows point at what is kept alive."""
+        return "\n".join(_dot_lines(self.drawing, self.title))
+
+    @property
+    def svg(self) -> str | None:
+        """The graph as an ``<svg>`` element; None where no Graphviz is installed or it takes too long."""
+        return draw_svg(self.dot)
+
+    def save(self, path: FilePath) -> None:
+        """Write the graph to *path*: ``.svg`` the picture, ``.dot`` or ``.gv`` its source, ``.txt`` as text.
+
+        Raises:
+            ReportError: for any other suffix, a file that cannot be written, or a picture that nothing here can draw.
+        """
+        source = lambda: self.dot  # noqa: E731 - drawn only if it is asked for
+        save_by_suffix(path, {".svg": self._svg_file, ".dot": source, ".gv": source, ".txt": lambda: f"{self}\n"})
+
+    def __str__(self) -> str:
+        return "\n".join(_text_lines(self.drawing, self.title))
+
+    def __repr__(self) -> str:
+        return f"<RetentionGraph by {self.drawing.by.value}: {len(self.drawing.boxes)} boxes; str() shows them>"
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
+        """Return the picture for notebooks and the boxes as text for terminals; IPython picks."""
+        del include, exclude  # IPython drops what it did not ask for
+        svg, text = self.svg, str(self)
+        return {"text/plain": text, "text/html": text_block(text) if svg is None else svg_picture(svg, self.title)}
+
+    def _svg_file(self) -> str:
+        svg = self.svg
+        if svg is None:
+            msg = "nothing here can draw the graph: `pip install pygraphviz`, or save it as .dot or .txt"
+            raise ReportError(msg)
+        return f"{svg}\n"
+
+
+def box_words(box: GraphBox) -> str:
+    """Return ``1,000 nodes, 31.3 MiB``."""
+    words = [f"{box.n_nodes:,} nodes"] if box.n_nodes > 1 else []
+    words += [format_bytes(box.n_bytes)] if box.n_bytes else []
+    return ", ".join(words)
+
+
+def _text_lines(drawing: Drawing, title: str) -> Iterator[str]:
+    """Yield each box with what it refers to."""
+    yield from textwrap.wrap(visible(title), _WIDTH)
+    for place, box in enumerate(drawing.boxes):
+        mark = "*" if box.is_root else " "
+        words = ", ".join(filter(None, (box_words(box), visible(box.note))))
+        yield shorten(f"{mark} [{place}] {shorten(box.name, _NAME_LIMIT)}" + (f": {words}" if words else ""), _WIDTH)
+        targets = [
+            f"[{end}]" + (f" x{count:,}" if count > 1 else "") for start, end, count in drawing.links if start == place
+        ]
+        if targets:
+            yield from textwrap.wrap(" ".join(targets), _WIDTH, initial_indent="      -> ", subsequent_indent=" " * 9)
+
+
+def _dot_lines(drawing: Drawing, title: str) -> Iterator[str]:
+    yield "digraph {"
+    yield f'graph [rankdir=TB bgcolor=white fontname="{_FONT}" fontsize=10 nodesep=0.3 ranksep=0.35 pad=0.15 labelloc=b'
+    yield f"label=<{html.escape(visible(title))}>]"
+    yield f'node [shape=box style="rounded,filled" fontname="{_FONT}" fontsize=11 height=0.3 color="{_FAINT}"]'
+    yield f'edge [fontname="{_FONT}" fontsize=9 color="{_FAINT}" arrowsize=0.7]'
+    most = max((box.n_bytes for box in drawing.boxes), default=0)
+    for place, box in enumerate(drawing.boxes):
+        frame = f' color="{_ACCENT}" penwidth=2' if box.is_root else ""
+        yield f'b{place} [label={_label(box)} fillcolor="{_fill(box, most)}"{frame}]'
+    for start, end, count in drawing.links:
+        label = f' [label=" {count:,} "]' if count > 1 else ""
+        yield f"b{start} -> b{end}{label}"
+    yield "}"
+
+
+def _label(box: GraphBox) -> str:
+    parts = [f"<B>{_lines(box.name)}</B>"]
+    if words := box_words(box):
+        parts.append(_lines(words))
+    if box.note:
+        parts.append(f'<FONT POINT-SIZE="9" COLOR="{_FAINT}">{_lines(box.note)}</FONT>')
+    return f"<{'<BR/>'.join(parts)}>"
+
+
+def _lines(text: str) -> str:
+    lines = textwrap.wrap(visible(text), _N_COLUMNS, break_on_hyphens=False) or ["?"]
+    if len(lines) > _N_LINES:
+        lines = [*lines[: _N_LINES - 1], "..."]
+    return "<BR/>".join(map(html.escape, lines))
+
+
+def _fill(box: GraphBox, most: int) -> str:
+    """Return a red the deeper the more a box keeps, blue for leaves."""
+    if box.is_leaf:
+        return _LEAF_FILL
+    if not box.n_bytes:
+        return _PLAIN_FILL
+    return _REDS[min(len(_REDS) * box.n_bytes // most, len(_REDS) - 1)]
