@@ -22,7 +22,7 @@ import psutil
 import torch
 
 from leaklab.explain.hidden import hidden_edges
-from leaklab.explain.index import build_index
+from leaklab.explain.index import ReferencePass
 from leaklab.explain.roots import find_roots
 from leaklab.explain.search import search
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REPEATS = 5
-PARTS = ("gc.collect", "hidden", "index", "reverse", "roots", "search")
+PARTS = ("gc.collect", "table", "pass", "finish", "reverse", "roots", "search")
 
 
 class Record:
@@ -76,9 +76,9 @@ def once(namespace: dict[str, Any], seconds: dict[str, list[float]]) -> tuple[in
     """Do the whole job once; return the number of objects and of references."""
     timed(seconds, "gc.collect", gc.collect)
     objects = gc.get_objects()
-    found = timed(seconds, "hidden", lambda: hidden_edges(objects))
-    objects.extend(found.extra_objects)
-    index = timed(seconds, "index", lambda: build_index(objects, hidden=found.edges))
+    references = timed(seconds, "table", lambda: ReferencePass(objects))
+    found = timed(seconds, "pass", lambda: hidden_edges(objects, references))
+    index = timed(seconds, "finish", lambda: references.finish(found.extra_objects, found.edges))
     timed(seconds, "reverse", lambda: index.reverse)
     roots = timed(seconds, "roots", lambda: find_roots(namespace))
     starts = [(int(index.vertex_of(root.address)), root.rank) for root in roots]
@@ -101,7 +101,7 @@ def measure(millions: float) -> None:
         n_objects, n_references = once(namespace, seconds)
     peak_mb = (resource_peak_bytes() - before_bytes) / 1e6
     medians = {part: statistics.median(values) for part, values in seconds.items()}
-    built = medians["hidden"] + medians["index"]
+    built = medians["table"] + medians["pass"] + medians["finish"]
     ratio = built / medians["gc.collect"]
     print(
         f"{n_objects / 1e6:6.2f} M {n_references / 1e6:6.2f} M",

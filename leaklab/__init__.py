@@ -10,32 +10,74 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from leaklab.api import leakcheck
     from leaklab.errors import LeakFound, LeaklabError, MissingExtraError, ReportError
+    from leaklab.exploring import Explorer, explore
+    from leaklab.journal import NotebookReport, load_report
     from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
+    from leaklab.moments import MemDiff, Moment, diff, snapshot
     from leaklab.report import LeakReport
+    from leaklab.retaining import AutogradReport, autograd
+    from leaklab.runs import run
+    from leaklab.snapshots.recording import record
+    from leaklab.snapshots.refusal import SnapshotError
+    from leaklab.snapshotting import CudaSnapshot, SnapshotComparison, compare_snapshots, load_snapshot
+    from leaklab.watching import watch
+    from leaklab.why import WhyAlive, whyalive
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "leakcheck": "leaklab.api",
+    **dict.fromkeys(("WhyAlive", "whyalive"), "leaklab.why"),
     "LeakReport": "leaklab.report",
+    **dict.fromkeys(("NotebookReport", "load_report"), "leaklab.journal"),
+    **dict.fromkeys(("MemDiff", "Moment", "diff", "snapshot"), "leaklab.moments"),
+    **dict.fromkeys(("Explorer", "explore"), "leaklab.exploring"),
+    "watch": "leaklab.watching",
+    "run": "leaklab.runs",
+    **dict.fromkeys(("AutogradReport", "autograd"), "leaklab.retaining"),
+    **dict.fromkeys(
+        ("CudaSnapshot", "SnapshotComparison", "compare_snapshots", "load_snapshot"), "leaklab.snapshotting"
+    ),
+    "record": "leaklab.snapshots.recording",
+    "SnapshotError": "leaklab.snapshots.refusal",
     **dict.fromkeys(("LeakFound", "LeaklabError", "MissingExtraError", "ReportError"), "leaklab.errors"),
     **dict.fromkeys(("Leak", "Outcome", "RootPath", "Settings", "Verdict"), "leaklab.model"),
 }
 
 __all__ = [
+    "AutogradReport",
+    "CudaSnapshot",
+    "Explorer",
     "Leak",
     "LeakFound",
     "LeakReport",
     "LeaklabError",
+    "MemDiff",
     "MissingExtraError",
+    "Moment",
+    "NotebookReport",
     "Outcome",
     "ReportError",
     "RootPath",
     "Settings",
+    "SnapshotComparison",
+    "SnapshotError",
     "Verdict",
+    "WhyAlive",
+    "autograd",
+    "compare_snapshots",
+    "diff",
+    "explore",
     "leakcheck",
     "load_ipython_extension",
+    "load_report",
+    "load_snapshot",
+    "record",
+    "run",
+    "snapshot",
     "unload_ipython_extension",
+    "watch",
+    "whyalive",
 ]
 
 

@@ -34,7 +34,8 @@ _inherits = type.__subclasscheck__  # (base, kind): in C, where `in kind.__mro__
 _type_flags = type.__dict__["__flags__"].__get__
 _type_dict = type.__dict__["__dict__"].__get__
 _HEAP_TYPE = 1 << 9
-_FunctionBase = torch._C._FunctionBase  # noqa: SLF001 - the C base of every torch.autograd.Function
+FunctionBase = torch._C._FunctionBase  # noqa: SLF001
+"""The C base of every ``torch.autograd.Function``."""
 _tensor = torch._C.TensorBase.__dict__  # noqa: SLF001 - its own descriptors, so that no subclass can answer instead
 _is_leaf, _retains_grad = _tensor["is_leaf"].__get__, _tensor["retains_grad"].__get__
 _requires_grad, _grad = _tensor["requires_grad"].__get__, _tensor["grad"].__get__
@@ -45,7 +46,12 @@ def is_node_type(kind: type) -> bool:
     """Return whether *kind* is a type of autograd nodes: of C++ or written in Python."""
     if not _type_flags(kind) & _HEAP_TYPE:
         return type(_type_dict(kind).get("next_functions")) is types.GetSetDescriptorType
-    return _inherits(_FunctionBase, kind)
+    return _inherits(FunctionBase, kind)
+
+
+def descriptors_of(kind: type) -> Any:
+    """Return the descriptors in C of nodes of type *kind*, by name: no class of the user's has a say in them."""
+    return _type_dict(FunctionBase if _inherits(FunctionBase, kind) else kind)
 
 
 class GraphWalk:
@@ -123,8 +129,8 @@ class _NodeReader:
     """What a node of one type can be asked for, looked up once per type: ``dir()`` per node costs ten times more."""
 
     def __init__(self, kind: type) -> None:
-        self._is_python = _inherits(_FunctionBase, kind)
-        source = _type_dict(_FunctionBase if self._is_python else kind)
+        self._is_python = _inherits(FunctionBase, kind)
+        source = descriptors_of(kind)
         self._name = "" if self._is_python else kind.__name__
         self.next_functions = source["next_functions"].__get__
         self._sequence_number = source["_sequence_nr"]
@@ -190,7 +196,7 @@ def count_leaves(tensors: Iterable[Any]) -> int:
 
 
 def _needs_input_grad(node: Any) -> Any:
-    return _type_dict(_FunctionBase)["needs_input_grad"].__get__(node)
+    return _type_dict(FunctionBase)["needs_input_grad"].__get__(node)
 
 
 def _data(saved: Any) -> Any:

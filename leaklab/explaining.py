@@ -8,19 +8,23 @@ from typing import Any
 from leaklab.collect.gcstate import collect_quietly
 from leaklab.collect.measure import Measurement
 from leaklab.decide.growth import Growth, judge_cohorts
-from leaklab.explain.causes import find_cause
+from leaklab.decide.slowdown import judge_slowdown
+from leaklab.explain.causes import find_cause, with_effect
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.foreign import are_library_weakrefs, is_library_matter
+from leaklab.explain.gathering import evidence_of_group, evidence_of_orphans
 from leaklab.explain.groups import Group, group_survivors
-from leaklab.explain.holders import holder_of, newest_leaked, orphan_holder
+from leaklab.explain.holders import newest_leaked
+from leaklab.explain.independent import Weigher
 from leaklab.explain.limits import known_limit
-from leaklab.explain.tallies import Tallier, Tally, has_optimizer
+from leaklab.explain.spots import Spot, spot_of_group
+from leaklab.explain.statuses import with_reasons
+from leaklab.explain.tallies import Tallier, Tally
 from leaklab.explain.view import Births, HeapView, heap_view
 from leaklab.growing import MAX_ROWS, grown_graph, grown_places, native_growth
 from leaklab.judging import Judgement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, Settings, TensorGrowth
-from leaklab.objects import is_tensor, type_name
 from leaklab.places import join_groups, only_replaces
 from leaklab.ranking import LIBRARY_BYTES, library_note, matters, ranked, settle
 from leaklab.rows import kept_tensors, object_rows, tensor_rows
@@ -42,6 +46,7 @@ class Explained:
     kept: tuple[int, ...] = ()
     tensors_kept: tuple[int, ...] = ()
     tensor_bytes_kept: tuple[int, ...] = ()
+    spots: tuple[Spot, ...] = ()
 
 
 def explain_nothing(measurement: Measurement) -> Explained:
@@ -82,12 +87,14 @@ class _Explanation:
         self._judgement = judgement
         self._n_runs = measurement.n_runs
         self._tallier = Tallier(view)
+        self._weigher = Weigher(view)
         self._leaks: list[Leak] = []
         self._bounded: list[Leak] = []
         self._open: list[str] = []
         self._asides: list[str] = []
         self._bounded_bytes = 0.0
         self._rows: list[ContainerGrowth] = []
+        self._spots: list[Spot] = []
 
     def explain(self) -> Explained:
         """Explain survivors, then what grows in place, then what is left."""
@@ -99,6 +106,7 @@ class _Explanation:
         for grown in grown_places(self._view, self._judgement):
             if grown.row is not None:
                 self._rows.append(grown.row)
+            self._spots.append(grown.spot)
             self._take(grown.leak, grown.growth)
         self._remade()
         self._explain_graph()
@@ -106,19 +114,21 @@ class _Explanation:
         self._leaks, remarks = settle(self._leaks)
         self._asides += remarks
         first, last = self._measurement.checkpoints[0], self._measurement.checkpoints[-1]
+        slower = judge_slowdown(self._measurement.meters.seconds(self._n_runs))
         tensors_kept, tensor_bytes_kept = kept_tensors(self._view, self._tallier, self._n_runs)
         return Explained(
-            leaks=ranked(self._leaks),
+            leaks=ranked([with_effect(leak, slower) for leak in self._leaks]),
             bounded=tuple(self._bounded),
             objects=object_rows(self._view, self._tallier, self._n_runs, first, last),
             tensors=tensor_rows(self._view, self._n_runs),
             containers=tuple(self._rows[:MAX_ROWS]),
-            notes=(*self._view.notes, *self._asides),
+            notes=(*self._view.notes, *self._weigher.notes, *self._asides),
             open_questions=tuple(self._open),
             n_aside=len(self._asides),
             kept=self._measurement.cohorts.sizes(),
             tensors_kept=tensors_kept,
             tensor_bytes_kept=tensor_bytes_kept,
+            spots=tuple(self._spots),
         )
 
     def _take(self, leak: Leak, growth: Growth) -> None:
@@ -148,6 +158,8 @@ class _Explanation:
         ):
             self._asides.append(library_note(leak))
             growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
+        if growth.outcome is Outcome.LEAK and (hold := self._weigher.hold(group, tally.headline)):
+            leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
         return replace(leak, reason=growth.reason), growth
 
     def _limited(self, leak: Leak, sample: int, growth: Growth) -> Growth:
@@ -162,7 +174,7 @@ class _Explanation:
                 growth, reason=f"{growth.reason}; its holder, {limit.words}, would keep {full} when it is full"
             )
         self._bounded_bytes += leak.bytes_per_run
-        reason = f"its holder is a {limit.words}, which lets go of the oldest when it is full"
+        reason = limit.reason(leak.count_per_run, leak.bytes_per_run)
         return Growth(Outcome.BOUNDED, 0.0, reason)
 
     def _remade(self) -> None:
@@ -184,24 +196,11 @@ class _Explanation:
     ) -> tuple[Leak, int]:
         """Describe the objects of *group*; the second value is the one that the path leads to."""
         sample = newest_leaked(view, tally.headline)
-        described = view.describe(sample)
-        holder, holder_kind = holder_of(view, group)
-        evidence = Evidence(
-            path=described.path,
-            holder=holder,
-            holder_kind=holder_kind,
-            crossing=group.crossing,
-            entry_kinds=frozenset(type_name(type(view.objects[entry])) for entry in group.entries),
-            kinds=tally.kinds,
-            what=tally.what,
-            unit="objects",
-            has_tensors=bool(tally.headline) and is_tensor(view.objects[tally.headline[0]]),
-            has_graph=tally.has_graph or any(view.in_graph[entry] for entry in group.entries),
-            has_optimizer=has_optimizer(view, group.members),
-            is_history=view.starts[view.tree.root_of[sample]].is_history,
-        )
+        evidence = evidence_of_group(view, group, tally, sample)
         kept = group.kept(view, self._n_runs, tally.headline)
         leak = self._leak(evidence, tally, place=group.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
+        leak = replace(leak, path=with_reasons(view, sample, view.describe(sample), self._n_runs))
+        self._spots.append(spot_of_group(view, group, group.fingerprint))
         return leak, sample
 
     def _orphans(self, orphans: Orphans) -> tuple[Leak, Growth]:
@@ -209,23 +208,11 @@ class _Explanation:
         view, tally = self._view, self._tallier.count(orphans.members, [])
         group = Group(-1, [], orphans.members)
         growth, count_per_run = self._judge(group, tally)
-        evidence = Evidence(
-            path=orphans.path,
-            holder=orphan_holder(orphans.path),
-            holder_kind="",
-            crossing=None,
-            entry_kinds=frozenset(),
-            kinds=tally.kinds,
-            what=tally.what,
-            unit="objects",
-            has_tensors=is_tensor(view.objects[tally.headline[0]]),
-            has_graph=tally.has_graph,
-            in_cycle=bool(orphans.cycle),
-            cycle_is_hidden=orphans.crosses_hidden,
-            gc_is_off=not self._measurement.collects,
-        )
+        evidence = evidence_of_orphans(view, orphans, tally, gc_is_off=not self._measurement.collects)
         kept = group.kept(view, self._n_runs, tally.headline)
         leak = self._leak(evidence, tally, place=orphans.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
+        if growth.outcome is Outcome.LEAK:
+            leak = replace(leak, retained_bytes=self._weigher.bytes_of_orphans(orphans.members))
         return leak, growth
 
     def _judge(self, group: Group, tally: Tally) -> tuple[Growth, float]:
@@ -271,6 +258,7 @@ class _Explanation:
         grown = grown_graph(self._view, self._judgement)
         if grown is None:
             return
+        self._spots.append(grown.spot)
         native = self._judgement.native
         # Nodes and what they save live in the native heap: what grows there without another explanation is the graph.
         rest = native.rate - self._explained_bytes if native and native.outcome is Outcome.LEAK else 0.0

@@ -16,11 +16,13 @@ from leaklab.explain.causes import find_cause
 from leaklab.explain.contents import content_of
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
+from leaklab.explain.facts import facts_of
 from leaklab.explain.graphs import largest_graph
 from leaklab.explain.paths import Described, fingerprint
+from leaklab.explain.spots import Spot, spot_of_growth
 from leaklab.explain.starts import is_history_name
 from leaklab.explain.view import OLD, HeapView
-from leaklab.judging import GrownContainer, Judgement
+from leaklab.judging import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, GrownContainer, Judgement
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
 from leaklab.objects import safe_len, summary, type_name
 from leaklab.words import format_bytes
@@ -45,11 +47,13 @@ class Grown:
         leak: What a leak of it would say; its outcome is that of *growth*.
         row: Its row in the table of containers; None for what is not in that table.
         growth: The judgement on it.
+        spot: Where in the heap it grows.
     """
 
     leak: Leak
     row: ContainerGrowth | None
     growth: Growth
+    spot: Spot
 
 
 def grown_places(view: HeapView, judgement: Judgement) -> list[Grown]:
@@ -79,7 +83,7 @@ def _together(places: list[Grown]) -> list[Grown]:
         reason=reason,
         holders=tuple(dict.fromkeys(grown.leak.holder for grown in places)),
     )
-    speaker = Grown(leak, first.row, replace(first.growth, rate=rate))
+    speaker = Grown(leak, first.row, replace(first.growth, rate=rate), first.spot)
     return [speaker, *(replace(grown, growth=_SPOKEN_FOR) for grown in places if grown is not first)]
 
 
@@ -138,17 +142,21 @@ def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
         extra=(step,),
         has_graph=True,
     )
-    return Grown(leak, None, growth)
+    return Grown(leak, None, growth, spot_of_growth(view, leak.fingerprint, vertex))
 
 
 _NODE_BYTES = 400
 """What a node without saved tensors takes at least: the C++ object, its edges and its metadata."""
 
 
-def native_growth(growth: Growth | None, bytes_explained: float, memory: str = "native memory (malloc)") -> Leak | None:
+NATIVE_MEMORY = "native memory (malloc)"
+
+
+def native_growth(growth: Growth | None, bytes_explained: float, memory: str = NATIVE_MEMORY) -> Leak | None:
     """Return the leak that remains in the native heap when what Python holds is taken off; None if nothing does."""
     if growth is None or growth.outcome is not Outcome.LEAK or growth.rate <= 2 * bytes_explained + 1:
         return None
+    floor_bytes = NATIVE_FLOOR_BYTES if memory == NATIVE_MEMORY else ACCELERATOR_FLOOR_BYTES
     path = RootPath(UNSEEN_ROOT, ())
     evidence = Evidence(
         path, "", "", None, frozenset(), frozenset(), memory, "bytes", has_tensors=False, has_graph=False
@@ -165,7 +173,8 @@ def native_growth(growth: Growth | None, bytes_explained: float, memory: str = "
         unit="bytes",
         kept=(),
         fingerprint=fingerprint([memory]),
-        reason=f"{memory}: {growth.reason}; Python's objects explain {format_bytes(bytes_explained)} per run",
+        reason=f"{memory}: {growth.reason}; Python's objects explain {format_bytes(bytes_explained)} per run. "
+        f"Less than {format_bytes(floor_bytes)} per run would not be told from caches",
     )
 
 
@@ -195,7 +204,7 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
         bytes_per_run=growth.rate * bytes_per_unit,
         outcome=growth.outcome,
     )
-    return Grown(leak, row, growth)
+    return Grown(leak, row, growth, spot_of_growth(view, leak.fingerprint, vertex))
 
 
 def _entries_of(kind: str, content: str) -> str:
@@ -218,7 +227,7 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Gro
         if id(thing) in seen or (vertex >= 0 and _is_survivors(view, vertex, slot.sizes)):
             continue
         seen.add(id(thing))
-        yield _slot(view, judgement, view.describe_child(anchor, *above, thing), thing, (slot, growth))
+        yield _slot(view, judgement, anchor, [*above, thing], (slot, growth))
 
 
 def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
@@ -229,9 +238,9 @@ def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
 
 
 def _slot(
-    view: HeapView, judgement: Judgement, described: Described, thing: object, found: tuple[GrownSlot, Growth]
+    view: HeapView, judgement: Judgement, anchor: int, below: list[object], found: tuple[GrownSlot, Growth]
 ) -> Grown:
-    slot, growth = found
+    (slot, growth), thing, described = found, below[-1], view.describe_child(anchor, *below)
     sizes = slot.sizes
     kind = type_name(type(thing))
     is_counted = safe_len(thing) is not None and kind not in _UNITS
@@ -244,7 +253,7 @@ def _slot(
         kind, leak.holder, unit, content, sizes, judgement.at_runs,
         (sizes[-1] - sizes[0]) / max(judgement.at_runs[-1], 1), bytes_per_run, growth.outcome,
     )  # fmt: skip
-    return Grown(leak, row, growth)
+    return Grown(leak, row, growth, spot_of_growth(view, leak.fingerprint, anchor, *below))
 
 
 def _leak(
@@ -272,6 +281,7 @@ def _leak(
         has_tensors=False,
         has_graph=has_graph,
         is_history=view.is_history(described),
+        facts=facts_of(view, described, holder=holder, bytes_per_entry=bytes_per_run / max(growth.rate, 1e-9)),
     )
     cause = find_cause(evidence)
     return Leak(

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from leaklab.errors import ReportError
 from leaklab.model import Check, Leak, Outcome, Verdict
 from leaklab.render import tables
+from leaklab.render.collection_markdown import render_markdown
 from leaklab.render.comparison import Comparison, compare_checks
 from leaklab.render.csv import to_csv
 from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix, write_text
-from leaklab.render.graph import PathGraph
+from leaklab.render.graph import LEAKLAB, PathGraph
 from leaklab.render.html import render_html, render_page
 from leaklab.render.json import from_json, to_json
 from leaklab.render.plot import plot_growth
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
     from leaklab.render.figure import ReportFigure
 
 _REASON_LIMIT = 72
-_WRITERS: Mapping[str, Callable[[Check], str]] = {".html": render_page, ".json": to_json, ".csv": to_csv}
+_render_file = partial(render_page, has_record=True)
+_WRITERS: Mapping[str, Callable[[Check], str]] = {
+    ".html": _render_file,
+    ".json": to_json,
+    ".csv": to_csv,
+    ".md": render_markdown,
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -93,18 +100,23 @@ class LeakReport:
         """Return a figure of what each run left behind and of the memory after each run."""
         return plot_growth(self.check)
 
-    def graph(self, i: int = 0) -> PathGraph:
+    def graph(self, i: int = 0, style: str = LEAKLAB) -> PathGraph:
         """Return the path to leak number *i*, the largest first, as a graph.
+
+        Args:
+            i: Number of the leak, from 0.
+            style: ``leaklab``, or ``objgraph`` for the picture that objgraph draws of the same objects.
 
         Raises:
             IndexError: if there is no such leak.
+            ValueError: for any other style.
         """
         n_leaks = len(self.leaks)
         if not 0 <= i < n_leaks:
             have = f"this report has {n_leaks}, numbered from 0" if n_leaks else "this report has none"
             msg = f"there is no leak {i}: {have}"
             raise IndexError(msg)
-        return PathGraph(self.leaks[i])
+        return PathGraph(self.leaks[i], style)
 
     def compare(self, other: LeakReport) -> Comparison:
         """Return what became of the leaks of this report in *other*, the check of the mended code."""
@@ -113,10 +125,12 @@ class LeakReport:
     def to_html(self, path: FilePath | None = None) -> str:
         """Return the report as a page of its own that needs no network; write it to *path* if one is given.
 
+        The page carries the record within itself: `leaklab.load_report` reads it back.
+
         Raises:
             ReportError: if the file cannot be written.
         """
-        return _written(render_page(self.check), path)
+        return _written(_render_file(self.check), path)
 
     def to_json(self, path: FilePath | None = None) -> str:
         """Return the record as JSON; write it to *path* if one is given.
@@ -138,7 +152,7 @@ class LeakReport:
         return cls(from_json(source if is_text else read_bytes(source)))
 
     def save(self, path: FilePath) -> None:
-        """Write the report to *path*: ``.html`` a page, ``.json`` the record, ``.csv`` the table of leaks.
+        """Write the report to *path*: ``.html`` a page, ``.json`` the record, ``.csv`` the table of leaks, ``.md``.
 
         Raises:
             ReportError: for any other suffix, or a file that cannot be written.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import array
+import functools
 import gc
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from leaklab.objects import has_base, is_tensor, loaded_type, mro_of, type_name
@@ -17,7 +18,7 @@ _MEASURED = (
 )  # fmt: skip
 _MEASURED_IDS = frozenset(map(id, _MEASURED))
 _LEAVES = frozenset(map(id, (str, bytes, bytearray, int, float, complex, array.array)))
-_GC_HEADER = 16
+GC_HEADER_BYTES = 16
 _HEAP_TYPE = 1 << 9
 _flags_of = type.__dict__["__flags__"].__get__
 _basic_size_of = type.__dict__["__basicsize__"].__get__
@@ -28,18 +29,18 @@ def shallow_bytes(thing: object) -> int:
 
     A ``__sizeof__`` that the user wrote is never called.
     """
-    kind = type(thing)
+    size = sizing_of(type(thing))
+    return size if isinstance(size, int) else size(thing)
+
+
+def sizing_of(kind: type) -> int | Callable[[Any], int]:
+    """Return the bytes that every object of *kind* has, or the function that measures one."""
     if id(kind) in _MEASURED_IDS:
-        return sys.getsizeof(thing)
-    array_type: Any = loaded_type("numpy", "ndarray")
+        return sys.getsizeof
+    array_type = loaded_type("numpy", "ndarray")
     if array_type is not None and has_base(kind, array_type):
-        owned = array_type.base.__get__(thing) is None
-        return int(_basic_size_of(kind)) + (int(array_type.nbytes.__get__(thing)) if owned else 0)
-    return _declared_bytes(thing, kind)
-
-
-def _declared_bytes(thing: object, kind: type) -> int:
-    """Ask the first class of the mro that is written in C; its size rule cannot be the user's."""
+        return functools.partial(_array_bytes, array_type, int(_basic_size_of(kind)))
+    # The first class of the mro that is written in C is asked; its size rule cannot be the user's.
     for base in mro_of(kind):
         if _flags_of(base) & _HEAP_TYPE:
             continue
@@ -47,9 +48,14 @@ def _declared_bytes(thing: object, kind: type) -> int:
             break
         own = base.__dict__.get("__sizeof__")
         if own is not None:
-            return int(own(thing)) + _GC_HEADER
+            return lambda thing: int(own(thing)) + GC_HEADER_BYTES
     # object.__sizeof__ would multiply by a length that not every type with items keeps where it looks for it.
-    return int(_basic_size_of(kind)) + _GC_HEADER
+    return int(_basic_size_of(kind)) + GC_HEADER_BYTES
+
+
+def _array_bytes(array_type: Any, header_bytes: int, array: object) -> int:
+    owned = array_type.base.__get__(array) is None
+    return header_bytes + (int(array_type.nbytes.__get__(array)) if owned else 0)
 
 
 def is_leaf(thing: object) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from leaklab.explain.causes import INSPECTORS, find_cause
+import pytest
+from samples import history_leak
+
+from leaklab.explain.causes import INSPECTORS, find_cause, with_effect
 from leaklab.explain.cycles import CYCLE_ROOT, UNSEEN_ROOT
-from leaklab.explain.evidence import Evidence
+from leaklab.explain.evidence import Evidence, Facts
 from leaklab.explain.references import Reference
+from leaklab.explain.roles import Role
+from leaklab.explain.user_lines import SourceLine
 from leaklab.model import RootPath, Status, Step
 
 
@@ -43,6 +48,9 @@ CASES = {
     "notebook-history": evidence("Out dict, [7] torch.Tensor!", is_history=True, crossing=KEY, **TENSORS),
     "immortal-cycle": evidence(
         " Node!, .grad torch.Tensor!", root=CYCLE_ROOT, in_cycle=True, cycle_is_hidden=True, **TENSORS
+    ),
+    "deepcopy-kept": evidence(
+        "copies list, [3] Metric!", holder="copies", crossing=INDEX, facts=Facts(original="metric"), **TENSORS
     ),
     "cycle-garbage": evidence(" Node!, .me Node!", root=CYCLE_ROOT, in_cycle=True, gc_is_off=True),
     "native": evidence(root=UNSEEN_ROOT),
@@ -88,6 +96,57 @@ def test_the_cause_is_recognised_by_its_evidence(slug):
 
 
 NEAR_MISSES = {
+    "results of an lru_cache in a closure": (
+        evidence(
+            "Net type, .anchors function, closure variable 'cached' of wrapper() functools._lru_cache_wrapper, "
+            "cached result torch.Tensor!",
+            holder="Net.anchors.__closure__[0].cell_contents",
+            crossing=reference("cached result", "element"),
+            **TENSORS,
+        ),
+        "global-cache",
+    ),
+    "records that a log handler keeps, which are not called": (
+        evidence("handler logging.handlers.MemoryHandler, .buffer list, [3] logging.LogRecord!", crossing=INDEX),
+        "container-growth",
+    ),
+    "handlers added to a logger in every run": (
+        evidence("log logging.Logger, .handlers list, [3] Recent!", crossing=INDEX, entry_kinds=frozenset({"Recent"})),
+        "callback-registry",
+    ),
+    "a loader without workers in a trainer of each run": (
+        evidence(
+            "runs list, [3] Trainer!",
+            holder="runs",
+            crossing=INDEX,
+            has_optimizer=True,
+            has_tensors=True,
+            kinds=frozenset({"torch.utils.data.dataloader.DataLoader", "torch.nn.parameter.Parameter"}),
+        ),
+        "run-switch",
+    ),
+    "optimizers made again for the same parameters": (
+        evidence(
+            "optimizers list, [3] torch.optim.adam.Adam!",
+            crossing=INDEX,
+            has_optimizer=True,
+            entry_kinds=frozenset({"torch.optim.adam.Adam"}),
+            **TENSORS,
+        ),
+        "optimizer-state",
+    ),
+    "items of a queue that nobody takes": (
+        evidence("box queue.Queue, .queue collections.deque, [3] torch.Tensor!", crossing=INDEX, **TENSORS),
+        "thread-or-worker-kept",
+    ),
+    "a hook on a model that each run leaves": (
+        evidence("nets list, [3] Net!, ._forward_hooks collections.OrderedDict!", crossing=INDEX, **TENSORS),
+        "tensor-kept",
+    ),
+    "a collection of which only some entries can be called": (
+        evidence("jobs list, [3] function!", crossing=INDEX, entry_kinds=frozenset({"function", "Job"})),
+        "container-growth",
+    ),
     "a user's list that is called Out in an object": (
         evidence("box Box, .Out list, [3] torch.Tensor!", crossing=INDEX, **TENSORS),
         "tensor-kept",
@@ -174,3 +233,106 @@ def test_the_steps_above_end_at_the_first_that_leaks():
 
 def test_where_nothing_leaks_all_steps_are_above():
     assert len(evidence("a Node, .b list").steps_above) == 2
+
+
+def advice_of(found):
+    return find_cause(found).advice
+
+
+def test_every_advice_shows_the_change_as_code_but_where_no_line_can_be_shown():
+    without = {slug for slug, case in CASES.items() if "    after:  " not in advice_of(case)}
+    assert without == {"native"}
+
+
+def test_the_users_own_line_is_changed_where_one_plain_thing_is_added():
+    line = SourceLine("Cell In[7], line 3", "history.append(loss)", "loss")
+    kept = evidence(PLAIN, crossing=INDEX, has_graph=True, facts=Facts(line=line, is_scalar=True), **TENSORS)
+    assert "Cell In[7], line 3" in advice_of(kept)
+    assert "    before: history.append(loss)\n    after:  history.append(loss.item())" in advice_of(kept)
+
+
+@pytest.mark.parametrize("added", ["(loss, step)", "{'loss': loss}", "a + b", "-loss", "f(x) if x else y"])
+def test_what_is_not_one_plain_thing_is_shown_and_not_rewritten(added):
+    line = SourceLine("Cell In[7], line 3", f"history.append({added})", added)
+    kept = evidence(PLAIN, crossing=INDEX, has_graph=True, facts=Facts(line=line), **TENSORS)
+    assert f"    before: history.append({added})" in advice_of(kept)
+    assert "    after:" not in advice_of(kept)
+
+
+@pytest.mark.parametrize(("is_scalar", "call"), [(True, "loss.item()"), (False, "loss.detach()")])
+def test_a_number_is_taken_out_of_one_element_only(is_scalar, call):
+    kept = evidence(PLAIN, crossing=INDEX, has_graph=True, facts=Facts(is_scalar=is_scalar), **TENSORS)
+    assert call in advice_of(kept)
+
+
+@pytest.mark.parametrize(
+    ("path", "call"),
+    [
+        ("net Net, ._forward_pre_hooks collections.OrderedDict, [3] function!", "net.register_forward_pre_hook(hook)"),
+        ("net Net, ._backward_hooks collections.OrderedDict, [3] function!", "net.register_full_backward_hook(hook)"),
+        ("net torch.Tensor, ._backward_hooks dict, [3] function!", "net.register_hook(hook)"),
+        (
+            "net torch.optim.adam.Adam, ._optimizer_step_post_hooks dict, [3] method!",
+            "net.register_step_post_hook(hook)",
+        ),
+        (
+            "torch.nn.modules.module._global_forward_hooks dict, [3] method!",
+            "torch.nn.modules.module.register_module_forward_hook(hook)",
+        ),
+    ],
+)
+def test_the_advice_on_a_hook_names_the_call_that_registered_it(path, call):
+    store = path.partition(", [")[0].split(", ")[-1].split()[0]
+    holder = f"net{store}" if store.startswith(".") else store
+    hooked = evidence(path, holder=holder, crossing=KEY, entry_kinds=frozenset({"function"}))
+    assert find_cause(hooked).slug == "hook-left"
+    assert f"    before: {call}\n" in advice_of(hooked)
+
+
+def test_workers_of_other_processes_are_counted_in_the_advice():
+    loaders = evidence(
+        "loaders list, [3] Loader!", crossing=INDEX, holder="loaders",
+        facts=Facts(roles=(frozenset(), frozenset({Role.WORKERS})), n_workers=3, worker_bytes=3 * 1024**2),
+    )  # fmt: skip
+    assert find_cause(loaders).slug == "thread-or-worker-kept"
+    assert "3 child processes are alive with 3.00 MiB resident memory" in advice_of(loaders)
+
+
+def test_state_of_parameters_that_are_gone_is_counted():
+    state = evidence(
+        "opt torch.optim.sgd.SGD, .state collections.defaultdict, [<Parameter>] dict!", holder="opt.state",
+        crossing=KEY, facts=Facts(gone_parameters=14),
+    )  # fmt: skip
+    assert find_cause(state).slug == "optimizer-state"
+    assert "state of 14 parameters that are in no group" in advice_of(state)
+
+
+def test_a_container_that_grows_tells_what_an_entry_costs():
+    grown = evidence(
+        "rows list", holder="rows", unit="entries", what="list entries: dict", facts=Facts(bytes_per_entry=360)
+    )
+    assert "(list entries: dict, 360 B for each entry)" in advice_of(grown)
+
+
+def test_the_effect_is_told_from_the_figures_that_are_given():
+    leak = replace(
+        history_leak(),
+        advice="Do it.",
+        retained_bytes=2 * 1024**2,
+        kept=(2, 2, 2),
+        count_per_run=2.0,
+        bytes_per_run=1024.0,
+    )
+    assert with_effect(leak).advice == (
+        "Do it.\nLetting go of it frees 2.00 MiB (6 objects that 3 runs left); every 10 runs it keeps 20 objects, "
+        "10.0 KiB more."
+    )
+    assert with_effect(leak, slower=1.62).advice.splitlines()[1] == (
+        "The runs get slower as it grows: 1.6 times as long at the end as at the start."
+    )
+
+
+def test_no_effect_is_claimed_without_a_figure_or_where_the_cure_is_not_to_let_go():
+    assert with_effect(replace(history_leak(), retained_bytes=None)).advice == history_leak().advice
+    native = replace(history_leak(), cause="native", retained_bytes=100)
+    assert with_effect(native, slower=2.0) == native

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import collections
 import functools
+import logging.handlers
+import queue
 
 import pytest
 import torch
 from explain_builders import Link, Node, vertex_of, view_of
 
 from leaklab.explain.graphs import graph_size, largest_graph
-from leaklab.explain.limits import FAR, known_limit
+from leaklab.explain.limits import FAR, Limit, known_limit
 from leaklab.explain.tallies import Tallier, has_optimizer
 
 
@@ -112,11 +114,44 @@ def cached(maxsize):
         (collections.deque(maxlen=FAR), f"collections.deque(maxlen={FAR})"),
         (collections.deque(maxlen=FAR + 1), None),
         ([], None),
+        (queue.Queue(maxsize=8), "queue.Queue(maxsize=8)"),
+        (queue.Queue(), None),
+        (logging.handlers.MemoryHandler(50), "logging.handlers.MemoryHandler(capacity=50)"),
     ],
 )
 def test_a_holder_that_limits_itself_is_recognised(thing, expected):
     limit = known_limit([{}, thing])
     assert (limit and limit.words) == expected
+
+
+class Pretender:
+    """Has an attribute that is called like a limit."""
+
+    maxsize = maxlen = capacity = 3
+
+
+def test_a_users_class_with_an_attribute_called_maxsize_is_no_limit():
+    assert known_limit([Pretender()]) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "per_run", "ending"),
+    [
+        (Limit("deque(maxlen=100)", 100, is_meant=True, n_now=24), 2.0, ": in about 38 runs, at about 100 KiB"),
+        (Limit("deque(maxlen=100)", 100, is_meant=True, n_now=100), 2.0, "when it is full, as it is now"),
+        (Limit("Queue(maxsize=8)", 8, is_meant=True, when_full="lets put() wait"), 2.0,
+         "lets put() wait when it is full, at about 8.00 KiB"),
+        (Limit("deque(maxlen=100)", 100, is_meant=True, n_now=24), 0.0, "when it is full"),
+    ],
+)  # fmt: skip
+def test_a_bounded_holder_tells_when_and_at_how_many_bytes_it_stops(limit, per_run, ending):
+    assert limit.reason(per_run, bytes_per_run=2048.0).endswith(ending)
+
+
+def test_the_entries_of_a_limit_are_counted_now():
+    window, remember = collections.deque([1, 2], maxlen=9), cached(3)
+    remember(1)
+    assert (known_limit([window]).n_now, known_limit([remember]).n_now) == (2, 1)
 
 
 def test_the_first_limit_on_the_way_counts():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leaklab.addresses import addresses_of
 from leaklab.explain import index as index_module
-from leaklab.explain.address_table import AddressTable
-from leaklab.explain.index import build_index
+from leaklab.explain import kinds as kinds_module
+from leaklab.explain.address_table import AddressTable, JoinedTable
+from leaklab.explain.index import ReferencePass, build_index
+from leaklab.explain.kinds import kinds_at
 
 
 class Thing:
@@ -207,3 +211,45 @@ def test_neighbouring_addresses_are_found_and_those_between_are_not(numbers, sta
     expected = [addresses.index(address) if address in addresses else -1 for address in asked]
     assert table.positions(np.array(asked, dtype=np.int64)).tolist() == expected
     assert table.position(addresses[0]) == 0
+
+
+def test_objects_that_one_pass_brings_to_light_become_vertices_with_all_their_references():
+    row = (1, "text")  # the collector does not track a tuple of such
+    gc.collect()
+    holder, other = [row], [row, [5]]
+    objects = [holder, other]
+    references = ReferencePass(objects)
+    met = [thing for batch in references.unlisted() for thing in batch]
+    assert sorted(map(id, met)) == sorted([id(row), id(row), id(other[1])])
+    index = references.finish([row, other[1]], [(row, holder, "hidden")])
+    assert [sorted(index.referents(v).tolist()) for v in range(4)] == [[2], [2, 3], [0], []]
+    assert index.vertices_of(np.array([id(other), id(row), id(objects)])).tolist() == [1, 2, -1]
+    assert index.referrers(2).tolist() == [0, 1]
+
+
+def test_one_pass_equals_an_index_of_everything():
+    things = [Thing(inner=[Thing()], text="a") for _ in range(20)]
+    for before, after in itertools.pairwise(things):
+        after.before = before
+    everything = [*things, *(vars(thing) for thing in things), *(thing.inner for thing in things)]
+    listed, extra = everything[:30], everything[30:]
+    whole = build_index(list(everything), ignored=np.array([id(things[3])]))
+    parts = ReferencePass(listed, np.array([id(things[3])]))
+    parts = parts.finish(extra, [])
+    for vertex in range(len(everything)):
+        assert sorted(parts.referents(vertex).tolist()) == sorted(whole.referents(vertex).tolist())
+    assert parts.ids.tolist() == whole.ids.tolist()
+
+
+def test_an_address_is_asked_of_the_second_table_where_the_first_does_not_have_it():
+    table = JoinedTable(AddressTable(np.array([32, 64])), np.array([1 << 40, 96]))
+    assert table.positions(np.array([96, 64, 48, 1 << 40, 32])).tolist() == [3, 1, -1, 2, 0]
+    assert table.position(128) == -1
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_types_are_read_as_python_tells_them(monkeypatch, fast):
+    monkeypatch.setattr(kinds_module, "FAST", fast and kinds_module.FAST)
+    things = [1, "a", None, [], {}, Thing(), int, np.ones(2), kinds_module]
+    assert kinds_at(things, addresses_of(things)).tolist() == [id(type(thing)) for thing in things]
+    assert kinds_at([], addresses_of([])).tolist() == []

@@ -43,18 +43,18 @@ def test_help_tells_every_option(notebook):
 
 @pytest.mark.parametrize("option", ["-n 6", "--runs 6"])
 def test_n_limits_the_measured_runs_and_a_warm_up_comes_on_top(notebook, history, option):
-    report = notebook.check(LEAKY, option)
+    report = notebook.check(LEAKY, f"--no-sites {option}")
     assert report.verdict.n_runs == 6
     assert len(history) == 7
 
 
 def test_w_sets_the_number_of_warm_ups(notebook, history):
-    notebook.check(LEAKY, "-n 6 -w 3")
+    notebook.check(LEAKY, "--no-sites -n 6 -w 3")
     assert len(history) == 9
 
 
 def test_without_warm_up_only_the_measured_runs_happen(notebook, history):
-    notebook.check(LEAKY, "-n 6 -w 0")
+    notebook.check(LEAKY, "--no-sites -n 6 -w 0")
     assert len(history) == 6
 
 
@@ -64,7 +64,7 @@ def test_t_ends_the_check_after_so_many_seconds(notebook, history):
 
 
 def test_setup_runs_once_and_may_hold_quotes_and_blanks(notebook):
-    notebook.check("words.append([])", "-n 5 --setup \"words = ['a b'] ; n = 1\"")
+    notebook.check("words.append([])", "--no-sites -n 5 --setup \"words = ['a b'] ; n = 1\"")
     assert notebook.user["words"][0] == "a b"
     assert len(notebook.user["words"]) == 7
 

@@ -93,5 +93,30 @@ def test_comparison_of_the_first_notebook_says_fixed(executed):
     assert words_of(executed("01_find_a_leak.ipynb"), "compare").rstrip().endswith("fixed")
 
 
+SECOND = "02_why_is_it_alive.ipynb"
+RELEASES = ("hook-release", "graph-release", "cam-release", "optim-release", "array-release", "thread-release")
+
+
+@pytest.mark.parametrize("cell_id", RELEASES)
+def test_second_notebook_lets_go_of_everything_it_asks_about(executed, cell_id):
+    assert "gone: True" in words_of(executed(SECOND), cell_id)
+
+
+def test_second_notebook_shrinks_what_a_small_view_keeps(executed):
+    assert words_of(executed(SECOND), "view-release").split("\n")[0].strip() == "39 MiB are kept"
+    assert "5 KiB are kept" in words_of(executed(SECOND), "view-release")
+
+
+def test_second_notebook_names_the_cycles_that_are_never_freed(executed):
+    for cell_id in ("graph-ask", "cam-ask", "optim-ask"):
+        assert words_of(executed(SECOND), cell_id).startswith("IMMORTAL  lost(): ")
+
+
+def test_second_notebook_draws_in_both_styles(executed):
+    for cell_id in ("hook-graph", "hook-objgraph"):
+        (output,) = outputs_of(executed(SECOND), cell_id)
+        assert "data:image/svg+xml" in output.data["text/html"]
+
+
 def test_first_notebook_says_clean_after_the_repair(executed):
     assert "clean" in words_of(executed("01_find_a_leak.ipynb"), "check-again").lower()

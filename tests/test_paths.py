@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from leaklab.explain.fingerprints import stable_text
-from leaklab.explain.paths import Described, describe_path, fingerprint
+from leaklab.explain.paths import Described, describe_path, fingerprint, summary_of
 from leaklab.model import Status
 
 EXPECTED, LEAKED, UNKNOWN = Status.EXPECTED, Status.LEAKED, Status.UNKNOWN
@@ -392,3 +392,14 @@ def test_running_numbers_and_addresses_are_not_part_of_a_fingerprint(today, tomo
 @pytest.mark.parametrize("text", [".layer12", "x1", "['top5']", "local 'h2' of fill()"])
 def test_numbers_in_names_stay(text):
     assert stable_text(text) == text
+
+
+def keep_going(step):
+    return step
+
+
+def test_what_is_bound_or_partial_tells_which_function_it_calls():
+    box = types.MethodType(keep_going, 3)
+    assert summary_of(functools.partial(functools.partial(keep_going, 1), 2)) == "of keep_going()"
+    assert summary_of(box) == "of keep_going()"
+    assert summary_of([1, 2]) == "2 entries"

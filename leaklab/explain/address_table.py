@@ -59,6 +59,25 @@ class AddressTable:
         return int(self.positions(np.array([address], dtype=np.int64))[0])
 
 
+class JoinedTable(AddressTable):
+    """Position of each address in two arrays, one behind the other, of which the first has a table already."""
+
+    def __init__(self, first: AddressTable, addresses: Ints) -> None:
+        """Join *first* and a table for *addresses*; of an address that both have, the position in the first counts."""
+        super().__init__(addresses)
+        self._first = first
+        self._n_first = len(first._addresses)  # noqa: SLF001 - of the same class
+
+    def positions(self, addresses: Ints) -> Ints:
+        """Return the position of each of *addresses*, -1 where it is in neither."""
+        found = self._first.positions(addresses)
+        missing = np.flatnonzero(found < 0)
+        if len(missing):
+            behind = super().positions(addresses[missing])
+            found[missing] = np.where(behind < 0, -1, behind + self._n_first)
+        return found
+
+
 def _homes_of(chunks: Ints, n_addresses: int) -> Ints | None:
     """Return where the slots of a chunk begin, by the lowest bits of its number; None if no table is worth it.
 

@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from leaklab.explain.references import Reference
-from leaklab.model import RootPath, Step
+from leaklab.explain.roles import Role, roles_by_name
+from leaklab.explain.user_lines import SourceLine
+from leaklab.model import RootPath, Status, Step
 
 
 @dataclass(frozen=True, slots=True)
+class Facts:
+    """What only the live objects could tell, read while they were borrowed.
+
+    Attributes:
+        roles: For each step of the path the roles of its object; empty where nothing but the record is left.
+        original: Expression of the object that the survivors are copies of; empty if they are none.
+        n_workers: Child processes of this one.
+        worker_bytes: Their resident memory together.
+        gone_parameters: How many parameters an optimizer on the path keeps state for without updating them.
+        line: The user's line that puts things into the holder; None if none, or no single one, was found.
+        bytes_per_entry: Of a container that grows: bytes of one new entry; 0.0 where it is not known.
+        is_scalar: Whether the leaked tensors have one element, so that ``.item()`` says all of them.
+    """
+
+    roles: tuple[frozenset[Role], ...] = ()
+    original: str = ""
+    n_workers: int = 0
+    worker_bytes: int = 0
+    gone_parameters: int = 0
+    line: SourceLine | None = None
+    bytes_per_entry: float = 0.0
+    is_scalar: bool = False
+
+
+NO_FACTS = Facts()
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What is known of a leak when its cause is looked for.
 
@@ -29,6 +60,7 @@ class Evidence:
         in_cycle: Whether a cycle without a root keeps it.
         cycle_is_hidden: Whether that cycle runs where the collector does not see.
         gc_is_off: Whether garbage stays because the collector is switched off, or because the cell freezes it.
+        facts: What the live objects told beside.
     """
 
     path: RootPath
@@ -46,6 +78,7 @@ class Evidence:
     in_cycle: bool = False
     cycle_is_hidden: bool = False
     gc_is_off: bool = False
+    facts: Facts = field(default=NO_FACTS)
 
     @property
     def place(self) -> str:
@@ -55,15 +88,38 @@ class Evidence:
         return self.holder
 
     @property
+    def n_above(self) -> int:
+        """How many steps lead down to the holder and the reference that crosses."""
+        steps = enumerate(self.path.steps, 1)
+        return next((i for i, step in steps if step.status is Status.LEAKED), len(self.path.steps))
+
+    @property
     def steps_above(self) -> Sequence[Step]:
         """The steps of the path down to the holder and the reference that crosses."""
-        count = next((i for i, step in enumerate(self.path.steps) if step.status.value == "leaked"), None)
-        return self.path.steps if count is None else self.path.steps[: count + 1]
+        return self.path.steps[: self.n_above]
 
+    @cached_property
+    def roles(self) -> tuple[frozenset[Role], ...]:
+        """For each step of the path, the roles of its object."""
+        read = self.facts.roles
+        return read if len(read) == len(self.path.steps) else roles_by_name(self.path)
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """A cause by its slug, and the advice for this case."""
+    @property
+    def roles_above(self) -> frozenset[Role]:
+        """The roles of the steps that lead to the holder, and of what it holds."""
+        return frozenset[Role]().union(*self.roles[: self.n_above])
 
-    slug: str
-    advice: str
+    @property
+    def holder_roles(self) -> frozenset[Role]:
+        """The roles of the last object that has a reason to live."""
+        expected = [i for i, step in enumerate(self.path.steps) if step.status is not Status.LEAKED]
+        return self.roles[expected[-1]] if expected else frozenset()
+
+    def any_role(self, *roles: Role) -> bool:
+        """Return whether any object of the whole path plays one of *roles*."""
+        return any(own & set(roles) for own in self.roles)
+
+    @property
+    def is_collected(self) -> bool:
+        """Whether the holder is a collection, and what leaks one of its entries."""
+        return self.crossing is not None and self.crossing.kind in ("key", "index", "element")

@@ -43,11 +43,36 @@ def running_frames() -> list[RunningFrame]:
     """
     main = threading.main_thread().ident
     by_thread = sorted(sys._current_frames().items(), key=lambda item: item[0] != main)  # noqa: SLF001
-    return [
-        running
-        for ident, frame in by_thread
-        for running in _of_thread(frame, "" if ident == main else _thread_name(ident))
-    ]
+    try:
+        return [
+            running
+            for ident, frame in by_thread
+            for running in _of_thread(frame, "" if ident == main else _thread_name(ident))
+        ]
+    finally:
+        # This function's own frame is in the list: left there, the two and all variables of our callers, which are the
+        # user's objects, would wait for the collector.
+        by_thread.clear()
+
+
+def places_in_code() -> dict[str, tuple[int, ...]]:
+    """Return where each other thread that runs code of the user's is, by its name, as numbers.
+
+    These are the frame, the position in its code, and which values the variables of the user's innermost function have:
+    threads hand over at the same few positions, a loop's at its end. A thread whose numbers are others when it is asked
+    again has run meanwhile.
+    """
+    places: dict[str, tuple[int, ...]] = {}
+    threads = sys._current_frames()  # noqa: SLF001
+    del threads[threading.get_ident()]  # a variable that is this function's own frame would be a cycle
+    for ident, innermost in threads.items():
+        frame: FrameType | None = innermost
+        while frame is not None and origin_of(frame.f_code.co_filename) is not Origin.USER:
+            frame = frame.f_back
+        if frame is not None and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            values = (id(value) for _name, value in local_variables(frame))
+            places[_thread_name(ident)] = id(innermost), innermost.f_lasti, *values
+    return places
 
 
 def local_variables(frame: FrameType) -> list[tuple[str, Any]]:
@@ -57,7 +82,8 @@ def local_variables(frame: FrameType) -> list[tuple[str, Any]]:
     later. It is emptied again, of what Python itself would refresh, unless somebody else uses it.
     """
     snapshot = frame.f_locals
-    variables = [(name, value) for name, value in snapshot.items() if type(name) is str]
+    # A list first: another thread may run the function on, and call locals() in it, while the loop runs.
+    variables = [(name, value) for name, value in list(snapshot.items()) if type(name) is str]
     code = frame.f_code
     if (
         _SNAPSHOTS

@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from leaklab.addresses import addresses_of, kinds_of, types_at
+from leaklab.addresses import addresses_of, types_at
 from leaklab.autograd import MAX_WRAPPED_NODES, Edge, GraphWalk, count_leaves, is_node_type
 from leaklab.explain.address_table import AddressTable
-from leaklab.explain.frames import local_variables, running_frames
+from leaklab.explain.frames import local_variables, places_in_code, running_frames
 from leaklab.explain.hidden_arrays import ArraySearch
+from leaklab.explain.index import ReferencePass
+from leaklab.explain.kinds import kinds_at
+from leaklab.explain.node_hooks import node_hooks, tensor_hooks
 from leaklab.explain.referents import gc_paused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+_MAX_NAMED = 3
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -41,37 +46,59 @@ class HiddenEdges:
     notes: tuple[str, ...] = ()
 
 
-def hidden_edges(objects: list[Any]) -> HiddenEdges:
+def hidden_edges(objects: list[Any], references: ReferencePass | None = None) -> HiddenEdges:
     """Find what the collector does not report about *objects*, which ``gc.get_objects()`` returned.
 
     Reading a gradient or a saved tensor for the first time makes a Python object of it that stays for its life: count
     objects before, not after.
+
+    Args:
+        objects: The heap.
+        references: A pass over them that has not been made; it is made here, so that only one is needed.
     """
+    before = places_in_code()
     with gc_paused():
-        found = _Found(objects)
+        references = ReferencePass(objects) if references is None else references
+        found = _Found(objects, references.table)
         frame_edges = _frames(found)
-        _arrays(found, [target for _, target, _ in frame_edges])
+        _arrays(found, references, [target for _, target, _ in frame_edges])
         walk = _graphs(found)
         result = found.result()
     result.n_unwalked = walk.n_unwalked
-    if walk.n_unwalked:
-        note = (
-            f"{walk.n_unwalked:,} autograd nodes were not followed further: reading more than {MAX_WRAPPED_NODES:,} "
-            "of a graph from Python could crash the process when the graph is freed"
-        )
-        result.notes = (note,)
+    result.notes = (*_left_out(walk.n_unwalked), *_changes(before))
     return result
+
+
+def _left_out(n_unwalked: int) -> Iterator[str]:
+    if n_unwalked:
+        yield (
+            f"{n_unwalked:,} autograd nodes were not followed further: reading more than {MAX_WRAPPED_NODES:,} "
+            "of a graph from Python could crash the process when the graph is freed; what was counted of graphs is a "
+            "lower bound"
+        )
+
+
+def _changes(before: dict[str, tuple[int, ...]]) -> Iterator[str]:
+    """Yield a caveat for threads that ran meanwhile."""
+    after = places_in_code()
+    ran = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if ran:
+        names = ", ".join(map(repr, ran[:_MAX_NAMED])) + (" and others" if len(ran) > _MAX_NAMED else "")
+        yield (
+            f"the heap changed while it was read, because other threads ran ({names}): what they changed meanwhile may "
+            "be missing or out of date"
+        )
 
 
 class _Found:
     """References and objects found so far, beside the objects that are known."""
 
-    def __init__(self, objects: list[Any]) -> None:
+    def __init__(self, objects: list[Any], table: AddressTable) -> None:
         self.objects = objects
         self.edges: list[Edge] = []
         self.extra: dict[int, Any] = {}
-        self._table = AddressTable(addresses_of(objects))
-        self._kinds = kinds_of(objects)
+        self._table = table
+        self._kinds = kinds_at(objects, addresses_of(objects))
         self._types = types_at(self._kinds)
 
     def add(self, edges: list[Edge], vertices: list[Any]) -> list[Any]:
@@ -111,10 +138,11 @@ def _frames(found: _Found) -> list[Edge]:
     return edges
 
 
-def _arrays(found: _Found, local_values: list[Any]) -> None:
+def _arrays(found: _Found, references: ReferencePass, local_values: list[Any]) -> None:
     """Add what numpy arrays hold."""
     arrays = ArraySearch()
-    arrays.through(found.objects)
+    for unlisted in references.unlisted():
+        arrays.among(unlisted)
     arrays.among(local_values)
     found.add(arrays.edges, list(arrays.vertices.values()))
 
@@ -134,4 +162,6 @@ def _graphs(found: _Found) -> GraphWalk:
         edges = walk.edges[n_before:]
         new = found.add(edges, [*walk.nodes.values(), *(held for _, held, _ in edges if _is_tensor_type(type(held)))])
         tensors = [thing for thing in new if _is_tensor_type(type(thing))]
+    hooks = [*node_hooks(walk.nodes.values()), *tensor_hooks(walk.edges)]
+    found.add(hooks, [held for _, held, _ in hooks])
     return walk

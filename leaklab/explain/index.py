@@ -1,18 +1,20 @@
 """Build the graph of the heap: which object refers to which, in flat arrays.
 
-One pass over the heap answers every later question. It costs two to three times a ``gc.collect()``, because everything
-stays in C: the references of 50,000 objects are asked for at once, with a marker after each object's to tell where
-they end, and no list is made per object.
+One pass over the heap answers every later question. It costs about two ``gc.collect()``, because everything stays in C:
+the references of 50,000 objects are asked for at once, with a marker after each object's to tell where they end, and no
+list is made per object.
 """
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from leaklab.addresses import addresses_of
-from leaklab.explain.address_table import AddressTable
+from leaklab.explain.address_table import AddressTable, JoinedTable
+from leaklab.explain.kinds import kinds_at
 from leaklab.explain.referents import BATCH_OBJECTS, gc_paused, referents_of
 
 if TYPE_CHECKING:
@@ -87,15 +89,120 @@ def build_index(
         hidden: References that the collector does not report, as ``(source, target)``; anything more in such a tuple
             is not looked at. One whose source or target is no vertex is left out.
     """
-    with gc_paused():
-        ids = addresses_of(objects)
-        table = AddressTable(ids)
-        dropped = _dropped(table, ignored, len(objects), id(objects))
-        batches = list(_batches(objects, table, dropped))
-        n_references = np.concatenate([np.zeros(1, np.int64), *(counts for counts, _ in batches)])
-        targets = np.concatenate([np.zeros(0, np.int32), *(batch for _, batch in batches)])
-        offsets, targets = _with_hidden(np.cumsum(n_references), targets, table, dropped, hidden)
-        return HeapIndex(ids, offsets, targets, table)
+    return ReferencePass(objects, ignored).finish([], hidden)
+
+
+# They refer to nothing that matters here; a plain object is also what marks the end of an object's references.
+_PLAIN = np.array([*map(id, (bytes, types.CodeType, type, object, bool, type(None), int, float, str))], np.int64)
+
+
+def _place_of(kinds: Ints) -> Ints:
+    places: Ints = (kinds >> 4) & ((1 << 12) - 1)
+    return places
+
+
+_PLAIN_AT = np.zeros(1 << 12, np.int64)
+_PLAIN_AT[_place_of(_PLAIN)] = _PLAIN  # one that shares its place with another is looked at in vain, no more
+
+
+class ReferencePass:
+    """One pass over the references of a heap, to which objects that it brings to light can be added afterwards.
+
+    Args:
+        objects: As `build_index` has it.
+        ignored: The same.
+
+    Attributes:
+        table: The vertex of each address.
+    """
+
+    def __init__(self, objects: list[object], ignored: Ints | None = None) -> None:
+        self._objects = objects
+        self._ids = addresses_of(objects)
+        self.table = AddressTable(self._ids)
+        self._dropped = _dropped(self.table, ignored, len(objects), id(objects))
+        self._counts: list[Ints] = []
+        self._targets: list[Ints] = []
+        self._unlisted: list[tuple[Ints, Ints]] = []  # per batch: addresses, and the vertices that refer to them
+        self._is_run = False
+
+    def unlisted(self) -> Iterator[list[object]]:
+        """Make the pass; yield for each batch of objects those that they refer to and that are no vertices.
+
+        Left out are numbers, strings and the like, which refer to nothing.
+
+        Yields:
+            The same object as often as it is referred to. To be looked at before the next list is asked for.
+        """
+        self._is_run = True
+        with gc_paused():
+            for start in range(0, len(self._objects), BATCH_OBJECTS):
+                yield self._batch(start)
+
+    def finish(self, extra: list[object], hidden: Sequence[tuple[object, ...]]) -> HeapIndex:
+        """Return the graph.
+
+        Args:
+            extra: Objects that become vertices after the others; none of them is one already.
+            hidden: As `build_index` has it.
+        """
+        if not self._is_run:
+            for referents in self.unlisted():
+                referents.clear()
+        with gc_paused():
+            n_references = np.concatenate([np.zeros(1, np.int64), *self._counts])
+            targets = np.concatenate([np.zeros(0, np.int32), *self._targets])
+            offsets = np.cumsum(n_references)
+            ids, added = self._ids, _NO_REFERENCES
+            table = self.table
+            if extra:
+                ids = np.concatenate([ids, addresses_of(extra)])
+                table = JoinedTable(self.table, addresses_of(extra))
+                added = self._around(extra, table)
+                offsets = np.concatenate([offsets, np.full(len(extra), offsets[-1])])
+            self._unlisted.clear()
+            heads = table.positions(addresses_of([edge[0] for edge in hidden]))
+            tails = table.positions(addresses_of([edge[1] for edge in hidden]))
+            heads, tails = np.append(added[0], heads), np.append(added[1], tails)
+            offsets, targets = _with_added(offsets, targets, heads, tails, self._dropped)
+            return HeapIndex(ids, offsets, targets, table)
+
+    def _batch(self, start: int) -> list[object]:
+        """Note the references of one batch; return what is no vertex."""
+        batch = self._objects[start : start + BATCH_OBJECTS]
+        referents, addresses, owners = referents_of(batch)
+        targets = self.table.positions(addresses)
+        kept = targets >= 0
+        kinds = kinds_at(referents, addresses)
+        unlisted = ~kept & (_PLAIN_AT[_place_of(kinds)] != kinds)
+        if self._dropped is not None:
+            kept &= ~self._dropped[targets]
+            # The last marker counts up to one owner more than there are; it is no target, so its owner is never kept.
+            kept &= ~np.append(self._dropped[start : start + len(batch)], True)[owners]
+        self._counts.append(np.bincount(owners[kept], minlength=len(batch)))
+        self._targets.append(targets[kept].astype(np.int32, copy=False))
+        self._unlisted.append((addresses[unlisted], owners[unlisted] + np.int32(start)))
+        return [referents[place] for place in np.flatnonzero(unlisted).tolist()]
+
+    def _around(self, extra: list[object], table: AddressTable) -> tuple[Ints, Ints]:
+        """Return holder and held of the references from and to *extra*, objects that *table* knows by now.
+
+        Who seemed to refer to one of them in the pass is asked again: an address may have been used again since.
+        """
+        n_known = len(self._ids)
+        some = AddressTable(addresses_of(extra))
+        seeming = [owners[some.positions(at) >= 0] for at, owners in self._unlisted]
+        holders = np.unique(np.concatenate([np.zeros(0, np.int32), *seeming]))
+        asked = np.concatenate([holders, np.arange(n_known, n_known + len(extra))]).astype(np.int64)
+        things = [self._objects[holder] for holder in holders.tolist()] + extra
+        _, addresses, owners = referents_of(things)
+        held = table.positions(addresses)
+        holder_of = np.append(asked, -1)[owners]
+        wanted = (held >= 0) & ((held >= n_known) | (holder_of >= n_known))
+        return holder_of[wanted], held[wanted]
+
+
+_NO_REFERENCES = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def _dropped(table: AddressTable, ignored: Ints | None, n_vertices: int, own_list: int) -> Ints | None:
@@ -110,33 +217,17 @@ def _dropped(table: AddressTable, ignored: Ints | None, n_vertices: int, own_lis
     return dropped
 
 
-def _batches(objects: list[object], table: AddressTable, dropped: Ints | None) -> Iterator[tuple[Ints, Ints]]:
-    """Yield for each batch of objects the number of references per object, and their targets."""
-    for start in range(0, len(objects), BATCH_OBJECTS):
-        batch = objects[start : start + BATCH_OBJECTS]
-        _, addresses, owners = referents_of(batch)
-        targets = table.positions(addresses)
-        kept = targets >= 0
-        if dropped is not None:
-            kept &= ~dropped[targets]
-            # The last marker counts up to one owner more than there are; it is no target, so its owner is never kept.
-            kept &= ~np.append(dropped[start : start + len(batch)], True)[owners]
-        yield np.bincount(owners[kept], minlength=len(batch)), targets[kept].astype(np.int32, copy=False)
-
-
-def _with_hidden(
-    offsets: Ints, targets: Ints, table: AddressTable, dropped: Ints | None, hidden: Sequence[tuple[object, ...]]
-) -> tuple[Ints, Ints]:
-    """Add the *hidden* references behind the others of their source."""
-    if not hidden:
-        return offsets, targets
-    heads = table.positions(addresses_of([edge[0] for edge in hidden]))
-    tails = table.positions(addresses_of([edge[1] for edge in hidden]))
+def _with_added(offsets: Ints, targets: Ints, heads: Ints, tails: Ints, dropped: Ints | None) -> tuple[Ints, Ints]:
+    """Add references behind the others of their source, except those of which an end is no vertex or dropped."""
     kept = (heads >= 0) & (tails >= 0)
     if dropped is not None:
-        kept &= ~dropped[heads] & ~dropped[tails]
-    order = np.argsort(heads[kept], kind="stable")
-    heads, tails = heads[kept][order], tails[kept][order]
+        is_dropped = np.append(dropped, np.zeros(len(offsets) - 1 - len(dropped), bool))
+        kept &= ~is_dropped[heads] & ~is_dropped[tails]
+    if not kept.any():
+        return offsets, targets
+    heads, tails = heads[kept], tails[kept]
+    order = np.argsort(heads, kind="stable")
+    heads, tails = heads[order], tails[order]
     grown = offsets + np.concatenate([[0], np.cumsum(np.bincount(heads, minlength=len(offsets) - 1))])
     return grown, np.insert(targets, offsets[heads + 1], tails)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,11 @@ from leaklab.explain.fingerprints import fingerprint, stable_text
 from leaklab.explain.folding import Hop, fold
 from leaklab.explain.references import Reference
 from leaklab.explain.references.containers import keys_of
+from leaklab.explain.references.functions import function_words
 from leaklab.explain.references.record import is_name
+from leaklab.explain.roles import Role, roles_of
 from leaklab.model import RootPath, Status, Step
-from leaklab.objects import summary, type_name
+from leaklab.objects import is_kind_of, summary, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,12 +35,14 @@ class Described:
             Python cannot write.
         stable: For each step, its reference as a fingerprint may contain it.
         positions: For each step, which of the objects given it is.
+        roles: For each step, the parts that its object plays in keeping others alive.
     """
 
     path: RootPath
     expressions: tuple[str | None, ...]
     stable: tuple[str, ...]
     positions: tuple[int, ...]
+    roles: tuple[frozenset[Role], ...] = ()
 
 
 def describe_path(
@@ -75,7 +80,7 @@ def describe_path(
             Step(
                 reference.text,
                 type_name(type(objects[end])),
-                summary(objects[end]) if summaries else "",
+                summary_of(objects[end]) if summaries else "",
                 _merged_status(statuses[previous + 1 : end + 1]),
                 next(filter(None, reversed(notes[previous + 1 : end + 1])), ""),
             )
@@ -89,7 +94,15 @@ def describe_path(
         tuple(expressions),
         tuple(hop.reference.stable for hop in every),
         tuple(hop.end for hop in every),
+        roles_of([objects[hop.end] for hop in every], [hop.reference for hop in every]),
     )
+
+
+def summary_of(thing: object) -> str:
+    """Return a few words on *thing*: of what is bound or partial, which function it calls."""
+    if is_kind_of(thing, functools.partial) or type(thing) is types.MethodType:
+        return f"of {function_words(thing)}"
+    return summary(thing)
 
 
 def _joined(expression: str | None, suffix: str | None) -> str | None:

@@ -14,13 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.addresses import Addresses, kinds_of, types_at
+from leaklab.addresses import Addresses, types_at
 from leaklab.autograd import is_node_type
+from leaklab.explain.dominators import DominatorTree, dominators
 from leaklab.explain.hidden import hidden_edges
-from leaklab.explain.index import HeapIndex, build_index
+from leaklab.explain.index import HeapIndex, ReferencePass
+from leaklab.explain.kinds import kinds_at
 from leaklab.explain.paths import Described, describe_path
+from leaklab.explain.reach import Reach, reach
 from leaklab.explain.search import PathTree, path_to, search
 from leaklab.explain.starts import Start, find_starts, is_history_name
+from leaklab.explain.storages import Storages, storages_in
 from leaklab.model import RootPath, Status, Step
 from leaklab.objects import is_tensor_type, summary
 
@@ -80,7 +84,7 @@ class HeapView:
     @cached_property
     def kinds(self) -> Addresses:
         """For each vertex the address of its type."""
-        return kinds_of(self.objects)
+        return kinds_at(self.objects, self.index.ids)
 
     @cached_property
     def is_tensor(self) -> npt.NDArray[np.bool_]:
@@ -93,6 +97,40 @@ class HeapView:
     def tensors(self) -> list[int]:
         """The vertices of all tensors."""
         return np.flatnonzero(self.is_tensor).tolist()
+
+    @cached_property
+    def roots(self) -> npt.NDArray[np.int64]:
+        """Where all that is alive begins: the dict of the user's variables (or these), modules, frames, and others."""
+        has_namespace = self.namespace >= 0
+        addresses = [start.address for start in self.starts if not (has_namespace and start.is_variable)]
+        found = np.append(self.index.vertices_of(np.array(addresses, np.int64)), self.namespace)
+        return np.unique(found[found >= 0]).astype(np.int64)
+
+    @cached_property
+    def reach(self) -> Reach:
+        """All of the heap, as a tree of shortest paths.
+
+        What no root reaches is alive too: something unseen holds it, or it holds itself. Each such object counts as a
+        root here, so that what it refers to is never said to go with something else.
+        """
+        return reach(self.index, np.union1d(self.roots, np.flatnonzero(self.is_orphan)))
+
+    @cached_property
+    def is_orphan(self) -> npt.NDArray[np.bool_]:
+        """For each vertex whether no root reaches it."""
+        mask: npt.NDArray[np.bool_] = self.tree.root_of < 0
+        mask[self.roots] = False
+        return mask
+
+    @cached_property
+    def dominators(self) -> DominatorTree:
+        """Who alone keeps whom alive, for all of the heap."""
+        return dominators(self.index, self.reach)
+
+    @cached_property
+    def storages(self) -> Storages:
+        """The storages of all tensors."""
+        return storages_in(self.objects, self.kinds, self.tensors, self.index, self.n_heap)
 
     def is_reached(self, vertex: int) -> bool:
         """Return whether any root reaches *vertex*, or it is the dict of the user's variables itself."""
@@ -163,15 +201,17 @@ def heap_view(
         summaries: Whether paths may tell shapes and lengths.
     """
     n_heap = len(objects)
-    hidden = hidden_edges(objects)
+    ignored = np.array([id(thing) for thing in (*own, births, objects)], np.int64)
+    references = ReferencePass(objects, ignored)
+    hidden = hidden_edges(objects, references)
+    index = references.finish(hidden.extra_objects, hidden.edges)
     objects.extend(hidden.extra_objects)
-    ignored = np.array([id(thing) for thing in (*own, births, objects, hidden.edges, hidden.extra_objects)], np.int64)
-    index = build_index(objects, ignored=ignored, hidden=hidden.edges)
+    del references
     run_of = np.full(index.n_vertices, OLD, np.int64)
     vertices = index.vertices_of(births.addresses)
     run_of[vertices[vertices >= 0]] = births.runs[vertices >= 0]
     left = (run_of != OLD) & (run_of < births.n_runs - 1)
-    in_graph = _graph_parts(objects, n_heap)
+    in_graph = _graph_parts(kinds_at(objects, index.ids), n_heap)
     starts = find_starts(namespace)
     tree = _search(index, starts, id(namespace), run_of, left)
     credit_of = _credit(tree, run_of, left)
@@ -214,9 +254,8 @@ def _credit(tree: PathTree, run_of: npt.NDArray[np.int64], left: npt.NDArray[np.
     return credit
 
 
-def _graph_parts(objects: list[object], n_heap: int) -> npt.NDArray[np.bool_]:
+def _graph_parts(kinds: Addresses, n_heap: int) -> npt.NDArray[np.bool_]:
     """Return which objects are autograd nodes, or tensors that the collector did not list: held by such nodes only."""
-    kinds = kinds_of(objects)
     types = types_at(kinds)
     result: npt.NDArray[np.bool_] = np.isin(kinds, [kind for kind, of in types.items() if is_node_type(of)])
     result[n_heap:] |= np.isin(kinds[n_heap:], [kind for kind, of in types.items() if is_tensor_type(of)])

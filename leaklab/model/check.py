@@ -30,6 +30,9 @@ class Settings:
         max_seconds: No new run starts after this many seconds of measuring (``-t``).
         name: What the user calls this check, shown in titles.
         summaries: Whether short summaries of values (shapes, lengths) may appear in the report.
+        sites: Whether to run the code a few more times, traced, to name the lines that leak (``--sites``,
+            ``--no-sites``); None: if a leak was found.
+        native: Whether to run it under memray to name the C or C++ code that leaks (``--native``).
     """
 
     max_runs: int = 40
@@ -37,6 +40,8 @@ class Settings:
     max_seconds: float = 60.0
     name: str = ""
     summaries: bool = True
+    sites: bool | None = None
+    native: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings under which no verdict is possible."""

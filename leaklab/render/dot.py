@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import html
-import textwrap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from leaklab.model import Leak, RootPath, Status, Step
-from leaklab.render.wording import amount_words, shorten, suspect_references, visible
+from leaklab.model import Leak, RootPath, Step
+from leaklab.render.dot_style import (
+    ACCENT,
+    FAINT,
+    FILLS,
+    LINES,
+    N_COLUMNS,
+    WORDS,
+    label,
+    legend,
+    lines,
+    new_graph,
+    reference_label,
+    status_cell,
+    words_cell,
+)
+from leaklab.render.wording import amount_words, shorten, suspect_references
 from leaklab.words import format_rate
 
 if TYPE_CHECKING:
     import graphviz
 
-_INK, _FAINT, _ACCENT = "#222222", "#777777", "#d64541"
-_FILLS = {Status.EXPECTED: "#e3eefa", Status.UNKNOWN: "#f1f1f1", Status.LEAKED: "#fbe0de"}
-_LINES = {Status.EXPECTED: "#4a90d9", Status.UNKNOWN: "#999999", Status.LEAKED: _ACCENT}
-_WORDS = {Status.EXPECTED: "expected", Status.UNKNOWN: "unknown", Status.LEAKED: "leaked"}
-_FONT = "Helvetica,Arial,sans-serif"
-_CODE_FONT = "Courier,monospace"
-_N_COLUMNS = 38  # of a line in a node
-_N_LINES = 4
 _N_OTHERS = 5
 _N_NODES = 60
 """More than this is not read as a picture; the text of the path leaves out nothing."""
@@ -32,28 +39,14 @@ def path_graph(leak: Leak) -> graphviz.Digraph:
     The words of each node are HTML-like labels in which all text is escaped. A path of more than 60 objects loses its
     middle and says so.
     """
-    import graphviz  # noqa: PLC0415 - drawing is paid by those who draw
-
-    graph = graphviz.Digraph(
-        graph_attr={
-            "rankdir": "TB", "bgcolor": "white", "fontname": _FONT, "fontsize": "10", "nodesep": "0.35",
-            "ranksep": "0.32", "pad": "0.15", "labelloc": "b", "label": _legend(leak.path),
-        },
-        node_attr={
-            "shape": "box", "style": "rounded,filled", "fontname": _FONT, "fontsize": "11", "fontcolor": _INK,
-            "margin": "0.14,0.07", "height": "0.3", "penwidth": "1.2",
-        },
-        edge_attr={
-            "fontname": _CODE_FONT, "fontsize": "10", "fontcolor": _INK, "color": _FAINT, "arrowsize": "0.7",
-        },
-    )  # fmt: skip
-    graph.node("root", label=_label(leak.path.root), shape="plaintext", style="", fontcolor=_FAINT)
+    graph = new_graph(legend(_legend_cells(leak.path)))
+    graph.node("root", label=label(leak.path.root), shape="plaintext", style="", fontcolor=FAINT)
     shown = _shown(leak.path)
     suspects = suspect_references(leak.path)
     before = "root"
     for position, index in enumerate(shown):
         if position and index != shown[position - 1] + 1:
-            graph.node("cut", label=_label(f"... {index - shown[position - 1] - 1} more objects ..."), style="dashed")
+            graph.node("cut", label=label(f"... {index - shown[position - 1] - 1} more objects ..."), style="dashed")
             graph.edge(before, "cut")
             before = "cut"
         _add_step(graph, index, leak.path.steps[index], before, is_suspect=index in suspects)
@@ -79,64 +72,40 @@ def _add_step(graph: graphviz.Digraph, index: int, step: Step, before: str, *, i
     node = f"step{index}"
     graph.node(
         node,
-        label=_label(step.kind or "object", step.summary, step.note),
-        fillcolor=_FILLS[step.status],
-        color=_LINES[step.status],
+        label=label(step.kind or "object", step.summary, step.note),
+        fillcolor=FILLS[step.status],
+        color=LINES[step.status],
     )
-    edge = {"color": _ACCENT, "penwidth": "2.6", "fontcolor": _ACCENT} if is_suspect else {}
+    edge = {"color": ACCENT, "penwidth": "2.6", "fontcolor": ACCENT} if is_suspect else {}
     if step.reference:
-        reference = _lines(step.reference, "&#160;")  # a blank on either side keeps the words off the arrow
-        hint = f'<BR/><FONT FACE="{_FONT}" POINT-SIZE="9">&#160;&#160;let go here</FONT>'
-        edge["label"] = f"<<B>{reference}</B>{hint}>" if is_suspect else f"<{reference}>"
+        edge["label"] = reference_label(step.reference, "let go here" if is_suspect else "")
     graph.edge(before, node, **edge)
 
 
 def _add_rate(graph: graphviz.Digraph, leak: Leak, last: str) -> None:
     """Say beside the leaked object how fast it multiplies."""
-    label = f"<<B>+ {_lines(amount_words(leak))}</B><BR/>by each run>"
-    graph.node("rate", label=label, shape="plaintext", style="", fontcolor=_ACCENT, fontsize="10")
-    graph.edge(last, "rate", style="dotted", color=_ACCENT, arrowhead="none")
+    words = f"<<B>+ {lines(amount_words(leak))}</B><BR/>by each run>"
+    graph.node("rate", label=words, shape="plaintext", style="", fontcolor=ACCENT, fontsize="10")
+    graph.edge(last, "rate", style="dotted", color=ACCENT, arrowhead="none")
 
 
 def _add_others(graph: graphviz.Digraph, leak: Leak, holder: str) -> None:
     """Name what else each run leaves in the same place."""
-    names = [f"{format_rate(count)} {shorten(kind, _N_COLUMNS)}" for kind, count in leak.others[:_N_OTHERS]]
+    names = [f"{format_rate(count)} {shorten(kind, N_COLUMNS)}" for kind, count in leak.others[:_N_OTHERS]]
     if len(leak.others) > _N_OTHERS:
         names.append(f"and {len(leak.others) - _N_OTHERS} other kinds")
     body = "<BR/>".join(map(html.escape, names))
-    label = f"<<B>with it, by each run</B><BR/>{body}>"
-    graph.node("others", label=label, fillcolor="white", color=_ACCENT, style="rounded,filled,dashed", fontsize="10")
-    graph.edge(holder, "others", style="dashed", color=_ACCENT)
+    words = f"<<B>with it, by each run</B><BR/>{body}>"
+    graph.node("others", label=words, fillcolor="white", color=ACCENT, style="rounded,filled,dashed", fontsize="10")
+    graph.edge(holder, "others", style="dashed", color=ACCENT)
 
 
-def _label(title: str, summary: str = "", note: str = "") -> str:
-    """Return an HTML-like label: bold title, plain summary, small note; all of it escaped."""
-    parts = [f"<B>{_lines(title or '?')}</B>"]
-    if summary:
-        parts.append(_lines(summary))
-    if note:
-        parts.append(f'<FONT POINT-SIZE="9" COLOR="{_FAINT}">{_lines(note)}</FONT>')
-    return f"<{'<BR/>'.join(parts)}>"
-
-
-def _lines(text: str, margin: str = "") -> str:
-    """Return *text* escaped, in a few lines of a node's width, *margin* on either side of each."""
-    lines = textwrap.wrap(visible(text), _N_COLUMNS, break_on_hyphens=False) or ["?"]
-    if len(lines) > _N_LINES:
-        lines = [*lines[: _N_LINES - 1], "..."]
-    return "<BR/>".join(f"{margin}{html.escape(line)}{margin}" for line in lines)
-
-
-def _legend(path: RootPath) -> str:
-    """Return a row of colours with their meaning, as far as they occur."""
-    cells = ""
-    for status, word in _WORDS.items():
+def _legend_cells(path: RootPath) -> Iterator[str]:
+    """Yield the colours with their meaning, as far as they occur."""
+    for status in WORDS:
         if any(step.status is status for step in path.steps):
-            fill, line = _FILLS[status], _LINES[status]
-            cells += f'<TD BGCOLOR="{fill}" COLOR="{line}" BORDER="1" STYLE="ROUNDED"> {word} </TD>'
+            yield status_cell(status)
     if suspects := suspect_references(path):
-        words = "bold arrow: the reference to cut" if len(suspects) == 1 else "bold arrows: one of them is to be cut"
-        cells += f'<TD BORDER="0"><FONT COLOR="{_ACCENT}"><B>{words}</B></FONT></TD>'
-    if not cells:
-        return ""
-    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="6" CELLPADDING="3"><TR>{cells}</TR></TABLE>>'
+        yield words_cell(
+            "bold arrow: the reference to cut" if len(suspects) == 1 else "bold arrows: one of them is to be cut"
+        )

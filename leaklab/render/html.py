@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from leaklab.model import Check, Leak, Outcome
 from leaklab.render.draw import draw_svg
+from leaklab.render.embedding import embedded
 from leaklab.render.html_leak import Draw, draw_graphs, leak_card
-from leaklab.render.html_tables import COLOURS, growth_tables, run_table
+from leaklab.render.html_tables import COLOURS, growth_tables, leak_table, run_table
+from leaklab.render.json import to_json
 from leaklab.render.parts import bars, bullets, code, escaped, faint, fold, panel, picture
 from leaklab.render.plot import plot_alt, plot_png
 from leaklab.render.wording import (
@@ -21,10 +24,34 @@ from leaklab.render.wording import (
 
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
 _FRAGMENT = f"{_FONT};font-size:14px;line-height:1.45;color:inherit;max-width:1000px"
-_N_SHOWN = 10  # leaks; a cell with more has one cause too many to read on
 _N_OPEN = 3
 _TITLE_LIMIT = 200
 _KEPT_WIDTH = 120
+
+
+Plot = Callable[[Check], "bytes | None"]
+"""What makes a PNG image of a check's runs, or returns None: then there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of a check is shown.
+
+    Attributes:
+        n_leaks: Leaks that are told in full; a cell with more has one cause too many to read on.
+        n_open: Leaks that are unfolded.
+        is_open: Whether everything else is unfolded.
+        has_table: Whether leaks that are not told in full stand in a table; else they are counted.
+    """
+
+    n_leaks: int = 10
+    n_open: int = _N_OPEN
+    is_open: bool = False
+    has_table: bool = False
+
+
+FRAGMENT = Extent()
+_PAGE = Extent(n_open=10, is_open=True)
 
 
 def render_html(check: Check, *, draw: Draw = draw_svg) -> str:
@@ -34,20 +61,23 @@ def render_html(check: Check, *, draw: Draw = draw_svg) -> str:
         check: What was found.
         draw: Makes an ``<svg>`` of DOT text, or None; then the path stands there as text.
     """
-    return _fragment(check, draw, is_page=False)
+    return render_body(check, draw=draw)
 
 
-def render_page(*checks: Check, title: str = "", draw: Draw = draw_svg) -> str:
+def render_page(*checks: Check, title: str = "", draw: Draw = draw_svg, has_record: bool = False) -> str:
     """Return one or more reports as a page of its own, all unfolded, that asks nothing of any server.
 
     Args:
         checks: In the order in which they are shown.
         title: Of the page; empty for the name and the outcome of the first check.
         draw: As in `render_html`.
+        has_record: Whether the page of one check carries its record within itself, to be read back.
     """
     for check in checks[:1]:
         title = title or f"{check.settings.name or 'leaklab'}: {check.verdict.outcome.value}"
-    body = "\n<hr>\n".join(_fragment(check, draw, is_page=True) for check in checks)
+    body = "\n<hr>\n".join(render_body(check, _PAGE, draw=draw) for check in checks)
+    if has_record:
+        body += embedded(to_json(*checks))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -57,24 +87,40 @@ def render_page(*checks: Check, title: str = "", draw: Draw = draw_svg) -> str:
     )
 
 
-def _fragment(check: Check, draw: Draw, *, is_page: bool) -> str:
+def render_body(check: Check, extent: Extent = FRAGMENT, *, draw: Draw = draw_svg, plot: Plot = plot_png) -> str:
+    """Return the report on *check* as a part of a page, without a title.
+
+    Args:
+        check: What was found.
+        extent: How much of it is shown, and what is unfolded.
+        draw: As in `render_html`.
+        plot: Makes the image of the runs.
+    """
     parts = [_banner(check)]
     is_clean = check.verdict.outcome is Outcome.CLEAN and not check.failure
-    if check.runs and not is_clean:
-        parts.append(_plot(check))
-    leaks = check.leaks[:_N_SHOWN]
+    image = _plot(check, plot) if check.runs else ""
+    if not is_clean:
+        parts.append(image)
+    leaks = check.leaks[: extent.n_leaks]
     for number, (leak, svg) in enumerate(zip(leaks, draw_graphs(leaks, draw), strict=True), 1):
-        parts.append(leak_card(leak, number, svg, is_open=is_page or number <= _N_OPEN))
-    if len(check.leaks) > _N_SHOWN:
-        parts.append(faint(f"{len(check.leaks) - _N_SHOWN:,} smaller leaks are in report.leaks"))
-    parts += _bounded(check.bounded, is_page=is_page)
+        parts.append(leak_card(leak, number, svg, is_open=number <= extent.n_open))
+    parts += _smaller_leaks(check.leaks[extent.n_leaks :], extent)
+    parts += _bounded(check.bounded, is_page=extent.is_open)
     parts += _notes(check.notes)
-    parts += growth_tables(check, is_open=is_page)
+    parts += growth_tables(check, is_open=extent.is_open)
     if check.runs:
-        runs = _plot(check) + run_table(check.runs) if is_clean else run_table(check.runs)
-        parts.append(fold(f"Runs ({len(check.runs):,})", runs, is_open=is_page))
+        runs = (image if is_clean else "") + run_table(check.runs)
+        parts.append(fold(f"Runs ({len(check.runs):,})", runs, is_open=extent.is_open))
     parts.append(faint(escaped(", ".join(f"{name} {version}" for name, version in check.environment))))
     return f'<div style="{_FRAGMENT}">{"".join(parts)}</div>'
+
+
+def _smaller_leaks(leaks: tuple[Leak, ...], extent: Extent) -> Iterator[str]:
+    if leaks and extent.has_table:
+        title = f"Smaller leaks ({len(leaks):,})"
+        yield fold(title, leak_table(leaks, extent.n_leaks + 1), is_open=extent.is_open)
+    elif leaks:
+        yield faint(f"{len(leaks):,} smaller leaks are in report.leaks")
 
 
 def _banner(check: Check) -> str:
@@ -95,8 +141,9 @@ def _banner(check: Check) -> str:
     return panel("".join(lines), colour)
 
 
-def _plot(check: Check) -> str:
-    return picture(plot_png(check), "image/png", plot_alt(check))
+def _plot(check: Check, plot: Plot) -> str:
+    image = plot(check)
+    return "" if image is None else picture(image, "image/png", plot_alt(check))
 
 
 def _bounded(places: tuple[Leak, ...], *, is_page: bool) -> Iterator[str]:

@@ -32,10 +32,10 @@ from leaklab.render.wording import (
     object_words,
     others_words,
     rate_words,
+    retained_words,
     shorten,
     suspect_references,
 )
-from leaklab.words import format_bytes
 
 Draw = Callable[..., "str | None"]
 """What makes an ``<svg>`` of DOT text within ``seconds``, or returns None."""
@@ -93,8 +93,8 @@ def _facts(leak: Leak) -> str:
         rows.append(("also by", "<br>".join(map(code, others))))
     if leak.others:
         rows.append(("with it", f"{escaped(others_words(leak.others))}, left by each run in the same place"))
-    if leak.retained_bytes is not None:
-        rows.append(("frees", f"{escaped(format_bytes(leak.retained_bytes))} come back when the holder lets go"))
+    if frees := retained_words(leak):
+        rows.append(("frees", escaped(frees)))
     if leak.sites:
         rows.append(("made at", "<br>".join(map(code, leak.sites))))
     rows += [("because", escaped(leak.reason)), ("cause", escaped(cause_words(leak.cause)))]

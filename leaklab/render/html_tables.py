@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from leaklab.model import Check, ContainerGrowth, ObjectGrowth, Outcome, Run, TensorGrowth
+from leaklab.model import Check, ContainerGrowth, Leak, ObjectGrowth, Outcome, Run, TensorGrowth
 from leaklab.render.parts import ACCENT, CALM, DOUBTFUL, GOOD, bars, code, escaped, faint, fold, pill, table
-from leaklab.render.wording import format_seconds, numbers_words, shorten
+from leaklab.render.wording import count_words, format_seconds, numbers_words, shorten
 from leaklab.words import format_bytes, format_rate
 
 COLOURS = {Outcome.LEAK: ACCENT, Outcome.CLEAN: GOOD, Outcome.BOUNDED: CALM, Outcome.INCONCLUSIVE: DOUBTFUL}
@@ -17,8 +17,9 @@ _OBJECT_NAMES = ("type", "per run", "bytes per run", "kept of each run", "before
 _TENSOR_NAMES = ("tensor", "graph", "per run", "bytes per run", "bytes kept", "kept of each run", "outcome")
 _CONTAINER_NAMES = ("holder", "container", "per run", "bytes per run", "length", "outcome")
 _RUN_NAMES = ("run", "time", "born", "kept", "tensors kept", "tensor bytes", "native heap", "accelerator", "process")
+_LEAK_NAMES = ("leak", "what", "per run", "bytes per run", "held by", "cause", "id")
 _RIGHT = frozenset(
-    {"per run", "bytes per run", "bytes kept", "before", "after", "run", "time", "born", "kept", "tensors kept"}
+    {"leak", "per run", "bytes per run", "bytes kept", "before", "after", "run", "time", "born", "kept", "tensors kept"}
     | {"tensor bytes", "native heap", "accelerator", "process"}
 )
 
@@ -38,6 +39,11 @@ def growth_tables(check: Check, *, is_open: bool) -> Iterator[str]:
             yield fold(f"{view.capitalize()} ({n_rows:,})", markup, is_open=is_open)
 
 
+def leak_table(leaks: Sequence[Leak], first: int) -> str:
+    """Return a row for each leak, numbered from *first*."""
+    return table(_LEAK_NAMES, [_leak_cells(leak, number) for number, leak in enumerate(leaks, first)], right=_RIGHT)
+
+
 def run_table(runs: Sequence[Run]) -> str:
     """Return the runs as a table; of many runs the first and the last."""
     shown = list(runs) if len(runs) <= _N_ROWS else [*runs[: _N_ROWS // 2], *runs[-_N_ROWS // 2 :]]
@@ -47,6 +53,13 @@ def run_table(runs: Sequence[Run]) -> str:
 
 def _more(n_rows: int, view: str) -> str:
     return faint(f"{n_rows:,} more rows are in report.{view}")
+
+
+def _leak_cells(leak: Leak, number: int) -> tuple[str, ...]:
+    return (
+        str(number), _name(leak.what), escaped(count_words(leak.count_per_run, shorten(leak.unit, _NAME_LIMIT))),
+        _size(leak.bytes_per_run), _name(leak.holder), _name(leak.cause), _name(leak.fingerprint),
+    )  # fmt: skip
 
 
 def _object_cells(row: ObjectGrowth) -> tuple[str, ...]:

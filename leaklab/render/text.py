@@ -19,6 +19,7 @@ from leaklab.render.wording import (
     others_words,
     projection_words,
     rate_words,
+    retained_words,
     shorten,
     visible,
 )
@@ -73,8 +74,8 @@ def _leak_block(leak: Leak, number: int, n_leaks: int) -> Iterator[str]:
         yield from _fact("also by", ", ".join(others))
     if leak.others:
         yield from _fact("with it", f"{others_words(leak.others)}, left by each run in the same place")
-    if leak.retained_bytes is not None:
-        yield from _fact("frees", f"{format_bytes(leak.retained_bytes)} come back when the holder lets go")
+    if frees := retained_words(leak):
+        yield from _fact("frees", frees)
     for site in leak.sites:
         yield from _fact("made at", site)
     yield from _fact("because", leak.reason)

@@ -28,7 +28,7 @@ CAUSES = {
     "native": "memory outside Python",
     "optimizer-state": "the state of an optimizer grows",
     "autograd-ctx": "an autograd.Function keeps tensors on its context",
-    "run-switch": "a switch is left on",
+    "run-switch": "earlier training runs are kept",
     "callback-registry": "a registry of callbacks grows",
     "unknown": "no known cause fits",
 }
@@ -151,6 +151,20 @@ def object_words(step: Step) -> str:
     """Return the kind of a step's object and its summary, as far as there is one."""
     separator = " " if step.summary.startswith("(") else ", "  # a shape reads on from ``torch.Tensor``
     return separator.join(filter(None, (step.kind, step.summary)))
+
+
+def retained_words(leak: Leak) -> str:
+    """Return what comes back if those that are named let go; empty where it was not computed."""
+    if leak.retained_bytes is None:
+        return ""
+    n_holders = max(len(leak.holders), 1)
+    who, enough = {
+        1: ("the holder lets go", ""),
+        2: ("both holders let go", "; one of them alone is not enough"),
+    }.get(n_holders, (f"all {n_holders} holders let go", "; less than all of them is not enough"))
+    if not leak.retained_bytes:
+        return f"nothing comes back when {who}: something else keeps it too"
+    return f"{format_bytes(leak.retained_bytes)} come back when {who}{enough}"
 
 
 def others_words(others: Iterable[tuple[str, float]]) -> str:

@@ -581,4 +581,69 @@ except KeyError:
     reports['newest'] = repr(sys.exc_info()[1])
 """,
     ),
+    Case(
+        name="metric_copied_for_the_log",
+        holders=("logger.snapshots",),
+        causes=("deepcopy-kept",),
+        setup="""
+import copy, torch
+torch.manual_seed(73)
+
+class Confusion:
+    def __init__(self):
+        self.counts = torch.zeros(20, 20)
+
+    def update(self, predicted, true):
+        for a, b in zip(predicted, true):
+            self.counts[a, b] += 1
+
+class Logger:
+    def __init__(self):
+        self.snapshots = []
+
+logger, confusion = Logger(), Confusion()
+confusion.update(torch.randint(0, 20, (400,)), torch.randint(0, 20, (400,)))
+""",
+        cell="""
+confusion.update(torch.randint(0, 20, (16,)), torch.randint(0, 20, (16,)))
+logger.snapshots.append(copy.deepcopy(confusion))
+""",
+        fixed="""
+confusion.update(torch.randint(0, 20, (16,)), torch.randint(0, 20, (16,)))
+logger.snapshots = [copy.deepcopy(confusion)]
+""",
+    ),
+    Case(
+        name="lru_cache_in_a_decorator_s_closure",
+        holders=("anchors",),
+        causes=("global-cache",),
+        setup="""
+import functools, torch
+
+def remember(function):
+    cached = functools.lru_cache(maxsize=None)(function)
+
+    @functools.wraps(function)
+    def wrapper(*args):
+        return cached(*args)
+    return wrapper
+
+class Head(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(30, 30)
+
+    @remember
+    def anchors(self, size):
+        return torch.rand(size)
+""",
+        cell="""
+head = Head()
+size = float(head.anchors(10).sum())
+""",
+        fixed="""
+head = Head()
+size = float(head.anchors.__wrapped__(head, 10).sum())
+""",
+    ),
 )

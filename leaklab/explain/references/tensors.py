@@ -6,12 +6,14 @@ checkpointed part of the model again.
 
 from __future__ import annotations
 
+import collections
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from leaklab.explain.node_hooks import TENSOR_HOOKS, node_hooks
 from leaklab.explain.references.attributes import among
 from leaklab.explain.references.descriptors import MISSING, c_descriptor, class_dict, is_evaluable, read
-from leaklab.explain.references.record import Reference
+from leaklab.explain.references.record import Reference, in_words
 from leaklab.objects import is_tensor, mro_of, no_torch_functions, type_name
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 _HOOK_ATTRIBUTES = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _NODE_ATTRIBUTES = (
-    "metadata",
     "to_save",
     "saved_for_forward",
     "dirty_tensors",
@@ -44,6 +45,11 @@ def in_node(holder: Any, child: object) -> Iterator[Reference]:
     kind = type(holder)
     yield from among(holder, child, ("variable",), "hidden")
     yield from among(holder, child, _NODE_ATTRIBUTES)
+    if type(child) is dict:
+        # Asking a node for it that has none leaves an empty dict on the node.
+        yield from among(holder, child, ("metadata",), "hidden")
+    if type(child) is collections.OrderedDict:
+        yield from _hooks(holder, child)
     # Reading them wraps every input of the node for good: only for a node, to whom they have been read before.
     following = read(holder, "next_functions") if is_node(type(child)) else ()
     for index, pair in enumerate(following if type(following) is tuple else ()):
@@ -52,6 +58,14 @@ def in_node(holder: Any, child: object) -> Iterator[Reference]:
             yield Reference(text, text, ".next_functions[*][0]", "hidden")
     for name in sorted(_raw_names(kind)):
         yield from _saved(holder, name, child)
+
+
+def _hooks(node: Any, child: Any) -> Iterator[Reference]:
+    """Name *child* as hooks that *node* owns: by asking it, and if it is no dict of its own as those of its tensor."""
+    own = [in_words(words, "hidden") for _, hooks, words in node_hooks([node]) if hooks is child]
+    yield from own
+    if not own and all(type(key) is int for key in list(dict.keys(child))):
+        yield in_words(TENSOR_HOOKS, "hidden")
 
 
 def _raw_names(kind: type) -> set[str]:

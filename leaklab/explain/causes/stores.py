@@ -1,0 +1,98 @@
+"""Causes in places that collect: caches, containers, the notebook's history."""
+
+from __future__ import annotations
+
+from leaklab.explain.causes.advice import Advice
+from leaklab.explain.causes.lines import line_words
+from leaklab.explain.evidence import Evidence
+from leaklab.explain.known_holders import known_holder
+from leaklab.explain.roles import Role
+from leaklab.words import format_bytes
+
+_TOP = 2
+"""A dict that is a variable, or an attribute of a module, a class or a singleton, is at the top."""
+
+
+def notebook_history(e: Evidence) -> Advice | None:
+    """The notebook keeps results (Out, _, _7) and sources (In, _i7)."""
+    if not e.is_history:
+        return None
+    return Advice(
+        "The notebook itself remembers it: every value that a cell ends with is stored in Out and in _. "
+        "Release what is there with %reset -f out, then del _, __, ___ (or %config InteractiveShell.cache_size = 0).",
+        before="model(x)",
+        after="model(x);  # the semicolon stores nothing; so does print()",
+        unless="Not if the outputs are used again by their number (Out[7], _7).",
+    )
+
+
+def cached_results(e: Evidence) -> Advice | None:
+    """An ``lru_cache`` keeps results and the arguments they belong to."""
+    if e.unit != "objects" or e.in_cycle or Role.CACHE not in e.roles_above:
+        return None
+    cache = e.holder if "(" not in e.holder and " " not in e.holder else "function"
+    of_self = any("arguments of a cached call" in step.reference for step in e.path.steps)
+    why = (
+        " Its arguments are kept too: cached on a method, that is the object itself, self."
+        if of_self
+        else " Arguments that never repeat fill it for ever."
+    )
+    return Advice(
+        f"The cache of {e.holder} keeps every result.{why} Bound it, key it by something that repeats, or empty it.",
+        before="@functools.lru_cache(maxsize=None)",
+        after=f"@functools.lru_cache(maxsize=16)  # or, between runs: {cache}.cache_clear()",
+        unless="Not if the same arguments come again and recomputing is dear: then empty it between runs only.",
+    )
+
+
+def global_cache(e: Evidence) -> Advice | None:
+    """A module-level or class-level store grows: a dictionary, a registry, a singleton's table."""
+    above = e.steps_above
+    on_class = any(Role.CLASS in roles for roles in e.roles[: max(len(above) - 1, 0)])
+    is_mapping = "dict" in e.holder_kind.lower()
+    at_top = len(above) <= _TOP and is_mapping
+    keyed = e.crossing is None or e.crossing.kind == "key"
+    known = known_holder(e.path)
+    library = e.path.root.startswith("module ") and e.path.root != "module '__main__'" and is_mapping
+    if e.unit != "objects" or e.in_cycle or not (on_class or ((at_top or library) and keyed)):
+        return None
+    if known is not None:
+        return Advice(
+            f"{e.place} is {known[1].name}: it lives as long as the program. Let go of it between runs.",
+            after=known[1].release,
+            unless="Not inside the loop if filling it again is dear.",
+        )
+    return Advice(
+        f"{e.place} lives as long as the program and never forgets.{line_words(e)} Bound it, key it by something that "
+        "repeats, or hold the values weakly.",
+        before=e.facts.line.text if e.facts.line is not None else f"{e.place}[key] = value",
+        after=f"{e.place}[key] = value; len({e.place}) > 100 and {e.place}.pop(next(iter({e.place})))"
+        if is_mapping
+        else "instances = weakref.WeakSet()  # instead of a list",
+        unless="Not weakly if nobody else keeps the values: they would be gone at once.",
+    )
+
+
+def container_growth(e: Evidence) -> Advice | None:
+    """A container gets longer, or a buffer bigger, by every run."""
+    if e.unit in ("entries", "bytes", "characters"):
+        each = f", {format_bytes(e.facts.bytes_per_entry)} for each entry" if e.facts.bytes_per_entry else ""
+        kind = f" ({e.what}{each})" if e.unit == "entries" else ""
+        return Advice(
+            f"{e.holder} grows by every run{kind}.{line_words(e)} Keep a sum or the newest entries only, or empty "
+            "it once its content has been used.",
+            before=e.facts.line.text if e.facts.line is not None else f"{e.holder} = []",
+            after=f"{e.holder} = collections.deque(maxlen=100)  # or {e.holder}.clear() when it has been used"
+            if e.unit == "entries"
+            else f"{e.holder}.clear()  # or seek(0) and truncate() for a stream",
+            unless="Not if all of it is needed at the end; then write it to a file as it comes.",
+        )
+    if e.crossing is None or e.has_tensors or e.crossing.kind not in ("key", "index", "element"):
+        return None
+    return Advice(
+        f"{e.place} gets one more entry by every run.{line_words(e)} Remove entries when they are done, or bound "
+        "its length.",
+        before=e.facts.line.text if e.facts.line is not None else f"{e.place}.append(entry)",
+        after=f"{e.place}.clear()  # when the entries have been used",
+        unless="Not while something still iterates over it.",
+    )

@@ -1,0 +1,156 @@
+"""Find the fewest references that keep objects alive, and prove that cutting them frees the objects.
+
+By the theorem of Ford and Fulkerson the smallest cut has as many references as there are paths that share none; scipy
+finds both at once. References that nobody can cut count as unlimited. Of several smallest cuts the one is taken that
+Python can write best, and of those the one nearest to the objects, of which there is exactly one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leaklab.explain.backward import Backward, backward
+from leaklab.explain.cuttable import NEVER, is_fixed, price_of_root, prices
+from leaklab.explain.flow import largest_flow
+from leaklab.explain.freed import freed_without_references
+from leaklab.explain.reach import ROOT
+
+if TYPE_CHECKING:
+    from leaklab.explain.address_table import Ints
+    from leaklab.explain.view import HeapView
+
+__all__ = ["ROOT", "Cut", "freed_without", "independent_paths", "smallest_cut"]
+
+_ONE = 4096
+"""What one reference counts: more than the prices of all references of a cut together."""
+_MAX_SORTED = 1000
+"""So many paths are compared to find the best."""
+_MAX_TURNS = 32
+"""So often a reference of the cut may turn out to be none that can be cut before the search gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """References whose removal makes the targets unreachable from every root.
+
+    Attributes:
+        references: ``(holder, held)`` as vertices, ascending; the holder is `ROOT` where a root itself holds the
+            object. Several references from the same holder to the same object count as one: they go together.
+            Empty if nothing reaches the targets, or if no cut is possible or known: *obstacle* tells.
+        is_exact: Whether this is proved to be a smallest set.
+        obstacle: Why there is no cut, one sentence; empty if there is one, or none is needed.
+        n_orphans: Objects that no root reaches but that lead to the targets. They may keep them alive whatever is cut:
+            `freed_without` counts them as holders.
+    """
+
+    references: tuple[tuple[int, int], ...]
+    is_exact: bool
+    obstacle: str = ""
+    n_orphans: int = 0
+
+
+def smallest_cut(view: HeapView, targets: Sequence[int]) -> Cut:
+    """Return a smallest set of references whose removal makes all *targets* unreachable from every root.
+
+    Args:
+        view: The heap.
+        targets: Vertices, at least one.
+    """
+    region, capacities = _region(view, targets)
+    for _ in range(_MAX_TURNS):
+        flow = largest_flow(region.holders, region.held, capacities, targets)
+        if flow is None:
+            return Cut((), region.is_whole, _obstacle(view, targets, region), region.n_orphans)
+        numbers = flow.nearest_cut().tolist()
+        fixed = [number for number in numbers if _is_fixed(view, region, number)]
+        if not fixed:
+            references = tuple((int(region.holders[number]), int(region.held[number])) for number in numbers)
+            return Cut(references, region.is_whole, "", region.n_orphans)
+        capacities[fixed] = NEVER
+    obstacle = "too many of the references turned out to be parts of objects"
+    return Cut((), is_exact=False, obstacle=obstacle, n_orphans=region.n_orphans)
+
+
+def independent_paths(view: HeapView, target: int, limit: int = 8) -> list[list[int]]:
+    """Return paths from roots to *target*, no two of which share a reference that can be cut.
+
+    There are as many as the smallest cut has references, one through each of them.
+
+    Args:
+        view: The heap.
+        target: A vertex.
+        limit: No more paths than this: the cheapest to follow.
+
+    Returns:
+        Each path root first: it begins at one of the roots of the view, such as the dict of the user's variables or a
+        module's, and ends at *target*. Empty if nothing reaches it; where nothing can be cut, the one path is that of
+        the view.
+    """
+    region, capacities = _region(view, [target])
+    flow = largest_flow(region.holders, region.held, np.where(capacities == NEVER, NEVER, 1), [target])
+    if flow is None:
+        return [path for path in [view.path(target)] if path]
+    found = [_from_root(view, path) for path in flow.paths(_MAX_SORTED)]
+    found.sort(key=lambda path: (len(path), [int(view.tree.cost[vertex]) for vertex in path[:2]], path))
+    return found[:limit]
+
+
+def freed_without(view: HeapView, references: Iterable[tuple[int, int]]) -> Ints:
+    """Return the vertices that would go without *references*, ascending: what nothing else in the heap leads to.
+
+    Only what a root reaches now can be among them. What no root reaches counts as held by something unseen, so what it
+    refers to stays.
+
+    Args:
+        view: The heap.
+        references: ``(holder, held)`` as vertices, the holder `ROOT` for a root's own; all references between two
+            objects go together. Those that do not exist change nothing.
+    """
+    return freed_without_references(view.index, view.reach, references)
+
+
+def _from_root(view: HeapView, path: list[int]) -> list[int]:
+    """Return *path* with its beginning, where the search had ended before it came to a root."""
+    return path if path[0] in view.roots else [*view.path(path[0])[:-1], *path]
+
+
+def _region(view: HeapView, targets: Sequence[int]) -> tuple[Backward, Ints]:
+    """Return what leads to *targets*, and the capacity of each reference, `NEVER` where it is unlimited."""
+    region = backward(view, np.asarray(targets, np.int64))
+    by_root = region.holders == ROOT
+    capacities = np.full(len(by_root), NEVER, np.int64)
+    asked = prices(view, region.holders[~by_root], region.held[~by_root])
+    capacities[~by_root] = np.where(asked == NEVER, NEVER, _ONE + asked)
+    roots = _prices_of_roots(view)
+    asked = np.array([roots.get(vertex, NEVER) for vertex in region.held[by_root].tolist()], np.int64)
+    capacities[by_root] = np.where(asked == NEVER, NEVER, _ONE + asked)
+    return region, capacities
+
+
+def _prices_of_roots(view: HeapView) -> dict[int, int]:
+    """Return for each root, by vertex, what cutting it off costs, `NEVER` if several roots hold it or it is a place."""
+    found: dict[int, int] = {}
+    vertices = view.index.vertices_of(np.array([start.address for start in view.starts], np.int64)).tolist()
+    for vertex, start in zip(vertices, view.starts, strict=True):
+        price = 0 if start.is_variable else price_of_root(start.words, is_place=start.is_place)
+        found[vertex] = NEVER if NEVER in (price, found.get(vertex, 0)) else max(price, found.get(vertex, 0))
+    found[view.namespace] = NEVER
+    return found
+
+
+def _is_fixed(view: HeapView, region: Backward, number: int) -> bool:
+    holder, held = int(region.holders[number]), int(region.held[number])
+    return holder != ROOT and is_fixed(view, holder, held)
+
+
+def _obstacle(view: HeapView, targets: Sequence[int], region: Backward) -> str:
+    """Say why nothing can be cut."""
+    if np.isin(view.roots, targets).any():
+        return "it is alive for its own sake: a module, a namespace, a running function or the like"
+    if not region.is_whole:
+        return "too much refers to it to look at all of it"
+    return "a root reaches it through parts of objects only, none of which can be cut"

@@ -1,0 +1,139 @@
+"""What the user holds after a comparison of two moments: the record, and every view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from leaklab.model.differences import Difference
+from leaklab.render import moment_tables as tables
+from leaklab.render.files import FilePath, save_by_suffix, write_text
+from leaklab.render.moment_html import render_difference_html, render_difference_page
+from leaklab.render.moment_text import render_difference
+from leaklab.render.moment_wording import headline, lines_of, remarks
+from leaklab.render.wording import shorten, well_formed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = "leaklab difference"
+_REPR_LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MemDiff:
+    """What was born, died, grew and was replaced between two moments.
+
+    It holds the record and nothing else: it can be pickled and keeps nothing of the user's alive.
+
+    Attributes:
+        record: The record, with every figure.
+    """
+
+    record: Difference
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was made, freed, replaced, or changed its length."""
+        return bool(lines_of(self.record))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Everything that changed, one sentence each: ``+1 torch.Tensor (3,) float32 cpu, 12 B, held by x``."""
+        return tuple(map(str, lines_of(self.record)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Caveats, and what was left out."""
+        return remarks(self.record)
+
+    @property
+    def objects(self) -> pd.DataFrame:
+        """Types of which objects were born or died."""
+        return tables.object_table(self.record)
+
+    @property
+    def tensors(self) -> pd.DataFrame:
+        """Tensors born and died, by shape, dtype and device; bytes of storages, each counted once."""
+        return tables.tensor_table(self.record)
+
+    @property
+    def arrays(self) -> pd.DataFrame:
+        """Arrays and buffers of a kilobyte or more, which the collector does not know."""
+        return tables.array_table(self.record)
+
+    @property
+    def containers(self) -> pd.DataFrame:
+        """Containers that live at both moments and have another length."""
+        return tables.container_table(self.record)
+
+    @property
+    def variables(self) -> pd.DataFrame:
+        """Variables of the notebook and attributes of modules that are new, gone, replaced, bigger or smaller."""
+        return tables.variable_table(self.record)
+
+    @property
+    def devices(self) -> pd.DataFrame:
+        """Tensors, unique storages and their bytes on each device."""
+        return tables.device_table(self.record)
+
+    def to_html(self, path: FilePath | None = None) -> str:
+        """Return a page of its own that needs no network; write it to *path* if one is given.
+
+        Raises:
+            ReportError: if the file cannot be written.
+        """
+        return _written(render_difference_page(self.record), path)
+
+    def to_json(self, path: FilePath | None = None) -> str:
+        """Return the record as JSON; write it to *path* if one is given.
+
+        Raises:
+            ReportError: if the file cannot be written.
+        """
+        return _written(_to_json(self.record), path)
+
+    def save(self, path: FilePath) -> None:
+        """Write the difference to *path*: ``.html`` a page, ``.json`` the record, ``.csv`` one line a change.
+
+        Raises:
+            ReportError: for any other suffix, or a file that cannot be written.
+        """
+        writers = {".html": render_difference_page, ".json": _to_json, ".csv": tables.to_csv}
+        save_by_suffix(path, {suffix: partial(write, self.record) for suffix, write in writers.items()})
+
+    def __str__(self) -> str:
+        return render_difference(self.record)
+
+    def __repr__(self) -> str:
+        return f"<MemDiff {shorten(headline(self.record), _REPR_LIMIT)}>"
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
+        """Return the difference as text for terminals and as HTML for notebooks."""
+        del include, exclude  # IPython drops what it did not ask for
+        return {"text/plain": render_difference(self.record), "text/html": render_difference_html(self.record)}
+
+
+def _to_json(difference: Difference) -> str:
+    return msgspec.json.encode(_plain({"format": FORMAT, **asdict(difference)})).decode("utf-8")
+
+
+def _plain(value: object) -> object:
+    """Return *value* with lone surrogates, which JSON cannot say, written as escapes."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
+
+
+def _written(text: str, path: FilePath | None) -> str:
+    if path is not None:
+        write_text(path, text)
+    return text

@@ -1,0 +1,284 @@
+"""The explorer in front of a reader: JupyterLab and Chromium, one page for all of it, every control used."""
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.notebook]
+
+SETUP = """
+%load_ext leaklab
+import leaklab, torch, warnings
+class Trainer: pass
+trainer = Trainer()
+trainer.history = []
+also = {"copy": trainer.history}
+model = torch.nn.Linear(64, 64)
+"""
+LEAK = """%%leakcheck --name epoch -n 12 -q -v report
+loss = model(torch.ones(8, 64)).sum()
+trainer.history.append(loss)"""
+SHOWN = "torch.ones(3)"
+EXPLORE = "explorer = leaklab.explore(report)"
+CLOSED = "(explorer.is_closed, sorted({type(w).__name__ for w in __import__('ipywidgets').widgets.widget._instances.values()}))"
+HEAP = "heap = leaklab.explore()"
+HOSTILE = """
+from leaklab.model import *
+from leaklab.report import LeakReport
+from dataclasses import replace
+bad = "<script>document.title='pwned'</script><img src=x onerror=\\"document.title='pwned'\\">'&{}|\\u202e\\udc80" + "A" * 1_000_000
+step = Step(bad, bad, bad, Status.LEAKED, bad)
+leak = replace(report.leaks[0], what=bad, holder=bad, advice=bad + "\\n    " + bad, sites=(bad,), path=RootPath(bad, (step, step)), reason=bad, cause=bad)
+hostile = LeakReport(replace(report.check, leaks=(leak,), notes=(bad,), settings=replace(report.check.settings, name=bad)))
+from leaklab.widgets.session import Session
+from leaklab.widgets.widget import ExplorerWidget
+evil = ExplorerWidget(Session(hostile, get_ipython(), globals()))
+display(evil)
+"""
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+IDLE = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+TIMEOUT_MS = 30_000
+
+
+@pytest.fixture(scope="module")
+def opened(browser, lab):
+    """One page with an executed notebook, and everything it complained of or asked outside this machine."""
+    cells = [nbformat.v4.new_code_cell(cell.strip()) for cell in (SETUP, LEAK, SHOWN, EXPLORE)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), lab.files / "explore.ipynb")
+    context = browser.new_context(viewport={"width": 1200, "height": 1500})
+    page = context.new_page()
+    page.outside, page.errors = [], []
+    local = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:")
+    page.on("request", lambda request: request.url.startswith(local) or page.outside.append(request.url))
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("console", lambda said: said.type == "error" and page.errors.append(f"{said.text} {said.location.get('url')}"))
+    page.goto(lab.url("explore.ipynb"))
+    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+    page.wait_for_function(IDLE, timeout=90_000)
+    run(page, "notebook:run-all-cells")
+    page.wait_for_selector(".leaklab .ll-head", timeout=TIMEOUT_MS)  # without it no test below need wait for its own
+    page.set_default_timeout(10_000)
+    yield page
+    context.close()
+
+
+def run(page, command, arguments="{}"):
+    """Execute a command of JupyterLab; returns when it is done."""
+    page.evaluate(f"() => window.jupyterapp.commands.execute('{command}', {arguments})")
+
+
+def type_and_run(page, code):
+    """Append a cell with *code* and run it; its output area is the page's last."""
+    page.evaluate(
+        """async code => {
+            const { content, context } = window.jupyterapp.shell.currentWidget;
+            content.activeCellIndex = content.widgets.length - 1;
+            await window.jupyterapp.commands.execute('notebook:insert-cell-below');
+            content.activeCell.model.sharedModel.setSource(code);
+            await window.jupyterapp.commands.execute('notebook:run-cell');
+        }""",
+        code.strip(),
+    )
+
+
+def picture(page, name):
+    if folder := os.environ.get("LEAKLAB_SHOTS"):
+        page.locator(".leaklab").first.screenshot(path=str(Path(folder) / name))
+
+
+def theme(page, name):
+    run(page, "apputils:change-theme", f"{{theme: '{name}'}}")
+    page.wait_for_function(f"() => document.body.dataset.jpThemeName === '{name}'")
+
+
+def explorer_of(page, position=0):
+    return page.locator(".leaklab").nth(position)
+
+
+def expect(what):
+    from playwright.sync_api import expect as playwright_expect
+
+    return playwright_expect(what)
+
+
+def tab(explorer, title):
+    explorer.get_by_role("tab", name=title, exact=True).click()
+
+
+def test_graph_is_drawn_by_the_bundled_graphviz(opened):
+    explorer = explorer_of(opened)
+    expect(explorer.locator(".ll-head")).to_contain_text("LEAK", timeout=TIMEOUT_MS)
+    expect(explorer.locator(".ll-stage svg")).to_be_visible(timeout=TIMEOUT_MS)
+    expect(explorer.locator(".ll-stage .ll-node").first).to_be_visible()
+    picture(opened, "explorer-light.png")
+
+
+def test_a_node_is_opened_and_its_other_holder_appears(opened):
+    explorer = explorer_of(opened)
+    node = explorer.locator(".ll-stage .ll-node", has_text="list")
+    node.focus()
+    opened.keyboard.press("Enter")
+    expect(explorer.locator(".ll-stage[data-live=true] .ll-node", has_text="dict")).to_be_visible(timeout=TIMEOUT_MS)
+    picture(opened, "explorer-opened.png")
+
+
+def test_an_ignored_holder_leaves_the_other_path(opened):
+    explorer = explorer_of(opened)
+    explorer.locator(".ll-stage .ll-node", has_text="Trainer").focus()
+    opened.keyboard.press("h")
+    expect(explorer.locator(".ll-ignored")).to_contain_text("trainer", timeout=TIMEOUT_MS)
+    expect(explorer.locator(".ll-stage .ll-node", has_text="Trainer")).to_have_count(0)
+    expect(explorer.locator(".ll-stage .ll-node", has_text="dict")).to_be_visible()
+    explorer.locator(".ll-show").click()
+    expect(explorer.locator(".ll-show")).to_have_count(0, timeout=TIMEOUT_MS)
+
+
+def test_the_graph_is_searched_folded_and_zoomed(opened):
+    explorer = explorer_of(opened)
+    explorer.locator(".ll-stage").focus()
+    opened.keyboard.press("/")
+    opened.keyboard.type("list")
+    expect(explorer.locator(".ll-hit")).to_have_count(1)
+    opened.keyboard.press("Enter")
+    before = explorer.locator(".ll-stage .ll-node").count()
+    opened.keyboard.press("f")
+    expect(explorer.locator(".ll-stage .ll-node", has_text="folded")).to_have_count(1)
+    assert explorer.locator(".ll-stage .ll-node").count() < before
+    for name in ("zoom-in", "zoom-out", "fit"):
+        explorer.locator(f".ll-{name}").click()
+    explorer.locator(".ll-reset").click()
+    expect(explorer.locator(".ll-stage .ll-node", has_text="folded")).to_have_count(0, timeout=TIMEOUT_MS)
+    explorer.locator(".ll-search").fill("")
+
+
+def test_every_section_shows_something(opened):
+    explorer = explorer_of(opened)
+    for title, words in (
+        ("Growth", "summed up"), ("Survivors", "by the run that made them"), ("Advice", "history"), ("Sites", "keeps it"),
+        ("Objects", "kind"), ("Tensors", "float32"), ("Containers", "holder"),
+    ):  # fmt: skip
+        tab(explorer, title)
+        expect(explorer.locator(".ll-panel")).to_contain_text(words)
+        picture(opened, f"explorer-{title.lower()}.png")
+
+
+def test_a_table_is_sorted_and_filtered(opened):
+    explorer = explorer_of(opened)
+    tab(explorer, "Tensors")
+    panel = explorer.locator(".ll-panel")
+    rows = panel.locator("tbody tr")
+    n_rows = rows.count()
+    panel.get_by_role("button", name="shape").click()
+    names = rows.locator("td:nth-child(2)").all_inner_texts()
+    assert names == ["()", "(8, 64)"]
+    panel.get_by_role("button", name="shape").click()
+    assert rows.locator("td:nth-child(2)").all_inner_texts() == ["(8, 64)", "()"]
+    panel.locator(".ll-filter").fill("64")
+    assert 0 < rows.count() < n_rows
+
+
+def test_the_kernel_explains_and_looks_behind_the_graph(opened):
+    explorer = explorer_of(opened)
+    tab(explorer, "Explain")
+    explorer.locator(".ll-explain").click()
+    expect(explorer.locator(".ll-result")).to_contain_text("path leads to it", timeout=TIMEOUT_MS)
+    picture(opened, "explorer-explain.png")
+    tab(explorer, "Autograd")
+    explorer.locator(".ll-autograd").click()
+    expect(explorer.locator(".ll-result")).to_contain_text("saved tensor", timeout=TIMEOUT_MS)
+    expect(explorer.locator(".ll-picture svg")).to_be_visible(timeout=TIMEOUT_MS)
+    picture(opened, "explorer-autograd.png")
+
+
+def test_release_says_first_what_it_will_do(opened):
+    explorer = explorer_of(opened)
+    explorer.locator(".ll-tools .ll-release").click()
+    expect(explorer.locator(".ll-question")).to_contain_text("1 x torch.Tensor", timeout=TIMEOUT_MS)
+    explorer.locator(".ll-yes").click()
+    expect(explorer.locator(".ll-status")).to_contain_text("released", timeout=TIMEOUT_MS)
+
+
+def test_export_asks_before_it_replaces_a_file(opened, lab):
+    explorer = explorer_of(opened)
+    explorer.locator(".ll-file").fill("seen.json")
+    explorer.locator(".ll-export").click()
+    expect(explorer.locator(".ll-status")).to_contain_text("saved to", timeout=TIMEOUT_MS)
+    assert (lab.files / "seen.json").stat().st_size > 1000
+    explorer.locator(".ll-export").click()
+    expect(explorer.locator(".ll-question")).to_contain_text("replaces", timeout=TIMEOUT_MS)
+    explorer.locator(".ll-no").click()
+    expect(explorer.locator(".ll-question")).to_be_empty()
+
+
+def test_run_again_checks_the_cell_and_compares(opened):
+    explorer = explorer_of(opened)
+    explorer.locator(".ll-again").click()
+    expect(explorer.locator(".ll-question")).to_contain_text("trainer.history.append(loss)", timeout=TIMEOUT_MS)
+    explorer.locator(".ll-yes").click()
+    expect(explorer.locator(".ll-comparison")).to_contain_text("still leaks", timeout=60_000)
+    picture(opened, "explorer-compared.png")
+    explorer.locator(".ll-no").click()
+    explorer.locator(".ll-compare").click()
+    expect(explorer.locator(".ll-comparison")).to_contain_text("still leaks", timeout=TIMEOUT_MS)
+
+
+def test_the_dark_theme_is_followed(opened):
+    theme(opened, "JupyterLab Dark")
+    tab(explorer_of(opened), "Graph")
+    expect(explorer_of(opened).locator(".ll-stage svg")).to_be_visible(timeout=TIMEOUT_MS)
+    node = explorer_of(opened).locator(".ll-stage .ll-node text").nth(1)
+    assert node.evaluate("text => getComputedStyle(text).fill") == "rgb(242, 242, 242)"
+    picture(opened, "explorer-dark.png")
+    theme(opened, "JupyterLab Light")
+
+
+def test_while_a_cell_runs_the_explorer_says_busy(opened):
+    opened.evaluate(
+        """() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestExecute(
+            {code: 'import time; time.sleep(2)'}); }"""
+    )
+    explorer = explorer_of(opened)
+    explorer.locator(".ll-look").click()
+    expect(explorer.locator(".ll-wait")).to_contain_text("busy", timeout=5_000)
+    expect(explorer.locator(".ll-stage[data-live=true]")).to_be_visible(timeout=TIMEOUT_MS)
+    expect(explorer.locator(".ll-wait")).to_be_empty(timeout=TIMEOUT_MS)
+
+
+def test_closing_leaves_no_widget_in_the_kernel(opened):
+    explorer_of(opened).locator(".ll-close").click()
+    expect(explorer_of(opened)).to_have_count(0, timeout=TIMEOUT_MS)
+    type_and_run(opened, CLOSED)
+    expect(opened.locator(".jp-OutputArea-executeResult").last).to_contain_text("(True, [])", timeout=TIMEOUT_MS)
+
+
+def test_the_living_heap_is_explored_without_a_report(opened):
+    type_and_run(opened, HEAP)
+    explorer = explorer_of(opened)
+    expect(explorer.locator(".ll-head")).to_contain_text("HEAP", timeout=TIMEOUT_MS)
+    explorer.locator(".ll-list .ll-filter").fill("trainer")
+    explorer.locator(".ll-list .ll-row").first.click()
+    expect(explorer.locator(".ll-stage .ll-node", has_text="Trainer")).to_be_visible(timeout=TIMEOUT_MS)
+    picture(opened, "explorer-heap.png")
+    explorer.locator(".ll-close").click()
+
+
+def test_hostile_names_execute_nothing_and_keep_the_layout(opened):
+    title = opened.title()
+    type_and_run(opened, HOSTILE)
+    explorer = explorer_of(opened)
+    expect(explorer.locator(".ll-stage svg")).to_be_visible(timeout=TIMEOUT_MS)
+    for name in ("Graph", "Advice", "Sites", "Growth"):
+        tab(explorer, name)
+        expect(explorer.locator(".ll-panel")).to_be_visible()
+    picture(opened, "explorer-hostile.png")
+    assert explorer.locator("script, img").count() == 0
+    assert explorer.evaluate("root => root.scrollWidth <= root.clientWidth")
+    assert "pwned" not in opened.title()
+    assert title.split()[0] == opened.title().split()[0]
+    explorer.locator(".ll-close").click()
+
+
+def test_nothing_left_the_machine_and_nothing_was_complained_of(opened):
+    assert (opened.outside, opened.errors) == ([], [])
