@@ -22,6 +22,8 @@ def leakcheck(
     seconds: float = 60.0,
     name: str = "",
     namespace: dict[str, Any] | None = None,
+    sites: bool | None = None,
+    native: bool = False,
 ) -> LeakReport:
     """Run *function* repeatedly and say whether it leaks, what grows, and who holds it.
 
@@ -32,6 +34,8 @@ def leakcheck(
         seconds: No new run starts after this many seconds of running.
         name: A name for this check, shown in its report.
         namespace: The variables among which holders are looked for first; by default the globals of *function*.
+        sites: Whether to call *function* a few more times, traced, to name the lines that leak; None: if it leaks.
+        native: Whether to call it a few more times under memray, to name the C or C++ code that leaks.
 
     Returns:
         The report.
@@ -40,12 +44,15 @@ def leakcheck(
         TypeError: if *function* cannot be called, if calling it would run nothing (coroutine functions, generator
             functions), or if another argument is of the wrong type.
         ValueError: if the settings allow no verdict.
+        MissingExtraError: if *native* is wanted and memray is not installed.
         BaseException: whatever *function* raises, with the partial report as its attribute ``leaklab_report``.
     """
     __tracebackhide__ = True
     _refuse_what_runs_nothing(function)
-    _refuse_wrong_types(runs=runs, warmup=warmup, seconds=seconds, name=name, namespace=namespace)
-    settings = Settings(max_runs=runs, n_warmups=warmup, max_seconds=seconds, name=name)
+    _refuse_wrong_types(
+        runs=runs, warmup=warmup, seconds=seconds, name=name, namespace=namespace, sites=sites, native=native
+    )
+    settings = Settings(max_runs=runs, n_warmups=warmup, max_seconds=seconds, name=name, sites=sites, native=native)
     variables = _globals_of(function) if namespace is None else namespace
     return _finish(drive(check_steps(settings, variables), lambda _number: function()))
 
@@ -87,6 +94,8 @@ def _refuse_wrong_types(**arguments: object) -> None:
         "seconds": ((int, float), "a number of seconds"),
         "name": (str, "a str"),
         "namespace": ((dict, type(None)), "a dict of variables"),
+        "sites": ((bool, type(None)), "True, False or None"),
+        "native": (bool, "True or False"),
     }
     for name, value in arguments.items():
         types, words = wanted[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import tokenize
 import warnings
@@ -42,6 +43,10 @@ class Cell:
                 msg = "the cell is empty: put the code to check below the line with %%leakcheck"
                 raise UsageError(msg)
             self._body, self._last = self._compile(tree, shows_last=not _ends_with_semicolon(text))
+
+    def cell_name(self, filename: str) -> str:
+        """Return what the notebook calls the cell that *filename* stands for; empty for a real file."""
+        return "this cell" if filename == self._name else cell_name(self._shell, filename)
 
     @property
     def awaits(self) -> bool:
@@ -92,6 +97,16 @@ def awaits(code: str) -> bool:
         warnings.simplefilter("ignore")  # the compilation that runs will tell
         compiled = compile(code, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     return _is_coroutine(compiled)
+
+
+def cell_name(shell: Any, filename: str) -> str:
+    """Return ``Cell In[7]`` for the name under which *shell* has compiled its cell 7; empty for a real file."""
+    name_code = getattr(shell.compile, "format_code_name", None)  # IPython 8 and later
+    named = name_code(filename) if name_code is not None else None
+    if named:
+        return " ".join(named)
+    numbered = re.match(r"<ipython-input-(\d+)-", filename)
+    return f"Cell In[{numbered[1]}]" if numbered else ""
 
 
 def _ends_with_semicolon(code: str) -> bool:

@@ -14,6 +14,9 @@ from leaklab.model import Outcome
 NATIVE_FLOOR_BYTES = 16 * 1024
 """Native growth below this per run is not called a leak: caches of libraries and of the allocator move by as much."""
 
+ACCELERATOR_FLOOR_BYTES = 512
+"""torch hands out accelerator memory in blocks of this size."""
+
 REMADE_FLOOR = 0.9
 """Whoever makes its objects anew adds one in every run; less than that is the coming and going of the newest."""
 
@@ -94,7 +97,7 @@ def judge(measurement: Measurement) -> Judgement:
         slots=_judge_slots(measurement, at_runs),
         graph=judge_levels([checkpoint.graph_nodes for checkpoint in checkpoints], at_runs),
         native=None if heap is None else judge_series(heap, floor_per_run=NATIVE_FLOOR_BYTES),
-        accelerator=None if accelerator is None else judge_series(accelerator, floor_per_run=512),
+        accelerator=None if accelerator is None else judge_series(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES),
     )
 
 

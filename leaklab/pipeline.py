@@ -7,24 +7,26 @@ that went. So the same page serves a function, a cell, and a cell that awaits; t
 from __future__ import annotations
 
 import gc
-import platform
-import sys
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
 
-from leaklab import __version__
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.gcstate import FROZEN_BY_PYTHON, GcState, user_has_frozen
 from leaklab.collect.measure import Measurement, choose_taker
+from leaklab.collect.native_sites import require_memray
 from leaklab.decide.schedule import next_phase
 from leaklab.decide.slowdown import judge_slowdown
 from leaklab.decide.verdict import conclude
 from leaklab.explaining import Explained, explain_growth, explain_nothing
 from leaklab.judging import Judgement, judge
-from leaklab.model import Check, Run, Settings
+from leaklab.model import Check, Settings
+from leaklab.native_caching import discount_caches
+from leaklab.native_siting import find_native_sites
+from leaklab.recording import environment, run_rows
+from leaklab.siting import MAX_TRACED_RUNS, NOTHING, Sited, find_sites, with_sites
 
 Ran = tuple[float, str]
 """How one run went: its seconds, and the name of what it raised (``ValueError``), empty if it ended by itself.
@@ -64,16 +66,24 @@ class _Progress:
         return not failure
 
 
-def check_steps(settings: Settings, namespace: dict[str, Any] | None) -> Steps:
+def check_steps(
+    settings: Settings, namespace: dict[str, Any] | None, cell_name: Callable[[str], str] = lambda _filename: ""
+) -> Steps:
     """Check what the front end runs whenever this yields.
 
     Args:
         settings: How often, how long.
         namespace: The dict that the code's global variables live in, the first place to look for holders.
+        cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
 
     Returns:
         The record, through ``StopIteration``; also after a failed run, with what was measured until then.
+
+    Raises:
+        MissingExtraError: before the first run, if native code is to be named and memray is not installed.
     """
+    if settings.native:
+        require_memray()
     state = GcState.now()
     progress = _Progress(settings, user_froze=user_has_frozen())
     restored: tuple[str, ...] = ()
@@ -82,9 +92,14 @@ def check_steps(settings: Settings, namespace: dict[str, Any] | None) -> Steps:
         measurement = yield from _measure_undisturbed(progress)
         judgement = judge(measurement) if measurement.checkpoints and measurement.n_runs else None
         explained = _explain(measurement, judgement, namespace, settings)
+        explained = yield from _discount_caches(progress, measurement, explained)
+        check = _record(progress, measurement, judgement, explained)
+        # From here on nothing is measured: what tracing does to the figures is in no record.
+        sited = yield from _find_sites(progress, measurement, explained, namespace, cell_name)
+        native = yield from _find_native(progress, measurement, explained, cell_name)
     finally:
         restored = state.restore()
-    return _record(progress, measurement, judgement, explained, restored)
+    return _completed(check, (sited, native), restored)
 
 
 def _warm_up(progress: _Progress) -> Generator[int, Ran, None]:
@@ -105,7 +120,8 @@ def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, Measurement
         taker = choose_taker(
             user_froze=progress.user_froze, cell_freezes=progress.cell_freezes, collects=progress.collects
         )
-        measurement = Measurement(progress.max_runs, taker, collects=progress.collects, frozen_too=progress.user_froze)
+        room = progress.max_runs + MAX_TRACED_RUNS
+        measurement = Measurement(room, taker, collects=progress.collects, frozen_too=progress.user_froze)
         try:
             yield from _measure(progress, measurement)
         except DisturbedError as disturbed:
@@ -161,14 +177,62 @@ def _explain(
     return explain_growth(measurement, judgement, namespace, settings)
 
 
-def _record(
+def _discount_caches(
+    progress: _Progress, measurement: Measurement, explained: Explained
+) -> Generator[int, Ran, Explained]:
+    """Take off what native libraries cache, where native memory seems to leak; not after a run that failed."""
+    if progress.failure:
+        return explained
+    left, number = progress.settings.max_seconds - progress.seconds, measurement.n_runs + 1
+    return (yield from discount_caches(explained, next_run=number, collects=measurement.collects, seconds_left=left))
+
+
+def _find_sites(
     progress: _Progress,
     measurement: Measurement,
-    judgement: Judgement | None,
     explained: Explained,
-    restored: tuple[str, ...],
-) -> Check:
-    notes = (*explained.notes, *_notes(progress, measurement, judgement, restored))
+    namespace: dict[str, Any] | None,
+    cell_name: Callable[[str], str],
+) -> Generator[int, Ran, Sited]:
+    """Run the code a few more times, traced, where the settings want that; not after a run that failed."""
+    settings = progress.settings
+    leaks = (*explained.leaks, *explained.bounded) if settings.sites else explained.leaks
+    if settings.sites is False or progress.failure or not leaks:
+        return NOTHING
+    return (
+        yield from find_sites(
+            measurement,
+            leaks,
+            explained.spots,
+            namespace,
+            cell_name=cell_name,
+            seconds_left=settings.max_seconds - progress.seconds,
+        )
+    )
+
+
+def _find_native(
+    progress: _Progress, measurement: Measurement, explained: Explained, cell_name: Callable[[str], str]
+) -> Generator[int, Ran, Sited]:
+    """Run the code a few more times under memray, where the settings want that."""
+    if not progress.settings.native or progress.failure:
+        return NOTHING
+    left, number = progress.settings.max_seconds - progress.seconds, measurement.n_runs + 1
+    leaks = (*explained.leaks, *explained.bounded)
+    return (yield from find_native_sites(leaks, next_run=number, cell_name=cell_name, seconds_left=left))
+
+
+def _completed(check: Check, found: tuple[Sited, ...], restored: tuple[str, ...]) -> Check:
+    """Return *check* with the lines that were found, and with what was put back at the end."""
+    notes = [*check.notes, *(note for sited in found for note in sited.notes)]
+    if restored:
+        notes.append(f"the cell changed the garbage collector; put back: {', '.join(restored)}")
+    leaks, bounded = with_sites(check.leaks, found), with_sites(check.bounded, found)
+    return replace(check, leaks=leaks, bounded=bounded, notes=tuple(notes))
+
+
+def _record(progress: _Progress, measurement: Measurement, judgement: Judgement | None, explained: Explained) -> Check:
+    notes = (*explained.notes, *_notes(progress, measurement, judgement))
     verdict = conclude(
         explained.leaks,
         explained.bounded,
@@ -186,41 +250,14 @@ def _record(
         objects=explained.objects,
         tensors=explained.tensors,
         containers=explained.containers,
-        runs=_runs(measurement, explained),
+        runs=run_rows(measurement, explained),
         notes=notes,
         failure=progress.failure,
-        environment=_environment(),
+        environment=environment(),
     )
 
 
-def _runs(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:
-    rows = []
-    for number in range(1, measurement.n_runs + 1):
-        figures = measurement.meters.row(number)
-        rows.append(
-            Run(
-                number=number,
-                seconds=float(figures["seconds"] or 0.0),
-                n_born=int(figures["born"] or 0),
-                n_kept=explained.kept[number - 1],
-                n_tensors_kept=explained.tensors_kept[number - 1],
-                tensor_bytes_kept=explained.tensor_bytes_kept[number - 1],
-                heap_bytes=_whole(figures["heap"]),
-                python_blocks=_whole(figures["blocks"]),
-                accelerator_bytes=_whole(figures["accelerator"]),
-                rss_bytes=int(figures["rss"] or 0),
-            )
-        )
-    return tuple(rows)
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _notes(
-    progress: _Progress, measurement: Measurement, judgement: Judgement | None, restored: tuple[str, ...]
-) -> tuple[str, ...]:
+def _notes(progress: _Progress, measurement: Measurement, judgement: Judgement | None) -> tuple[str, ...]:
     """Say what the reader should know about how it was measured."""
     notes = []
     slower = judge_slowdown(measurement.meters.seconds(measurement.n_runs))
@@ -230,19 +267,9 @@ def _notes(
         notes.append("the garbage collector is switched off: cyclic garbage was counted as it piles up")
     if progress.cell_freezes:
         notes.append("the cell calls gc.freeze(): its objects were thawed for counting and frozen again")
-    if restored:
-        notes.append(f"the cell changed the garbage collector; put back: {', '.join(restored)}")
     checkpoints = measurement.checkpoints
     if len(checkpoints) > 1 and checkpoints[-1].n_threads > checkpoints[0].n_threads:
         notes.append(f"{checkpoints[-1].n_threads - checkpoints[0].n_threads} more threads run than before")
     if judgement is not None and judgement.native is None:
         notes.append("the native heap could not be measured: this system's C library does not tell its level")
     return tuple(notes)
-
-
-def _environment() -> tuple[tuple[str, str], ...]:
-    torch = sys.modules.get("torch")
-    versions = [("leaklab", __version__), ("Python", platform.python_version())]
-    if torch is not None:
-        versions.append(("torch", str(torch.__version__)))
-    return (*versions, ("system", platform.platform(terse=True)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leaklab.model import Check
+from leaklab.native_siting import Repeated
 from leaklab.pipeline import Ran, Steps
 
 
@@ -36,12 +37,12 @@ def drive(steps: Steps, run_once: Callable[[int], object]) -> Finished:
             while True:
                 started = time.perf_counter()
                 try:
-                    run_once(number)
+                    _run(number, run_once)
                 except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
                     error = raised
                 number = steps.send(_ran(started, error))
         except StopIteration as stop:
-            return Finished(stop.value, error)
+            return Finished(stop.value, _to_raise(stop.value, error))
         finally:
             # The user's frames know this one as their caller: a name for the error would close a cycle.
             del error
@@ -56,14 +57,37 @@ async def drive_async(steps: Steps, run_once: Callable[[int], Awaitable[object]]
             while True:
                 started = time.perf_counter()
                 try:
-                    await run_once(number)
+                    await _run_async(number, run_once)
                 except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
                     error = raised
                 number = steps.send(_ran(started, error))
         except StopIteration as stop:
-            return Finished(stop.value, error)
+            return Finished(stop.value, _to_raise(stop.value, error))
         finally:
             del error
+
+
+def _run(number: int, run_once: Callable[[int], object]) -> None:
+    if not isinstance(number, Repeated):
+        run_once(number)
+        return
+    with number.around:
+        for _ in range(number.times):
+            run_once(number)
+
+
+async def _run_async(number: int, run_once: Callable[[int], Awaitable[object]]) -> None:
+    if not isinstance(number, Repeated):
+        await run_once(number)
+        return
+    with number.around:
+        for _ in range(number.times):
+            await run_once(number)
+
+
+def _to_raise(check: Check, error: BaseException | None) -> BaseException | None:
+    """Return what the caller raises after the report: not what only a traced run raised, unless it was an interrupt."""
+    return error if check.failure or not isinstance(error, Exception) else None
 
 
 def _ran(started: float, error: BaseException | None) -> Ran:

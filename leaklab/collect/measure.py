@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from leaklab.collect.census import Census, CensusTaker, FrozenCensus, RefreezingCensus, ScanCensus
+from leaklab.collect.census import Census, CensusTaker, FrozenCensus, RefreezingCensus, ScanCensus, sorted_census
 from leaklab.collect.checkpoint import Checkpoint, heap_objects, take_checkpoint
 from leaklab.collect.cohorts import Cohorts
 from leaklab.collect.gcstate import collect_quietly, gc_paused
@@ -84,6 +84,21 @@ class Measurement:
             finally:
                 objects.clear()
 
+    @contextmanager
+    def young(self) -> Iterator[list[object]]:
+        """Borrow, while a phase is open, at least every object born in it; cheap where the baseline is frozen."""
+        with gc_paused(), thawed(self._taker):
+            objects = gc.get_objects()
+            try:
+                yield objects
+            finally:
+                objects.clear()
+
+    def forget_the_dead(self) -> None:
+        """Drop from the cohorts what is not alive any more; no phase is open."""
+        with self.heap() as objects:
+            self.cohorts.keep_alive_ones(sorted_census(objects))
+
     def _check_heap(self) -> None:
         if self.collects:
             collect_quietly()
@@ -93,6 +108,8 @@ class Measurement:
                 checkpoint, everything = take_checkpoint(self.n_runs, objects)
             self.checkpoints.append(checkpoint)
             self.cohorts.keep_alive_ones(everything)
+            # Still alive here, the list of the whole heap would be left out for good: 4 MiB less at every look.
+            del everything
         self.meters.own_bytes += recorded - self.cohorts.n_bytes
 
 

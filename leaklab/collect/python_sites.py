@@ -1,0 +1,118 @@
+"""Find by tracemalloc the line of the user's code that made a Python object."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from leaklab.addresses import addresses_of
+from leaklab.collect.line_watch import Line, Whose
+from leaklab.collect.measure import Measurement
+from leaklab.collect.tensor_sites import StorageLines
+from leaklab.objects import is_tensor
+
+N_FRAMES = 40
+"""So deep are stacks recorded: from the line in a module's ``forward`` to the user's own there are ten to thirty."""
+FEW_FRAMES = 10
+"""With fewer, most lines of libraries could not be followed to the user's own."""
+_DEPTH = 4
+"""From a function over its closure and a cell of it to a tensor's tuple."""
+_MAX_LOOKED_AT = 200
+_MAX_SURVIVORS = 20_000
+"""So many survivors of the traced runs are asked for their line: 1 s."""
+
+
+@contextmanager
+def python_traces() -> Iterator[int]:
+    """Record where Python objects are made, inside; the value is how many frames of each stack.
+
+    Where tracemalloc runs already, it keeps its own settings and its traces.
+    """
+    if tracemalloc.is_tracing():
+        yield tracemalloc.get_traceback_limit()
+        return
+    tracemalloc.start(N_FRAMES)
+    try:
+        yield N_FRAMES
+    finally:
+        tracemalloc.stop()
+
+
+def line_that_made(thing: object, whose: Whose) -> Line | None:
+    """Return the innermost line of the user's code on the stack that made *thing*; None if that was not recorded."""
+    for filename, number in _stack_of(thing):
+        is_users = whose(filename)
+        if is_users:
+            return filename, number, ""
+        if is_users is None:
+            return None
+    return None
+
+
+def _stack_of(thing: object) -> list[tuple[str, int]]:
+    """Return the stack that made *thing*, innermost line first; empty if it was not recorded."""
+    if _LOSES_INSTANCES and type(thing).__flags__ & _MANAGED_DICT:
+        return list(_lost_stack(id(thing) - _BEFORE_INSTANCE) or ())
+    return [(frame.filename, frame.lineno) for frame in reversed(tracemalloc.get_object_traceback(thing) or ())]
+
+
+_LOSES_INSTANCES = (3, 11) <= sys.version_info < (3, 12)
+"""In 3.11 `tracemalloc` looks for an instance behind the place where its memory begins, and finds nothing."""
+_MANAGED_DICT = 1 << 4
+_BEFORE_INSTANCE = 4 * ctypes.sizeof(ctypes.c_void_p)  # the collector's header, the values, the dict
+
+
+def _lost_stack(address: int) -> tuple[tuple[str, int], ...] | None:
+    """Ask tracemalloc for the block of memory at *address*."""
+    find = getattr(ctypes.pythonapi, "_PyTraceMalloc_GetTraceback", None)
+    if find is None:
+        return None
+    find.restype, find.argtypes = ctypes.py_object, (ctypes.c_uint, ctypes.c_size_t)
+    found: tuple[tuple[str, int], ...] | None = find(0, address)
+    return found
+
+
+class Makers:
+    """Finds the lines that made objects: tensors by their storage, everything else by tracemalloc.
+
+    Args:
+        whose: Tells whose code a file is.
+        storages: What was noted of storages.
+    """
+
+    def __init__(self, whose: Whose, storages: StorageLines) -> None:
+        self._whose = whose
+        self.storages = storages
+
+    def lines_of(self, entries: list[object]) -> list[Line]:
+        """Return the lines that made the tensors in *entries*, or *entries* themselves where there are none."""
+        tensors = list(_tensors_in(entries))
+        return [line for thing in tensors or entries if (line := self._line(thing)) is not None]
+
+    def lines_of_survivors(self, measurement: Measurement, n_before: int) -> dict[int, Line]:
+        """Return the line of each object that a run after the first *n_before* left, by address; a phase is open."""
+        addresses, _kinds, runs = measurement.cohorts.members()
+        with measurement.young() as objects:
+            new = np.flatnonzero(np.isin(addresses_of(objects), addresses[runs >= n_before]))
+            found = ((id(thing), self._line(thing)) for thing in (objects[place] for place in new[:_MAX_SURVIVORS]))
+            return {address: line for address, line in found if line is not None}
+
+    def _line(self, thing: object) -> Line | None:
+        return (self.storages.line_of(thing) if is_tensor(thing) else None) or line_that_made(thing, self._whose)
+
+
+def _tensors_in(entries: list[object]) -> Iterator[object]:
+    """Yield tensors that *entries* are or refer to, over a few steps."""
+    seen: set[int] = set()
+    level = entries
+    for _ in range(_DEPTH + 1):
+        level = [thing for thing in level if id(thing) not in seen and not seen.add(id(thing))]  # type: ignore[func-returns-value]
+        yield from filter(is_tensor, level)
+        inner = [thing for thing in level if not is_tensor(thing) and _stack_of(thing)]
+        level = gc.get_referents(*inner)[:_MAX_LOOKED_AT] if inner else []

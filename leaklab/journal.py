@@ -1,0 +1,196 @@
+"""Keep the reports of this notebook, export them as one, and read exported reports back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from leaklab.errors import ReportError
+from leaklab.model.collection import Collection, NotedCheck, NotedView
+from leaklab.render.collection_comparison import CollectionComparison, compare_collections
+from leaklab.render.collection_markdown import render_markdown
+from leaklab.render.collection_page import render_collection
+from leaklab.render.collection_record import as_collection, collection_to_json, read_record, tally_words
+from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix
+from leaklab.render.pdf import print_pdf, require_browser
+from leaklab.render.redaction import redacted
+from leaklab.report import LeakReport
+
+SUFFIXES = (".html", ".md", ".json", ".pdf")
+"""Of the files that all checks of a notebook can be saved to."""
+MAX_CHECKS, MAX_OTHERS = 200, 30
+"""A record takes some 10 KB, other reports more: more of them would weigh on the notebook."""
+_MARKUP_LIMIT = 300_000  # characters of one other report; a graph in it takes most of them
+
+
+class Journal:
+    """The reports that the magics of one notebook have shown, oldest first; the oldest are forgotten at the limit.
+
+    It holds reports, which hold nothing of the user's.
+    """
+
+    def __init__(self) -> None:
+        self._checks: list[NotedCheck] = []
+        self._others: list[tuple[object, str]] = []
+        self._n_forgotten = 0
+
+    def note(self, report: object, place: str) -> None:
+        """Keep what *report*, which a magic has just made, says.
+
+        Args:
+            report: A `LeakReport`, or any other report of leaklab, which is kept as it shows itself.
+            place: Where it was made.
+        """
+        if type(report) is LeakReport:
+            self._checks.append(NotedCheck(report.check, place))
+        else:
+            self._others.append((report, place))
+        self._n_forgotten += _shorten(self._checks, MAX_CHECKS) + _shorten(self._others, MAX_OTHERS)
+
+    def collect(self, namespace: Mapping[str, Any], *, title: str = "", redact: bool = False) -> Collection:
+        """Return all that was noted, and the reports of `leaklab.leakcheck` that variables in *namespace* hold."""
+        noted = list(self._checks)
+        known = {id(entry.check) for entry in noted}
+        # Copied first: another thread may make a variable meanwhile. `type` runs nobody's code, `isinstance` would.
+        for name, value in list(namespace.items()):
+            if type(value) is LeakReport and id(value.check) not in known:
+                known.add(id(value.check))
+                noted.append(NotedCheck(value.check, f"variable {name}"))
+        views = tuple(_viewed(report, place) for report, place in self._others)
+        collection = Collection(title, tuple(noted), views, tuple(self._notes()))
+        return redacted_collection(collection) if redact else collection
+
+    def _notes(self) -> Iterator[str]:
+        if self._n_forgotten:
+            kept = f"{MAX_CHECKS} checks and {MAX_OTHERS} other reports are kept"
+            yield f"the {self._n_forgotten:,} oldest reports of this notebook are not here: {kept}"
+
+
+def redacted_collection(collection: Collection) -> Collection:
+    """Return *collection* with every check blanked by `redacted`; the other reports are left out, and that is said."""
+    if collection.redacted:
+        return collection
+    notes = [*collection.notes, "summaries, keys, strings and folders are hidden (--redact)"]
+    if collection.views:
+        notes.append(f"{len(collection.views):,} reports of other magics are left out: they cannot be redacted")
+    checks = tuple(replace(noted, check=redacted(noted.check)) for noted in collection.checks)
+    return replace(collection, checks=checks, views=(), notes=tuple(notes), redacted=True)
+
+
+def _shorten(entries: list[Any], limit: int) -> int:
+    """Drop the oldest *entries* above *limit*; return how many."""
+    n_too_many = max(len(entries) - limit, 0)
+    del entries[:n_too_many]
+    return n_too_many
+
+
+def _viewed(report: object, place: str) -> NotedView:
+    bundle: dict[str, str] = {}
+    show = getattr(report, "_repr_mimebundle_", None)
+    if show is not None:
+        bundle = show()
+    markup = bundle.get("text/html", "")
+    return NotedView(
+        title=repr(report).strip("<>"),
+        place=place,
+        text=bundle.get("text/plain") or str(report),
+        markup=markup if len(markup) <= _MARKUP_LIMIT else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NotebookReport:
+    """All checks of a notebook, as ``%leakreport`` or ``leaklab run`` exported them.
+
+    Attributes:
+        collection: The record.
+    """
+
+    collection: Collection
+
+    @property
+    def reports(self) -> tuple[LeakReport, ...]:
+        """The checks, in the order in which they were made."""
+        return tuple(LeakReport(noted.check) for noted in self.collection.checks)
+
+    @property
+    def leaked(self) -> bool:
+        """Whether any of the checks found a leak."""
+        return any(report.leaked for report in self.reports)
+
+    def compare(self, other: NotebookReport | LeakReport) -> CollectionComparison:
+        """Return what became of these checks in *other*, made after the repair."""
+        return compare_collections(self.collection, _collection_of(other))
+
+    def save(self, path: FilePath) -> None:
+        """Write all checks to *path*: ``.html`` one page, ``.md``, ``.json`` the record, ``.pdf``.
+
+        Raises:
+            ReportError: for any other suffix, a file that cannot be written, or a PDF where no Chromium is installed.
+        """
+        if known_suffix(path, SUFFIXES) == ".pdf":
+            require_browser()  # before the drawing, which may take half a minute
+            print_pdf(render_collection(self.collection, is_open=True), path)
+            return
+        writers: Mapping[str, Callable[[Collection], str]] = {
+            ".html": render_collection,
+            ".md": render_markdown,
+            ".json": collection_to_json,
+        }
+        save_by_suffix(path, {suffix: partial(write, self.collection) for suffix, write in writers.items()})
+
+    def __str__(self) -> str:
+        lines = [tally_words(self.collection)]
+        for number, report in enumerate(self.reports, 1):
+            name = report.check.settings.name
+            lines.append(f"  {number}. {f'{name}: ' if name else ''}{report.verdict}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<NotebookReport {tally_words(self.collection)}>"
+
+
+def load_report(path: FilePath) -> LeakReport | NotebookReport:
+    """Return the report in a file that leaklab wrote, ``.html`` or ``.json``.
+
+    Args:
+        path: A file of ``%leakreport``, ``leaklab run``, ``report.to_html`` or ``report.to_json``.
+
+    Returns:
+        A `LeakReport` for a file of one check, a `NotebookReport` for a file of a whole notebook.
+
+    Raises:
+        ReportError: if the file cannot be read, or holds no report that this version can read.
+    """
+    record = read_record(read_bytes(path))
+    return NotebookReport(record) if isinstance(record, Collection) else LeakReport(record)
+
+
+def compare_reports(before: LeakReport | NotebookReport, after: LeakReport | NotebookReport) -> CollectionComparison:
+    """Return what became of the checks of one exported report in another."""
+    return compare_collections(_collection_of(before), _collection_of(after))
+
+
+def _collection_of(report: LeakReport | NotebookReport) -> Collection:
+    return as_collection(report.check) if isinstance(report, LeakReport) else report.collection
+
+
+def check_export_target(path: FilePath) -> None:
+    """Find out before a long run whether `NotebookReport.save` could write to *path*; writes nothing.
+
+    Raises:
+        ReportError: if the suffix is unknown, there is no such folder, or a PDF cannot be made here.
+    """
+    if known_suffix(path, SUFFIXES) == ".pdf":
+        require_browser()
+    folder = Path(path).resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        msg = f"cannot write {os.fspath(path)!r}: there is no folder {str(folder)!r} that can be written; make it first"
+        raise ReportError(msg)
+    if Path(path).is_dir():
+        msg = f"cannot write {os.fspath(path)!r}: this is a folder; give the name of a file"
+        raise ReportError(msg)

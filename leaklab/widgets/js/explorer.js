@@ -1,0 +1,164 @@
+// The explorer: verdict, buttons, list, sections; questions to the kernel are numbered and wait for their answers.
+
+const WAIT_MS = 400;
+
+// `ask(name, arguments)` resolves to the kernel's answer, or rejects with its sentence.
+function makeLine(model, onWait) {
+  const waiting = new Map();
+  let last = 0;
+  const listen = (content, buffers) => {
+    const question = waiting.get(content.answer);
+    if (!question) return;
+    clearTimeout(question.timer);
+    if (content.accepted) { onWait("working..."); return; }
+    waiting.delete(content.answer);
+    if (!waiting.size) onWait("");
+    if (content.error) question.reject(new Error(content.error));
+    else question.resolve({ ...content, buffers });
+  };
+  model.on("msg:custom", listen);
+  const ask = (name, values = {}) => new Promise((resolve, reject) => {
+    last += 1;
+    const id = `${Date.now()} ${last}`; // two views of one widget must not take each other's answers
+    const timer = setTimeout(() => onWait("busy: the kernel is at work, perhaps on a cell; this is done when it has ended"), WAIT_MS);
+    waiting.set(id, { resolve, reject, timer });
+    model.send({ ...values, ask: name, id });
+  });
+  return { ask, stop: () => model.off("msg:custom", listen) };
+}
+
+function listData(record) {
+  const heap = record.mode === "heap";
+  const columns = heap
+    ? [["retained", "bytes"], ["holder", "text"], ["what", "text"], ["place", "text"]]
+    : [["outcome", "text"], ["what", "text"], ["holder", "text"], ["count_per_run", "number"], ["bytes_per_run", "bytes"], ["retained", "bytes"], ["cause", "text"]];
+  const titles = { holder: heap ? "expression" : "held by", place: "begins at", outcome: "verdict", count_per_run: "count per run", bytes_per_run: "bytes per run" };
+  return {
+    columns: columns.map(([name, kind]) => ({ name: titles[name] ?? name, kind })),
+    rows: record.items.map((item) => columns.map(([name]) => item[name] ?? null)),
+    left_out: 0,
+  };
+}
+
+function render({ model, el }) {
+  const status = make("div", { class: "ll-status", role: "status" });
+  const wait = make("div", { class: "ll-wait", role: "status" });
+  const question = make("div", { class: "ll-question" });
+  const root = make("div", { class: "leaklab" });
+  const line = makeLine(model, (words) => { wait.textContent = words; });
+  const state = { number: 0, panel: "", stops: [] };
+  const say = (words, isBad = false) => { status.textContent = words; status.classList.toggle("ll-bad", isBad); };
+
+  function stopPanel() {
+    for (const stop of state.stops.splice(0)) stop();
+  }
+
+  // Ask; where the kernel wants to be sure, show what it will do and ask again.
+  async function act(name, values = {}) {
+    question.replaceChildren();
+    try {
+      const answer = await line.ask(name, values);
+      if (answer.confirm) {
+        const yes = button("do it", "go ahead", () => act(name, { ...values, sure: true }), "yes");
+        question.replaceChildren(make("pre", {}, answer.confirm), yes, button("cancel", "do nothing", () => question.replaceChildren(), "no"));
+        yes.focus();
+        return;
+      }
+      if (answer.message) say(answer.message);
+      if (answer.comparison) {
+        const { title, fixed, lines } = answer.comparison;
+        say("compared");
+        question.replaceChildren(make("div", { class: fixed ? "ll-comparison ll-good" : "ll-comparison ll-worse" },
+          make("b", {}, title), make("ul", {}, ...lines.map((words) => make("li", {}, words)))),
+          button("ok", "put this away", () => question.replaceChildren(), "no"));
+      }
+    } catch (error) {
+      say(error.message, true);
+    }
+  }
+
+  function toolbar(record) {
+    if (record.mode === "heap") {
+      return make("div", { class: "ll-bar ll-tools" },
+        button("look again", "look at the living heap again", () => act("again"), "again"),
+        button("release notebook's own", "drop outputs and tracebacks that the notebook keeps; asks first", () => act("release"), "release"),
+        button("close", "close the explorer and free all of it", () => model.send({ ask: "close" }), "close"));
+    }
+    const others = make("select", { class: "ll-others", "aria-label": "check to compare with" }, make("option", { value: "" }, "the last check"),
+      ...record.others.map((name) => make("option", { value: name }, name)));
+    const file = make("input", { class: "ll-file", value: "leaklab_report.html", "aria-label": "file to export to, .html, .json or .csv" });
+    file.addEventListener("keydown", (event) => event.stopPropagation());
+    return make("div", { class: "ll-bar ll-tools" },
+      button("run again", "check the same cell again; asks first", () => act("again"), "again"),
+      button("release notebook's own", "drop outputs and tracebacks that the notebook keeps; asks first", () => act("release"), "release"),
+      others, button("compare", "what became of that check's leaks in this one", () => act("compare", { with: others.value }), "compare"),
+      file, button("export", "save the report to this file", () => act("export", { path: file.value }), "export"),
+      button("close", "close the explorer and free all of it", () => model.send({ ask: "close" }), "close"));
+  }
+
+  function showPanel(record, tabs, body, panels, title) {
+    stopPanel();
+    state.panel = title;
+    for (const tab of tabs) {
+      const isIt = tab.dataset.panel === title;
+      tab.setAttribute("aria-selected", String(isIt));
+      tab.tabIndex = isIt ? 0 : -1;
+    }
+    const [, fill, isAboutRow] = panels.find(([name]) => name === title);
+    const item = record.items[state.number];
+    const context = { record, item, number: state.number, ask: line.ask, say, keep: (stop) => state.stops.push(stop) };
+    body.setAttribute("aria-label", title);
+    body.replaceChildren(isAboutRow && !item ? paragraph("There is nothing in the list above.") : fill(context));
+  }
+
+  function show() {
+    stopPanel();
+    const record = model.get("record");
+    if (!record?.mode) { root.replaceChildren(paragraph("This explorer is closed.", "ll-faint")); return; }
+    const panels = record.mode === "heap" ? HEAP_PANELS : REPORT_PANELS;
+    if (!panels.some(([title]) => title === state.panel)) state.panel = record.items.length && record.mode === "report" ? "Graph" : panels[0][0];
+    state.number = Math.min(state.number, Math.max(record.items.length - 1, 0));
+    const body = make("div", { class: "ll-panel", role: "tabpanel" });
+    const tabs = panels.map(([title]) => button(title, title, () => showPanel(record, tabs, body, panels, title), "tab"));
+    tabs.forEach((tab, place) => {
+      tab.dataset.panel = panels[place][0];
+      tab.setAttribute("role", "tab");
+      tab.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        const next = tabs[(place + step + tabs.length) % tabs.length];
+        next.click();
+        next.focus();
+      });
+    });
+    const list = makeTable(listData(record), {
+      label: record.mode === "heap" ? "largest retainers" : "leaks", chosen: state.number, name: "ll-list",
+      choose: (place) => { state.number = place; showPanel(record, tabs, body, panels, state.panel); },
+    });
+    const word = record.outcome ? make("b", { class: `ll-outcome ll-is-${record.outcome}` }, record.outcome.toUpperCase()) : make("b", {}, "HEAP");
+    const notes = record.notes.length
+      ? make("details", {}, make("summary", {}, `notes (${record.notes.length})`), make("ul", {}, ...record.notes.map((note) => make("li", {}, note)))) : null;
+    root.replaceChildren(
+      make("div", { class: "ll-head" }, word, " ", record.title),
+      ...record.lines.map((words) => paragraph(words, "ll-faint")),
+      toolbar(record), question, wait, status, list, notes,
+      make("div", { class: "ll-tabs", role: "tablist", "aria-label": "sections" }, ...tabs), body,
+      paragraph(record.environment, "ll-faint"));
+    showPanel(record, tabs, body, panels, state.panel);
+  }
+
+  el.append(root);
+  // Letters typed here are none of the notebook's commands.
+  root.addEventListener("keydown", (event) => { if (event.target.closest("input, select, button, textarea")) event.stopPropagation(); });
+  root.dataset.jpSuppressContextMenu = "true";
+  model.on("change:record", show);
+  show();
+  return () => {
+    stopPanel();
+    line.stop();
+    model.off("change:record", show);
+  };
+}
+
+export default { render };

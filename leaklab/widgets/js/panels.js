@@ -1,0 +1,112 @@
+// The sections of the explorer: each is made from the record when it is first shown.
+
+function paragraph(words, name = "") {
+  return make("p", name ? { class: name } : {}, words);
+}
+
+function factList(facts) {
+  return make("dl", { class: "ll-facts" }, ...facts.flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, words)]));
+}
+
+const running = (values) => values.reduce((sums, value) => [...sums, (sums[sums.length - 1] ?? 0) + (value ?? 0)], []);
+
+function growthPanel({ record, item }) {
+  const of = (name) => record.runs.map((run) => run[name]);
+  const heap = of("heap");
+  const change = heap.every((value) => value !== null) ? heap.map((value) => value - heap[0]) : [];
+  const device = of("accelerator").every((value) => value !== null) ? of("accelerator") : [];
+  // What the last run made is current, and no leak.
+  const kept = item?.kept?.length ? item.kept.slice(0, -1) : of("kept");
+  const unit = item?.kept?.length ? item.unit : "objects";
+  return make("div", { class: "ll-charts" },
+    chart(`what the runs left behind, summed up: ${unit}`, running(kept)),
+    chart("bytes of the tensors left behind, summed up", running(of("tensor_bytes")), { words: bytesWords }),
+    chart("native heap since run 1", change, { words: bytesWords }),
+    chart("accelerator memory", device, { words: bytesWords }));
+}
+
+function survivorsPanel({ record, item }) {
+  const kept = item?.kept?.length ? item.kept : record.runs.map((run) => run.kept);
+  if (!kept.length) return paragraph("No run was measured.");
+  return make("div", {},
+    chart("objects still alive at the end, by the run that made them", kept, { bars: true }),
+    paragraph(`${kept.join(" ")}`, "ll-mono"),
+    paragraph("A leak shows as a bar for run after run; the last run's objects are current.", "ll-faint"));
+}
+
+function graphPanel({ item, number, ask, say, keep }) {
+  const empty = { live: false, nodes: [], links: [], notes: [] };
+  const graph = makeGraph(item.graph ?? empty, number, ask, say);
+  keep(graph.stop);
+  if (!item.graph) graph.element.querySelector(".ll-look").click();
+  const path = item.path ? make("details", {}, make("summary", {}, "path as text"), make("pre", {}, item.path)) : null;
+  return make("div", {}, graph.element, path);
+}
+
+function sitesPanel({ item }) {
+  if (!item.sites?.length) {
+    return paragraph("The lines were not traced: check the cell again with --sites, or the objects are none of Python's.");
+  }
+  return make("div", {}, ...item.sites.map(({ site, lines }) => make("div", {},
+    make("p", {}, make("code", {}, site)),
+    lines.length ? make("pre", { class: "ll-source" }, ...lines.map(([number, text, isIt]) =>
+      make("span", { class: isIt ? "ll-it" : "" }, `${String(number).padStart(5)}  ${text}\n`))) : null)));
+}
+
+function advicePanel({ item }) {
+  if (!item.advice?.length) return paragraph("No rule knows this cause: 'explain this one' looks for what would free it.");
+  return make("div", {}, factList(item.facts), ...item.advice.map(({ code, label, text }) =>
+    code ? make("div", {}, label ? make("b", {}, label) : null, codeBlock(text)) : make("p", { class: "ll-prose" }, text)));
+}
+
+function factsPanel({ item }) {
+  return factList(item.facts);
+}
+
+function tablePanel(name) {
+  return ({ record }) => makeTable(record.tables[name], { label: name, name: `ll-table-${name.toLowerCase()}` });
+}
+
+function asked(name, words, explain, show) {
+  return ({ number, ask, say }) => {
+    const result = make("div", { class: "ll-result", "aria-live": "polite" });
+    const start = button(words, explain, async () => {
+      result.setAttribute("aria-busy", "true");
+      try {
+        show(result, await ask(name, { target: number }), ask);
+      } catch (error) {
+        result.replaceChildren();
+        say(error.message, true);
+      } finally {
+        result.removeAttribute("aria-busy");
+      }
+    }, name);
+    return make("div", {}, make("div", { class: "ll-bar" }, start, make("span", { class: "ll-faint" }, explain)), result);
+  };
+}
+
+const explainPanel = asked("explain", "explain this one", "every reason why the object is alive now, and the fewest references to cut",
+  (result, { explanation }) => {
+    const cuts = explanation.cut.map(({ code, text }) => (code ? codeBlock(text) : paragraph(text)));
+    result.replaceChildren(paragraph(explanation.title, "ll-strong"), ...(cuts.length ? [paragraph("To let it go:"), ...cuts] : []),
+      make("pre", {}, explanation.text));
+  });
+
+const autogradPanel = asked("autograd", "look behind it", "what the autograd graph behind the object keeps alive",
+  (result, { autograd }, ask) => {
+    const tables = Object.entries(autograd.tables).filter(([, table]) => table.rows.length);
+    result.replaceChildren(paragraph(autograd.title, "ll-strong"), ...autograd.lines.map((line) => paragraph(line)),
+      ...tables.flatMap(([name, table]) => [make("h4", {}, name), makeTable(table, { label: name })]),
+      ...(autograd.dot ? [make("h4", {}, "Graph"), makePicture(autograd.dot, autograd.title, ask)] : []));
+  });
+
+// Title, what makes it, whether it is about one row rather than about all of the check.
+const REPORT_PANELS = [
+  ["Growth", growthPanel, false], ["Survivors", survivorsPanel, false], ["Graph", graphPanel, true], ["Advice", advicePanel, true],
+  ["Sites", sitesPanel, true], ["Explain", explainPanel, true], ["Autograd", autogradPanel, true],
+  ["Objects", tablePanel("Objects"), false], ["Tensors", tablePanel("Tensors"), false], ["Containers", tablePanel("Containers"), false],
+];
+const HEAP_PANELS = [
+  ["Graph", graphPanel, true], ["Facts", factsPanel, true], ["Explain", explainPanel, true], ["Autograd", autogradPanel, true],
+  ["Tensors", tablePanel("Tensors"), false],
+];

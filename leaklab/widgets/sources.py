@@ -1,0 +1,147 @@
+"""Where the explorer's rows come from, and how the living object of a row is found again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from leaklab.looking import GoneError, at_address, evaluate, expressions_of, look_around
+from leaklab.model.live import HeapOverview, Retainer
+from leaklab.objects import type_name
+from leaklab.render.heap_overview import overview_words
+from leaklab.report import LeakReport
+from leaklab.widgets.clipping import clip
+from leaklab.widgets.payload import Data, rows_data
+from leaklab.words import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A living object, borrowed.
+
+    Attributes:
+        borrowed: The object, the only item. Whoever takes it empties the list.
+        expression: Python for it; empty where it was found by its address.
+        note: What the reader should know: that it is not the leaked object itself, for instance. May be empty.
+    """
+
+    borrowed: list[Any]
+    expression: str
+    note: str = ""
+
+
+class Source(ABC):
+    """Rows, each of which stands for an object."""
+
+    @abstractmethod
+    def data(self) -> Data:
+        """Return what the page shows of the rows."""
+
+    @abstractmethod
+    def find(self, number: int) -> Found:
+        """Return the living object of row *number*.
+
+        Raises:
+            GoneError: if there is none any more, or none can be found.
+        """
+
+    @abstractmethod
+    def locate(self, number: int, key: str) -> tuple[int, str]:
+        """Return address and type of the object that node *key* of the recorded graph of row *number* stands for.
+
+        Raises:
+            GoneError: as `find`.
+        """
+
+
+class ReportSource(Source):
+    """The leaks of a report, then its bounded places. Objects are found by the expressions of their paths."""
+
+    def __init__(self, report: LeakReport, namespace: dict[str, Any]) -> None:
+        self._namespace = namespace
+        self._paths = [leak.path for leak in (*report.leaks, *report.bounded)]
+
+    def data(self) -> Data:
+        """Return nothing: the page shows the report itself."""
+        return {}
+
+    def find(self, number: int) -> Found:
+        """Return the leaked object, or, if it is gone or is a value that all code shares, what holds it."""
+        expressions = self._expressions(number)
+        problem = ""
+        for expression in reversed(expressions):
+            try:
+                return Found(evaluate(expression, self._namespace), expression, problem)
+            except GoneError as error:
+                problem = problem or str(error)
+        raise GoneError(problem or "no variable leads to it, so there is nothing to look at: see its path")
+
+    def locate(self, number: int, key: str) -> tuple[int, str]:
+        """Return where the object of a step lies now."""
+        expressions = self._expressions(number)
+        position = int(key.removeprefix("box ")) - 1 if key.removeprefix("box ").isdecimal() else -1
+        if not 0 <= position < len(expressions):
+            msg = "Python has no expression for that one, so it cannot be opened from the report; open what is above it"
+            raise GoneError(msg)
+        borrowed = evaluate(expressions[position], self._namespace)
+        try:
+            return id(borrowed[0]), type_name(type(borrowed[0]))
+        finally:
+            borrowed.clear()
+
+    def _expressions(self, number: int) -> list[str]:
+        return expressions_of(self._paths[number]) if 0 <= number < len(self._paths) else []
+
+
+class HeapSource(Source):
+    """What keeps most of the heap alive. Objects are found by their addresses, as long as they live."""
+
+    def __init__(self, namespace: dict[str, Any], *, summaries: bool) -> None:
+        self.overview: HeapOverview = look_around(namespace, summaries=summaries)
+        self._rows: list[Retainer] = [*self.overview.variables, *self.overview.retainers]
+
+    def data(self) -> Data:
+        """Return the largest retainers as rows, and the tensors by kind as a table."""
+        found = self.overview
+        tensors = [(row.kind, row.words, row.count, row.n_bytes) for row in found.tensors]
+        names = [("kind", "text"), ("shape, dtype, device", "text"), ("count", "number"), ("bytes", "bytes")]
+        return {
+            "mode": "heap",
+            "outcome": "",
+            "title": overview_words(found),
+            "lines": [],
+            "notes": [clip(note) for note in found.notes],
+            "items": [_row(row) for row in self._rows],
+            "runs": [],
+            "tables": {"Tensors": rows_data(names, tensors)},
+            "environment": "",
+        }
+
+    def find(self, number: int) -> Found:
+        """Return the object that the row was made of, if it still lives."""
+        if not 0 <= number < len(self._rows):
+            msg = "there is no such row"
+            raise GoneError(msg)
+        row = self._rows[number]
+        return Found(at_address(row.address, row.kind), row.expression)
+
+    def locate(self, number: int, key: str) -> tuple[int, str]:
+        """Refuse: there is no recorded graph of the living heap."""
+        del number, key
+        msg = "look at the object first, then open its holders"
+        raise GoneError(msg)
+
+
+def _row(row: Retainer) -> Data:
+    return {
+        "what": clip(" ".join(filter(None, (row.kind, row.summary)))),
+        "holder": clip(row.expression or "(no expression)"),
+        "place": clip(row.place),
+        "retained": row.retained_bytes,
+        "facts": [
+            ["expression", clip(row.expression or "Python has none")],
+            ["begins at", clip(row.place)],
+            ["frees", f"{format_bytes(row.retained_bytes)} come back when it goes"],
+        ],
+    }
