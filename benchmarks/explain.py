@@ -144,7 +144,7 @@ def compare(bars: Bars, name: str, variables: dict[str, Any], targets: list[torc
     bars.at_least("objgraph.find_backref_chain / leaklab", theirs / ours, at_least)
 
 
-def graph_costs(bars: Bars, variables: dict[str, Any]) -> None:
+def graph_costs(bars: Bars | None, variables: dict[str, Any]) -> None:
     """Print what the graph of the heap costs, beside one collection, and what all retained sizes cost on top of it."""
     collect, graph, view_seconds, sizes = ([] for _ in range(4))
     trim = ctypes.CDLL(None).malloc_trim
@@ -178,6 +178,12 @@ def graph_costs(bars: Bars, variables: dict[str, Any]) -> None:
         f"{n_objects:,} objects: gc.collect {pause:.3f} s, heap graph {built:.3f} s, with roots and all paths "
         f"{statistics.median(view_seconds):.3f} s, dominators and all retained sizes {sized:.3f} s"
     )
+    if bars is None:
+        print(
+            f"  for information: graph / gc.collect {built / pause:.2f}, {per_million:.0f} MB per million objects, "
+            f"retained sizes / gc.collect {sized / pause:.2f}"
+        )
+        return
     bars.at_most("heap graph / gc.collect", built / pause, MAX_GRAPH)
     bars.at_most("heap graph: highest MB per million objects", per_million, MAX_GRAPH_MB_PER_MILLION)
     bars.at_most("dominators and retained sizes of everything / gc.collect", sized / pause, MAX_RETAINED)
@@ -201,7 +207,7 @@ def main() -> int:
     variables, heap = make(millions)
     questions = {name: list(getattr(heap, name)) for name in ("one", "twenty", "behind")}
     del heap
-    graph_costs(bars, variables)
+    graph_costs(bars if millions == 1 else None, variables)
     if millions > 1:
         for name, targets in questions.items():
             print(f"{name}: leaklab, everything: {cpu_seconds(lambda: explain_fully(variables, targets)):.2f} s")  # noqa: B023 - called at once

@@ -34,6 +34,7 @@ _HOMES = {
     **dict.fromkeys(("Explorer", "explore"), "leaklab.exploring"),
     "watch": "leaklab.watching",
     "run": "leaklab.runs",
+    "cut_cycles": "leaklab.cutting",
     **dict.fromkeys(("AutogradReport", "autograd"), "leaklab.retaining"),
     **dict.fromkeys(
         ("CudaSnapshot", "SnapshotComparison", "compare_snapshots", "load_snapshot"), "leaklab.snapshotting"
@@ -66,6 +67,7 @@ __all__ = [
     "WhyAlive",
     "autograd",
     "compare_snapshots",
+    "cut_cycles",
     "diff",
     "explore",
     "leakcheck",

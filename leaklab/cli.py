@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 OK, FAILED, GREW = 0, 1, 3
 """Exit statuses; 2 is argparse's own."""
 
+_EXPORTS = ("html", "md", "json", "pdf")
+_NO_CHECK = (
+    "the notebook made no check: it must load leaklab (%load_ext leaklab) and have a cell with %%leakcheck as its first"
+    " line, or a variable that holds a report of leaklab.leakcheck"
+)
 _QUIET_SECONDS = 0.5
 _BAR_WIDTH = 40
 
@@ -60,8 +65,33 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--timeout", type=_seconds, default=300.0, metavar="S", help="seconds to wait (default: %(default)g)"
     )
+    _add_report_commands(commands)
     _add_snapshot_commands(commands)
     return parser
+
+
+def _add_report_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    run = commands.add_parser(
+        "run",
+        help="execute a notebook and export its checks",
+        description="Execute a notebook in a fresh kernel of this Python, in the notebook's folder, and export the"
+        " checks that it makes with %%leakcheck. The notebook itself is not changed. Exit status 1 if a cell fails, if"
+        " the notebook makes no check, or with --fail-on-leak if a check finds a leak.",
+    )
+    run.add_argument("notebook", type=Path, metavar="NOTEBOOK", help="it must load leaklab: %%load_ext leaklab")
+    for suffix in _EXPORTS:
+        run.add_argument(f"--{suffix}", type=Path, metavar="FILE", help=f"write all checks to FILE.{suffix}")
+    run.add_argument("--fail-on-leak", action="store_true", help="exit with 1 if a check finds a leak")
+    run.add_argument("--redact", action="store_true", help="hide summaries, keys, strings and folders of the data")
+    run.add_argument("--timeout", type=_seconds, metavar="S", help="seconds to wait (default: no limit)")
+    compare = commands.add_parser(
+        "compare",
+        help="compare two reports: which leaks are gone",
+        description="Compare two files of %%leakreport, leaklab run, report.to_html or report.to_json (.html or .json),"
+        " the one before the repair first. Exit status 0 if every check of the second one proves that nothing leaks.",
+    )
+    compare.add_argument("before", type=Path, metavar="BEFORE")
+    compare.add_argument("after", type=Path, metavar="AFTER")
 
 
 def _add_snapshot_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -202,6 +232,34 @@ def _demo(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _run(arguments: argparse.Namespace) -> int:
+    from leaklab.journal import check_export_target
+    from leaklab.notebook_runs import run_notebook
+
+    files = [file for suffix in _EXPORTS if (file := getattr(arguments, suffix)) is not None]
+    for file in files:
+        check_export_target(file)  # before minutes of work, not after it
+    run = run_notebook(arguments.notebook, max_seconds=arguments.timeout, redact=arguments.redact)
+    print(run.report)
+    for file in files:
+        run.report.save(file)
+        print(f"written: {file.resolve()}")
+    problem = run.failure or ("" if run.report.reports else _NO_CHECK)
+    if not problem and arguments.fail_on_leak and run.report.leaked:
+        problem = "a check found a leak (--fail-on-leak)"
+    if problem:
+        print(f"leaklab: {problem}", file=sys.stderr)
+    return FAILED if problem else OK
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from leaklab.journal import compare_reports, load_report
+
+    comparison = compare_reports(load_report(arguments.before), load_report(arguments.after))
+    print(comparison)
+    return OK if comparison.passed else FAILED
+
+
 def _refuse_missing_folder(file: Path) -> None:
     if not file.resolve().parent.is_dir():
         msg = f"cannot write {file}: the folder {file.resolve().parent} does not exist"
@@ -215,4 +273,10 @@ def _print_findings(demo: Demo) -> None:
     print(f"  {demo.after.verdict}")
 
 
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"demo": _demo, "diff": _diff, "show": _show}
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "compare": _compare,
+    "demo": _demo,
+    "diff": _diff,
+    "run": _run,
+    "show": _show,
+}

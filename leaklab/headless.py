@@ -12,6 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from jupyter_client.kernelspec import KernelSpecManager
@@ -49,15 +50,16 @@ def execute(
         LeaklabError: in one line, if a cell fails, the kernel dies, or the time is up.
     """
     stop = threading.Event()
+    manager = _kernel_manager(folder)
     client = NotebookClient(
         notebook,
-        km=_kernel_manager(folder),
+        km=manager,
         timeout=None,  # the limit is on the whole notebook
         resources={"metadata": {"path": str(working_folder or folder)}},
     )
     # In a thread, because in the main thread nbclient takes Ctrl-C over and ends in a traceback.
     with ThreadPoolExecutor(max_workers=1) as pool:
-        execution = pool.submit(asyncio.run, _execute_until(stop, client, _environment(folder), last))
+        execution = pool.submit(asyncio.run, _execute_until(stop, client, manager, _environment(folder), last))
         try:
             execution.result(timeout=max_seconds)
         except CellExecutionError as error:
@@ -73,7 +75,9 @@ def execute(
             stop.set()
 
 
-async def _execute_until(stop: threading.Event, client: NotebookClient, environment: dict[str, str], last: str) -> None:
+async def _execute_until(
+    stop: threading.Event, client: NotebookClient, manager: AsyncKernelManager, environment: dict[str, str], last: str
+) -> None:
     """Execute the notebook, then *last*; the kernel is gone at the end, also after *stop*."""
     client.reset_execution_trackers()
     # The kernel's own log goes nowhere: what the cells write to stderr is in the notebook.
@@ -83,11 +87,11 @@ async def _execute_until(stop: threading.Event, client: NotebookClient, environm
             await asyncio.wait({execution}, timeout=_POLL_SECONDS)
         if not execution.done():
             execution.cancel()
-            await client.km.interrupt_kernel()
+            await manager.interrupt_kernel()
         try:
             await execution
         finally:
-            if last and await client.km.is_alive():
+            if last and await manager.is_alive():
                 await _execute_last(client, last)
 
 
@@ -99,7 +103,8 @@ async def _execute_cells(client: NotebookClient) -> None:
 
 async def _execute_last(client: NotebookClient, source: str) -> None:
     """Run *source*; what became of it is seen by what it wrote."""
-    client.nb.cells.append(nbformat.v4.new_code_cell(source))
+    new_cell: Any = nbformat.v4.new_code_cell
+    client.nb.cells.append(new_cell(source))
     client.timeout = _LAST_SECONDS
     try:
         with contextlib.suppress(CellExecutionError, DeadKernelError, TimeoutError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,8 +66,9 @@ def run_notebook(file: Path, *, max_seconds: float | None = None, redact: bool =
 
 
 def _read(file: Path) -> nbformat.NotebookNode:
+    read: Callable[..., nbformat.NotebookNode] = nbformat.read
     try:
-        return nbformat.read(file, as_version=4)
+        return read(file, as_version=4)
     except OSError as error:
         msg = f"cannot read {file}: {error.strerror}; give the path of a notebook"
         raise LeaklabError(msg) from error

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, strategies
 from notebook_shell import Notebook, open_notebook
+from played_cuda import device  # noqa: F401 - a fixture
 
 
 def process_switches() -> dict[str, object]:

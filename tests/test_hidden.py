@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from leaklab.autograd import GraphWalk
 from leaklab.explain.hidden import hidden_edges
 from leaklab.explain.hidden_arrays import ArraySearch
+from leaklab.graph_walk import GraphWalk
 
 autograd = sys.modules[GraphWalk.__module__]  # leaklab.autograd is the public function of this name
 

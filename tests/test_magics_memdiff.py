@@ -121,3 +121,35 @@ def test_help_tells_every_form(notebook):
     shown = notebook.run("%memdiff?").out
     for words in ("%%memdiff", "%memdiff STATEMENT", "--mark", "%memdiff before after", "-o", "-v", "-q", "-T"):
         assert words in shown
+
+
+def test_a_cell_that_awaits_is_compared_like_any_other(warm, notebook):
+    notebook.user["torch"] = torch
+    notebook.run("%%memdiff -v made\nimport asyncio\nawait asyncio.sleep(0)\ny = torch.ones(32, 32)")
+    assert "+1 torch.Tensor (32, 32) float32 cpu, 4.00 KiB, held by y" in notebook.user["made"].lines
+
+
+def test_cuda_compares_the_card_before_and_after_a_statement(notebook, device):
+    device.training.run(1)
+    notebook.user["train"] = device.training.run
+    notebook.run("%memdiff --cuda -v grown train(3)")
+    assert notebook.user["grown"].growth_bytes == 3 * 1_000_000
+    assert not device.is_on
+
+
+def test_cuda_stops_recording_where_the_statement_raises(notebook, device):
+    typed = notebook.run("%memdiff --cuda 1/0")
+    assert isinstance(typed.result.error_in_exec, ZeroDivisionError)
+    assert not device.is_on
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what is said where there is no device")
+def test_cuda_without_a_device_is_one_sentence_and_runs_nothing(notebook):
+    typed = notebook.run("%memdiff --cuda ran = True")
+    assert "needs a CUDA device" in str(typed.result.error_in_exec)
+    assert "ran" not in notebook.user
+
+
+def test_cuda_without_a_statement_says_what_is_missing(notebook):
+    typed = notebook.run("%memdiff --cuda")
+    assert "needs a statement" in str(typed.result.error_in_exec)

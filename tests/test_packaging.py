@@ -73,18 +73,6 @@ def test_continuous_integration_runs_the_test_command_of_the_readme():
     assert [call for call in calls if call not in script] == []
 
 
-def test_readme_names_only_files_that_exist():
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
-
-
-@pytest.mark.parametrize("document", ["README.md", "docs/how_it_works.md"])
-def test_python_blocks_of_the_documents_compile(document):
-    source = "\n".join(fenced(document, "python"))
-    ast.parse(re.sub(r"^%.*$", "", source, flags=re.MULTILINE))
-
-
 def test_every_module_opens_with_what_it_does_and_stays_readable():
     too_long = {
         file.name: len(file.read_text(encoding="utf-8").splitlines())

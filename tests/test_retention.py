@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from leaklab.autograd import MAX_WRAPPED_NODES
+from leaklab.graph_walk import MAX_WRAPPED_NODES
 from leaklab.model.retention import Sharing
 from leaklab.retaining import AutogradReport, autograd
 

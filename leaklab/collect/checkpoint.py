@@ -94,7 +94,7 @@ def take_checkpoint(after_run: int, objects: list[object]) -> tuple[Checkpoint, 
 def _count_graph_nodes(objects: list[object], kinds: Addresses, tensors: list[object]) -> int:
     if not tensors:
         return 0
-    from leaklab.autograd import count_nodes, is_node_type  # noqa: PLC0415 - needs torch, which has tensors to show here
+    from leaklab.graph_walk import count_nodes, is_node_type  # noqa: PLC0415 - needs torch, which has tensors to show here
 
     node_kinds = [kind for kind, of in types_at(kinds).items() if is_node_type(of)]
     return count_nodes(tensors, list(compress(objects, np.isin(kinds, node_kinds).tobytes())))

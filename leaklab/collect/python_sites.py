@@ -6,6 +6,7 @@ import ctypes
 import gc
 import sys
 import tracemalloc
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,7 @@ FEW_FRAMES = 10
 _DEPTH = 4
 """From a function over its closure and a cell of it to a tensor's tuple."""
 _MAX_LOOKED_AT = 200
+_CONTAINERS = (list, tuple, dict, types.CellType, types.MethodType)
 _MAX_SURVIVORS = 20_000
 """So many survivors of the traced runs are asked for their line: 1 s."""
 
@@ -112,7 +114,19 @@ def _tensors_in(entries: list[object]) -> Iterator[object]:
     seen: set[int] = set()
     level = entries
     for _ in range(_DEPTH + 1):
-        level = [thing for thing in level if id(thing) not in seen and not seen.add(id(thing))]  # type: ignore[func-returns-value]
-        yield from filter(is_tensor, level)
-        inner = [thing for thing in level if not is_tensor(thing) and _stack_of(thing)]
-        level = gc.get_referents(*inner)[:_MAX_LOOKED_AT] if inner else []
+        new = [thing for thing in level if id(thing) not in seen]
+        seen.update(map(id, new))
+        yield from filter(is_tensor, new)
+        level = [inner for thing in new if not is_tensor(thing) for inner in _content_of(thing)][:_MAX_LOOKED_AT]
+
+
+def _content_of(thing: object) -> list[object]:
+    """Return what *thing*, made a moment ago, is made of: not what it shares with the rest of the program."""
+    kind = type(thing)
+    if kind is types.FunctionType:  # nor its global variables
+        parts = (thing.__closure__, thing.__defaults__)  # type: ignore[attr-defined]  # a function
+        return [part for part in parts if part is not None]
+    # Short containers are made in memory of old ones, of which tracemalloc says nothing.
+    if kind in _CONTAINERS or _stack_of(thing):
+        return gc.get_referents(thing)[:_MAX_LOOKED_AT]
+    return []

@@ -6,9 +6,9 @@ from collections import deque
 
 import numpy as np
 
-from leaklab.autograd import is_node_type
 from leaklab.explain.references import name_references
 from leaklab.explain.view import HeapView
+from leaklab.graph_walk import is_node_type
 from leaklab.model.alive import AutogradHolder
 from leaklab.objects import summary, type_name
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.addresses import types_at
-from leaklab.autograd import is_node_type
 from leaklab.explain.references import best_reference
+from leaklab.graph_walk import is_node_type
 from leaklab.objects import has_base, is_tensor_type, loaded_type
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from leaklab.autograd import is_node_type
 from leaklab.explain.references import Reference, best_reference
 from leaklab.explain.references.containers import keys_of
 from leaklab.explain.references.descriptors import c_descriptor, is_one_of
 from leaklab.explain.references.functions import function_words
 from leaklab.explain.references.instances import attribute_reference
 from leaklab.explain.references.record import literal
+from leaklab.graph_walk import is_node_type
 from leaklab.model.cycles import CycleCut
 from leaklab.objects import is_kind_of, is_tensor, loaded_type, mro_of, type_name
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.autograd import is_node_type
 from leaklab.explain.code_places import place_of
 from leaklab.explain.cycle_cuts import best_offer
 from leaklab.explain.folding import Hop, fold
@@ -19,6 +18,7 @@ from leaklab.explain.paths import fingerprint, summary_of
 from leaklab.explain.region import Region
 from leaklab.explain.stages import Stages
 from leaklab.explain.view import HeapView
+from leaklab.graph_walk import is_node_type
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.cycles import CycleCut, Stage
 from leaklab.objects import type_name

@@ -10,6 +10,7 @@ from leaklab.explain.references import Reference
 from leaklab.explain.roles import Role, roles_by_name
 from leaklab.explain.user_lines import SourceLine
 from leaklab.model import RootPath, Status, Step
+from leaklab.model.cycles import CycleCut, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class Evidence:
         in_cycle: Whether a cycle without a root keeps it.
         cycle_is_hidden: Whether that cycle runs where the collector does not see.
         gc_is_off: Whether garbage stays because the collector is switched off, or because the cell freezes it.
+        stage: How sure it is that the cycle is never freed; None where no cycle keeps it.
+        cut: Where the cycle is cut best, if that is known.
         facts: What the live objects told beside.
     """
 
@@ -78,6 +81,8 @@ class Evidence:
     in_cycle: bool = False
     cycle_is_hidden: bool = False
     gc_is_off: bool = False
+    stage: Stage | None = None
+    cut: CycleCut | None = None
     facts: Facts = field(default=NO_FACTS)
 
     @property

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from leaklab.autograd import descriptors_of
 from leaklab.explain.origins import Origin, origin_of
+from leaklab.graph_walk import descriptors_of
 
 NameFile = Callable[[str], str | None]
 """Returns what a reader calls a file, ``Cell In[7]`` for one that a notebook made up; None for a real file."""

@@ -46,6 +46,8 @@ def evidence_of_orphans(view: HeapView, orphans: Orphans, tally: Tally, *, gc_is
         has_tensors=is_tensor(view.objects[tally.headline[0]]),
         has_graph=tally.has_graph,
         in_cycle=bool(orphans.cycle),
+        stage=orphans.stage,
+        cut=orphans.cut,
         cycle_is_hidden=orphans.crosses_hidden,
         gc_is_off=gc_is_off,
         facts=facts_of(view, None, orphans.members),

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from leaklab.autograd import GraphWalk, count_leaves, descriptors_of, is_node_type
 from leaklab.explain.forward_lines import LineReader, NameFile
 from leaklab.explain.saved_fields import Field, FieldReader
+from leaklab.graph_walk import GraphWalk, count_leaves, descriptors_of, is_node_type
 from leaklab.objects import is_tensor_type, no_torch_functions, type_name
 
 

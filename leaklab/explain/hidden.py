@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from leaklab.addresses import addresses_of, types_at
-from leaklab.autograd import MAX_WRAPPED_NODES, Edge, GraphWalk, count_leaves, is_node_type
 from leaklab.explain.address_table import AddressTable
 from leaklab.explain.frames import local_variables, places_in_code, running_frames
 from leaklab.explain.hidden_arrays import ArraySearch
@@ -21,6 +20,7 @@ from leaklab.explain.index import ReferencePass
 from leaklab.explain.kinds import kinds_at
 from leaklab.explain.node_hooks import node_hooks, tensor_hooks
 from leaklab.explain.referents import gc_paused
+from leaklab.graph_walk import MAX_WRAPPED_NODES, Edge, GraphWalk, count_leaves, is_node_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.addresses import kinds_of
-from leaklab.autograd import Edge
 from leaklab.explain.referents import BATCH_OBJECTS, referents_of
+from leaklab.graph_walk import Edge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -24,11 +24,11 @@ def holder_of(view: HeapView, group: Group) -> tuple[str, str]:
 
 def orphan_holder(path: RootPath) -> str:
     """Return words for a cycle that keeps itself: its first object, and the references around it."""
-    return (
-        "".join((path.steps[0].kind, *(step.reference for step in path.steps[1:])))
-        if path.steps
-        else "nothing in Python"
-    )
+    if not path.steps:
+        return "nothing in Python"
+    references = (step.reference for step in path.steps[1:])
+    hops = (one if one.startswith((".", "[")) else f" -> {one}" for one in references)
+    return "".join((path.steps[0].kind, *hops))
 
 
 def newest_leaked(view: HeapView, vertices: Sequence[int]) -> int:

@@ -152,6 +152,8 @@ class ReferencePass:
         with gc_paused():
             n_references = np.concatenate([np.zeros(1, np.int64), *self._counts])
             targets = np.concatenate([np.zeros(0, np.int32), *self._targets])
+            self._counts.clear()
+            self._targets.clear()
             offsets = np.cumsum(n_references)
             ids, added = self._ids, _NO_REFERENCES
             table = self.table

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from leaklab.autograd import Edge, descriptors_of
+from leaklab.graph_walk import Edge, descriptors_of
 from leaklab.objects import safe_len
 
 POST_HOOKS = "post_hooks of the node"

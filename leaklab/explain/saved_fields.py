@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from leaklab.autograd import FunctionBase, descriptors_of
+from leaklab.graph_walk import FunctionBase, descriptors_of
 from leaklab.objects import has_base, is_tensor
 
 _PREFIX = "_raw_saved_"

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.addresses import Addresses
-from leaklab.autograd import descriptors_of
 from leaklab.explain.referents import BATCH_OBJECTS, referents_of
 from leaklab.explain.region import Region, ranges
 from leaklab.explain.view import HeapView
+from leaklab.graph_walk import descriptors_of
 from leaklab.objects import loaded_type, safe_len
 
 _Mask = npt.NDArray[np.bool_]

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.addresses import Addresses, types_at
-from leaklab.autograd import is_node_type
 from leaklab.explain.dominators import DominatorTree, dominators
 from leaklab.explain.hidden import hidden_edges
 from leaklab.explain.index import HeapIndex, ReferencePass
@@ -25,6 +24,7 @@ from leaklab.explain.reach import Reach, reach
 from leaklab.explain.search import PathTree, path_to, search
 from leaklab.explain.starts import Start, find_starts, is_history_name
 from leaklab.explain.storages import Storages, storages_in
+from leaklab.graph_walk import is_node_type
 from leaklab.model import RootPath, Status, Step
 from leaklab.objects import is_tensor_type, summary
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from leaklab.cells import awaits
 
+_CALLS = tuple(f"get_ipython().run_cell_magic({name!r}" for name in ("leakcheck", "memdiff"))
+
 
 class AwaitRewriter:
-    """Put ``await`` before the call of ``%%leakcheck`` where the cell below it awaits.
+    """Put ``await`` before the call of ``%%leakcheck`` or ``%%memdiff`` where the cell below it awaits.
 
     A magic cannot wait for a running event loop; the shell can, if the cell that it runs is a coroutine.
     """
@@ -20,7 +22,7 @@ class AwaitRewriter:
     def __call__(self, lines: list[str]) -> list[str]:
         """Rewrite the transformed *lines* of a cell."""
         text = "".join(lines)
-        if not text.startswith("get_ipython().run_cell_magic('leakcheck'"):
+        if not text.startswith(_CALLS):
             return lines
         return ["await " + text] if self._awaits(text) else lines
 

@@ -20,6 +20,7 @@ from leaklab.moments import Moment, Stretch, compare_now, compare_past
 from leaklab.render.moment_report import MemDiff
 from leaklab.report import check_target
 from leaklab.running import without_own_frames
+from leaklab.snapshotting.stretch import CudaStretch
 
 
 @magics_class
@@ -31,6 +32,7 @@ class MemDiffMagics(Magics):
         self._marks = Marks()
 
     @magic_arguments()
+    @argument("--cuda", action="store_true", help="Compare the CUDA allocator by call stack, instead of the heap.")
     @argument("--mark", type=unquoted, metavar="NAME", help="Note everything alive now under this name.")
     @output_options
     @no_var_expand
@@ -46,6 +48,7 @@ class MemDiffMagics(Magics):
             %memdiff before                compare that with now
             %memdiff before after          compare two marks
             %memdiff a.npz b.npz           compare moments saved by leaklab.snapshot().save(FILE)
+            %memdiff --cuda STATEMENT      what a statement, or a cell, allocates on the card, by call stack
             %memdiff a.pickle b.pickle     compare memory snapshots of torch, two or more, or a pattern: snap_*.pickle
 
         Options stand before all else; the statement is taken as it is written, its value is shown. Without anything,
@@ -65,6 +68,11 @@ class MemDiffMagics(Magics):
         if files := files_of(rest):
             return self._show(_compare_files(files, self._around), options)
         words = rest.split()
+        if options.cuda and not rest:
+            msg = "%memdiff --cuda needs a statement to run, or %%memdiff --cuda and code below it"
+            raise UsageError(msg)
+        if options.cuda:
+            return self._over(rest, options, n_lines_above=0)
         if not rest or (words and all(map(is_bare_name, words)) and not _is_statement(rest)):
             return self._between(words, options)
         return self._over(rest, options, n_lines_above=0)
@@ -116,9 +124,9 @@ class MemDiffMagics(Magics):
                 msg = "%memdiff STATEMENT cannot await: put the code into a cell below %%memdiff"
                 raise UsageError(msg)
             return self._over_awaiting(code, options)
-        stretch, error = Stretch(self._around), None
+        stretch, error = self._stretch(options), None
         try:
-            stretch.start("before")
+            _start(stretch)
             try:
                 if code is not None:
                     code.run(shown=True)
@@ -132,9 +140,9 @@ class MemDiffMagics(Magics):
 
     async def _over_awaiting(self, code: Cell, options: Any) -> object:
         __tracebackhide__ = True
-        stretch, error = Stretch(self._around), None
+        stretch, error = self._stretch(options), None
         try:
-            stretch.start("before")
+            _start(stretch)
             try:
                 await code.run_async(shown=True)
             except BaseException as raised:  # noqa: BLE001 - raised again after the report
@@ -144,7 +152,10 @@ class MemDiffMagics(Magics):
             stretch.abandon()
             del error
 
-    def _finish(self, stretch: Stretch, error: BaseException | None, options: Any) -> object:
+    def _stretch(self, options: Any) -> Stretch | CudaStretch:
+        return CudaStretch() if options.cuda else Stretch(self._around)
+
+    def _finish(self, stretch: Stretch | CudaStretch, error: BaseException | None, options: Any) -> object:
         __tracebackhide__ = True
         try:
             report = stretch.finish("after", error)
@@ -174,6 +185,19 @@ class MemDiffMagics(Magics):
     def _show(self, report: Any, options: Any) -> object:
         publish(report, options, self._namespace)
         return report if options.output else None
+
+
+def _start(stretch: Stretch | CudaStretch) -> None:
+    """Begin the comparison.
+
+    Raises:
+        UsageError: if there is no card to compare.
+    """
+    __tracebackhide__ = True
+    try:
+        stretch.start("before")
+    except LeaklabError as error:
+        raise UsageError(str(error)) from None
 
 
 def _is_statement(text: str) -> bool:

@@ -23,6 +23,7 @@ from leaklab.render.wording import shorten
 from leaklab.words import format_bytes
 
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;font-size:14px"
+_BODY = f"{_FONT};line-height:1.45;overflow-wrap:break-word;margin:24px auto;max-width:1000px;padding:0 16px"
 _NAMES = ("no.", "check", "verdict", "runs", "leaks", "bytes per run", "largest leak is held by")
 _RIGHT = frozenset({"no.", "runs", "leaks", "bytes per run"})
 _NAME_LIMIT = 80
@@ -113,7 +114,7 @@ def render_collection(
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escaped(title)}</title>\n<style>{STYLE}{rules}</style>\n</head>\n"
-        f'<body style="{_FONT};line-height:1.45;margin:24px auto;max-width:1000px;padding:0 16px">\n'
+        f'<body style="{_BODY}">\n'
         f"{body}\n{record}\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 

@@ -23,7 +23,7 @@ from leaklab.render.wording import (
 )
 
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
-_FRAGMENT = f"{_FONT};font-size:14px;line-height:1.45;color:inherit;max-width:1000px"
+_FRAGMENT = f"{_FONT};font-size:14px;line-height:1.45;color:inherit;max-width:1000px;overflow-wrap:break-word"
 _N_OPEN = 3
 _TITLE_LIMIT = 200
 _KEPT_WIDTH = 120

@@ -50,7 +50,7 @@ def pill(word: str, colour: str) -> str:
     """Return *word* on a ground of *colour* (``#rrggbb``), pale enough for the page's own ink."""
     return (
         f'<span style="background:{_translucent(colour)};border:1px solid {colour};border-radius:9px;'
-        f'padding:0 7px;font-size:.85em">{escaped(word)}</span>'
+        f'padding:0 7px;font-size:.85em;white-space:nowrap">{escaped(word)}</span>'
     )
 
 
@@ -85,7 +85,7 @@ def table(names: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozens
 def facts(rows: Sequence[tuple[str, str]]) -> str:
     """Return a table of labels and facts; the facts are already escaped."""
     label = f'style="text-align:left;vertical-align:top;padding:2px 14px 2px 0;border:none;white-space:nowrap;{_FAINT}"'
-    fact = 'style="text-align:left;vertical-align:top;padding:2px 0;border:none"'
+    fact = 'style="text-align:left;vertical-align:top;padding:2px 0;border:none;overflow-wrap:anywhere"'
     body = "".join(f"<tr{_ROW}><td {label}>{escaped(name)}</td><td {fact}>{words}</td></tr>" for name, words in rows)
     return f"<table{_TABLE}><tbody>{body}</tbody></table>"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from leaklab.explain.causes.advice import Advice
 from leaklab.explain.evidence import Evidence
+from leaklab.model.cycles import Stage
 
 
 def cycle_garbage(e: Evidence) -> Advice | None:
@@ -25,13 +26,25 @@ def immortal_cycle(e: Evidence) -> Advice | None:
     if not (e.in_cycle and e.cycle_is_hidden):
         return None
     before, after = _cut(e)
+    sure = "it is never freed"
+    if e.stage is Stage.PROBABLE:
+        sure = "it is probably never freed (one of its owners cannot be read from Python)"
     return Advice(
-        "The cycle runs through autograd's C++ side, where Python's collector cannot see: it is never freed. Cut one "
-        "of its references: remove the hook's handle, set tensor.grad = None, or use torch.autograd.grad instead of "
-        "backward(create_graph=True).",
+        f"The cycle runs through autograd's C++ side, where Python's collector cannot see: {sure}. {_where(e)}",
         before,
         after,
     )
+
+
+def _where(e: Evidence) -> str:
+    """Return what to cut, as precisely as it is known."""
+    if e.cut is None:
+        return (
+            "Cut one of its references: remove the hook's handle, set tensor.grad = None, or use torch.autograd.grad "
+            "instead of backward(create_graph=True)."
+        )
+    words = f"Cut it at {e.cut.reference}: {e.cut.how}. {e.cut.words}"
+    return f"{words} leaklab.cut_cycles() tries it and says what comes back." if e.cut.is_safe else words
 
 
 def _cut(e: Evidence) -> tuple[str, str]:

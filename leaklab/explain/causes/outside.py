@@ -64,7 +64,7 @@ def native(e: Evidence) -> Advice | None:
     if e.path.root != UNSEEN_ROOT and not e.in_cycle:
         return None
     text = (
-        "No reference in Python keeps it: look at extension modules (a reference count that is never taken back), at "
+        "Its holder is not seen: no reference in Python keeps it. Look at extension modules (a reference count that is never taken back), at "
         "C++ objects, and at compiled or traced code that is made again in every run."
     )
     if e.unit != "bytes":
