@@ -144,36 +144,41 @@ def compare(bars: Bars, name: str, variables: dict[str, Any], targets: list[torc
     bars.at_least("objgraph.find_backref_chain / leaklab", theirs / ours, at_least)
 
 
+def heap_graph() -> int:
+    """Build the graph of the heap, hidden references included; return the number of objects."""
+    objects = gc.get_objects()
+    references = ReferencePass(objects)
+    found = hidden_edges(objects, references)
+    index = references.finish(found.extra_objects, found.edges)
+    objects.clear()
+    found.edges.clear()
+    found.extra_objects.clear()
+    return index.n_vertices
+
+
+def peak_mb_of_graph() -> float:
+    """Return how far building the graph lifts the resident set at most."""
+    ctypes.CDLL(None).malloc_trim(0)
+    before_bytes = psutil.Process().memory_info().rss
+    with open("/proc/self/clear_refs", "w") as switch:  # noqa: PTH123 - sets the highest mark back to now
+        switch.write("5")
+    heap_graph()
+    return (resource_peak_bytes() - before_bytes) / 1e6
+
+
 def graph_costs(bars: Bars | None, variables: dict[str, Any]) -> None:
     """Print what the graph of the heap costs, beside one collection, and what all retained sizes cost on top of it."""
     collect, graph, view_seconds, sizes = ([] for _ in range(4))
-    trim = ctypes.CDLL(None).malloc_trim
-    peaks = []
-    n_objects = 0
+    n_objects = heap_graph()
+    per_million = peak_mb_of_graph() / n_objects * 1e6
     for _ in range(5):
         collect.append(cpu_seconds(gc.collect))
-        trim(0)
-        before_bytes = psutil.Process().memory_info().rss
-        with open("/proc/self/clear_refs", "w") as switch:  # noqa: PTH123 - sets the highest mark back to now
-            switch.write("5")
-        started = time.process_time()
-        objects = gc.get_objects()
-        references = ReferencePass(objects)
-        found = hidden_edges(objects, references)
-        index = references.finish(found.extra_objects, found.edges)
-        graph.append(time.process_time() - started)
-        n_objects = index.n_vertices
-        peaks.append((resource_peak_bytes() - before_bytes) / 1e6)
-        objects.clear()
-        found.edges.clear()
-        found.extra_objects.clear()
-        del index, found, references
+        graph.append(cpu_seconds(heap_graph))
         started = time.process_time()
         with whole_view(variables) as view:
             view_seconds.append(time.process_time() - started)
             sizes.append(cpu_seconds(lambda view=view: retained_sizes(view)))
     pause, built, sized = statistics.median(collect), statistics.median(graph), statistics.median(sizes)
-    per_million = statistics.median(peaks) / n_objects * 1e6
     print(
         f"{n_objects:,} objects: gc.collect {pause:.3f} s, heap graph {built:.3f} s, with roots and all paths "
         f"{statistics.median(view_seconds):.3f} s, dominators and all retained sizes {sized:.3f} s"

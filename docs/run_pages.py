@@ -25,9 +25,7 @@ def documents() -> list[Path]:
 
 def blocks(page: Path, *, all_of_them: bool = False) -> list[str]:
     """Return the Python blocks of *page* that are to be run, or all."""
-    return [
-        source for not_run, source in _BLOCK.findall(page.read_text("utf-8")) if all_of_them or not not_run
-    ]
+    return [source for not_run, source in _BLOCK.findall(page.read_text("utf-8")) if all_of_them or not not_run]
 
 
 def run_page(page: Path) -> nbformat.NotebookNode:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leaklab.api import leakcheck
-    from leaklab.errors import LeakFound, LeaklabError, MissingExtraError, ReportError
+    from leaklab.errors import LeakFound, LeaklabError, MissingExtraError, ReportError, SnapshotError
     from leaklab.exploring import Explorer, explore
     from leaklab.journal import NotebookReport, load_report
     from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
-    from leaklab.moments import MemDiff, Moment, diff, snapshot
+    from leaklab.moments import Moment, diff, snapshot
+    from leaklab.render.moment_report import MemDiff
     from leaklab.report import LeakReport
     from leaklab.retaining import AutogradReport, autograd
     from leaklab.runs import run
     from leaklab.snapshots.recording import record
-    from leaklab.snapshots.refusal import SnapshotError
     from leaklab.snapshotting import CudaSnapshot, SnapshotComparison, compare_snapshots, load_snapshot
     from leaklab.watching import watch
     from leaklab.why import WhyAlive, whyalive
@@ -30,7 +30,8 @@ _HOMES = {
     **dict.fromkeys(("WhyAlive", "whyalive"), "leaklab.why"),
     "LeakReport": "leaklab.report",
     **dict.fromkeys(("NotebookReport", "load_report"), "leaklab.journal"),
-    **dict.fromkeys(("MemDiff", "Moment", "diff", "snapshot"), "leaklab.moments"),
+    **dict.fromkeys(("Moment", "diff", "snapshot"), "leaklab.moments"),
+    "MemDiff": "leaklab.render.moment_report",
     **dict.fromkeys(("Explorer", "explore"), "leaklab.exploring"),
     "watch": "leaklab.watching",
     "run": "leaklab.runs",
@@ -40,8 +41,9 @@ _HOMES = {
         ("CudaSnapshot", "SnapshotComparison", "compare_snapshots", "load_snapshot"), "leaklab.snapshotting"
     ),
     "record": "leaklab.snapshots.recording",
-    "SnapshotError": "leaklab.snapshots.refusal",
-    **dict.fromkeys(("LeakFound", "LeaklabError", "MissingExtraError", "ReportError"), "leaklab.errors"),
+    **dict.fromkeys(
+        ("LeakFound", "LeaklabError", "MissingExtraError", "ReportError", "SnapshotError"), "leaklab.errors"
+    ),
     **dict.fromkeys(("Leak", "Outcome", "RootPath", "Settings", "Verdict"), "leaklab.model"),
 }
 

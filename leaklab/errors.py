@@ -5,6 +5,7 @@
     LeaklabError
     ├── LeakFound            --fail-on-leak: the check says leak
     ├── ReportError          a saved report cannot be read or written
+    ├── SnapshotError        a memory snapshot cannot be read, written or taken
     └── MissingExtraError    an optional package is needed; the message names the extra
 """
 
@@ -29,3 +30,7 @@ class ReportError(LeaklabError):
 
 class MissingExtraError(LeaklabError, ImportError):
     """A feature needs a package that is not installed; the message names the extra that brings it."""
+
+
+class SnapshotError(LeaklabError):
+    """A memory snapshot cannot be read, written or taken; the message says what to do."""

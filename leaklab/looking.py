@@ -154,7 +154,7 @@ def _borrowed_heap(
 
 def _own_dict(thing: object) -> list[object]:
     """Return the dict of an instance as the only item of a list: it holds what the instance holds."""
-    dicts = [child for child in gc.get_referents(thing) if type(child) is dict]
+    dicts: list[object] = [child for child in gc.get_referents(thing) if type(child) is dict]
     return [child for child in dicts if best_reference(thing, child).text == _INSTANCE_DICT][:1]
 
 

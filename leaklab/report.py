@@ -26,6 +26,7 @@ from leaklab.render.wording import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
+    from leaklab.exploring import Explorer
     from leaklab.render.figure import ReportFigure
 
 _REASON_LIMIT = 72
@@ -117,6 +118,12 @@ class LeakReport:
             msg = f"there is no leak {i}: {have}"
             raise IndexError(msg)
         return PathGraph(self.leaks[i], style)
+
+    def explore(self) -> Explorer:
+        """Show this report as a page with tables, graphs and buttons; the static report is displayed first."""
+        from leaklab import explore  # noqa: PLC0415 - widgets are paid by those who explore
+
+        return explore(self)
 
     def compare(self, other: LeakReport) -> Comparison:
         """Return what became of the leaks of this report in *other*, the check of the mended code."""

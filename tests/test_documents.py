@@ -9,6 +9,7 @@ import pytest
 
 import leaklab
 from leaklab.magics import MAGICS
+from leaklab.render.wording import CAUSES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -87,6 +88,11 @@ def test_every_public_name_says_what_it_is():
 def test_every_magic_is_named(page):
     text = (ROOT / page).read_text("utf-8")
     assert [name for name in magic_names() if not re.search(rf"(?<!%){name}\b", text)] == []
+
+
+def test_table_of_causes_has_every_cause():
+    named = re.findall(r"^\| `([a-z-]+)` \|", (DOCS / "how_it_works.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(CAUSES)
 
 
 @pytest.mark.notebook

@@ -120,3 +120,40 @@ def test_second_notebook_draws_in_both_styles(executed):
 
 def test_first_notebook_says_clean_after_the_repair(executed):
     assert "clean" in words_of(executed("01_find_a_leak.ipynb"), "check-again").lower()
+
+
+FIFTH = "05_watch_and_report.ipynb"
+
+
+def test_fifth_notebook_raises_the_alarm_at_the_fourth_execution_and_not_before(executed):
+    lines = [words_of(executed(FIFTH), f"watched-{number}") for number in (1, 2, 3, 4)]
+    assert ["ALARM" in line for line in lines] == [False, False, False, True]
+
+
+def test_fifth_notebook_names_what_one_search_leaves(executed):
+    words = words_of(executed(FIFTH), "memdiff")
+    assert "+1 torch.Tensor (2000,) float32 cpu with a graph, 7.81 KiB, held by search.recent[4]" in words
+    assert "search.recent (list) grew by 1 entry" in words
+
+
+def test_fifth_notebook_compares_with_its_mark(executed):
+    assert "search.recent (list) grew by 10 entries of torch.Tensor, 5 -> 15" in words_of(
+        executed(FIFTH), "mark-compare"
+    )
+
+
+def test_fifth_notebook_calls_the_repaired_search_bounded_and_the_leak_fixed(executed):
+    assert words_of(executed(FIFTH), "compare").rstrip().endswith("now bounded: fixed")
+    assert "only the last 20 runs' are alive" in words_of(executed(FIFTH), "again")
+
+
+def test_report_of_the_fifth_notebook_is_read_back_with_both_verdicts(executed):
+    verdicts = words_of(executed(FIFTH), "read-back").strip().split("\n")
+    assert [verdict.split(":")[0] for verdict in verdicts] == ["leak", "bounded"]
+
+
+def test_each_notebook_says_its_place_and_names_the_next():
+    for number, file in enumerate(NOTEBOOKS, 1):
+        cells = nbformat.read(file, 4).cells
+        assert f"*Notebook {number} of {len(NOTEBOOKS)}" in cells[0].source
+        assert number == len(NOTEBOOKS) or NOTEBOOKS[number].name in cells[-1].source

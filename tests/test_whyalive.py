@@ -415,3 +415,19 @@ def test_table_of_paths_has_a_row_for_each_step(everywhere):
     table = everywhere.why.paths
     assert len(table) == sum(len(path.path.steps) for path in everywhere.why.record.paths)
     assert table["is_cut"].sum() == 11
+
+
+def test_two_places_in_one_object_are_two_paths_and_its_variable_is_the_wider_cut():
+    trainer, thing = Box(), Box()
+    trainer.history, trainer.cache = [thing], {"last": thing}
+    trainer.other = Box()
+    variables = {"trainer": trainer}
+    del trainer, thing
+    why = whyalive(variables["trainer"].history[0], namespace=variables)
+    assert sorted(why.holders) == ["trainer.cache", "trainer.history"]
+    assert sorted(one.advice for one in why.record.cut.references) == [
+        "del trainer.cache['last']",
+        "del trainer.history[0]",
+    ]
+    assert [one.advice for one in why.record.wider_cut.references] == ["del trainer"]
+    assert why.record.wider_cut.n_freed > why.record.cut.n_freed

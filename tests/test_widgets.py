@@ -1,5 +1,6 @@
 """The explorer without a page: what it sends, what it answers, and that closing it frees everything."""
 
+import asyncio
 import gc
 import json
 import threading
@@ -69,9 +70,11 @@ def test_clip_keeps_the_beginning_and_the_end():
 
 
 def test_advice_is_split_into_sentences_and_code():
-    assert [(block["code"], block["label"], block["text"]) for block in advice_blocks(
-        "Store the value.\n  before: history.append(loss)\n  after:  history.append(\n              loss.item()\n          )\nNot always."
-    )] == [
+    advice = (
+        "Store the value.\n  before: history.append(loss)\n"
+        "  after:  history.append(\n              loss.item()\n          )\nNot always."
+    )
+    assert [(block["code"], block["label"], block["text"]) for block in advice_blocks(advice)] == [
         (False, "", "Store the value."),
         (True, "before", "history.append(loss)"),
         (True, "after", "history.append(\n    loss.item()\n)"),
@@ -172,6 +175,23 @@ def test_a_question_from_another_thread_is_not_answered_there(report, monkeypatc
     widget.close()
     assert asked_in == []
     assert sent == [({"answer": 1, "error": "busy: a cell is running; ask again when it has ended"}, None)]
+
+
+def test_a_question_from_another_thread_is_answered_by_the_loop_of_the_notebook(report, monkeypatch):
+    asked_in = []
+    monkeypatch.setattr(Session, "answer", lambda *_: asked_in.append(threading.current_thread()) or {})
+
+    async def cell():
+        widget = ExplorerWidget(Session(report, None, {}))
+        await asyncio.to_thread(widget._received, {"ask": "again", "id": 1}, [])
+        for _ in range(100):
+            if asked_in:
+                break
+            await asyncio.sleep(0.01)
+        widget.close()
+
+    asyncio.run(cell())
+    assert asked_in == [threading.main_thread()]
 
 
 def test_a_second_question_while_one_is_answered_gets_busy(report, monkeypatch):

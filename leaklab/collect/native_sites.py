@@ -151,7 +151,7 @@ def _users_line(record: Any, whose: Whose) -> Line | None:
 
 def _chief(size: int, under: Counter[str], depths: dict[str, int]) -> str:
     """Return the innermost function under which most of *size* was allocated."""
-    most = [name for name, n_bytes in under.items() if n_bytes >= _MAJORITY * size]
+    most = [name for name, n_bytes in under.items() if n_bytes > _MAJORITY * size]
     return min(most, key=lambda name: (depths[name], name), default="")
 
 

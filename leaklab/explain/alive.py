@@ -50,8 +50,7 @@ def explain_alive(view: HeapView, vertex: int, raw: RawCounts, *, asked: str, ma
     holders = holders_of(view, vertex)
     counts = explain_counts(view, holders, raw)
     references, n_references = direct_references(view, vertex, holders)
-    walked = _paths(view, vertex, max_paths + 1)
-    cut, pairs = cut_of(view, vertex) if walked else (None, ())
+    walked, cut, pairs, wider = _ways(view, vertex, max_paths + 1)
     numbers = {vertex: 0}
     paths = tuple(alive_path(one, numbers, pairs) for one in walked[:max_paths])
     shown = {pair for one in walked[:max_paths] for pair in zip((-1, *one.vertices), one.vertices, strict=False)}
@@ -73,6 +72,7 @@ def explain_alive(view: HeapView, vertex: int, raw: RawCounts, *, asked: str, ma
         autograd=autograd,
         retained=Retained(size.exclusive_bytes, size.shared_bytes, size.n_objects, size.is_lower_bound),
         cut=cut,
+        wider_cut=wider,
         counts=counts,
         fan_in=tuple(fan_in(view, _nearest_first(walked[:max_paths], numbers), shown)),
         cycle=_cycle(orphans),
@@ -82,11 +82,30 @@ def explain_alive(view: HeapView, vertex: int, raw: RawCounts, *, asked: str, ma
     )
 
 
-def _paths(view: HeapView, vertex: int, limit: int) -> list[WalkedPath]:
-    """Return the independent paths, the one that is easiest to understand first."""
+def _ways(
+    view: HeapView, vertex: int, limit: int
+) -> tuple[list[WalkedPath], Cut | None, tuple[tuple[int, int], ...], Cut | None]:
+    """Return the independent paths, the smallest cut, its references as vertices, and a smaller cut that takes more.
+
+    The user's variables are kept where that leaves anything to cut: an object that two attributes of one trainer hold
+    is held twice, and to delete the trainer is the last resort. Not where more would have to be cut than is shown: of a
+    list of thousands of records it is the list that has to go.
+    """
     if not view.is_reached(vertex):
-        return []
-    found = independent_paths(view, vertex, max(limit, _MANY_PATHS))
+        return [], None, (), None
+    cut, pairs = cut_of(view, vertex, keeps_variables=True)
+    least, least_pairs = cut_of(view, vertex, keeps_variables=False)
+    keeps_variables = 0 < len(cut.references) < limit or not least.references
+    walked = _paths(view, vertex, limit, keeps_variables=keeps_variables)
+    if not keeps_variables:
+        return walked, least, least_pairs, None
+    is_smaller = 0 < len(least.references) < len(cut.references)
+    return walked, cut, pairs, least if is_smaller else None
+
+
+def _paths(view: HeapView, vertex: int, limit: int, *, keeps_variables: bool) -> list[WalkedPath]:
+    """Return the independent paths, the one that is easiest to understand first."""
+    found = independent_paths(view, vertex, max(limit, _MANY_PATHS), keeps_variables=keeps_variables)
     walked = [walk_path(view, vertices) for vertices in found]
     return sorted(
         walked, key=lambda one: (_CHEAPEST_UNKNOWN if one.start is None else one.start.cost, len(one.vertices))

@@ -19,9 +19,9 @@ from leaklab.objects import is_kind_of, summary, type_name
 _INDEX = re.compile(r"\[(\d+)\]")
 
 
-def cut_of(view: HeapView, vertex: int) -> tuple[Cut, tuple[tuple[int, int], ...]]:
+def cut_of(view: HeapView, vertex: int, *, keeps_variables: bool) -> tuple[Cut, tuple[tuple[int, int], ...]]:
     """Return the smallest cut that lets the object at *vertex* go, and its references as vertices."""
-    found = smallest_cut(view, [vertex])
+    found = smallest_cut(view, [vertex], keeps_variables=keeps_variables)
     freed = freed_without(view, found.references)
     size = bytes_of(view, freed.tolist())
     ordered = sorted(found.references, key=lambda pair: _position(view, pair))

@@ -53,14 +53,16 @@ class Cut:
     n_orphans: int = 0
 
 
-def smallest_cut(view: HeapView, targets: Sequence[int]) -> Cut:
+def smallest_cut(view: HeapView, targets: Sequence[int], *, keeps_variables: bool = False) -> Cut:
     """Return a smallest set of references whose removal makes all *targets* unreachable from every root.
 
     Args:
         view: The heap.
         targets: Vertices, at least one.
+        keeps_variables: Whether the user's variables are to stay, except those that are a target themselves: nobody
+            deletes a trainer to let go of one of its results.
     """
-    region, capacities = _region(view, targets)
+    region, capacities = _region(view, targets, keeps_variables=keeps_variables)
     for _ in range(_MAX_TURNS):
         flow = largest_flow(region.holders, region.held, capacities, targets)
         if flow is None:
@@ -75,7 +77,7 @@ def smallest_cut(view: HeapView, targets: Sequence[int]) -> Cut:
     return Cut((), is_exact=False, obstacle=obstacle, n_orphans=region.n_orphans)
 
 
-def independent_paths(view: HeapView, target: int, limit: int = 8) -> list[list[int]]:
+def independent_paths(view: HeapView, target: int, limit: int = 8, *, keeps_variables: bool = False) -> list[list[int]]:
     """Return paths from roots to *target*, no two of which share a reference that can be cut.
 
     There are as many as the smallest cut has references, one through each of them.
@@ -84,13 +86,14 @@ def independent_paths(view: HeapView, target: int, limit: int = 8) -> list[list[
         view: The heap.
         target: A vertex.
         limit: No more paths than this: the cheapest to follow.
+        keeps_variables: As in `smallest_cut`: paths may then begin at the same variable.
 
     Returns:
         Each path root first: it begins at one of the roots of the view, such as the dict of the user's variables or a
         module's, and ends at *target*. Empty if nothing reaches it; where nothing can be cut, the one path is that of
         the view.
     """
-    region, capacities = _region(view, [target])
+    region, capacities = _region(view, [target], keeps_variables=keeps_variables)
     flow = largest_flow(region.holders, region.held, np.where(capacities == NEVER, NEVER, 1), [target])
     if flow is None:
         return [path for path in [view.path(target)] if path]
@@ -118,7 +121,7 @@ def _from_root(view: HeapView, path: list[int]) -> list[int]:
     return path if path[0] in view.roots else [*view.path(path[0])[:-1], *path]
 
 
-def _region(view: HeapView, targets: Sequence[int]) -> tuple[Backward, Ints]:
+def _region(view: HeapView, targets: Sequence[int], *, keeps_variables: bool) -> tuple[Backward, Ints]:
     """Return what leads to *targets*, and the capacity of each reference, `NEVER` where it is unlimited."""
     region = backward(view, np.asarray(targets, np.int64))
     by_root = region.holders == ROOT
@@ -126,6 +129,10 @@ def _region(view: HeapView, targets: Sequence[int]) -> tuple[Backward, Ints]:
     asked = prices(view, region.holders[~by_root], region.held[~by_root])
     capacities[~by_root] = np.where(asked == NEVER, NEVER, _ONE + asked)
     roots = _prices_of_roots(view)
+    if keeps_variables:
+        kept = set(_variables(view)).difference(targets)
+        roots.update(dict.fromkeys(kept, NEVER))
+        capacities[(region.holders == view.namespace) & np.isin(region.held, list(kept))] = NEVER
     asked = np.array([roots.get(vertex, NEVER) for vertex in region.held[by_root].tolist()], np.int64)
     capacities[by_root] = np.where(asked == NEVER, NEVER, _ONE + asked)
     return region, capacities
@@ -140,6 +147,13 @@ def _prices_of_roots(view: HeapView) -> dict[int, int]:
         found[vertex] = NEVER if NEVER in (price, found.get(vertex, 0)) else max(price, found.get(vertex, 0))
     found[view.namespace] = NEVER
     return found
+
+
+def _variables(view: HeapView) -> list[int]:
+    """Return the vertices of the values of the user's variables."""
+    addresses = [start.address for start in view.starts if start.is_variable]
+    vertices: list[int] = view.index.vertices_of(np.array(addresses, np.int64)).tolist()
+    return vertices
 
 
 def _is_fixed(view: HeapView, region: Backward, number: int) -> bool:

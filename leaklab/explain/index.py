@@ -173,16 +173,15 @@ class ReferencePass:
         """Note the references of one batch; return what is no vertex."""
         batch = self._objects[start : start + BATCH_OBJECTS]
         referents, addresses, owners = referents_of(batch)
-        targets = self.table.positions(addresses)
-        kept = targets >= 0
+        is_known, targets = self.table.look_up(addresses)
+        heads = np.compress(is_known, owners)
         kinds = kinds_at(referents, addresses)
-        unlisted = ~kept & (_PLAIN_AT[_place_of(kinds)] != kinds)
+        unlisted = ~is_known & (_PLAIN_AT.take(_place_of(kinds)) != kinds)
         if self._dropped is not None:
-            kept &= ~self._dropped[targets]
-            # The last marker counts up to one owner more than there are; it is no target, so its owner is never kept.
-            kept &= ~np.append(self._dropped[start : start + len(batch)], True)[owners]
-        self._counts.append(np.bincount(owners[kept], minlength=len(batch)))
-        self._targets.append(targets[kept].astype(np.int32, copy=False))
+            kept = ~(self._dropped[targets] | self._dropped[heads + np.int32(start)])
+            heads, targets = heads[kept], targets[kept]
+        self._counts.append(np.bincount(heads, minlength=len(batch)))
+        self._targets.append(targets.astype(np.int32, copy=False))
         self._unlisted.append((addresses[unlisted], owners[unlisted] + np.int32(start)))
         return [referents[place] for place in np.flatnonzero(unlisted).tolist()]
 

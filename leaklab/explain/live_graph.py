@@ -112,7 +112,7 @@ class _Drawing:
             self._link(key, held, "")
 
     def _add_holder(self, holder: int, vertex: int, held: str) -> None:
-        """Add the cheapest path that ends with the reference from *holder*, as a reader knows it: without inner dicts."""
+        """Add the cheapest path that ends with the reference from *holder*, as readers know it: without inner dicts."""
         view = self._view
         described = view.describe_child(holder, view.objects[vertex])
         vertices = [] if holder == view.namespace else view.path(holder)

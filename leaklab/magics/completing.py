@@ -44,4 +44,4 @@ def _commands(shell: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_ours(entry: tuple[int, Any]) -> bool:
-    return isinstance(entry[1], _Completer)
+    return isinstance(getattr(entry[1], "__func__", None), _Completer)  # the shell makes a method of its own of it

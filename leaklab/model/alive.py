@@ -215,7 +215,9 @@ class Alive:
         n_references: How many there are; *references* may be fewer.
         autograd: Graphs that hold it.
         retained: What comes back if it goes.
-        cut: The smallest set of references to cut; None where no root reaches it.
+        cut: The smallest set of references to cut that leaves the user's variables alone, where there is one; None
+            where no root reaches it.
+        wider_cut: A smaller set that takes a variable of the user, and what else hangs on it; None if there is none.
         counts: Its reference counts, explained.
         fan_in: What else refers to the objects on the paths, by type, the most frequent first.
         cycle: The cycle that keeps it where no root does, edge by edge; without steps where there is none.
@@ -240,6 +242,7 @@ class Alive:
     fan_in: tuple[FanIn, ...] = ()
     cycle: RootPath | None = None
     cycle_cut: CycleCut | None = None
+    wider_cut: Cut | None = None
     notes: tuple[str, ...] = ()
     n_heap: int = 0
     environment: tuple[tuple[str, str], ...] = ()

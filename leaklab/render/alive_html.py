@@ -18,6 +18,7 @@ from leaklab.render.alive_wording import (
     retained_words,
     title_words,
     told,
+    wider_words,
 )
 from leaklab.render.back_graph import graph_of_alive
 from leaklab.render.draw import draw_svg
@@ -79,7 +80,7 @@ def render_alive_page(alive: Alive) -> str:
 
 
 def _fragment(alive: Alive, *, is_page: bool) -> str:
-    parts = [_banner(alive), _cut(alive.cut), *_cycle(alive), *_pictures(alive, is_page=is_page)]
+    parts = [_banner(alive), _cut(alive.cut, alive.wider_cut), *_cycle(alive), *_pictures(alive, is_page=is_page)]
     for number, path in enumerate(alive.paths):
         title = escaped(shorten(path_title(alive, number), _TITLE_LIMIT))
         parts.append(fold(title, _path(path), is_open=is_page or number < _N_OPEN))
@@ -104,7 +105,7 @@ def _banner(alive: Alive) -> str:
     )
 
 
-def _cut(cut: Cut | None) -> str:
+def _cut(cut: Cut | None, wider: Cut | None) -> str:
     if cut is None:
         return ""
     items = [
@@ -113,7 +114,9 @@ def _cut(cut: Cut | None) -> str:
         else f"{escaped(one.advice)} {faint(code(f'{one.holder} {one.reference}'))}"
         for one in cut.references
     ]
-    return panel(f"<b>To let it go</b><br>{escaped(cut_title(cut))}{bullets(items) if items else ''}", GOOD)
+    title = escaped(cut_title(cut, is_least=wider is None))
+    more = "" if wider is None else f"<br>{faint(escaped(wider_words(wider)))}"
+    return panel(f"<b>To let it go</b><br>{title}{bullets(items) if items else ''}{more}", GOOD)
 
 
 def _cycle(alive: Alive) -> Iterator[str]:

@@ -17,6 +17,7 @@ from leaklab.render.alive_wording import (
     retained_words,
     title_words,
     told,
+    wider_words,
 )
 from leaklab.render.path import LABEL_WIDTH, WIDTH, render_path
 from leaklab.render.wording import shorten, visible
@@ -28,7 +29,7 @@ _CODE_LIMIT = 400
 
 def render_alive(alive: Alive) -> str:
     """Return the whole answer, what keeps the object alive first."""
-    blocks = [list(_head(alive)), *_path_blocks(alive), list(_cycle(alive)), list(_cut(alive.cut))]
+    blocks = [list(_head(alive)), *_path_blocks(alive), list(_cycle(alive)), list(_cut(alive.cut, alive.wider_cut))]
     blocks += [list(_figures(alive)), list(_references(alive)), list(_autograd(alive)), list(_notes(alive.notes))]
     environment = ", ".join(f"{name} {version}" for name, version in alive.environment)
     blocks.append(_wrap(f"{alive.n_heap:,} objects looked at; {environment}" if alive.n_heap else environment, "", ""))
@@ -70,14 +71,16 @@ def _cycle(alive: Alive) -> Iterator[str]:
         yield from _fact("", alive.cycle_cut.words)
 
 
-def _cut(cut: Cut | None) -> Iterator[str]:
+def _cut(cut: Cut | None, wider: Cut | None) -> Iterator[str]:
     if cut is None:
         return
-    yield from _wrap(f"To let it go: {cut_title(cut)}", "", "  ")
+    yield from _wrap(f"To let it go: {cut_title(cut, is_least=wider is None)}", "", "  ")
     for reference in cut.references:
         yield from _wrap(shorten(reference.advice, _CODE_LIMIT), "    " if reference.is_statement else "  - ", "      ")
         if not reference.is_statement:
             yield from _wrap(f"({reference.holder}  {reference.reference})", "    ", "      ")
+    if wider is not None:
+        yield from _wrap(wider_words(wider), "  ", "    ")
 
 
 def _figures(alive: Alive) -> Iterator[str]:

@@ -68,8 +68,17 @@ def retained_words(alive: Alive) -> str:
     return words
 
 
-def cut_title(cut: Cut) -> str:
-    """Return what the cut frees, and how far that is proved."""
+def wider_words(cut: Cut) -> str:
+    """Return the smaller cut in one line, with what else it takes."""
+    statements = "; ".join(reference.advice for reference in cut.references)
+    size = (
+        f"{n_words(cut.n_freed, 'object')}, {'at least ' if cut.is_lower_bound else ''}{format_bytes(cut.freed_bytes)}"
+    )
+    return f"or all that hangs on a variable: {statements}  (frees {size})"
+
+
+def cut_title(cut: Cut, *, is_least: bool = True) -> str:
+    """Return what the cut frees, and how far that is proved; *is_least* unless fewer would take a variable."""
     if not cut.references:
         return f"no set of references to cut is known: {cut.obstacle or 'nothing reaches it'}"
     n_references = len(cut.references)
@@ -79,6 +88,8 @@ def cut_title(cut: Cut) -> str:
     if not cut.frees_object:
         return f"cutting {which} frees {freed}, and not the object itself"
     proof = "no fewer would do" if cut.is_exact else "fewer may do"
+    if not is_least:
+        proof = "no fewer would do and leave your variables"
     return f"cutting {which} frees {freed} ({proof})"
 
 

@@ -24,7 +24,8 @@ _OF_NAMES = re.compile(
 )
 _SUBSCRIPT = re.compile(r"\[([^\[\]]*)\]\Z")
 _MAPPING = re.compile(r"dict|mapping|cache|counter", re.IGNORECASE)
-_FOLDERS = re.compile(r"(?<![\w.<])(?:[A-Za-z]:)?(?:[\\/][^\s\\/:'\"<>|]+)+[\\/](?=[^\s\\/:'\"]+)")
+# A folder's name may have spaces within, so the path must begin with one that has none at its start.
+_FOLDERS = re.compile(r"(?<![\w.<])(?:[A-Za-z]:)?[\\/](?=[^\s\\/])(?:[^\\/:'\"<>|\n]+[\\/])+(?=[^\s\\/:'\"]+)")
 
 
 def redacted(check: Check) -> Check:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import pickletools
 import re
 
-from leaklab.snapshots.refusal import SnapshotError
+from leaklab.errors import SnapshotError
 
 _INTEGER = rb"(?:K.|M..|J.{4}|\x8a(?:\x06.{6}|\x05.{5}|\x07.{7}|\x08.{8}|\x09.{9}|\x04.{4}|\x03.{3}|\x02..|\x01.|\x00))"
 # MEMOIZE, MARK, EMPTY_TUPLE/DICT/LIST, APPEND(S), SETITEM(S), NONE, NEWTRUE/FALSE; gets; integers; floats; BINPUT.

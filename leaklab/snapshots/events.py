@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leaklab.snapshots.refusal import SnapshotError
+from leaklab.errors import SnapshotError
 
 ALLOC, FREE, SEGMENT_IN, SEGMENT_OUT, OOM, OTHER = range(6)
 _CODES = {

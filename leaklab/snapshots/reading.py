@@ -8,10 +8,10 @@ import pickle
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from leaklab.errors import SnapshotError
 from leaklab.snapshots.audit import audit, truncated
 from leaklab.snapshots.ceiling import memory_ceiling
 from leaklab.snapshots.pausing import collector_paused
-from leaklab.snapshots.refusal import SnapshotError
 
 MAX_FILE_BYTES = 8 << 30
 """A larger file would need some 40 GB in memory."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from leaklab.snapshots.refusal import SnapshotError
+from leaklab.errors import SnapshotError
 from leaklab.snapshots.schema import NOTE_KEY
 
 MAX_EVENTS = 100_000

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from leaklab.snapshots.refusal import SnapshotError
+from leaklab.errors import SnapshotError
 from leaklab.words import format_bytes
 
 HOST = "pinned host"

@@ -6,8 +6,8 @@ import functools
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+from leaklab.errors import SnapshotError
 from leaklab.model.snapshots import CallFrame, StackKey
-from leaklab.snapshots.refusal import SnapshotError
 
 _NOT_PROJECT = re.compile(
     r"/(?:site|dist)-packages/"

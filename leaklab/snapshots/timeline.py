@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from leaklab.errors import SnapshotError
 from leaklab.model.snapshots import CallFrame, Timeline
 from leaklab.snapshots.events import ALLOC, FREE, SEGMENT_IN, SEGMENT_OUT, Events, Ints
 from leaklab.snapshots.history import BEFORE, NO_STACK, History, freed_unseen
-from leaklab.snapshots.refusal import SnapshotError
 from leaklab.snapshots.stacks import is_project, is_python, label_of
 
 OTHERS = "(other stacks)"

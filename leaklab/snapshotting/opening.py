@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from leaklab.errors import SnapshotError
 from leaklab.model.snapshots import LiveStack, PoolUse, SnapshotSeries, StackKey
 from leaklab.snapshots.live import device_uses, live_stacks, pool_uses
 from leaklab.snapshots.matching import match
 from leaklab.snapshots.pausing import collector_paused
 from leaklab.snapshots.reading import Progress, read_pickle
 from leaklab.snapshots.recording import take
-from leaklab.snapshots.refusal import SnapshotError
 from leaklab.snapshots.schema import Memory, memory_of
 from leaklab.snapshots.stacks import StackTable
 from leaklab.snapshotting.comparison import SnapshotComparison

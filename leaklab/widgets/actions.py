@@ -12,7 +12,8 @@ from leaklab.report import LeakReport, check_target
 from leaklab.widgets.clipping import clip, clip_block
 from leaklab.widgets.notebook_holds import held_by_notebook, let_go
 from leaklab.widgets.payload import Data
-from leaklab.widgets.rerun import find_cell, run_again as check_again
+from leaklab.widgets.rerun import find_cell
+from leaklab.widgets.rerun import run_again as check_again
 
 BEFORE = "the check before this one"
 _CODE_LIMIT = 1500
@@ -72,7 +73,7 @@ def compare(others: Mapping[str, LeakReport], name: str, report: LeakReport | No
     Raises:
         CannotDoError: if there is no such report.
     """
-    name = name or next(reversed(others), "")
+    name = name or next(reversed(list(others)), "")
     if report is None or name not in others:
         msg = "there is no other check to compare with: store one in a variable (%%leakcheck -v before), or run again"
         raise CannotDoError(msg)

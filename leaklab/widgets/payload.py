@@ -44,12 +44,13 @@ def report_data(report: LeakReport, cells: Sequence[str], this_cell: str = "") -
     leaks += [_leak(leak, "bounded", cells, this_cell) for leak in check.bounded[: MAX_LEAKS - len(leaks)]]
     lines = [projection_words(check), effort_words(check), failure_words(check) if check.failure else ""]
     left_out = len(check.leaks) + len(check.bounded) - len(leaks)
+    more = [f"{left_out:,} more are in report.leaks"] if left_out else []
     return {
         "mode": "report",
         "outcome": verdict.outcome.value,
         "title": clip(verdict.reason, 1000),
         "lines": [clip(line) for line in lines if line],
-        "notes": [clip(note, 1000) for note in check.notes] + ([f"{left_out:,} more are in report.leaks"] * (left_out > 0)),
+        "notes": [clip(note, 1000) for note in check.notes] + more,
         "items": leaks,
         "runs": [
             {
@@ -117,7 +118,7 @@ def graph_data(graph: BackGraph) -> Data:
 
 
 def advice_blocks(advice: str) -> list[Data]:
-    """Return *advice* as blocks: sentences, and code, each with what stands before it: ``before``, ``after`` or nothing.
+    """Return *advice* as blocks: sentences, and code, each with its label: ``before``, ``after`` or nothing.
 
     Advice has its code indented, and where it has two versions names them.
     """

@@ -49,7 +49,7 @@ def find_cell(shell: Any, name: str) -> CheckedCell | None:
         first, _, body = text.lstrip().partition("\n")
         cell = CheckedCell(first.removeprefix(f"%%{_MAGIC}").strip(), body)
         try:
-            options = parse_argstring(magic, cell.line)
+            options: Any = parse_argstring(magic, cell.line)  # type: ignore[no-untyped-call]
         except Exception:  # noqa: BLE001, S112 - a line that the magic refused in its time is no check
             continue
         if options.name == name:

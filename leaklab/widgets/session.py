@@ -12,6 +12,7 @@ from leaklab.errors import LeaklabError
 from leaklab.render.draw import draw_svg
 from leaklab.report import LeakReport
 from leaklab.retaining import autograd
+from leaklab.why import answer
 from leaklab.widgets import actions
 from leaklab.widgets.clipping import clip
 from leaklab.widgets.explaining import autograd_data, explanation_data
@@ -19,7 +20,6 @@ from leaklab.widgets.looks import Looks
 from leaklab.widgets.payload import Data, report_data
 from leaklab.widgets.rerun import find_cell, typed_cells
 from leaklab.widgets.sources import HeapSource, ReportSource, Source
-from leaklab.why import answer
 
 Again = Callable[[], LeakReport]
 _MAX_DOT = 400_000
@@ -59,7 +59,11 @@ class Session:
 
     def data(self) -> Data:
         """Return what the page shows before anything is asked."""
-        shown = self.source.data() if self.report is None else report_data(self.report, typed_cells(self._shell), self._checked_cell())
+        shown = (
+            self.source.data()
+            if self.report is None
+            else report_data(self.report, typed_cells(self._shell), self._checked_cell())
+        )
         return {**shown, "others": list(self._others()), "has_shell": self._shell is not None}
 
     def answer(self, ask: str, arguments: Mapping[str, Any]) -> Data:
@@ -93,7 +97,11 @@ class Session:
 
     def _checked_cell(self) -> str:
         """Return the cell that the report calls "this cell", as it was typed; empty if it is not known."""
-        cell = None if self._shell is None or self.report is None else find_cell(self._shell, self.report.check.settings.name)
+        cell = (
+            None
+            if self._shell is None or self.report is None
+            else find_cell(self._shell, self.report.check.settings.name)
+        )
         return "" if cell is None else str(cell)
 
     def _others(self) -> dict[str, LeakReport]:

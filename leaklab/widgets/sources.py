@@ -71,10 +71,10 @@ class ReportSource(Source):
         expressions = self._expressions(number)
         problem = ""
         for expression in reversed(expressions):
-            try:
-                return Found(evaluate(expression, self._namespace), expression, problem)
-            except GoneError as error:
-                problem = problem or str(error)
+            borrowed, why_not = self._evaluated(expression)
+            if borrowed:
+                return Found(borrowed, expression, problem)
+            problem = problem or why_not
         raise GoneError(problem or "no variable leads to it, so there is nothing to look at: see its path")
 
     def locate(self, number: int, key: str) -> tuple[int, str]:
@@ -89,6 +89,13 @@ class ReportSource(Source):
             return id(borrowed[0]), type_name(type(borrowed[0]))
         finally:
             borrowed.clear()
+
+    def _evaluated(self, expression: str) -> tuple[list[Any], str]:
+        """Return the value of *expression* as the only item of a list, or an empty list and why there is none."""
+        try:
+            return evaluate(expression, self._namespace), ""
+        except GoneError as error:
+            return [], str(error)
 
     def _expressions(self, number: int) -> list[str]:
         return expressions_of(self._paths[number]) if 0 <= number < len(self._paths) else []

@@ -64,8 +64,8 @@ def native(e: Evidence) -> Advice | None:
     if e.path.root != UNSEEN_ROOT and not e.in_cycle:
         return None
     text = (
-        "Its holder is not seen: no reference in Python keeps it. Look at extension modules (a reference count that is never taken back), at "
-        "C++ objects, and at compiled or traced code that is made again in every run."
+        "Its holder is not seen: no reference in Python keeps it. Look at extension modules (a reference count that is "
+        "never taken back), at C++ objects, and at compiled or traced code that is made again in every run."
     )
     if e.unit != "bytes":
         return Advice(text)

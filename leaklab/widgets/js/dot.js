@@ -47,6 +47,7 @@ function shownKeys(graph, folded) {
   return seen.size ? seen : new Set(graph.nodes.map((node) => node.key));
 }
 
+// Fonts by one name each: Graphviz in the page knows how wide these two are, and takes Times for any list.
 function toDot(graph, folded) {
   const shown = shownKeys(graph, folded);
   const names = new Map(graph.nodes.map((node, place) => [node.key, `n${place}`]));

@@ -98,6 +98,7 @@ function render({ model, el }) {
 
   function showPanel(record, tabs, body, panels, title) {
     stopPanel();
+    if (state.panel !== title) say("");
     state.panel = title;
     for (const tab of tabs) {
       const isIt = tab.dataset.panel === title;
@@ -142,7 +143,7 @@ function render({ model, el }) {
     root.replaceChildren(
       make("div", { class: "ll-head" }, word, " ", record.title),
       ...record.lines.map((words) => paragraph(words, "ll-faint")),
-      toolbar(record), question, wait, status, list, notes,
+      toolbar(record), question, wait, status, list, ...(notes ? [notes] : []),
       make("div", { class: "ll-tabs", role: "tablist", "aria-label": "sections" }, ...tabs), body,
       paragraph(record.environment, "ll-faint"));
     showPanel(record, tabs, body, panels, state.panel);

@@ -191,6 +191,8 @@ function makeGraph(recorded, target, ask, say) {
 // A picture of a graph without anything to ask: pan and zoom by the page's own means.
 function makePicture(dot, label, ask) {
   const stage = make("div", { class: "ll-picture ll-scroll", role: "img", "aria-label": label }, "drawing...");
-  layout(dot, ask).then((svg) => stage.replaceChildren(svg), (error) => stage.replaceChildren(error.message));
+  // The bundled Graphviz knows how wide Arial and Courier are, and takes Times for any list of fonts.
+  const known = dot.replaceAll("Helvetica,Arial,sans-serif", "Arial").replaceAll("Courier,monospace", "Courier");
+  layout(known, ask).then((svg) => stage.replaceChildren(svg), (error) => stage.replaceChildren(error.message));
   return stage;
 }

@@ -7,6 +7,13 @@ function cellWords(value, kind) {
   return kind === "bytes" ? bytesWords(value) : kind === "number" ? numberWords(value) : String(value);
 }
 
+const LONG = 60; // letters: a longer text is clipped by the page and told whole by its title
+
+function makeCell(words, kind) {
+  if (kind !== "text") return make("td", { class: "ll-right" }, words);
+  return make("td", {}, words.length > LONG ? make("div", { class: "ll-clip", title: words }, words) : words);
+}
+
 function compareCells(a, b) {
   if (a === b) return 0;
   if (a === null || a === undefined) return 1;
@@ -60,7 +67,7 @@ function makeTable(data, { label, choose = null, chosen = -1, name = "" } = {}) 
 
   function row(place) {
     const cells = data.columns.map(({ kind }, position) =>
-      make("td", { class: kind === "text" ? "" : "ll-right" }, cellWords(data.rows[place][position], kind)));
+      makeCell(cellWords(data.rows[place][position], kind), kind));
     if (!choose) return make("tr", { "data-place": place }, ...cells);
     return make("tr", {
       "data-place": place, tabindex: 0, class: "ll-row", "aria-selected": String(state.chosen === place),
