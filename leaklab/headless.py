@@ -106,8 +106,11 @@ async def _execute_last(client: NotebookClient, source: str) -> None:
     new_cell: Any = nbformat.v4.new_code_cell
     client.nb.cells.append(new_cell(source))
     client.timeout = _LAST_SECONDS
+    ask: Any = client.kc
     try:
         with contextlib.suppress(CellExecutionError, DeadKernelError, TimeoutError):
+            # A kernel that has just been interrupted drops what is asked of it at that moment: wait until it answers.
+            await ask.kernel_info(reply=True, timeout=_LAST_SECONDS)
             await client.async_execute_cell(client.nb.cells[-1], len(client.nb.cells) - 1)
     finally:
         client.nb.cells.pop()

@@ -62,19 +62,15 @@ def smallest_cut(view: HeapView, targets: Sequence[int], *, keeps_variables: boo
         keeps_variables: Whether the user's variables are to stay, except those that are a target themselves: nobody
             deletes a trainer to let go of one of its results.
     """
-    region, capacities = _region(view, targets, keeps_variables=keeps_variables)
-    for _ in range(_MAX_TURNS):
-        flow = largest_flow(region.holders, region.held, capacities, targets)
-        if flow is None:
-            return Cut((), region.is_whole, _obstacle(view, targets, region), region.n_orphans)
-        numbers = flow.nearest_cut().tolist()
-        fixed = [number for number in numbers if _is_fixed(view, region, number)]
-        if not fixed:
-            references = tuple((int(region.holders[number]), int(region.held[number])) for number in numbers)
-            return Cut(references, region.is_whole, "", region.n_orphans)
-        capacities[fixed] = NEVER
-    obstacle = "too many of the references turned out to be parts of objects"
-    return Cut((), is_exact=False, obstacle=obstacle, n_orphans=region.n_orphans)
+    found = _narrowest(view, targets, keeps_variables=keeps_variables)
+    region = found.region
+    if found.is_known:
+        references = tuple((int(region.holders[number]), int(region.held[number])) for number in found.numbers)
+        return Cut(references, region.is_whole, "", region.n_orphans)
+    if found.is_open:
+        obstacle = "too many of the references turned out to be parts of objects"
+        return Cut((), is_exact=False, obstacle=obstacle, n_orphans=region.n_orphans)
+    return Cut((), region.is_whole, _obstacle(view, targets, region), region.n_orphans)
 
 
 def independent_paths(view: HeapView, target: int, limit: int = 8, *, keeps_variables: bool = False) -> list[list[int]]:
@@ -93,7 +89,8 @@ def independent_paths(view: HeapView, target: int, limit: int = 8, *, keeps_vari
         module's, and ends at *target*. Empty if nothing reaches it; where nothing can be cut, the one path is that of
         the view.
     """
-    region, capacities = _region(view, [target], keeps_variables=keeps_variables)
+    narrowest = _narrowest(view, [target], keeps_variables=keeps_variables)
+    region, capacities = narrowest.region, narrowest.capacities
     flow = largest_flow(region.holders, region.held, np.where(capacities == NEVER, NEVER, 1), [target])
     if flow is None:
         return [path for path in [view.path(target)] if path]
@@ -114,6 +111,40 @@ def freed_without(view: HeapView, references: Iterable[tuple[int, int]]) -> Ints
             objects go together. Those that do not exist change nothing.
     """
     return freed_without_references(view.index, view.reach, references)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Narrowest:
+    """Where the way from the roots to the targets is narrowest.
+
+    Attributes:
+        region: The references that lead there.
+        capacities: What each of them may carry, `NEVER` where it turned out that it cannot be cut.
+        numbers: The references of the smallest cut; empty also where nothing leads to the targets.
+        is_known: Whether these are the smallest cut; otherwise there is none, or none was found.
+        is_open: Whether the search gave up before it knew.
+    """
+
+    region: Backward
+    capacities: Ints
+    numbers: list[int]
+    is_known: bool = False
+    is_open: bool = False
+
+
+def _narrowest(view: HeapView, targets: Sequence[int], *, keeps_variables: bool) -> _Narrowest:
+    """Find the smallest cut of references that can be cut: whether one can is asked of those that are in the way."""
+    region, capacities = _region(view, targets, keeps_variables=keeps_variables)
+    for _ in range(_MAX_TURNS):
+        flow = largest_flow(region.holders, region.held, capacities, targets)
+        if flow is None:
+            return _Narrowest(region, capacities, [])
+        numbers: list[int] = flow.nearest_cut().tolist()
+        fixed = [number for number in numbers if _is_fixed(view, region, number)]
+        if not fixed:
+            return _Narrowest(region, capacities, numbers, is_known=True)
+        capacities[fixed] = NEVER
+    return _Narrowest(region, capacities, [], is_open=True)
 
 
 def _from_root(view: HeapView, path: list[int]) -> list[int]:
