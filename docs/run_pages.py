@@ -18,9 +18,9 @@ _BLOCK = re.compile(r"^(<!-- not run: .+ -->\n)?```python\n(.*?)^```", re.DOTALL
 
 
 def documents() -> list[Path]:
-    """Return the pages that have Python blocks."""
+    """Return the pages that have Python blocks to run."""
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [page for page in found if _BLOCK.search(page.read_text("utf-8"))]
+    return [page for page in found if blocks(page)]
 
 
 def blocks(page: Path, *, all_of_them: bool = False) -> list[str]:

@@ -67,7 +67,10 @@ class Journal:
     def _notes(self) -> Iterator[str]:
         if self._n_forgotten:
             kept = f"{MAX_CHECKS} checks and {MAX_OTHERS} other reports are kept"
-            yield f"the {self._n_forgotten:,} oldest reports of this notebook are not here: {kept}"
+            words = (
+                "oldest report of this notebook is" if self._n_forgotten == 1 else "oldest reports of this notebook are"
+            )
+            yield f"the {self._n_forgotten:,} {words} not here: {kept}"
 
 
 def redacted_collection(collection: Collection) -> Collection:
@@ -76,7 +79,9 @@ def redacted_collection(collection: Collection) -> Collection:
         return collection
     notes = [*collection.notes, "summaries, keys, strings and folders are hidden (--redact)"]
     if collection.views:
-        notes.append(f"{len(collection.views):,} reports of other magics are left out: they cannot be redacted")
+        n_views = len(collection.views)
+        words = "report of another magic is" if n_views == 1 else "reports of other magics are"
+        notes.append(f"{n_views:,} {words} left out: --redact knows only checks")
     checks = tuple(replace(noted, check=redacted(noted.check)) for noted in collection.checks)
     return replace(collection, checks=checks, views=(), notes=tuple(notes), redacted=True)
 

@@ -208,7 +208,7 @@ def test_other_reports_are_exported_as_they_show_themselves_and_left_out_of_reda
     assert "<p>markup</p>" in page_of(journal.collect({}))
     hidden = journal.collect({}, redact=True)
     assert (hidden.views, hidden.redacted) == ((), True)
-    assert hidden.notes[-1] == "1 reports of other magics are left out: they cannot be redacted"
+    assert hidden.notes[-1] == "1 report of another magic is left out: --redact knows only checks"
 
 
 def test_a_pdf_is_printed_by_the_browser_that_is_installed(tmp_path):

@@ -160,7 +160,7 @@ def test_every_report_can_be_saved_as_html(report, tmp_path):
 
 @pytest.mark.parametrize("refuse", [CLEAN.save, check_target])
 def test_an_unknown_suffix_is_refused_in_one_line(tmp_path, refuse):
-    with pytest.raises(ReportError, match=r"must end in \.html or \.json or \.csv, not in '\.pdf'$"):
+    with pytest.raises(ReportError, match=r"must end in \.html or \.json or \.csv or \.md, not in '\.pdf'$"):
         refuse(tmp_path / "report.pdf")
     with pytest.raises(ReportError, match=r"and has no suffix$"):
         refuse(tmp_path / "report")

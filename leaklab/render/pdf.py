@@ -22,7 +22,7 @@ _NAMES = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
-_SECONDS = 60.0  # measured: 2 s for a page of 300 KB, 6 s for one of 3 MB
+_SECONDS = 60.0  # measured on two shared cores: 2 s for a page of 250 KB, 10 s for one of 2.6 MB
 
 
 def print_pdf(page: str, path: FilePath, *, seconds: float = _SECONDS) -> None:

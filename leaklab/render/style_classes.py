@@ -15,7 +15,7 @@ _PREFIX = "s"
 def with_classes(markup: str) -> tuple[str, str]:
     """Return *markup* with a class in the place of each frequent ``style``, and the rules of these classes.
 
-    A page of 60 checks becomes a third as large. For pages of their own only: notebooks drop style sheets.
+    A page of 60 checks becomes half as large. For pages of their own only: notebooks drop style sheets.
 
     Args:
         markup: In which no element with a ``style`` has a ``class``.
