@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leaklab.api import leakcheck
+    from leaklab.cutting import cut_cycles
     from leaklab.errors import LeakFound, LeaklabError, MissingExtraError, ReportError, SnapshotError
     from leaklab.exploring import Explorer, explore
     from leaklab.journal import NotebookReport, load_report
