@@ -26,7 +26,7 @@ from leaklab.growing import MAX_ROWS, grown_graph, grown_places, native_growth
 from leaklab.judging import Judgement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, Settings, TensorGrowth
 from leaklab.places import join_groups, only_replaces
-from leaklab.ranking import LIBRARY_BYTES, library_note, matters, ranked, settle
+from leaklab.ranking import LIBRARY_BYTES, library_note, matters, ranked, settle, settle_bounded
 from leaklab.rows import kept_tensors, object_rows, tensor_rows
 from leaklab.words import format_bytes
 
@@ -118,7 +118,7 @@ class _Explanation:
         tensors_kept, tensor_bytes_kept = kept_tensors(self._view, self._tallier, self._n_runs)
         return Explained(
             leaks=ranked([with_effect(leak, slower) for leak in self._leaks]),
-            bounded=tuple(self._bounded),
+            bounded=settle_bounded(self._bounded, self._leaks),
             objects=object_rows(self._view, self._tallier, self._n_runs, first, last),
             tensors=tensor_rows(self._view, self._n_runs),
             containers=tuple(self._rows[:MAX_ROWS]),

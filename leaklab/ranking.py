@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from leaklab.model import Leak
+from leaklab.model import Leak, Status
 from leaklab.words import format_bytes, format_rate
 
 SMALL_BYTES = 4096
@@ -98,3 +100,58 @@ def matters(leak: Leak, rate: float) -> bool:
     """Return whether what is bounded or undecided deserves the reader's time: the user's own, or not tiny."""
     user_side = leak.path.root in USER_SIDE or leak.path.root.startswith("running function")
     return user_side or rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES
+
+
+def settle_bounded(bounded: Sequence[Leak], leaks: Sequence[Leak]) -> tuple[Leak, ...]:
+    """Return the bounded places that are worth a line of their own.
+
+    Those below the place of a leak come and go with it; those that differ in keys or positions only are one.
+
+    Args:
+        bounded: What grew and stopped.
+        leaks: What is reported above.
+    """
+    places = [place for leak in leaks if (place := _place(leak))]
+    alike: dict[tuple[str, ...], list[Leak]] = {}
+    for own in bounded:
+        references = _references(own)
+        if not any(references[: len(place)] == place for place in places):
+            alike.setdefault(_shape(own, references), []).append(own)
+    return tuple(_as_one(same) for same in alike.values())
+
+
+def _references(leak: Leak) -> tuple[str, ...]:
+    """Return the root and the references of the whole path."""
+    return (leak.path.root, *(step.reference for step in leak.path.steps))
+
+
+def _place(leak: Leak) -> tuple[str, ...]:
+    """Return the root and the references down to the collection, or to the attribute or variable, that leaks.
+
+    What is stored in a collection has a key or a position of its own in each run, an attribute always the same name.
+    """
+    steps = leak.path.steps
+    if not steps:
+        return ()
+    first = next((i for i, step in enumerate(steps) if step.status is Status.LEAKED), len(steps))
+    is_attribute = first == 0 or (first < len(steps) and steps[first].reference.startswith("."))
+    return _references(leak)[: first + 1 + is_attribute]
+
+
+def _shape(leak: Leak, references: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is the same for places that differ in keys, positions and elements only; empty paths are none."""
+    if not leak.path.steps:
+        return (leak.fingerprint, leak.holder)
+    return (leak.unit, *(_SUBSCRIPT.sub("[*]", reference) for reference in references))
+
+
+_SUBSCRIPT = re.compile(r"\[.*\]", re.DOTALL)
+
+
+def _as_one(same: Sequence[Leak]) -> Leak:
+    """Return the largest of *same*, its reason saying how many others there are."""
+    largest = max(same, key=lambda leak: leak.bytes_per_run)
+    if len(same) == 1:
+        return largest
+    others = f"{len(same) - 1:,} other place{'' if len(same) == 2 else 's'} of this shape"  # noqa: PLR2004 - one other
+    return replace(largest, reason=f"{largest.reason}; {others} too")

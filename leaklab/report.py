@@ -15,7 +15,8 @@ from leaklab.render import tables
 from leaklab.render.collection_markdown import render_markdown
 from leaklab.render.comparison import Comparison, compare_checks
 from leaklab.render.csv import to_csv
-from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix, write_text
+from leaklab.render.exports import Exports
+from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix
 from leaklab.render.graph import LEAKLAB, PathGraph
 from leaklab.render.html import render_html, render_page
 from leaklab.render.json import from_json, to_json
@@ -40,7 +41,7 @@ _WRITERS: Mapping[str, Callable[[Check], str]] = {
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LeakReport:
+class LeakReport(Exports):
     """The result of a check.
 
     It holds the record and nothing else, so it can be pickled and keeps nothing of the user's alive; tables, plots and
@@ -129,23 +130,11 @@ class LeakReport:
         """Return what became of the leaks of this report in *other*, the check of the mended code."""
         return compare_checks(self.check, other.check)
 
-    def to_html(self, path: FilePath | None = None) -> str:
-        """Return the report as a page of its own that needs no network; write it to *path* if one is given.
+    def _html_file(self) -> str:
+        return _render_file(self.check)
 
-        The page carries the record within itself: `leaklab.load_report` reads it back.
-
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        return _written(_render_file(self.check), path)
-
-    def to_json(self, path: FilePath | None = None) -> str:
-        """Return the record as JSON; write it to *path* if one is given.
-
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        return _written(to_json(self.check), path)
+    def _json_file(self) -> str:
+        return to_json(self.check)
 
     @classmethod
     def from_json(cls, path_or_text: FilePath) -> LeakReport:
@@ -211,9 +200,3 @@ def _named(error: Exception) -> str:
     except Exception:  # noqa: BLE001 - of whatever type the error is
         message = ""
     return ": ".join(filter(None, (type(error).__name__, message)))
-
-
-def _written(text: str, path: FilePath | None) -> str:
-    if path is not None:
-        write_text(path, text)
-    return text

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from leaklab.errors import ReportError
 from leaklab.model.retention import RETENTION_SCHEMA, DrawnBy, Retention
-from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix, write_text
+from leaklab.render.exports import Exports
+from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix
 from leaklab.render.json import record_from_json, record_to_json
 from leaklab.render.retention_graph import RetentionGraph
 from leaklab.render.retention_html import retention_fragment, retention_page
@@ -79,7 +80,7 @@ def autograd(
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class AutogradReport:
+class AutogradReport(Exports):
     """What a graph keeps alive.
 
     It holds the record and nothing else, so it can be pickled and keeps nothing of the user's alive.
@@ -123,16 +124,11 @@ class AutogradReport:
             raise ValueError(msg)
         return RetentionGraph(self.retention.name, drawings[chosen])
 
-    def to_json(self, path: FilePath | None = None) -> str:
-        """Return the record as JSON; write it to *path* if one is given.
+    def _html_file(self) -> str:
+        return retention_page(self.retention)
 
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        text = record_to_json(self.retention, FORMAT, "retention")
-        if path is not None:
-            write_text(path, text)
-        return text
+    def _json_file(self) -> str:
+        return _WRITERS[".json"](self.retention)
 
     @classmethod
     def from_json(cls, path_or_text: FilePath) -> AutogradReport:

@@ -8,7 +8,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +27,8 @@ from leaklab.model.alive import ALIVE_SCHEMA_VERSION, Alive, Counts, Cut, Hold, 
 from leaklab.render.alive_html import render_alive_html, render_alive_page
 from leaklab.render.alive_tables import path_table, reference_table
 from leaklab.render.alive_text import render_alive
-from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix, write_text
+from leaklab.render.exports import Exports
+from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix
 from leaklab.render.graph import LEAKLAB, BackReferenceGraph
 from leaklab.render.json import record_from_json, record_to_json
 from leaklab.render.wording import shorten
@@ -44,7 +44,7 @@ SUFFIXES: Final = (".html", ".svg", ".dot", ".txt", ".json")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class WhyAlive:
+class WhyAlive(Exports):
     """The answer to one question.
 
     It holds the record and nothing else, so it can be pickled and keeps nothing of the user's alive; tables and graphs
@@ -109,21 +109,11 @@ class WhyAlive:
         """
         return BackReferenceGraph(self.record, style)
 
-    def to_html(self, path: FilePath | None = None) -> str:
-        """Return the answer as a page of its own; write it to *path* if one is given.
+    def _html_file(self) -> str:
+        return render_alive_page(self.record)
 
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        return _written(render_alive_page(self.record), path)
-
-    def to_json(self, path: FilePath | None = None) -> str:
-        """Return the record as JSON; write it to *path* if one is given.
-
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        return _written(record_to_json(self.record, FORMAT, "record"), path)
+    def _json_file(self) -> str:
+        return record_to_json(self.record, FORMAT, "record")
 
     @classmethod
     def from_json(cls, path_or_text: FilePath) -> WhyAlive:
@@ -144,11 +134,11 @@ class WhyAlive:
         """
         graph = self.graph()
         writers: Mapping[str, Callable[[], str]] = {
-            ".html": partial(render_alive_page, self.record),
+            ".html": self._html_file,
             ".svg": graph.svg_file,
             ".dot": lambda: graph.dot,
             ".txt": self.__str__,
-            ".json": partial(record_to_json, self.record, FORMAT, "record"),
+            ".json": self._json_file,
         }
         save_by_suffix(path, writers)
 
@@ -272,12 +262,6 @@ def _refuse_shared(borrowed: list[Any]) -> None:
     if words:
         msg = f"{words}: no reference keeps it, and cutting none frees it; ask about the object that holds it"
         raise TypeError(msg)
-
-
-def _written(text: str, path: FilePath | None) -> str:
-    if path is not None:
-        write_text(path, text)
-    return text
 
 
 def _environment() -> tuple[tuple[str, str], ...]:

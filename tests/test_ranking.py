@@ -9,7 +9,7 @@ import pytest
 from samples import history_leak
 
 from leaklab.model import RootPath, Status, Step
-from leaklab.ranking import is_bookkeeping, is_log, library_note, matters, ranked, settle
+from leaklab.ranking import is_bookkeeping, is_log, library_note, matters, ranked, settle, settle_bounded
 
 
 def leak(n_bytes, root="notebook variable", *, holder="kept", unit="objects", cause="tensor-kept", step="kept"):
@@ -125,3 +125,50 @@ def test_a_library_table_is_named_with_what_it_grows_by():
 )
 def test_what_is_bounded_matters_if_it_is_the_users_or_large(root, n_bytes, expected):
     assert matters(leak(n_bytes, root), rate=1.0) is expected
+
+
+def place(*references, leaked=(), n_bytes=10, root="notebook variable", unit="objects"):
+    """Make a growing place with a path of *references*, of which those at the positions *leaked* leak."""
+    steps = tuple(
+        Step(name, "dict", "", Status.LEAKED if at in leaked else Status.EXPECTED)
+        for at, name in enumerate(references)
+    )
+    return replace(leak(n_bytes, unit=unit), path=RootPath(root, steps), holder="".join(references), reason="stopped")
+
+
+SESSIONS = ("server", ".sessions")
+
+
+def test_what_stopped_below_the_collection_that_leaks_is_not_listed():
+    leaky = place(*SESSIONS, "['u9']", leaked=[2])
+    below = [place(*SESSIONS, "['u1']", "['past']", leaked=[3]), place(*SESSIONS, "['u2']"), place(*SESSIONS)]
+    beside = [place("server", ".log"), place("other", ".sessions"), place(*SESSIONS, root="module 'x'")]
+    assert settle_bounded([*below, *beside], [leaky]) == tuple(beside)
+
+
+def test_what_stopped_in_another_attribute_or_variable_than_the_one_that_leaks_is_listed():
+    attribute, variable = place("net", ".last", leaked=[1]), place("kept", leaked=[0])
+    assert settle_bounded([place("net", ".first")], [attribute]) == (place("net", ".first"),)
+    assert settle_bounded([place("net", ".last", ".x")], [attribute]) == ()
+    assert settle_bounded([place("keep")], [variable]) == (place("keep"),)
+
+
+def test_what_grows_in_place_hides_what_stopped_within():
+    log = place("log", unit="entries")
+    assert settle_bounded([place("log", "[0]")], [log]) == ()
+
+
+def test_places_that_differ_in_keys_only_are_one_line_of_the_largest():
+    found = settle_bounded([place("warm", f"['k{i}']", "[0]", leaked=[1], n_bytes=10 + i) for i in range(8)], [])
+    assert [(one.bytes_per_run, one.reason) for one in found] == [(17, "stopped; 7 other places of this shape too")]
+    assert settle_bounded([place("a", "[0]"), place("a", "[1]")], [])[0].reason.endswith("1 other place of this shape too")
+
+
+def test_places_of_other_attributes_or_units_have_a_line_each():
+    found = [place("a", ".x"), place("a", ".y"), place("a", ".x", unit="entries"), place("b", ".x")]
+    assert settle_bounded(found, []) == tuple(found)
+
+
+def test_native_memory_neither_hides_places_nor_joins_them():
+    native = [replace(place(), fingerprint=name) for name in "ab"]
+    assert settle_bounded(native, [place()]) == tuple(native)

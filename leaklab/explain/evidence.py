@@ -25,7 +25,7 @@ class Facts:
         gone_parameters: How many parameters an optimizer on the path keeps state for without updating them.
         line: The user's line that puts things into the holder; None if none, or no single one, was found.
         bytes_per_entry: Of a container that grows: bytes of one new entry; 0.0 where it is not known.
-        is_scalar: Whether the leaked tensors have one element, so that ``.item()`` says all of them.
+        is_scalar: Whether each of the stored tensors has one element, so that ``.item()`` says all of them.
     """
 
     roles: tuple[frozenset[Role], ...] = ()

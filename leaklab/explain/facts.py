@@ -21,6 +21,7 @@ def facts_of(
     view: HeapView,
     described: Described | None,
     members: Sequence[int] = (),
+    entries: Sequence[int] = (),
     *,
     sample: int = -1,
     holder: str = "",
@@ -32,6 +33,7 @@ def facts_of(
         view: The heap.
         described: The path to one of the leaked objects, as ``view.describe`` returned it; None for orphans.
         members: The vertices that leak.
+        entries: Those of them that the holder refers to itself.
         sample: The one that the path leads to, -1 if it leads to none of them.
         holder: Expression of the holder, by which the user's line is found.
         bytes_per_entry: Of a container that grows, bytes of one new entry.
@@ -45,7 +47,7 @@ def facts_of(
         gone_parameters=_gone_parameters(view, described, sample),
         line=find_line(holder) if holder else None,
         bytes_per_entry=bytes_per_entry,
-        is_scalar=_are_scalars(view, members),
+        is_scalar=_are_scalars(view, members, entries, sample),
     )
 
 
@@ -87,12 +89,15 @@ def _n_gone(optimizer: Any) -> int:
     return sum(1 for parameter in dict.keys(state) if is_tensor(parameter) and id(parameter) not in updated)
 
 
-def _are_scalars(view: HeapView, members: Sequence[int]) -> bool:
-    """Return whether the tensors without a graph's inside among *members* have one element each."""
+def _are_scalars(view: HeapView, members: Sequence[int], entries: Sequence[int], sample: int) -> bool:
+    """Return whether every stored tensor has one element: those that something else than a graph holds.
+
+    The one that is shown counts too, and where the holder is a tensor (its graph is what leaks), that one: of a state
+    carried from run to run only the newest is stored, and the older ones are left to the graph.
+    """
     base: Any = loaded_type("torch", "Tensor")
-    tensors = [v for v in members if view.is_tensor[v] and not view.in_graph[v]][:_MAX_ASKED]
+    above = [int(view.tree.parent[entry]) for entry in entries]
+    stored = {v for v in members if not view.in_graph[v]} | {v for v in (*entries, *above, sample) if v >= 0}
+    stored = {v for v in stored if view.is_tensor[v]}
     with no_torch_functions():
-        return bool(tensors) and all(base.numel(view.objects[vertex]) == 1 for vertex in tensors)
-
-
-_MAX_ASKED = 50
+        return bool(stored) and all(base.numel(view.objects[vertex]) == 1 for vertex in stored)

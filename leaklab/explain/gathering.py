@@ -28,7 +28,7 @@ def evidence_of_group(view: HeapView, group: Group, tally: Tally, sample: int) -
         has_graph=tally.has_graph or any(view.in_graph[entry] for entry in group.entries),
         has_optimizer=has_optimizer(view, group.members),
         is_history=view.starts[view.tree.root_of[sample]].is_history,
-        facts=facts_of(view, view.describe(sample), group.members, sample=sample, holder=holder),
+        facts=facts_of(view, view.describe(sample), group.members, group.entries, sample=sample, holder=holder),
     )
 
 

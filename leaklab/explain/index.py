@@ -1,8 +1,8 @@
 """Build the graph of the heap: which object refers to which, in flat arrays.
 
 One pass over the heap answers every later question. It costs about two ``gc.collect()``, because everything stays in C:
-the references of 50,000 objects are asked for at once, with a marker after each object's to tell where they end, and no
-list is made per object.
+the references of thousands of objects are asked for at once, with a marker after each object's to tell where they end,
+and no list is made per object.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ def search(
     *,
     vertex_cost: Ints,
     blocked_into: Ints | None = None,
+    own_dicts: Ints | None = None,
 ) -> PathTree:
     """Find the cheapest path from any root to every vertex.
 
@@ -55,6 +56,8 @@ def search(
         roots: ``(vertex, start_cost)``; a vertex of -1 is skipped.
         vertex_cost: What it costs to come to each vertex, whole numbers, 0 or more. A root costs its start cost only.
         blocked_into: True for each vertex that a path may begin at but not come through.
+        own_dicts: For each vertex that of its ``__dict__``, or -1. What lies in it is as near as if the vertex itself
+            referred to it: the step between costs nothing, so that no path depends on whether there is such a dict.
 
     Raises:
         ValueError: if a cost is negative or the arrays do not fit the index.
@@ -65,7 +68,7 @@ def search(
     if min((cost for _, cost in roots), default=0) < 0 or vertex_cost.min(initial=0) < 0:
         msg = "costs must be 0 or more"
         raise ValueError(msg)
-    walk = _Walk(index, vertex_cost, blocked_into)
+    walk = _Walk(index, vertex_cost, blocked_into, own_dicts)
     walk.start(roots)
     walk.run()
     return PathTree(walk.parent, walk.root_of, np.where(walk.cost == _FAR, UNREACHED, walk.cost))
@@ -86,10 +89,12 @@ class _Walk:
     """Dijkstra's search with one bucket of vertices per cost.
 
     What a vertex costs does not depend on the reference it is entered by, so whoever enters it first enters it
-    cheapest; only a root may be found again, cheaper than it began.
+    cheapest; only a root may be found again, cheaper than it began, and the dict of an instance, together with it.
     """
 
-    def __init__(self, index: HeapIndex, vertex_cost: Ints, blocked_into: Ints | None) -> None:
+    def __init__(
+        self, index: HeapIndex, vertex_cost: Ints, blocked_into: Ints | None, own_dicts: Ints | None
+    ) -> None:
         n_vertices = index.n_vertices
         self.parent = np.full(n_vertices, UNREACHED, dtype=np.int32)
         self.root_of = np.full(n_vertices, UNREACHED, dtype=np.int32)
@@ -97,11 +102,13 @@ class _Walk:
         self._offsets, self._targets = index.forward_offsets, index.forward_targets
         self._price: Ints = np.array(vertex_cost, dtype=np.int64)
         self._closed: Ints = np.zeros(n_vertices, bool) if blocked_into is None else np.array(blocked_into, bool)
+        self._own: Ints = np.full(n_vertices, -1, np.int32) if own_dicts is None else np.array(own_dicts, np.int32)
         self._winner = np.zeros(n_vertices, dtype=np.int64)
         self._buckets: dict[int, tuple[list[int], list[Ints]]] = {}  # vertices one by one, and many at a time
         self._queue: list[int] = []  # a heap of the keys
         # Items of a view are read and written three times faster than items of an array.
-        arrays = (self._offsets, self._targets, self._price, self._closed, self.cost, self.parent, self.root_of)
+        costs = (self._price, self._closed, self.cost)
+        arrays = (self._offsets, self._targets, *costs, self.parent, self.root_of, self._own)
         self._views: tuple[Any, ...] = tuple(array.data for array in arrays)
 
     def start(self, roots: Sequence[tuple[int, int]]) -> None:
@@ -129,30 +136,39 @@ class _Walk:
 
     def _expand_few(self, vertices: list[int], cost: int) -> bool:
         """Enter what *vertices* refer to, one reference at a time; False, and nothing done, if they are too many."""
-        offsets, targets, price, closed, costs, parent, root_of = self._views
-        if len(vertices) > 1:
-            if sum(offsets[vertex + 1] - offsets[vertex] for vertex in vertices) > _FEW_EDGES:
+        offsets, targets, price, closed, costs, parent, root_of, own_dicts = self._views
+        n_edges = 0
+        for vertex in vertices:
+            own = own_dicts[vertex]
+            n_edges += offsets[vertex + 1] - offsets[vertex] + (offsets[own + 1] - offsets[own] if own >= 0 else 0)
+            if n_edges > _FEW_EDGES:
                 return False
+        if len(vertices) > 1:
             vertices.sort(key=lambda vertex: (root_of[vertex], vertex))
-        elif offsets[vertices[0] + 1] - offsets[vertices[0]] > _FEW_EDGES:
-            return False
+        sources = []
         for vertex in vertices:
             if costs[vertex] != cost:  # a root that was entered from a cheaper one
                 continue
-            for edge in range(offsets[vertex], offsets[vertex + 1]):
+            sources.append(vertex)
+            own = own_dicts[vertex]
+            if own >= 0 and costs[own] > cost and not closed[own]:
+                costs[own], parent[own], root_of[own] = cost, vertex, root_of[vertex]
+                sources.append(own)
+        for source in sources:
+            for edge in range(offsets[source], offsets[source + 1]):
                 target = targets[edge]
                 new_cost = cost + price[target]
                 if new_cost < costs[target] and not closed[target]:
                     costs[target] = new_cost
-                    parent[target] = vertex
-                    root_of[target] = root_of[vertex]
+                    parent[target] = source
+                    root_of[target] = root_of[source]
                     self._bucket(new_cost)[0].append(target)
         return True
 
     def _expand_many(self, vertices: Ints, cost: int) -> None:
         """Enter what *vertices* refer to, all at once, to the same effect."""
         vertices = vertices[self.cost[vertices] == cost]
-        vertices = vertices[np.lexsort((vertices, self.root_of[vertices]))]
+        vertices = self._with_own_dicts(vertices[np.lexsort((vertices, self.root_of[vertices]))], cost)
         sources, targets = self._edges_of(vertices)
         better = (cost + self._price[targets] < self.cost[targets]) & ~self._closed[targets]
         sources, targets = sources[better], targets[better]
@@ -170,6 +186,21 @@ class _Walk:
                 self._bucket(new_cost)[0].extend(entered.tolist())
             else:
                 self._bucket(new_cost)[1].append(entered.astype(np.int64))
+
+    def _with_own_dicts(self, vertices: Ints, cost: int) -> Ints:
+        """Enter the dicts of *vertices*, and return both, each dict behind its owner."""
+        places = np.flatnonzero(self._own[vertices] >= 0)
+        own = self._own[vertices[places]]
+        further = (self.cost[own] > cost) & ~self._closed[own]
+        own, first = np.unique(own[further], return_index=True)  # instances may share one
+        places = places[further][first]
+        if not len(own):
+            return vertices
+        self.cost[own] = cost
+        self.parent[own] = vertices[places]
+        self.root_of[own] = self.root_of[vertices[places]]
+        order = np.argsort(places)
+        return np.insert(vertices, places[order] + 1, own[order])
 
     def _edges_of(self, vertices: Ints) -> tuple[Ints, Ints]:
         """Return sources and targets of all references of *vertices*, in their order."""

@@ -19,6 +19,7 @@ from leaklab.explain.dominators import DominatorTree, dominators
 from leaklab.explain.hidden import hidden_edges
 from leaklab.explain.index import HeapIndex, ReferencePass
 from leaklab.explain.kinds import kinds_at
+from leaklab.explain.own_dicts import own_dicts
 from leaklab.explain.paths import Described, describe_path
 from leaklab.explain.reach import Reach, reach
 from leaklab.explain.search import PathTree, path_to, search
@@ -210,10 +211,14 @@ def heap_view(
     run_of = np.full(index.n_vertices, OLD, np.int64)
     vertices = index.vertices_of(births.addresses)
     run_of[vertices[vertices >= 0]] = births.runs[vertices >= 0]
+    kinds = kinds_at(objects, index.ids)
+    own_dict_of = own_dicts(index, kinds)
+    has_dict = np.flatnonzero(own_dict_of >= 0)
+    run_of[own_dict_of[has_dict]] = run_of[has_dict]  # made when somebody first looked: a part, and no survivor
     left = (run_of != OLD) & (run_of < births.n_runs - 1)
-    in_graph = _graph_parts(kinds_at(objects, index.ids), n_heap)
+    in_graph = _graph_parts(kinds, n_heap)
     starts = find_starts(namespace)
-    tree = _search(index, starts, id(namespace), run_of, left)
+    tree = _search(index, starts, id(namespace), run_of, left, own_dict_of)
     credit_of = _credit(tree, run_of, left)
     leaked = (credit_of != OLD) & (credit_of < births.n_runs - 1)
     own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
@@ -247,7 +252,9 @@ def _credit(tree: PathTree, run_of: npt.NDArray[np.int64], left: npt.NDArray[np.
     """
     credit = run_of.copy()
     newest = np.flatnonzero((run_of != OLD) & ~left & (tree.root_of >= 0))
-    for vertex in newest[np.argsort(tree.cost[newest], kind="stable")].tolist():
+    parents = tree.parent[newest]
+    is_own_dict = (parents >= 0) & (tree.cost[parents] == tree.cost[newest])  # its owner, as near, comes before it
+    for vertex in newest[np.lexsort((is_own_dict, tree.cost[newest]))].tolist():
         before = int(tree.parent[vertex])
         if before >= 0 and (left[before] or credit[before] != run_of[before]):
             credit[vertex] = credit[before]
@@ -268,6 +275,7 @@ def _search(
     namespace: int,
     run_of: npt.NDArray[np.int64],
     leaked: npt.NDArray[np.bool_],
+    own: npt.NDArray[np.int64],
 ) -> PathTree:
     cost = np.full(index.n_vertices, _STEP, np.int64)
     cost[run_of != OLD] = _STEP_NEWEST
@@ -281,4 +289,4 @@ def _search(
         (vertex, start.cost + (int(cost[vertex]) if start.is_variable and vertex >= 0 else 0))
         for start, vertex in zip(starts, vertices, strict=True)
     ]
-    return search(index, roots, vertex_cost=cost, blocked_into=blocked)
+    return search(index, roots, vertex_cost=cost, blocked_into=blocked, own_dicts=own)

@@ -88,7 +88,7 @@ def _leak(leak: Leak, number: int) -> Iterator[str]:
     yield f"- grows: {_plain(rate_words(leak))}"
     if frees := retained_words(leak):
         yield f"- {_plain(frees)}"
-    yield from (f"- made at {_code(site)}" for site in leak.sites)
+    yield from (f"- line {_code(site)}" for site in leak.sites)
     yield f"- cause: {_plain(shorten(cause_words(leak.cause), _REASON_LIMIT))}"
     yield f"- id: {_code(leak.fingerprint)}"
     yield ""

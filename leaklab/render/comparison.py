@@ -65,6 +65,11 @@ def compare_checks(before: Check, after: Check) -> Comparison:
             lines.append(_staying_line(leaks, new[fingerprint]))
         elif fingerprint in moved:
             lines.append(_moved_line(leaks, new[moved[fingerprint]]))
+        elif still := _listing(leaks, new.values()):
+            lines.append(
+                f"{_name(leaks)}: was {_rate(leaks)}, still a holder of {shorten(still[0].what, _NAME_LIMIT)} in "
+                f"{shorten(still[0].holder, _NAME_LIMIT)}: not fixed"
+            )
         elif not is_proven:
             lines.append(f"{_name(leaks)}: was {_rate(leaks)}, not seen in the second check, which proves nothing")
         elif fingerprint in bounded:
@@ -93,7 +98,14 @@ def _moved(gone: dict[str, list[Leak]], fresh: dict[str, list[Leak]]) -> dict[st
 
 
 def _is_known_holder(before: list[Leak], after: list[Leak]) -> bool:
-    return bool(_holders(before)) and {leak.holder for leak in after} <= set(_holders(before))
+    known = set(_holders(before))
+    return bool(known) and ({leak.holder for leak in after} <= known or bool(_listing(before, [after])))
+
+
+def _listing(before: list[Leak], others: Iterable[list[Leak]]) -> list[Leak]:
+    """Return those of *others* that name the holder of *before* among their holders; empty if none does."""
+    holders = {leak.holder for leak in before if leak.holder}
+    return next((leaks for leaks in others if holders & set(_holders(leaks))), [])
 
 
 def _is_same_stuff(before: list[Leak], after: list[Leak]) -> bool:
@@ -105,7 +117,11 @@ def _moved_line(before: list[Leak], after: list[Leak]) -> str:
     known = _holders(before)
     rate = f"{shorten(before[0].what, _NAME_LIMIT)}: was {_rate(before)}, now {_rate(after)}"
     holder = shorten(after[0].holder, _NAME_LIMIT)
-    gone = [name for name in known if name not in _holders(after)]
+    left = _holders(after)
+    gone = [name for name in known if name not in left]
+    if not gone:
+        others = [name for name in left if name not in known] or [holder]
+        return f"{rate}: still leaks, {_listed(known)} still {_hold(known)} it, and so {_hold(others, 'does', 'do')} {_listed(others)}"
     if after[0].holder in known:
         words = f"{len(gone)} of {len(known)} holders fixed ({_listed(gone)})"
         return f"{rate}: {words}, {holder} still holds it"

@@ -96,7 +96,7 @@ def _facts(leak: Leak) -> str:
     if frees := retained_words(leak):
         rows.append(("frees", escaped(frees)))
     if leak.sites:
-        rows.append(("made at", "<br>".join(map(code, leak.sites))))
+        rows.append(("lines", "<br>".join(map(code, leak.sites))))
     rows += [("because", escaped(leak.reason)), ("cause", escaped(cause_words(leak.cause)))]
     rows.append(("id", code(leak.fingerprint)))
     return facts(rows)

@@ -11,7 +11,8 @@ import msgspec
 
 from leaklab.model.differences import Difference
 from leaklab.render import moment_tables as tables
-from leaklab.render.files import FilePath, save_by_suffix, write_text
+from leaklab.render.exports import Exports
+from leaklab.render.files import FilePath, save_by_suffix
 from leaklab.render.moment_html import render_difference_html, render_difference_page
 from leaklab.render.moment_text import render_difference
 from leaklab.render.moment_wording import headline, lines_of, remarks
@@ -25,7 +26,7 @@ _REPR_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MemDiff:
+class MemDiff(Exports):
     """What was born, died, grew and was replaced between two moments.
 
     It holds the record and nothing else: it can be pickled and keeps nothing of the user's alive.
@@ -81,21 +82,11 @@ class MemDiff:
         """Tensors, unique storages and their bytes on each device."""
         return tables.device_table(self.record)
 
-    def to_html(self, path: FilePath | None = None) -> str:
-        """Return a page of its own that needs no network; write it to *path* if one is given.
+    def _html_file(self) -> str:
+        return render_difference_page(self.record)
 
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        return _written(render_difference_page(self.record), path)
-
-    def to_json(self, path: FilePath | None = None) -> str:
-        """Return the record as JSON; write it to *path* if one is given.
-
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        return _written(_to_json(self.record), path)
+    def _json_file(self) -> str:
+        return _to_json(self.record)
 
     def save(self, path: FilePath) -> None:
         """Write the difference to *path*: ``.html`` a page, ``.json`` the record, ``.csv`` one line a change.
@@ -131,9 +122,3 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
-
-
-def _written(text: str, path: FilePath | None) -> str:
-    if path is not None:
-        write_text(path, text)
-    return text

@@ -77,7 +77,7 @@ def _leak_block(leak: Leak, number: int, n_leaks: int) -> Iterator[str]:
     if frees := retained_words(leak):
         yield from _fact("frees", frees)
     for site in leak.sites:
-        yield from _fact("made at", site)
+        yield from _fact("line", site)
     yield from _fact("because", leak.reason)
     yield from _fact("cause", cause_words(leak.cause))
     for label, line in zip(_labels("advice"), leak.advice.splitlines(), strict=False):

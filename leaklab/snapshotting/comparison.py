@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from leaklab.model import Outcome, Verdict
 from leaklab.model.snapshots import SnapshotSeries, StackKey
-from leaklab.render.files import FilePath, save_by_suffix, write_text
+from leaklab.render.exports import Exports
+from leaklab.render.files import FilePath, save_by_suffix
 from leaklab.render.snapshot_html import render_series, render_series_page
 from leaklab.render.snapshot_json import series_json
 from leaklab.render.snapshot_plot import plot_series
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SnapshotComparison:
+class SnapshotComparison(Exports):
     """Two or more snapshots compared by call stack.
 
     Attributes:
@@ -75,19 +76,11 @@ class SnapshotComparison:
         """Return a figure of the live bytes in every snapshot, stacked by call stack."""
         return plot_series(self.series)
 
-    def to_html(self, path: FilePath | None = None) -> str:
-        """Return a page of its own that needs no network; write it to *path* if one is given."""
-        text = render_series_page(self.series)
-        if path is not None:
-            write_text(path, text)
-        return text
+    def _html_file(self) -> str:
+        return render_series_page(self.series)
 
-    def to_json(self, path: FilePath | None = None) -> str:
-        """Return the record as JSON; write it to *path* if one is given."""
-        text = series_json(self.series)
-        if path is not None:
-            write_text(path, text)
-        return text
+    def _json_file(self) -> str:
+        return series_json(self.series)
 
     def save(self, path: FilePath) -> None:
         """Write to *path* a page (``.html``), the record (``.json``), the stacks (``.csv``) or the text (``.txt``).
@@ -96,8 +89,8 @@ class SnapshotComparison:
             ReportError: for any other suffix, or a file that cannot be written.
         """
         writers = {
-            ".html": self.to_html,
-            ".json": self.to_json,
+            ".html": self._html_file,
+            ".json": self._json_file,
             ".csv": lambda: str(self.stacks.to_csv(lineterminator="\n")),
             ".txt": self.__str__,
         }

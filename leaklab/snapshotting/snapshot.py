@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from leaklab.model.snapshots import FrameNode, LiveStack, Moment, PoolUse, SnapshotFacts, StackKey, Timeline
-from leaklab.render.files import FilePath, save_by_suffix, write_text
+from leaklab.render.exports import Exports
+from leaklab.render.files import FilePath, save_by_suffix
 from leaklab.render.snapshot_html import render_snapshot, render_snapshot_page
 from leaklab.render.snapshot_json import facts_json
 from leaklab.render.snapshot_plot import plot_icicle, plot_timeline
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from leaklab.render.figure import ReportFigure
 
 
-class CudaSnapshot:
+class CudaSnapshot(Exports):
     """A memory snapshot; everything is worked out when it is first asked for.
 
     Attributes:
@@ -176,19 +177,11 @@ class CudaSnapshot:
         """Return a figure of the live bytes by frame: each as wide as what was allocated below it."""
         return plot_icicle(self.tree)
 
-    def to_html(self, path: FilePath | None = None) -> str:
-        """Return a page of its own that needs no network; write it to *path* if one is given."""
-        text = render_snapshot_page(self.facts)
-        if path is not None:
-            write_text(path, text)
-        return text
+    def _html_file(self) -> str:
+        return render_snapshot_page(self.facts)
 
-    def to_json(self, path: FilePath | None = None) -> str:
-        """Return the facts as JSON; write them to *path* if one is given."""
-        text = facts_json(self.facts)
-        if path is not None:
-            write_text(path, text)
-        return text
+    def _json_file(self) -> str:
+        return facts_json(self.facts)
 
     def save(self, path: FilePath) -> None:
         """Write to *path* a page (``.html``), the facts (``.json``) or the text (``.txt``).
@@ -196,7 +189,7 @@ class CudaSnapshot:
         Raises:
             ReportError: for any other suffix, or a file that cannot be written.
         """
-        save_by_suffix(path, {".html": self.to_html, ".json": self.to_json, ".txt": self.__str__})
+        save_by_suffix(path, {".html": self._html_file, ".json": self._json_file, ".txt": self.__str__})
 
     def __str__(self) -> str:
         return snapshot_text(self.facts)

@@ -20,8 +20,8 @@ class Advice:
 
     Attributes:
         text: One to three sentences, in the user's own names.
-        before: The line as it is, or as such a line looks; empty where no line can be shown.
-        after: The same line changed; several lines are separated by a line break.
+        before: The line as it is, or as such a line looks; shown only together with *after*.
+        after: The same line changed, or where *before* is empty a line to add; several are separated by a line break.
         unless: When the change would be wrong; a sentence.
     """
 
@@ -33,11 +33,11 @@ class Advice:
     def write(self) -> str:
         """Return the advice as text: sentences, and code indented by four blanks."""
         lines = [self.text]
-        if self.before:
+        if self.before and self.after:
             lines.append(f"    before: {self.before}")
         if self.after:
             first, *more = self.after.splitlines()
-            lines.append(f"    after:  {first}")
+            lines.append(f"    {'after:' if self.before else 'add:  '}  {first}")
             lines += [f"            {line}" for line in more]
         if self.unless:
             lines.append(self.unless)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from leaklab.explain.causes.advice import Advice
-from leaklab.explain.causes.lines import changed_line, line_words
+from leaklab.explain.causes.lines import HEAD_OF_GRAPH, changed_line, line_words
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.roles import Role
 
@@ -16,7 +18,7 @@ def graph_kept(e: Evidence) -> Advice | None:
         return None
     number = e.facts.is_scalar
     call = ".item()" if number else ".detach()"
-    before, after = changed_line(e, call, f"{_called(e)}.append(loss)", f"{_called(e)}.append(loss{call})")
+    before, after = changed_line(e, call, _storing(e, "loss"), _storing(e, f"loss{call}"))
     return Advice(
         f"What is stored in {e.place} still carries its autograd graph, and the graph keeps the activations of its "
         f"run.{line_words(e)} Store {'the number' if number else 'the values without the graph'} instead.",
@@ -28,11 +30,11 @@ def graph_kept(e: Evidence) -> Advice | None:
 
 def _growing_graph(e: Evidence) -> Advice:
     before, after = changed_line(
-        e, ".detach()", f"{e.holder} = {e.holder} + loss", f"{e.holder} = {e.holder} + loss.item()"
+        e, ".detach()", f"{e.holder} = {e.holder} + loss", f"{e.holder} = {e.holder} + loss.detach()"
     )
     return Advice(
         f"{e.holder} carries its whole history: every run adds nodes to its graph, so the graph grows, and each "
-        f"backward() through it gets slower.{line_words(e)} Add numbers instead (loss.item()), or "
+        f"backward() through it gets slower.{line_words(e)} Add values without their graph (loss.detach()), or "
         f"cut the history between runs: {e.holder} = {e.holder}.detach().",
         before,
         after,
@@ -40,8 +42,14 @@ def _growing_graph(e: Evidence) -> Advice:
     )
 
 
-def _called(e: Evidence) -> str:
-    return e.place if e.place.isidentifier() or "." in e.place else "kept"
+def _storing(e: Evidence, value: str) -> str:
+    """Return a statement that stores *value* where it leaks, as it is written for a holder of that type."""
+    if e.steps_above and e.steps_above[-1].reference == HEAD_OF_GRAPH:
+        return f"{e.holder} = {value}"
+    place = e.place if e.place.isidentifier() or "." in e.place else "kept"
+    if e.crossing is not None and e.crossing.kind == "key" and "dict" in e.holder_kind.lower():
+        return f"{place}[key] = {value}"
+    return f"{place}.append({value})"
 
 
 def autograd_ctx(e: Evidence) -> Advice | None:
@@ -68,8 +76,10 @@ def tensor_kept(e: Evidence) -> Advice | None:
             after=f"{e.place} = None",
             unless="Not while something still walks back along these links.",
         )
+    # mean() refuses whole numbers and truth values.
+    number = ".float().mean().item()" if re.search(r"\b(u?int\d+|bool)\b", e.what) else ".mean().item()"
     before, after = changed_line(
-        e, ".mean().item()", f"{_called(e)}.append(x)", f"{_called(e)}.append(x.mean().item())"
+        e, number, _storing(e, "x"), _storing(e, f"x{number}")
     )
     return Advice(
         f"{e.place} keeps the tensors of every run.{line_words(e)} Reduce them to the numbers that are needed as they "
