@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from leaklab.explain.lines import running_cell_name
 from leaklab.model import Settings
 from leaklab.pipeline import check_steps
 from leaklab.report import LeakReport
@@ -54,7 +55,7 @@ def leakcheck(
     )
     settings = Settings(max_runs=runs, n_warmups=warmup, max_seconds=seconds, name=name, sites=sites, native=native)
     variables = _globals_of(function) if namespace is None else namespace
-    return _finish(drive(check_steps(settings, variables), lambda _number: function()))
+    return _finish(drive(check_steps(settings, variables, running_cell_name), lambda _number: function()))
 
 
 def _finish(finished: Finished) -> LeakReport:

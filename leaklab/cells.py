@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import sys
 import tokenize
 import warnings
@@ -17,6 +16,8 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.display import display
 from IPython.utils.capture import capture_output
+
+from leaklab.explain.lines import cell_name
 
 
 class Cell:
@@ -97,16 +98,6 @@ def awaits(code: str) -> bool:
         warnings.simplefilter("ignore")  # the compilation that runs will tell
         compiled = compile(code, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     return _is_coroutine(compiled)
-
-
-def cell_name(shell: Any, filename: str) -> str:
-    """Return ``Cell In[7]`` for the name under which *shell* has compiled its cell 7; empty for a real file."""
-    name_code = getattr(shell.compile, "format_code_name", None)  # IPython 8 and later
-    named = name_code(filename) if name_code is not None else None
-    if named:
-        return " ".join(named)
-    numbered = re.match(r"<ipython-input-(\d+)-", filename)
-    return f"Cell In[{numbered[1]}]" if numbered else ""
 
 
 def _ends_with_semicolon(code: str) -> bool:

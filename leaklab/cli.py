@@ -90,8 +90,10 @@ def _add_report_commands(commands: argparse._SubParsersAction[argparse.ArgumentP
         description="Compare two files of %%leakreport, leaklab run, report.to_html or report.to_json (.html or .json),"
         " the one before the repair first. Exit status 0 if every check of the second one proves that nothing leaks.",
     )
-    compare.add_argument("before", type=Path, metavar="BEFORE")
-    compare.add_argument("after", type=Path, metavar="AFTER")
+    compare.add_argument(
+        "before", type=Path, metavar="BEFORE", help="the report made before the repair, .html or .json"
+    )
+    compare.add_argument("after", type=Path, metavar="AFTER", help="the report made after it, of the same checks")
 
 
 def _add_snapshot_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -119,7 +121,7 @@ def _add_snapshot_commands(commands: argparse._SubParsersAction[argparse.Argumen
         description="Show one file of torch.cuda.memory._dump_snapshot: live bytes by call stack, pools, peak,"
         " out-of-memory events. Nothing in the file is run. Works without a GPU.",
     )
-    show.add_argument("file", type=Path, metavar="FILE")
+    show.add_argument("file", type=Path, metavar="FILE", help="the snapshot")
     for command in (diff, show):
         command.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
         command.add_argument("--json", type=Path, metavar="FILE", help="also write all figures")

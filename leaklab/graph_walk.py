@@ -49,6 +49,11 @@ def is_node_type(kind: type) -> bool:
     return _inherits(FunctionBase, kind)
 
 
+def is_wrapper_type(kind: type) -> bool:
+    """Return whether *kind* is a type of nodes of C++: these get a Python object when somebody first looks at them."""
+    return not _type_flags(kind) & _HEAP_TYPE and is_node_type(kind)
+
+
 def descriptors_of(kind: type) -> Any:
     """Return the descriptors in C of nodes of type *kind*, by name: no class of the user's has a say in them."""
     return _type_dict(FunctionBase if _inherits(FunctionBase, kind) else kind)

@@ -75,12 +75,12 @@ def _together(places: list[Grown]) -> list[Grown]:
         return places
     first = max(places, key=lambda grown: grown.growth.rate)
     rate = sum(grown.growth.rate for grown in places)
-    reason = f"{first.growth.reason}; {len(places)} places like it grow by {rate:,.3g} {first.leak.unit} per run"
+    together = f"grow by {rate:,.3g} {first.leak.unit} per run" if rate else "did the same"
     leak = replace(
         first.leak,
         bytes_per_run=sum(grown.leak.bytes_per_run for grown in places),
         count_per_run=rate,
-        reason=reason,
+        reason=f"{first.growth.reason}; {len(places)} places like it {together}",
         holders=tuple(dict.fromkeys(grown.leak.holder for grown in places)),
     )
     speaker = Grown(leak, first.row, replace(first.growth, rate=rate), first.spot)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from leaklab.model import Leak, Status
-from leaklab.words import format_bytes, format_rate
+from leaklab.words import format_bytes, unit_words
 
 SMALL_BYTES = 4096
 """What grows by less per run may be a consequence of something larger."""
@@ -67,7 +67,7 @@ def settle(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
     ]
     logs = [leak for leak in leaks if leak not in own and is_log(leak)]
     notes += [
-        f"{leak.holder} gets {format_rate(leak.count_per_run)} {leak.unit} of plain data by every run, "
+        f"{leak.holder} gets {unit_words(leak.count_per_run, leak.unit)} of plain data by every run, "
         f"{format_bytes(leak.bytes_per_run)}: a log, not called a leak"
         for leak in logs
     ]

@@ -177,13 +177,21 @@ class LeakReport(Exports):
         return bundle
 
 
-def check_target(path: FilePath) -> None:
+SUFFIXES = tuple(_WRITERS)
+"""Of the files that a report can be saved to."""
+
+
+def check_target(path: FilePath, suffixes: Iterable[str] = SUFFIXES) -> None:
     """Find out before a long check whether `LeakReport.save` could write to *path*; writes nothing.
+
+    Args:
+        path: The file.
+        suffixes: Those that the report can be saved to, where it is another one.
 
     Raises:
         ReportError: if the suffix is unknown, or there is no such folder, or it cannot be written.
     """
-    known_suffix(path, _WRITERS)
+    known_suffix(path, suffixes)
     folder = Path(path).resolve().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         msg = f"cannot write {os.fspath(path)!r}: there is no folder {str(folder)!r} that can be written; make it first"

@@ -83,6 +83,7 @@ class TrainingRun:
         self._earlier = _models_alive(self._namespace)
         self._before = _levels()  # after that look, so that its own memory is not taken for the peak of the run
         self._untracked = _untracked_dicts()
+        self._modules = frozenset(sys.modules)
         # Garbage is collected before counting, also where the user's collector is off: a run is not switched often.
         self._taker = choose_taker(user_froze=user_has_frozen(), cell_freezes=False, collects=True)
         self._taker.begin()
@@ -100,6 +101,7 @@ class TrainingRun:
         collect_quietly()
         after = _levels()
         born = born[~np.isin(born, self._untracked)]
+        new_modules = sorted(name for name in frozenset(sys.modules) - self._modules if type(name) is str)
         record = RunRecord(
             self._name,
             seconds,
@@ -109,10 +111,10 @@ class TrainingRun:
             self._before,
             after,
             self._earlier,
-            notes,
+            (*notes, *_import_notes(len(new_modules))),
             "" if kind is None else kind.__name__,
         )
-        self.record = _with_survivors(record, born, self._namespace)
+        self.record = _with_survivors(record, born, self._namespace, new_modules)
         self._namespace = None
         if self._show:
             sys.stdout.write(run_text(self.record))
@@ -154,7 +156,20 @@ def _untracked_dicts() -> Addresses:
             referents.clear()
 
 
-def _with_survivors(record: RunRecord, born: Addresses, namespace: dict[str, Any] | None) -> RunRecord:
+def _import_notes(n_modules: int) -> tuple[str, ...]:
+    if not n_modules:
+        return ()
+    words = (
+        "1 module was imported; its contents are"
+        if n_modules == 1
+        else f"{n_modules:,} modules were imported; their contents are"
+    )
+    return (f"{words} not listed",)
+
+
+def _with_survivors(
+    record: RunRecord, born: Addresses, namespace: dict[str, Any] | None, new_modules: list[str]
+) -> RunRecord:
     if not len(born):
         return record
     with gc_paused():
@@ -165,7 +180,7 @@ def _with_survivors(record: RunRecord, born: Addresses, namespace: dict[str, Any
             births = Births(alive, np.zeros(len(alive), np.int64), 2)
             with heap_view(objects, births, namespace, [born, alive]) as view:
                 n_tensors, n_bytes = remains_bytes(view)
-                return replace(record, survivors=remains(view), n_tensors=n_tensors, tensor_bytes=n_bytes)
+                return replace(record, survivors=remains(view, new_modules), n_tensors=n_tensors, tensor_bytes=n_bytes)
         finally:
             objects.clear()
 

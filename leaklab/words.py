@@ -18,6 +18,15 @@ def format_bytes(n_bytes: float) -> str:
     return f"{sign}{size:,.{decimals}f} {UNITS[unit]}"
 
 
+_IRREGULAR = {"entries": "entry"}
+
+
+def unit_words(count: float, unit: str) -> str:
+    """Write ``1 entry``, ``0.5 objects``, ``2 graph nodes``: *count* with *unit*, which is given for many."""
+    shown = format_rate(count)
+    return f"{shown} {_IRREGULAR.get(unit, unit.removesuffix('s')) if shown == '1' else unit}"
+
+
 def format_rate(per_run: float) -> str:
     """Write a rate with at most two decimals where it needs any: ``3``, ``0.33``, ``2.5``, ``1,200``."""
     if 0 < abs(per_run) < 0.01:  # noqa: PLR2004

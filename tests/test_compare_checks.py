@@ -49,6 +49,32 @@ def test_a_holder_that_only_the_repair_brings_to_light_is_told_as_a_holder_not_a
     )
 
 
+def test_a_holder_that_the_second_check_still_lists_is_not_said_to_have_let_go():
+    before = check_of(held_by("trainer.history", "a"))
+    after = check_of(held_by("also['copy']", "b", "trainer.history"))
+    comparison = compare_checks(before, after)
+    assert not comparison.fixed
+    assert comparison.lines == (
+        (
+            "torch.Tensor (64, 128) float32 cpu: was 32.0 KiB per run, now 32.0 KiB per run: still leaks, "
+            "no holder let go (trainer.history), and also['copy'] is told first now"
+        ),
+    )
+
+
+def test_a_leak_whose_holder_is_listed_under_a_leak_of_both_checks_is_not_fixed():
+    before = check_of(held_by("a.list", "a"), held_by("b.list", "b"))
+    lines = compare_checks(before, check_of(held_by("b.list", "b", "a.list"))).lines
+    expected = "still a holder of torch.Tensor (64, 128) float32 cpu in b.list: not fixed"
+    assert lines[0].endswith(f"in a.list: was 32.0 KiB per run, {expected}")
+
+
+def test_another_kind_in_the_same_holder_does_not_stand_for_the_one_that_is_gone():
+    before = check_of(held_by("a.list", "a"), held_by("a.list", "b", what="list"))
+    lines = compare_checks(before, check_of(held_by("a.list", "b", what="list"))).lines
+    assert lines[0].endswith("now 0: fixed")
+
+
 def test_the_same_kind_at_another_rate_is_a_new_leak():
     comparison = compare_checks(check_of(held_by("a.list", "a")), check_of(held_by("b.list", "b", bytes_per_run=8.0)))
     assert [line.rpartition(", ")[2] for line in comparison.lines] == ["now 0: fixed", "new leak"]

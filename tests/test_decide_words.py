@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.words import format_bytes, format_rate
+from leaklab.words import format_bytes, format_rate, unit_words
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,19 @@ def test_written_bytes_are_true_to_one_in_a_hundred(n_bytes):
     number, unit = format_bytes(n_bytes).replace(",", "").split()
     read = float(number) * 1024 ** ("B", "KiB", "MiB", "GiB", "TiB", "PiB").index(unit)
     assert read == pytest.approx(n_bytes, rel=0.01, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("count", "unit", "text"),
+    [
+        (1, "entries", "1 entry"),
+        (1.0, "graph nodes", "1 graph node"),
+        (0.999, "objects", "1 object"),
+        (0.5, "objects", "0.5 objects"),
+        (0, "entries", "0 entries"),
+        (2, "entries", "2 entries"),
+        (1200, "characters", "1,200 characters"),
+    ],
+)
+def test_one_of_a_unit_is_singular(count, unit, text):
+    assert unit_words(count, unit) == text

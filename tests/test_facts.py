@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from explain_builders import view_of, vertex_of
+from explain_builders import vertex_of, view_of
 
 from leaklab.explain.facts import facts_of
 
@@ -53,12 +53,20 @@ def test_of_a_state_whose_graph_grows_the_tensor_at_its_head_is_asked():
         assert facts_of(view, None, [number_of, other], [other]).is_scalar
 
 
-def test_the_tensor_that_the_path_leads_to_is_asked():
-    kept = chain_of((), (1, 8, 32))
-    with view_of({"kept": kept}, [[kept[0]], [kept[1]]]) as view:
-        number, past = (vertex_of(view, tensor) for tensor in kept)
-        assert not facts_of(view, None, [number], sample=past).is_scalar
-        assert facts_of(view, None, [number], sample=number).is_scalar
+def loss_of_a_batch():
+    batch = torch.ones(4, 32, requires_grad=True) * 1
+    return (batch**2).mean()
+
+
+@pytest.mark.parametrize("is_in_dict", [False, True])
+def test_what_only_the_graph_of_a_stored_number_keeps_was_not_stored(is_in_dict):
+    loss = loss_of_a_batch()
+    kept = {"loss": loss} if is_in_dict else loss
+    with view_of({"history": [kept]}, [[loss]]) as view:
+        saved = [v for v, thing in enumerate(view.objects) if view.is_tensor[v] and thing.shape == (4, 32)]
+        assert saved
+        entry = vertex_of(view, kept)
+        assert facts_of(view, None, [entry, vertex_of(view, loss), *saved], [entry]).is_scalar
 
 
 def test_where_no_tensor_is_stored_there_is_no_number():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leaklab.explain.known_holders import KNOWN_HOLDERS, NATIVE_CACHES, known_holder, with_known_holders
+from leaklab.explain.remarks import remark_on
+from leaklab.explain.starts import Start
 from leaklab.model import RootPath, Status, Step
 
 
@@ -52,6 +54,46 @@ def test_a_known_holder_is_named_at_its_step_with_its_release(path, position, re
 def test_a_users_own_holder_of_the_same_shape_is_not_named(path):
     assert known_holder(path) is None
     assert with_known_holders(path) == path
+
+
+def test_a_holder_that_only_its_root_tells_is_the_first_step_of_the_path():
+    path = path_of("module 'matplotlib._pylab_helpers'", ("Gcf.figs", "dict"), ("[1]", "Manager"), (".x", "list"))
+    assert known_holder(path)[0] == 0
+    assert (
+        with_known_holders(path).steps[0].note
+        == "known holder: pyplot's list of open figures; plt.close('all') lets go"
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "path", "words"),
+    [
+        (None, path_of("x", ("Out", "dict")), ""),
+        (
+            Start(0, "last exception", "sys.last_value", 40),
+            path_of("last exception", ("sys.last_value", "ValueError"), (".args", "tuple")),
+            "sys.last_exc = sys.last_value = sys.last_traceback = None lets go",
+        ),
+        (
+            Start(0, "notebook variable", "", 40, is_variable=True),
+            path_of(
+                "notebook variable", ("get_ipython", "method"), (".InteractiveTB", "VerboseTB"), (".tb", "traceback")
+            ),
+            "running another cell, then %reset -f out, lets go",
+        ),
+        (Start(0, "thread 'Thread-1'", "", 8), path_of("thread 'Thread-1'", ("local 'x'", "list")), "it goes when the"),
+        (
+            Start(0, "module 'numpy'", "numpy", 16, is_library=True),
+            path_of("module 'numpy'", ("numpy.cache", "dict")),
+            "a library holds it for itself: module 'numpy'",
+        ),
+        (Start(0, "notebook variable", "", 0, is_variable=True), path_of("notebook variable", ("kept", "list")), ""),
+    ],
+)
+def test_remarks_ask_the_same_table_before_they_speak_of_the_root(start, path, words):
+    remark = remark_on(start, path)
+    assert words in remark
+    assert bool(remark) == bool(words)
 
 
 def test_of_several_the_one_nearest_to_the_leak_speaks():

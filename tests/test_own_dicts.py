@@ -6,9 +6,9 @@ import gc
 
 import numpy as np
 import pytest
+from explain_builders import real_view_of, vertex_of
 from hypothesis import given
 from hypothesis import strategies as st
-from explain_builders import real_view_of, vertex_of
 from test_search import heaps, index_of
 
 from leaklab.addresses import kinds_of
@@ -27,7 +27,7 @@ class Slotted:
     __slots__ = ("__dict__", "first")
 
 
-class Text(str):
+class Text(str):  # noqa: SLOT000 - it is to have a dict
     """Its dict lies behind the characters."""
 
 
@@ -64,7 +64,7 @@ def test_the_dict_of_an_instance_with_another_layout_is_found(kind):
     assert own_dict_in([other, thing, own], thing) is own
 
 
-@pytest.mark.parametrize("thing", [OfMeta, Plain, gc, own_dict_in, Text("x")], ids=str)
+@pytest.mark.parametrize("thing", [OfMeta, Plain, gc, own_dict_in, Text("x")], ids=lambda thing: type(thing).__name__)
 def test_classes_modules_functions_and_objects_of_varying_size_are_left_out(thing):
     referents = [one for one in gc.get_referents(thing) if type(one) is dict]
     assert own_dict_in([thing, *referents], thing) is None
@@ -91,7 +91,11 @@ def split_heaps(draw):
     moved = {(dict_of.get(source, source), target) for source, target in edges} | set(dict_of.items())
     own = [dict_of.get(vertex, -1) for vertex in range(n)] + [-1] * len(split)
     more = len(split)
-    return (n, edges, price, blocked, roots), (n + more, moved, price + [1] * more, blocked + [False] * more, roots), own
+    return (
+        (n, edges, price, blocked, roots),
+        (n + more, moved, price + [1] * more, blocked + [False] * more, roots),
+        own,
+    )
 
 
 @given(split_heaps())

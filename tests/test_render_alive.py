@@ -218,3 +218,12 @@ def test_long_path_is_told_by_its_ends_and_the_cut_stays_where_it_was():
 def test_cut_that_is_not_known_says_why():
     cut = Cut((), is_exact=True, frees_object=False, n_freed=0, freed_bytes=0, obstacle="a module holds it")
     assert "no set of references to cut is known: a module holds it" in render_alive(two_paths(cut=cut))
+
+
+def test_a_cut_is_told_in_one_line():
+    reference = CutReference("kept", "[0]", "a list", "kept.clear()", is_statement=True)
+    cut = Cut((reference, replace(reference, advice="del loss")), True, True, 1, 4096, is_lower_bound=True)
+    assert str(cut) == "kept.clear(); del loss"
+    assert repr(cut) == "<Cut: kept.clear(); del loss  # frees 1 object, at least 4,096 bytes>"
+    unknown = Cut((), is_exact=True, frees_object=False, n_freed=0, freed_bytes=0, obstacle="a module holds it")
+    assert repr(unknown) == "<Cut: no set of references to cut is known: a module holds it>"

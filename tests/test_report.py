@@ -130,7 +130,8 @@ def test_an_error_that_cannot_be_told_is_named(monkeypatch):
 
 def test_json_makes_the_round_trip_through_text_and_file(tmp_path):
     file = tmp_path / "report.json"
-    text = LEAKY.to_json(file)
+    text = LEAKY.to_json()
+    LEAKY.to_json(file)
     assert LeakReport.from_json(text) == LeakReport.from_json(file) == LeakReport.from_json(str(file)) == LEAKY
 
 
@@ -155,7 +156,10 @@ def test_the_suffix_decides_how_a_report_is_saved(tmp_path, suffix, start):
 
 @pytest.mark.parametrize("report", ALL)
 def test_every_report_can_be_saved_as_html(report, tmp_path):
-    assert report.to_html(tmp_path / "r.html") == (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert report.to_html(tmp_path / "r.html") is None  # else the cell that writes it would show all of it
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == report.to_html() == report.to_html(None)
+    assert report.to_json(str(tmp_path / "r.json")) is None
+    assert (tmp_path / "r.json").read_text(encoding="utf-8") == report.to_json() == report.to_json(None)
 
 
 @pytest.mark.parametrize("refuse", [CLEAN.save, check_target])

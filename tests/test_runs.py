@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import pickle
+import sys
 import weakref
 
 import pytest
@@ -134,3 +136,24 @@ def test_the_report_is_printed_unless_told_otherwise(capsys):
 def test_a_hostile_name_is_escaped():
     record = RunRecord("<script>", 0.0, (), 0, 0, MemoryLevels(0, 0), MemoryLevels(0, 0))
     assert "&lt;script&gt;" in run_html(record)
+
+
+def test_modules_imported_inside_are_one_note_and_their_content_is_no_place(tmp_path, monkeypatch):
+    (tmp_path / "late_library.py").write_text(
+        "class Big:\n    pass\n\n\ntable = [[number] for number in range(3000)]\n"
+    )
+    (tmp_path / "late_cache.py").write_text("import torch\n\ncache = [torch.zeros(50_000)]\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    variables = {"kept": []}
+    with leaklab.run("A", namespace=variables, show=False) as run:
+        importlib.import_module("late_library")
+        importlib.import_module("late_cache")
+        variables["kept"].append([[number] for number in range(3000)])
+    assert sorted(survivor.holder for survivor in run.record.survivors) == ["kept", "late_cache.__dict__"]
+    assert run.record.notes == ("2 modules were imported; their contents are not listed",)
+    for name in ("late_library", "late_cache"):
+        del sys.modules[name]
+
+
+def test_a_run_that_imports_nothing_has_no_note_on_it(switched):
+    assert switched[0].record.notes == ()

@@ -84,8 +84,16 @@ def test_senseless_numbers_are_refused(name, value, tmp_path):
 
 def test_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(leaklab.SnapshotError, match="cannot make the folder"):
+    with pytest.raises(leaklab.SnapshotError, match=r"cannot make the folder '.*folder': '.*file' is a file; give"):
         leaklab.record(dir=tmp_path / "file" / "folder")
+
+
+def test_no_folder_is_made_before_something_can_be_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    recorder = leaklab.record(dir=tmp_path / "new" / "folder")
+    with pytest.raises(leaklab.SnapshotError, match="needs a CUDA device"), recorder:
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.cuda

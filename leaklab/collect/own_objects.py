@@ -43,7 +43,8 @@ def left_out(
     """Return which of *objects* are no doing of the user's.
 
     These are the instances of leaklab's classes, with the dicts, lists and tuples that only serve them; the instances
-    of IPython's and the kernel's classes; frames, which only Python 3.10 lists while they run; and *records*.
+    of IPython's and the kernel's classes; frames, which only Python 3.10 lists while they run; *records*; and the
+    Python objects of autograd nodes of C++, which a node of any age gets when somebody, leaklab too, looks at it.
 
     Args:
         objects: The heap.
@@ -56,6 +57,10 @@ def left_out(
     own = table.mask_by_name(lambda name: name.startswith(_OWN))
     mask = own | table.mask_by_name(lambda name: name.startswith(_MACHINERY))
     mask |= table.mask(lambda of: of is types.FrameType)
+    if "torch" in sys.modules:
+        from leaklab.graph_walk import is_wrapper_type  # noqa: PLC0415 - needs torch, which the user has imported
+
+        mask |= table.mask(is_wrapper_type)
     ours = [objects[row] for row in np.flatnonzero(own).tolist()]
     borders = {id(namespace), id(objects), *map(id, _module_dicts())}
     plain = [thing for thing in (*records, *_own_locals()) if id(thing) not in borders]

@@ -9,7 +9,7 @@ from itertools import accumulate
 from leaklab.decide.levels import judge_levels
 from leaklab.model import Outcome
 from leaklab.model.moments import Totals
-from leaklab.words import format_bytes, format_rate
+from leaklab.words import format_bytes, unit_words
 
 MIN_RUNS = 4
 """The first execution fills caches; of the others at least three must agree."""
@@ -67,5 +67,5 @@ def _steady_rate(amounts: Sequence[int], floor: float) -> float:
 def _amount(rate: float, unit: str) -> str:
     is_count = unit in ("tensors", "objects")
     if is_count:
-        return f"+{format_rate(rate)} {unit.removesuffix('s') if rate == 1 else unit}"
+        return f"+{unit_words(rate, unit)}"
     return f"+{format_bytes(rate)} {unit}"

@@ -6,17 +6,9 @@ import math
 from collections.abc import Sequence
 
 from leaklab.model import MIN_RUNS, Leak, Outcome, Verdict
-from leaklab.words import format_bytes, format_rate
+from leaklab.words import format_bytes, format_rate, unit_words
 
 PROJECTED_RUNS = 1000
-
-_SINGULAR = {
-    "objects": "object",
-    "entries": "entry",
-    "bytes": "byte",
-    "characters": "character",
-    "graph nodes": "graph node",
-}
 
 
 def conclude(  # noqa: PLR0917 - a check ends with these, in this order
@@ -87,8 +79,7 @@ def _sentence(leak: Leak) -> str:
         return f"{when} leaves {format_rate(count)} {leak.what}{size} behind{_in(leak)}"
     if leak.unit == "bytes":
         return f"{when} adds {format_bytes(count)} to {leak.what}{_in(leak)}"
-    unit = _SINGULAR.get(leak.unit, leak.unit) if count == 1 else leak.unit
-    return f"{when} adds {format_rate(count)} {unit}{size} to {leak.what}{_in(leak)}"
+    return f"{when} adds {unit_words(count, leak.unit)}{size} to {leak.what}{_in(leak)}"
 
 
 def _pace(count_per_run: float) -> tuple[int, float]:
@@ -102,7 +93,7 @@ def _projection(leaks: Sequence[Leak], bytes_per_run: float) -> str:
     if bytes_per_run > 0:
         return f"{PROJECTED_RUNS:,} runs would keep {format_bytes(bytes_per_run * PROJECTED_RUNS)}"
     first = leaks[0]
-    return f"{PROJECTED_RUNS:,} runs would keep {format_rate(round(first.count_per_run * PROJECTED_RUNS))} {first.unit}"
+    return f"{PROJECTED_RUNS:,} runs would keep {unit_words(round(first.count_per_run * PROJECTED_RUNS), first.unit)}"
 
 
 def _in(leak: Leak) -> str:

@@ -92,14 +92,13 @@ def alive_path(walked: WalkedPath, numbers: dict[int, int], cut: Collection[tupl
     """Return the record of *walked*; *numbers* gives each vertex its number and is added to."""
     described, start = walked.described, walked.start
     places = tuple(numbers.setdefault(vertex, len(numbers)) for vertex in walked.step_vertices)
-    references = " ".join(step.reference for step in described.path.steps)
     return AlivePath(
         described.path,
         _holder(walked),
         described.expressions[-1] or "",
         places,
         walked.cut_at(cut),
-        remark_on(start, references),
+        remark_on(start, described.path),
     )
 
 

@@ -47,7 +47,7 @@ def facts_of(
         gone_parameters=_gone_parameters(view, described, sample),
         line=find_line(holder) if holder else None,
         bytes_per_entry=bytes_per_entry,
-        is_scalar=_are_scalars(view, members, entries, sample),
+        is_scalar=_are_scalars(view, members, entries),
     )
 
 
@@ -89,15 +89,28 @@ def _n_gone(optimizer: Any) -> int:
     return sum(1 for parameter in dict.keys(state) if is_tensor(parameter) and id(parameter) not in updated)
 
 
-def _are_scalars(view: HeapView, members: Sequence[int], entries: Sequence[int], sample: int) -> bool:
-    """Return whether every stored tensor has one element: those that something else than a graph holds.
+def _are_scalars(view: HeapView, members: Sequence[int], entries: Sequence[int]) -> bool:
+    """Return whether every stored tensor has one element: those that the holder or a container in it refers to.
 
-    The one that is shown counts too, and where the holder is a tensor (its graph is what leaks), that one: of a state
-    carried from run to run only the newest is stored, and the older ones are left to the graph.
+    What only a graph keeps was not stored by the user. Where the holder is itself a tensor, and its graph is what
+    leaks, it is the stored one: of a state carried from run to run the older ones are left to the graph.
     """
     base: Any = loaded_type("torch", "Tensor")
-    above = [int(view.tree.parent[entry]) for entry in entries]
-    stored = {v for v in members if not view.in_graph[v]} | {v for v in (*entries, *above, sample) if v >= 0}
-    stored = {v for v in stored if view.is_tensor[v]}
+    above = (int(view.tree.parent[entry]) for entry in entries)
+    stored = [v for v in above if v >= 0 and view.is_tensor[v]]
+    own = frozenset(entries)
+    stored += [v for v in {*members, *own} if view.is_tensor[v] and _is_stored(view, v, own)]
     with no_torch_functions():
         return bool(stored) and all(base.numel(view.objects[vertex]) == 1 for vertex in stored)
+
+
+def _is_stored(view: HeapView, tensor: int, entries: frozenset[int]) -> bool:
+    """Return whether neither an autograd node nor another tensor stands between *tensor* and the holder."""
+    vertex = tensor
+    while vertex not in entries:
+        vertex = int(view.tree.parent[vertex])
+        if vertex < 0:
+            return True
+        if view.in_graph[vertex] or view.is_tensor[vertex]:
+            return False
+    return True

@@ -34,7 +34,7 @@ def are_library_weakrefs(view: HeapView, group: Group) -> bool:
     if group.holder < 0 or not all(is_kind_of(view.objects[member], weakref.ref) for member in group.members):
         return False
     above = [view.objects[vertex] for vertex in view.path(group.holder)[-2:]]
-    return any("." in type_name(type(thing)) and not _is_users_kind(type(thing)) for thing in above)
+    return any("." in type_name(type(thing)) and not is_users_kind(type(thing)) for thing in above)
 
 
 def _is_users(thing: object) -> bool:
@@ -43,10 +43,11 @@ def _is_users(thing: object) -> bool:
     if type(thing) is types.FunctionType:
         return origin_of(thing.__code__.co_filename) is Origin.USER
     kind = type(thing)
-    return any(kind is carrier for carrier in _CODE_CARRIERS) or _is_users_kind(kind)
+    return any(kind is carrier for carrier in _CODE_CARRIERS) or is_users_kind(kind)
 
 
-def _is_users_kind(kind: type) -> bool:
+def is_users_kind(kind: type) -> bool:
+    """Return whether *kind* is a class of the user's code, as far as its module tells."""
     try:
         name = _module_of(kind)
     except (AttributeError, TypeError):

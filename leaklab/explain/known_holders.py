@@ -31,8 +31,10 @@ class KnownHolder:
     kind: str = ""
     root: str = ""
 
-    def matches(self, root: str, step: Step) -> bool:
-        """Return whether *step* of a path from *root* is this holder."""
+    def matches(self, root: str, step: Step, *, is_first: bool = True) -> bool:
+        """Return whether *step* of a path from *root* is this holder; a holder that only its root tells comes first."""
+        if not (is_first or self.reference or self.kind):
+            return False
         wanted = ((self.root, root), (self.reference, step.reference), (self.kind, step.kind))
         return all(re.search(pattern, text) for pattern, text in wanted if pattern)
 
@@ -44,7 +46,8 @@ class KnownHolder:
 
 KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
     KnownHolder(
-        "the compilation caches of torch.compile", "torch._dynamo.reset()", root=r"^module 'torch\.(_dynamo|_inductor)"
+        "the compilation caches of torch.compile", "torch._dynamo.reset()",
+        root=r"^module 'torch\.(_dynamo|_inductor|_functorch)",
     ),
     KnownHolder(
         "the compilation caches of torch.compile", "torch._dynamo.reset()", kind=r"^torch\._(dynamo|inductor)\."
@@ -72,6 +75,15 @@ KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
         "get_ipython().last_syntax_error = None and a cell that succeeds",
         reference=r"\.(last_syntax_error|_last_traceback)$",
         kind=r"Error|Exception|traceback|list",
+    ),
+    KnownHolder(
+        "IPython's record of the last cell, its result and its traceback",
+        "running another cell, then %reset -f out,",
+        reference=r"^\.(InteractiveTB|SyntaxTB|last_execution_result|displayhook)$",
+    ),
+    KnownHolder("pyplot's list of open figures", "plt.close('all')", root=r"^module '(matplotlib|pylab)\b"),
+    KnownHolder(
+        "a debugger", "ending its session, or turning off its data viewer,", root=r"^module '_?(pdb|bdb|debugpy|pydevd)"
     ),
     KnownHolder(
         "a picture of a frame's variables, made by a debugger or profiler",
@@ -125,7 +137,7 @@ def known_holder(path: RootPath) -> tuple[int, KnownHolder] | None:
     for position, step in enumerate(path.steps):
         for known in KNOWN_HOLDERS:
             right_owner = _NEEDS_OWNER.get(known.release, _any_owner)
-            if known.matches(path.root, step) and right_owner(owner):
+            if known.matches(path.root, step, is_first=not position) and right_owner(owner):
                 found = position, known
                 break
         owner = step.kind

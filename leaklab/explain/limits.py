@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaklab.objects import loaded_type, mro_of, type_name
-from leaklab.words import format_bytes
+from leaklab.words import format_bytes, unit_words
 
 FAR = 4096
 """A limit beyond this many entries does not save anybody's memory, and is not called one."""
@@ -114,7 +114,7 @@ class Limit:
         at = f"at about {format_bytes(self.entries * bytes_per_run / per_run)}"
         if self.n_now is None:
             return f"{words}, {at}"
-        return f"{words}: in about {math.ceil((self.entries - self.n_now) / per_run):,} runs, {at}"
+        return f"{words}: in about {unit_words(math.ceil((self.entries - self.n_now) / per_run), 'runs')}, {at}"
 
     def is_far(self, bytes_per_entry: float) -> bool:
         """Return whether a cache will be large before it lets go of anything."""

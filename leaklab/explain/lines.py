@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import linecache
 import os
+import re
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import PurePath
+from typing import Any
 
 CellNames = Callable[[str], str]
 """Returns what a notebook calls the cell that a file name stands for, ``Cell In[7]``; empty for a real file."""
@@ -75,6 +78,25 @@ class LineWriter:
             except (SyntaxError, ValueError, RecursionError):
                 self._trees[filename] = None
         return self._trees[filename]
+
+
+def cell_name(shell: Any, filename: str) -> str:
+    """Return ``Cell In[7]`` for the name under which *shell* has compiled its cell 7; empty for a real file."""
+    name_code = getattr(getattr(shell, "compile", None), "format_code_name", None)  # IPython 8 and later
+    named = name_code(filename) if name_code is not None else None
+    if named:
+        return " ".join(named)
+    numbered = re.match(r"<ipython-input-(\d+)-", filename)
+    return f"Cell In[{numbered[1]}]" if numbered else ""
+
+
+def running_cell_name(filename: str) -> str:
+    """Return what the running notebook, if any, calls the cell that *filename* stands for; empty for a real file.
+
+    IPython is looked up, never imported. A kernel calls its cells by temporary files, and knows their numbers.
+    """
+    find_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return cell_name(None if find_shell is None else find_shell(), filename)
 
 
 def _parse(source: str, filename: str) -> ast.Module | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from leaklab.addresses import Addresses, kinds_of, object_at
 from leaklab.explain.belonging import Belonging
 from leaklab.explain.contents import content_of
+from leaklab.explain.paths import Described
 from leaklab.explain.view import HeapView
 from leaklab.model.differences import ArrayChange, Changed, ContainerChange, Difference
 from leaklab.objects import type_name
@@ -28,6 +30,7 @@ MAX_ROWS = 200
 """Rows of one table for which holders are looked up."""
 
 _BATCH = 50_000
+_INTO_GRAPH = re.compile(r"\.(grad_fn|next_functions|variable|_saved|_raw_saved)")
 _NOWHERE = "nothing in Python"
 _FAR = np.iinfo(np.int64).max
 
@@ -107,9 +110,44 @@ def expression_of(view: HeapView, vertex: int) -> str:
     if not view.is_reached(vertex):
         return _NOWHERE
     described = view.describe(vertex)
+    if owner := _owner_of_graph(described):
+        return f"the graph of {owner}"
     if described.expressions and (expression := described.expressions[-1]):
         return expression
+    if expression := _other_expression(view, vertex, described):
+        return expression
     return f"{described.path.root} {_chained(step.reference for step in described.path.steps)}".strip()
+
+
+def _owner_of_graph(described: Described) -> str:
+    """Return the expression for the tensor from which a path enters an autograd graph; empty if it enters none.
+
+    The hops below are many, and to evaluate them would unpack what is saved.
+    """
+    for number, step in enumerate(described.path.steps):
+        if _INTO_GRAPH.match(step.reference):
+            return (described.expressions[number - 1] or "") if number else ""
+    return ""
+
+
+def _other_expression(view: HeapView, vertex: int, described: Described) -> str:
+    """Return the expression for *vertex* by another way than one that Python cannot write; empty if there is none.
+
+    The key of an optimizer's state is a parameter, which a module has by name.
+    """
+    vertices = view.path(vertex)
+    known = sum(1 for expression in described.expressions if expression is not None)
+    if known == len(described.expressions) or not known:
+        return ""
+    place = described.positions[known]
+    below = [view.objects[each] for each in vertices[place:]]
+    others = [each for each in view.index.referrers(vertices[place]).tolist() if view.is_reached(each)]
+    for other in sorted(others, key=lambda each: (int(view.tree.cost[each]), each))[:_MAX_LOOKED_AT]:
+        if other != vertices[place - 1] and vertices[place] not in view.path(other):
+            found = view.describe_child(other, *below)
+            if (expression := found.expressions[-1]) and not _owner_of_graph(found):
+                return expression
+    return ""
 
 
 def _chained(references: Iterable[str]) -> str:

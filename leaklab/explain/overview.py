@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leaklab.explain.own_objects import is_own_kind
 from leaklab.explain.retained import retained_sizes
 from leaklab.model.live import HeapOverview, Retainer, TensorKind
 from leaklab.objects import is_kind_of, summary, tensor_words, type_name
@@ -45,7 +46,8 @@ def _variables(view: HeapView, sizes: Ints) -> list[Retainer]:
     """Return the user's variables but the notebook's own, what retains most first."""
     rows = {}
     for start in view.starts:
-        vertex = view.index.vertex_of(start.address) if start.is_variable and not start.is_history else -1
+        is_users = start.is_variable and not start.is_history and not start.is_shells
+        vertex = view.index.vertex_of(start.address) if is_users else -1
         if vertex >= 0 and not _is_fixture(view.objects[vertex]) and start.address not in rows:
             rows[start.address] = _row(view, sizes, vertex, start.expression, start.words)
     return sorted(rows.values(), key=lambda row: -row.retained_bytes)
@@ -78,7 +80,12 @@ def _row(view: HeapView, sizes: Ints, vertex: int, expression: str, place: str) 
 
 
 def _is_fixture(thing: object) -> bool:
-    """Return whether *thing* belongs to the program rather than to its data: nobody lets go of a module or a class."""
+    """Return whether *thing* belongs to the program rather than to its data: nobody lets go of a module or a class.
+
+    Nor of what leaklab shows with.
+    """
+    if is_own_kind(type(thing)):
+        return True
     return any(is_kind_of(thing, kind) for kind in (types.ModuleType, type, types.FrameType))
 
 

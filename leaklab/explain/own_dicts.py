@@ -81,12 +81,24 @@ def own_dicts(index: HeapIndex, kinds: Ints) -> Ints:
     return result
 
 
+def is_own_dict(thing: object, child: object) -> bool:
+    """Return whether *child* is the ``__dict__`` of *thing*, an instance as `own_dicts` has them."""
+    if type(child) is not dict:
+        return False
+    offset = _offset_in(type(thing))
+    return offset != 0 and _word_at(id(thing) + offset) == id(child)
+
+
 def _pointers(types: dict[int, type]) -> Iterator[tuple[int, int]]:
     """Yield the address of each type whose instances have a dict at a known place, and that place."""
     for address, kind in types.items():
-        flags: Any = _flags_of(kind)
-        if not flags & _HEAP_TYPE or has_base(kind, type):  # a class's dict is always there
-            continue
-        offset = _MANAGED_OFFSET if flags & _MANAGED_DICT else max(_dict_offset_of(kind), 0)
-        if offset:
+        if offset := _offset_in(kind):
             yield address, offset
+
+
+def _offset_in(kind: type) -> int:
+    """Return where instances of *kind* have the pointer to their dict; 0 where that is not known, or not the same."""
+    flags: Any = _flags_of(kind)
+    if not flags & _HEAP_TYPE or has_base(kind, type):  # a class's dict is always there
+        return 0
+    return _MANAGED_OFFSET if flags & _MANAGED_DICT else max(_dict_offset_of(kind), 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.evidence import Evidence
-from leaklab.explain.foreign import is_library_matter
+from leaklab.explain.foreign import is_library_matter, is_users_kind
 from leaklab.explain.gathering import evidence_of_group, evidence_of_orphans
 from leaklab.explain.groups import Group, group_survivors
 from leaklab.explain.holders import newest_leaked
@@ -25,12 +25,20 @@ SMALL_BYTES = 64 * 1024
 MAX_PLACES = 20
 
 
-def remains(view: HeapView) -> tuple[Survivor, ...]:
-    """Return the places that keep something of what *view* calls leaked, largest first."""
+def remains(view: HeapView, new_modules: Iterable[str] = ()) -> tuple[Survivor, ...]:
+    """Return the places that keep something of what *view* calls leaked, largest first.
+
+    Args:
+        view: The heap.
+        new_modules: Names of modules that the run imported: what they consist of is none of its remains.
+    """
     groups, orphans = group_survivors(view)
     tallier = Tallier(view)
-    found = [_held(view, tallier, group) for group in groups if not _is_librarys(view, group)]
-    found += [_unheld(view, tallier, cycle) for cycle in group_orphans(view, orphans)]
+    imported = frozenset(f"module {name!r}" for name in new_modules)
+    wanted = (g for g in groups if not _is_librarys(view, g) and not _is_imported(view, g, imported))
+    found = [_held(view, tallier, group) for group in wanted]
+    cycles = (c for c in group_orphans(view, orphans) if not (imported and _is_of_imports(view, c.members)))
+    found += [_unheld(view, tallier, cycle) for cycle in cycles]
     matters = [s for s in found if s.models or s.n_optimizers or s.n_tensors or s.n_bytes >= SMALL_BYTES]
     return tuple(sorted(matters, key=lambda s: (-s.n_bytes, s.holder, s.what))[:MAX_PLACES])
 
@@ -43,10 +51,38 @@ def remains_bytes(view: HeapView) -> tuple[int, int]:
 
 def _is_librarys(view: HeapView, group: Group) -> bool:
     """Return whether *group* is what a library made for itself: the first optimizer imports 117,000 objects."""
-    kinds = (loaded_type("torch.nn", "Module"), loaded_type("torch.optim", "Optimizer"))
-    if any(_of_type(view, group.members, kind) for kind in kinds):
+    if _has_models(view, group.members):
         return False
     return is_library_matter(view, group.entries[0], group.members)
+
+
+def _is_imported(view: HeapView, group: Group, imported: Collection[str]) -> bool:
+    """Return whether *group* is what importing a module made, and no cache that the run has filled since.
+
+    The first step of an optimizer imports hundreds of modules, with classes and code of their own.
+    """
+    root = int(view.tree.root_of[group.entries[0]])
+    if root < 0 or view.starts[root].words not in imported or _has_models(view, group.members):
+        return False
+    return view.starts[root].is_library or not bool(view.is_tensor[np.asarray(group.members, np.int64)].any())
+
+
+def _is_of_imports(view: HeapView, members: Sequence[int]) -> bool:
+    """Return whether *members*, which C code holds, may come of the imports: lists of subclasses, registered functions.
+
+    Tensors, models and instances of the user's classes do not.
+    """
+    kinds = {int(view.kinds[member]): type(view.objects[member]) for member in members}
+    return not (
+        _has_models(view, members)
+        or view.is_tensor[np.asarray(members, np.int64)].any()
+        or any(map(is_users_kind, kinds.values()))
+    )
+
+
+def _has_models(view: HeapView, members: Sequence[int]) -> bool:
+    kinds = (loaded_type("torch.nn", "Module"), loaded_type("torch.optim", "Optimizer"))
+    return any(_of_type(view, members, kind) for kind in kinds)
 
 
 def _held(view: HeapView, tallier: Tallier, group: Group) -> Survivor:

@@ -1,15 +1,17 @@
-"""Name the holders of libraries that people meet, and how each is made to let go: a table."""
+"""Say of a path's holder how it is made to let go: what is known of libraries, then of where paths begin."""
 
 from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
 
+from leaklab.explain.known_holders import known_holder
 from leaklab.explain.starts import Start
+from leaklab.model import RootPath
 
 
 class _Known(NamedTuple):
-    """A holder of a library: where its paths begin, what is on them, and what to say."""
+    """A kind of holder that is no one library's: where its paths begin, what is on them, and what to say."""
 
     root: str
     reference: str
@@ -21,34 +23,9 @@ _KNOWN: Final = tuple(
     _Known(*row)
     for row in (
         (
-            "last exception",
-            _ANY,
-            "Python keeps the last uncaught exception, and with it the frames: delete sys.last_value and its kin",
-        ),
-        (
             "exception being handled",
             _ANY,
             "it lives as long as the except block that handles it",
-        ),
-        (
-            r"module '(torch\._dynamo|torch\._inductor|torch\._functorch)",
-            _ANY,
-            "torch.compile keeps what it compiled, with its inputs: torch._dynamo.reset() lets go of it",
-        ),
-        (
-            r"module '(pdb|bdb|debugpy|pydevd|_pydevd)",
-            _ANY,
-            "a debugger holds it: end the session, or turn off its data viewer",
-        ),
-        (
-            _ANY,
-            r"InteractiveTB|last_execution_result|SyntaxTB|\.displayhook|user_ns_hidden",
-            "IPython keeps the last result and the last traceback: run another cell, then %reset -f out",
-        ),
-        (
-            r"module '(matplotlib|pylab)",
-            _ANY,
-            "pyplot keeps every figure that is open: plt.close('all')",
         ),
         (
             r"module 'linecache'|module 'warnings'|module 'logging",
@@ -72,17 +49,20 @@ _HISTORY = (
 )
 
 
-def remark_on(start: Start | None, references: str) -> str:
+def remark_on(start: Start | None, path: RootPath) -> str:
     """Return what is known of the holder of a path, empty if it is nobody's but the user's.
 
     Args:
         start: Where the path begins.
-        references: All references of the path in one text.
+        path: The path, of which the table of `known_holders` is asked first.
     """
     if start is None:
         return ""
     if start.is_history:
         return _HISTORY
+    if (found := known_holder(path)) is not None:
+        return found[1].words
+    references = " ".join(step.reference for step in path.steps)
     for known in _KNOWN:
         if re.match(known.root, start.words) and re.search(known.reference, references):
             return known.words

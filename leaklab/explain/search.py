@@ -92,9 +92,7 @@ class _Walk:
     cheapest; only a root may be found again, cheaper than it began, and the dict of an instance, together with it.
     """
 
-    def __init__(
-        self, index: HeapIndex, vertex_cost: Ints, blocked_into: Ints | None, own_dicts: Ints | None
-    ) -> None:
+    def __init__(self, index: HeapIndex, vertex_cost: Ints, blocked_into: Ints | None, own_dicts: Ints | None) -> None:
         n_vertices = index.n_vertices
         self.parent = np.full(n_vertices, UNREACHED, dtype=np.int32)
         self.root_of = np.full(n_vertices, UNREACHED, dtype=np.int32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ class Start:
         is_library: Whether it belongs to a library.
         is_place: Whether it is a module, its namespace, or a running function: paths begin there and pass nowhere else.
         is_history: Whether this is one of the names under which the notebook keeps its history.
+        is_shells: Whether this is one of the names that the shell puts among the user's variables.
     """
 
     address: int
@@ -45,6 +47,7 @@ class Start:
     is_library: bool = False
     is_place: bool = False
     is_history: bool = False
+    is_shells: bool = False
 
 
 def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
@@ -73,15 +76,26 @@ def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
         elif _HISTORY_COPY.fullmatch(name):
             cost = _COST_OF_HISTORY_COPY
         is_history = cost > 0
-        if name in _SHELL_NAMES or _is_shell(value):
+        is_shells = name in _SHELL_NAMES or _is_shell(value) or _is_function_of_shell(value)
+        if is_shells:
             cost = _COST_OF_SHELL
         expression = name if name.isidentifier() else f"globals()[{name!r}]"
-        yield Start(id(value), root.words, expression, cost, is_variable=True, is_history=is_history)
+        yield Start(
+            id(value), root.words, expression, cost, is_variable=True, is_history=is_history, is_shells=is_shells
+        )
 
 
 def _is_shell(value: object) -> bool:
     shell = loaded_type("IPython.core.interactiveshell", "InteractiveShell")
     return shell is not None and is_kind_of(value, shell)
+
+
+def _is_function_of_shell(value: object) -> bool:
+    """Return whether *value* is a function of IPython's: its ``open`` stands in for the built-in one."""
+    if type(value) is not types.FunctionType:
+        return False
+    home = value.__globals__.get("__name__")
+    return type(home) is str and home.startswith("IPython.core.")
 
 
 def is_history_name(name: str) -> bool:

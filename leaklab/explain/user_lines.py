@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from leaklab.explain.lines import running_cell_name
 from leaklab.explain.origins import Origin, origin_of
 
 MAX_SOURCES = 60
@@ -22,7 +23,6 @@ _ADDING = frozenset({
     "append", "appendleft", "add", "extend", "extendleft", "insert", "update", "setdefault", "put", "put_nowait",
     "write", "writelines", "push", "register", "submit", "register_buffer",
 })  # fmt: skip
-_CELL = re.compile(r"<ipython-input-(\d+)-")
 _KERNEL_FILE = re.compile(r"ipykernel_\d+[\\/]")
 
 
@@ -121,9 +121,8 @@ def _one_line(text: str) -> str:
 
 
 def _place(filename: str, number: int) -> str:
-    cell = _CELL.search(filename)
-    if cell:
-        return f"Cell In[{cell.group(1)}], line {number}"
+    if cell := running_cell_name(filename):
+        return f"{cell}, line {number}"
     if _KERNEL_FILE.search(filename):
         return f"a cell of this notebook, line {number}"
     return f"{filename}, line {number}"

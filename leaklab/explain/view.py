@@ -20,6 +20,7 @@ from leaklab.explain.hidden import hidden_edges
 from leaklab.explain.index import HeapIndex, ReferencePass
 from leaklab.explain.kinds import kinds_at
 from leaklab.explain.own_dicts import own_dicts
+from leaklab.explain.own_objects import own_addresses
 from leaklab.explain.paths import Described, describe_path
 from leaklab.explain.reach import Reach, reach
 from leaklab.explain.search import PathTree, path_to, search
@@ -198,11 +199,11 @@ def heap_view(
         objects: The whole heap; objects that only hidden references reach are appended.
         births: The survivors of the measured runs.
         namespace: The user's variables.
-        own: Objects of leaklab that must not appear as holders.
+        own: Objects that must not appear as holders, beside instances of leaklab's classes, which never do.
         summaries: Whether paths may tell shapes and lengths.
     """
     n_heap = len(objects)
-    ignored = np.array([id(thing) for thing in (*own, births, objects)], np.int64)
+    ignored = np.append(own_addresses(objects), [id(thing) for thing in (*own, births, objects)])
     references = ReferencePass(objects, ignored)
     hidden = hidden_edges(objects, references)
     index = references.finish(hidden.extra_objects, hidden.edges)
@@ -213,12 +214,12 @@ def heap_view(
     run_of[vertices[vertices >= 0]] = births.runs[vertices >= 0]
     kinds = kinds_at(objects, index.ids)
     own_dict_of = own_dicts(index, kinds)
-    has_dict = np.flatnonzero(own_dict_of >= 0)
-    run_of[own_dict_of[has_dict]] = run_of[has_dict]  # made when somebody first looked: a part, and no survivor
+    older = np.flatnonzero((own_dict_of >= 0) & (run_of == OLD))
+    run_of[own_dict_of[older]] = OLD  # a part of what was there, made when somebody looked: no survivor
     left = (run_of != OLD) & (run_of < births.n_runs - 1)
     in_graph = _graph_parts(kinds, n_heap)
     starts = find_starts(namespace)
-    tree = _search(index, starts, id(namespace), run_of, left, own_dict_of)
+    tree = _search(index, starts, id(namespace), _costs(run_of, left), own_dict_of)
     credit_of = _credit(tree, run_of, left)
     leaked = (credit_of != OLD) & (credit_of < births.n_runs - 1)
     own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
@@ -269,17 +270,20 @@ def _graph_parts(kinds: Addresses, n_heap: int) -> npt.NDArray[np.bool_]:
     return result
 
 
+def _costs(run_of: npt.NDArray[np.int64], leaked: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    cost = np.full(len(run_of), _STEP, np.int64)
+    cost[run_of != OLD] = _STEP_NEWEST
+    cost[leaked] = _STEP_LEAKED
+    return cost
+
+
 def _search(
     index: HeapIndex,
     starts: list[Start],
     namespace: int,
-    run_of: npt.NDArray[np.int64],
-    leaked: npt.NDArray[np.bool_],
+    cost: npt.NDArray[np.int64],
     own: npt.NDArray[np.int64],
 ) -> PathTree:
-    cost = np.full(index.n_vertices, _STEP, np.int64)
-    cost[run_of != OLD] = _STEP_NEWEST
-    cost[leaked] = _STEP_LEAKED
     vertices = index.vertices_of(np.array([start.address for start in starts], np.int64)).tolist()
     blocked = np.zeros(index.n_vertices, bool)
     # Namespaces, modules and frames are where paths begin: none leads through them to anything else.

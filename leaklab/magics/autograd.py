@@ -11,7 +11,7 @@ from IPython.core.magic_arguments import magic_arguments
 from leaklab.magics.expressions import evaluated, split_line
 from leaklab.magics.options import output_options, parse_options, publish
 from leaklab.render.wording import shorten
-from leaklab.retaining import AutogradReport, autograd, check_target
+from leaklab.retaining import SUFFIXES, AutogradReport, autograd, check_target
 
 _LIMIT = 200
 
@@ -21,7 +21,7 @@ class AutogradMagics(Magics):
     """The magic that looks into autograd graphs."""
 
     @magic_arguments()
-    @output_options
+    @output_options(SUFFIXES)
     @no_var_expand
     @line_magic
     def autograd(self, line: str) -> object:

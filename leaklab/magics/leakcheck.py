@@ -18,7 +18,7 @@ from leaklab.magics.progress import ProgressLine
 from leaklab.model import MIN_RUNS, Settings
 from leaklab.pipeline import Steps, check_steps
 from leaklab.render.redaction import redacted
-from leaklab.report import LeakReport, check_target
+from leaklab.report import SUFFIXES, LeakReport, check_target
 from leaklab.running import Finished, drive, drive_async, without_own_frames
 
 
@@ -45,7 +45,7 @@ class LeakLab(Magics):
     @argument("--redact", action="store_true", help="Hide summaries, keys, strings and folders of your data.")
     @argument("--show-output", action="store_true", help="Show the output of every run, not only of the first.")
     @argument("--fail-on-leak", action="store_true", help="Raise LeakFound after the display if the cell leaks.")
-    @output_options
+    @output_options(SUFFIXES)
     @no_var_expand
     @line_cell_magic
     def leakcheck(self, line: str, cell: str | None = None) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from leaklab.magics.expressions import split_line
 from leaklab.magics.memdiff_targets import MOMENT_SUFFIX, Marks, files_of, is_bare_name
 from leaklab.magics.options import output_options, parse_options, publish, unquoted
 from leaklab.moments import Moment, Stretch, compare_now, compare_past
-from leaklab.render.moment_report import MemDiff
+from leaklab.render.moment_report import SUFFIXES, MemDiff
 from leaklab.report import check_target
 from leaklab.running import without_own_frames
 from leaklab.snapshotting.stretch import CudaStretch
@@ -34,7 +35,7 @@ class MemDiffMagics(Magics):
     @magic_arguments()
     @argument("--cuda", action="store_true", help="Compare the CUDA allocator by call stack, instead of the heap.")
     @argument("--mark", type=unquoted, metavar="NAME", help="Note everything alive now under this name.")
-    @output_options
+    @output_options(SUFFIXES)
     @no_var_expand
     @line_cell_magic
     def memdiff(self, line: str, cell: str | None = None) -> object:
@@ -56,7 +57,7 @@ class MemDiffMagics(Magics):
         """
         __tracebackhide__ = True
         written, rest = split_line(self.memdiff, line)
-        options = parse_options(self.memdiff, written, check_target)
+        options = parse_options(self.memdiff, written, partial(check_target, suffixes=SUFFIXES))
         if options.mark is not None:
             self._mark(options.mark, rest, cell)
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,19 +29,29 @@ def unquoted(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
-_OUTPUT_OPTIONS = (
+_SHOWING = (
     argument("-q", "--quiet", action="store_true", help="Display nothing."),
     argument("-o", "--output", action="store_true", help="Return the report as the value of the cell."),
     argument("-v", "--variable", type=unquoted, default="", help="Store the report in this variable."),
-    argument("-T", "--save", type=unquoted, default="", help="Save the report: FILE.html, FILE.json or FILE.csv."),
 )
 
 
-def output_options(magic: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *magic* the options ``-q -o -v -T``; goes below ``@magic_arguments()`` and the magic's own arguments."""
-    for option in reversed(_OUTPUT_OPTIONS):
-        magic = option(magic)
-    return magic
+def output_options(suffixes: Iterable[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a magic the options ``-q -o -v -T``; goes below ``@magic_arguments()`` and the magic's own arguments.
+
+    Args:
+        suffixes: Of the files that its report can be saved to, as the help of ``-T`` names them.
+    """
+    *others, last = (f"FILE{suffix}" for suffix in suffixes)
+    files = f"{', '.join(others)} or {last}"
+    save = argument("-T", "--save", type=unquoted, default="", help=f"Save the report: {files}.")
+
+    def decorated(magic: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed((*_SHOWING, save)):
+            magic = option(magic)
+        return magic
+
+    return decorated
 
 
 def parse_options(magic: Any, line: str, check_target: Callable[[Path], None]) -> Any:

@@ -13,7 +13,7 @@ from traitlets import Bool, Integer
 from leaklab.magics.expressions import evaluated, split_line
 from leaklab.magics.options import output_options, parse_options, publish
 from leaklab.render.wording import shorten
-from leaklab.why import WhyAlive, answer, check_answer_target
+from leaklab.why import SUFFIXES, WhyAlive, answer, check_answer_target
 
 _EXPRESSION_LIMIT = 200
 
@@ -27,7 +27,7 @@ class WhyAliveMagics(Magics):
 
     @magic_arguments()
     @argument("-n", "--paths", type=int, help="How many independent paths to show (default 8).")
-    @output_options
+    @output_options(SUFFIXES)
     @no_var_expand
     @line_magic
     def whyalive(self, line: str) -> object:
@@ -35,8 +35,7 @@ class WhyAliveMagics(Magics):
 
         Every independent path from a variable, a module or a running function to the object, what the object keeps
         alive, its reference counts explained, and the fewest references to cut so that it goes. Options stand before
-        the expression, which is taken as it is written. Asking keeps nothing alive. -T also takes FILE.svg, FILE.dot
-        and FILE.txt.
+        the expression, which is taken as it is written. Asking keeps nothing alive.
 
         Example::
 

@@ -103,7 +103,7 @@ class CutReference:
     is_statement: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Cut:
     """The fewest references without which the object goes, and the proof: what would go without them.
 
@@ -124,6 +124,18 @@ class Cut:
     freed_bytes: int
     is_lower_bound: bool = False
     obstacle: str = ""
+
+    def __str__(self) -> str:
+        if not self.references:
+            return f"no set of references to cut is known{': ' if self.obstacle else ''}{self.obstacle}"
+        return "; ".join(reference.advice for reference in self.references)
+
+    def __repr__(self) -> str:
+        if not self.references:
+            return f"<Cut: {self}>"
+        least = "at least " if self.is_lower_bound else ""
+        objects = f"{self.n_freed:,} object{'' if self.n_freed == 1 else 's'}"
+        return f"<Cut: {self}  # frees {objects}, {least}{self.freed_bytes:,} bytes>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from leaklab.render.parts import (
     text_block,
 )
 from leaklab.render.path import suspect_mark
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import object_words, shorten, suspect_references
 
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
@@ -80,6 +81,7 @@ def render_alive_page(alive: Alive) -> str:
 
 
 def _fragment(alive: Alive, *, is_page: bool) -> str:
+    alive = clipped(alive, SHOWN_LIMIT)
     parts = [_banner(alive), _cut(alive.cut, alive.wider_cut), *_cycle(alive), *_pictures(alive, is_page=is_page)]
     for number, path in enumerate(alive.paths):
         title = escaped(shorten(path_title(alive, number), _TITLE_LIMIT))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leaklab.model.alive import Alive
-from leaklab.render.wording import well_formed
+from leaklab.render.texts import cell_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,5 +52,5 @@ def reference_table(alive: Alive) -> pd.DataFrame:
 def _frame(rows: Iterable[Sequence[object]], types: Mapping[str, str]) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415 - paid by those who look at a table
 
-    clean = [[well_formed(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    clean = [[cell_text(cell) for cell in row] for row in rows]
     return pd.DataFrame(clean, columns=list(types)).astype(dict(types))

@@ -20,6 +20,7 @@ from leaklab.render.alive_wording import (
     wider_words,
 )
 from leaklab.render.path import LABEL_WIDTH, WIDTH, render_path
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import shorten, visible
 
 _N_REFERENCES = 8
@@ -29,6 +30,7 @@ _CODE_LIMIT = 400
 
 def render_alive(alive: Alive) -> str:
     """Return the whole answer, what keeps the object alive first."""
+    alive = clipped(alive, SHOWN_LIMIT)
     blocks = [list(_head(alive)), *_path_blocks(alive), list(_cycle(alive)), list(_cut(alive.cut, alive.wider_cut))]
     blocks += [list(_figures(alive)), list(_references(alive)), list(_autograd(alive)), list(_notes(alive.notes))]
     environment = ", ".join(f"{name} {version}" for name, version in alive.environment)
@@ -38,6 +40,7 @@ def render_alive(alive: Alive) -> str:
 
 def render_paths(alive: Alive) -> str:
     """Return the paths alone, or the cycle where there is none."""
+    alive = clipped(alive, SHOWN_LIMIT)
     blocks = [*_path_blocks(alive), list(_cycle(alive))]
     return "\n\n".join("\n".join(block) for block in blocks if block) or "\n".join(_wrap(alive.reason, "", ""))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.alive import Alive, FanIn
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import shorten, suspect_references
 
 MAX_BOXES = 60
@@ -87,6 +88,7 @@ class _Way:
 
 def graph_of_alive(alive: Alive) -> BackGraph:
     """Return the graph of all paths to the object asked about, or of the cycle that keeps it."""
+    alive = clipped(alive, SHOWN_LIMIT)
     if alive.paths:
         ways = [_Way(one.path, one.places, one.cut_at) for one in alive.paths]
     elif alive.cycle is not None:
@@ -103,6 +105,7 @@ def graph_of_alive(alive: Alive) -> BackGraph:
 
 def graph_of_leak(leak: Leak) -> BackGraph:
     """Return the graph of the one path to a leak."""
+    leak = clipped(leak, SHOWN_LIMIT)
     if not leak.path.steps:
         steps = (Step("", leak.what, "", Status.LEAKED),)
         return _merged([_Way(RootPath(leak.path.root, steps), (0,), ())], asked=0)

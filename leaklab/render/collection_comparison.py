@@ -10,6 +10,7 @@ from leaklab.model.collection import Collection
 from leaklab.render.comparison import Comparison, compare_checks
 from leaklab.render.parts import ACCENT, GOOD, bullets, escaped, panel
 from leaklab.render.wording import shorten
+from leaklab.words import unit_words
 
 _NAME_LIMIT = 80
 _REASON_LIMIT = 200
@@ -34,7 +35,8 @@ class CollectionComparison:
         return "\n".join(self.lines)
 
     def __repr__(self) -> str:
-        return f"<CollectionComparison {'passed' if self.passed else 'not passed'}: {len(self.pairs)} checks compared>"
+        compared = unit_words(len(self.pairs), "checks")
+        return f"<CollectionComparison {'passed' if self.passed else 'not passed'}: {compared} compared>"
 
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None

@@ -12,6 +12,7 @@ from leaklab.words import format_bytes
 
 _NAME_LIMIT = 60
 _SAME_RATE = 0.05  # relative difference below which two rates are one
+_NAMESPACE = "globals()"
 _N_TAIL = 3  # holders named one by one
 
 
@@ -103,9 +104,13 @@ def _is_known_holder(before: list[Leak], after: list[Leak]) -> bool:
 
 
 def _listing(before: list[Leak], others: Iterable[list[Leak]]) -> list[Leak]:
-    """Return those of *others* that name the holder of *before* among their holders; empty if none does."""
-    holders = {leak.holder for leak in before if leak.holder}
-    return next((leaks for leaks in others if holders & set(_holders(leaks))), [])
+    """Return those of *others* of which the holder of *before* still holds the same; empty if there are none.
+
+    The namespace holds many things, and so may any object: they have to be of one kind.
+    """
+    holders = {leak.holder for leak in before if leak.holder} - {_NAMESPACE}
+    same = (leaks for leaks in others if leaks[0].what == before[0].what)
+    return next((leaks for leaks in same if holders & set(_holders(leaks))), [])
 
 
 def _is_same_stuff(before: list[Leak], after: list[Leak]) -> bool:
@@ -120,8 +125,7 @@ def _moved_line(before: list[Leak], after: list[Leak]) -> str:
     left = _holders(after)
     gone = [name for name in known if name not in left]
     if not gone:
-        others = [name for name in left if name not in known] or [holder]
-        return f"{rate}: still leaks, {_listed(known)} still {_hold(known)} it, and so {_hold(others, 'does', 'do')} {_listed(others)}"
+        return f"{rate}: still leaks, no holder let go ({_listed(known)}), and {holder} is told first now"
     if after[0].holder in known:
         words = f"{len(gone)} of {len(known)} holders fixed ({_listed(gone)})"
         return f"{rate}: {words}, {holder} still holds it"

@@ -22,6 +22,7 @@ from leaklab.render.dot_style import (
     status_cell,
     words_cell,
 )
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import amount_words, shorten, suspect_references
 from leaklab.words import format_rate
 
@@ -39,6 +40,7 @@ def path_graph(leak: Leak) -> graphviz.Digraph:
     The words of each node are HTML-like labels in which all text is escaped. A path of more than 60 objects loses its
     middle and says so.
     """
+    leak = clipped(leak, SHOWN_LIMIT)
     graph = new_graph(legend(_legend_cells(leak.path)))
     graph.node("root", label=label(leak.path.root), shape="plaintext", style="", fontcolor=FAINT)
     shown = _shown(leak.path)

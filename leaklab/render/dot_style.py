@@ -22,6 +22,8 @@ _CODE_FONT = "Courier,monospace"
 N_COLUMNS = 38
 """Of a line in a node."""
 _N_LINES = 4
+_N_READ = 1_000
+"""Characters of a text that are looked at: more than its few lines can show, blanks and all."""
 
 
 def new_graph(legend: str, **attributes: str) -> graphviz.Digraph:
@@ -55,7 +57,7 @@ def label(title: str, summary: str = "", note: str = "") -> str:
 
 def lines(text: str, margin: str = "") -> str:
     """Return *text* escaped, in a few lines of a node's width, *margin* on either side of each."""
-    wrapped = textwrap.wrap(visible(text), N_COLUMNS, break_on_hyphens=False) or ["?"]
+    wrapped = textwrap.wrap(visible(text[:_N_READ]), N_COLUMNS, break_on_hyphens=False) or ["?"]
     if len(wrapped) > _N_LINES:
         wrapped = [*wrapped[: _N_LINES - 1], "..."]
     return "<BR/>".join(f"{margin}{html.escape(line)}{margin}" for line in wrapped)

@@ -18,8 +18,11 @@ from leaklab.render.files import FilePath, save_by_suffix
 from leaklab.render.objgraph_style import objgraph_dot
 from leaklab.render.parts import svg_picture, text_block
 from leaklab.render.path import render_path
+from leaklab.render.wording import shorten
+from leaklab.words import unit_words
 
 LEAKLAB, OBJGRAPH = "leaklab", "objgraph"
+_ALT_LIMIT = 2_000
 
 
 def check_style(style: str) -> None:
@@ -113,13 +116,13 @@ class PathGraph(ReferenceGraph):
     @property
     def alt(self) -> str:
         """The path in one line."""
-        return str(self.leak.path)
+        return shorten(str(self.leak.path), _ALT_LIMIT)
 
     def __str__(self) -> str:
         return render_path(self.leak.path)
 
     def __repr__(self) -> str:
-        return f"<PathGraph of {len(self.leak.path.steps)} objects; str() shows the path>"
+        return f"<PathGraph of {unit_words(len(self.leak.path.steps), 'objects')}; str() shows the path>"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -147,7 +150,7 @@ class BackReferenceGraph(ReferenceGraph):
     @property
     def alt(self) -> str:
         """The paths, one after the other."""
-        return "; ".join(str(one.path) for one in self.alive.paths) or self.alive.reason
+        return shorten("; ".join(str(one.path) for one in self.alive.paths) or self.alive.reason, _ALT_LIMIT)
 
     def __str__(self) -> str:
         return render_paths(self.alive)

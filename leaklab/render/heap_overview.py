@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from leaklab.model.live import HeapOverview
 from leaklab.render.parts import code, escaped, faint, fold, table
 from leaklab.render.wording import shorten
-from leaklab.words import format_bytes
+from leaklab.words import format_bytes, unit_words
 
 _N_ROWS = 15
 _WIDTH = 60
@@ -41,7 +41,7 @@ def overview_words(overview: HeapOverview) -> str:
     tensors = (
         "no tensor" if not count else f"{count:,} {'tensor' if count == 1 else 'tensors'} of {format_bytes(n_bytes)}"
     )
-    return f"{overview.n_objects:,} objects, {tensors}"
+    return f"{unit_words(overview.n_objects, 'objects')}, {tensors}"
 
 
 def _rows(overview: HeapOverview) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:

@@ -13,6 +13,7 @@ from leaklab.render.html_tables import COLOURS, growth_tables, leak_table, run_t
 from leaklab.render.json import to_json
 from leaklab.render.parts import bars, bullets, code, escaped, faint, fold, panel, picture
 from leaklab.render.plot import plot_alt, plot_png
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import (
     amount_words,
     effort_words,
@@ -77,7 +78,7 @@ def render_page(*checks: Check, title: str = "", draw: Draw = draw_svg, has_reco
         title = title or f"{check.settings.name or 'leaklab'}: {check.verdict.outcome.value}"
     body = "\n<hr>\n".join(render_body(check, _PAGE, draw=draw) for check in checks)
     if has_record:
-        body += embedded(to_json(*checks))
+        body += embedded(to_json(*map(clipped, checks)))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -96,6 +97,7 @@ def render_body(check: Check, extent: Extent = FRAGMENT, *, draw: Draw = draw_sv
         draw: As in `render_html`.
         plot: Makes the image of the runs.
     """
+    check = clipped(check, SHOWN_LIMIT)
     parts = [_banner(check)]
     is_clean = check.verdict.outcome is Outcome.CLEAN and not check.failure
     image = _plot(check, plot) if check.runs else ""

@@ -8,6 +8,7 @@ from itertools import groupby
 from leaklab.model.differences import Difference
 from leaklab.render.moment_wording import Line, headline, levels, lines_of, remarks, title
 from leaklab.render.parts import ACCENT, CALM, GOOD, bullets, code, escaped, faint, fold, panel, table
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import shorten
 from leaklab.words import format_bytes
 
@@ -36,6 +37,7 @@ def render_difference_page(difference: Difference) -> str:
 
 
 def _fragment(difference: Difference, *, is_page: bool) -> str:
+    difference = clipped(difference, SHOWN_LIMIT)
     lines = lines_of(difference)
     parts = [_banner(difference, lines)]
     for number, (group, members) in enumerate(groupby(lines, key=lambda line: line.group)):

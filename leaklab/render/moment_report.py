@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = "leaklab difference"
+SUFFIXES = (".html", ".json", ".csv")
+"""Of the files that a difference can be saved to."""
 _REPR_LIMIT = 100
 
 
@@ -94,7 +96,7 @@ class MemDiff(Exports):
         Raises:
             ReportError: for any other suffix, or a file that cannot be written.
         """
-        writers = {".html": render_difference_page, ".json": _to_json, ".csv": tables.to_csv}
+        writers = dict(zip(SUFFIXES, (render_difference_page, _to_json, tables.to_csv), strict=True))
         save_by_suffix(path, {suffix: partial(write, self.record) for suffix, write in writers.items()})
 
     def __str__(self) -> str:

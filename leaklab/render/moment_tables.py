@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from leaklab.model.differences import Difference
 from leaklab.render.moment_wording import lines_of
-from leaklab.render.wording import well_formed
+from leaklab.render.texts import cell_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +126,7 @@ def _table(rows: Sequence[tuple[object, ...]], types: _Types, index: str | None 
 
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in types]
     data = {
-        name: pd.array([well_formed(cell) if isinstance(cell, str) else cell for cell in column], dtype=dtype)  # type: ignore[call-overload]  # the stubs want each name spelt out
+        name: pd.array([cell_text(cell) for cell in column], dtype=dtype)  # type: ignore[call-overload]  # the stubs want each name spelt out
         for (name, dtype), column in zip(types.items(), columns, strict=True)
     }
     frame = pd.DataFrame(data)

@@ -9,6 +9,7 @@ from itertools import groupby
 from leaklab.model.differences import DeviceChange, Difference
 from leaklab.render.moment_wording import headline, levels, lines_of, remarks, signed_bytes, title
 from leaklab.render.path import WIDTH
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import shorten, visible
 from leaklab.words import format_bytes
 
@@ -18,6 +19,7 @@ _LINE_LIMIT = 300
 
 def render_difference(difference: Difference) -> str:
     """Return the sums, then one line a change, largest first; of many in one group the first dozen."""
+    difference = clipped(difference, SHOWN_LIMIT)
     lines = lines_of(difference)
     rows = [*_wrap(f"{title(difference)}: {headline(difference)}", "")]
     for group, members in groupby(lines, key=lambda line: line.group):

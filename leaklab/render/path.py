@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from leaklab.model import RootPath, Step
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import object_words, shorten, suspect_references, visible
 
 WIDTH = 100
@@ -22,6 +23,7 @@ def render_path(path: RootPath) -> str:
 
     No step is left out. The lines have at most 89 columns, so that they fit beside a label.
     """
+    path = clipped(path, SHOWN_LIMIT)
     if not path.steps:
         return shorten(path.root, _FIELD_LIMIT)
     suspects = suspect_references(path)

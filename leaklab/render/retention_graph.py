@@ -19,6 +19,7 @@ _FAINT, _ACCENT = "#777777", "#d64541"
 _LEAF_FILL, _PLAIN_FILL = "#e3eefa", "#f7f7f7"
 _FONT = "Helvetica,Arial,sans-serif"
 _N_COLUMNS = 40
+_N_READ = 1_000  # characters of a text: more than its few lines can show
 _N_LINES = 3
 _REDS = ("#fdf3f2", "#fbe0de", "#f6c3bf", "#f0a19b")
 _NAME_LIMIT = 60
@@ -96,7 +97,7 @@ def _text_lines(drawing: Drawing, title: str) -> Iterator[str]:
     yield from textwrap.wrap(visible(title), _WIDTH)
     for place, box in enumerate(drawing.boxes):
         mark = "*" if box.is_root else " "
-        words = ", ".join(filter(None, (box_words(box), visible(box.note))))
+        words = ", ".join(filter(None, (box_words(box), shorten(box.note, _NAME_LIMIT))))
         yield shorten(f"{mark} [{place}] {shorten(box.name, _NAME_LIMIT)}" + (f": {words}" if words else ""), _WIDTH)
         targets = [
             f"[{end}]" + (f" x{count:,}" if count > 1 else "") for start, end, count in drawing.links if start == place
@@ -131,7 +132,7 @@ def _label(box: GraphBox) -> str:
 
 
 def _lines(text: str) -> str:
-    lines = textwrap.wrap(visible(text), _N_COLUMNS, break_on_hyphens=False) or ["?"]
+    lines = textwrap.wrap(visible(text[:_N_READ]), _N_COLUMNS, break_on_hyphens=False) or ["?"]
     if len(lines) > _N_LINES:
         lines = [*lines[: _N_LINES - 1], "..."]
     return "<BR/>".join(map(html.escape, lines))

@@ -8,6 +8,7 @@ from leaklab.model.retention import GraphPart, KeptTensor, Retention
 from leaklab.render.parts import CALM, bullets, code, escaped, faint, fold, panel, table
 from leaklab.render.retention_graph import RetentionGraph
 from leaklab.render.retention_words import details, headline, sharing_words, size_words, tensor_words
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import shorten
 from leaklab.words import format_bytes
 
@@ -24,6 +25,7 @@ _RIGHT = frozenset({*_PART_NAMES})
 
 def retention_fragment(retention: Retention, *, is_page: bool = False) -> str:
     """Return the record as a fragment that survives the sanitizers of notebooks; all unfolded on a page."""
+    retention = clipped(retention, SHOWN_LIMIT)
     lines = [f'<div style="font-weight:600">{escaped(headline(retention))}</div>']
     lines += [f"<div>{escaped(line)}</div>" for line in details(retention)]
     blocks = [panel("".join(lines), CALM), *_tables(retention, is_page=is_page)]

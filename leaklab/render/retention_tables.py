@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from leaklab.model.retention import GraphPart, Retention
-from leaklab.render.wording import well_formed
+from leaklab.render.texts import cell_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,7 @@ def _frame(rows: Sequence[tuple[object, ...]], types: dict[str, str]) -> pd.Data
 
     columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * len(types)
     data = {
-        name: pd.array([well_formed(cell) if isinstance(cell, str) else cell for cell in column], dtype=dtype)  # type: ignore[call-overload]  # the stubs want each name spelt out
+        name: pd.array([cell_text(cell) for cell in column], dtype=dtype)  # type: ignore[call-overload]  # the stubs want each name spelt out
         for (name, dtype), column in zip(types.items(), columns, strict=True)
     }
     return pd.DataFrame(data)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from leaklab.model.retention import GraphPart, KeptTensor, Retention
 from leaklab.render.retention_words import details, headline, sharing_words, size_words, tensor_words
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import shorten, visible
 from leaklab.words import format_bytes
 
@@ -18,6 +19,7 @@ _N_NUMBER_COLUMNS = 51
 
 def render_retention(retention: Retention) -> str:
     """Return the whole record as lines of at most 100 columns, the sum first."""
+    retention = clipped(retention, SHOWN_LIMIT)
     blocks = [list(_head(retention)), list(_parts("By operation", retention.operations))]
     blocks += [list(_parts("By forward line", retention.lines)), list(_tensors(retention.tensors))]
     blocks.append([line for note in retention.notes for line in _wrapped(note, "  - ", "    ")])

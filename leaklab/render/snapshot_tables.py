@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leaklab.model.snapshots import CallFrame, LiveStack, PoolUse, SnapshotSeries
-from leaklab.render.wording import well_formed
+from leaklab.render.texts import cell_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +103,7 @@ def _table(rows: Sequence[tuple[object, ...]], types: Mapping[str, str]) -> pd.D
     """Return a frame whose columns and types do not depend on how many rows there are."""
     import pandas as pd  # noqa: PLC0415 - pandas costs more than all of leaklab
 
-    columns = [[well_formed(cell) if isinstance(cell, str) else cell for cell in column] for column in zip(*rows)]  # noqa: B905 - rows are of one length
+    columns = [[cell_text(cell) for cell in column] for column in zip(*rows)]  # noqa: B905 - rows are of one length
     data = {
         name: pd.array(column, dtype=dtype)  # type: ignore[call-overload]  # the stubs want each name spelt out
         for (name, dtype), column in zip(types.items(), columns or [[]] * len(types), strict=True)

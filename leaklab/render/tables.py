@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leaklab.model import Check
-from leaklab.render.wording import well_formed
+from leaklab.render.texts import cell_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,17 +150,13 @@ def _table(rows: Sequence[tuple[object, ...]], types: _Types, index: str | None 
     """Return a frame whose columns and types do not depend on how many rows there are."""
     import pandas as pd  # noqa: PLC0415 - pandas costs more than all of leaklab
 
-    columns = [[_storable(cell) for cell in column] for column in zip(*rows, strict=True)] or [[]] * len(types)
+    columns = [[cell_text(cell) for cell in column] for column in zip(*rows, strict=True)] or [[]] * len(types)
     data = {
         name: pd.array(column, dtype=dtype)  # type: ignore[call-overload]  # the stubs want each name spelt out
         for (name, dtype), column in zip(types.items(), columns, strict=True)
     }
     frame = pd.DataFrame(data)
     return frame if index is None else frame.set_index(index)
-
-
-def _storable(cell: object) -> object:
-    return well_formed(cell) if isinstance(cell, str) else cell
 
 
 def _joined(numbers: Iterable[int]) -> str:

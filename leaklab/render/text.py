@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from leaklab.model import Check, Leak, Run
 from leaklab.render.path import LABEL_WIDTH, WIDTH, render_path
+from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import (
     amount_words,
     cause_words,
@@ -35,6 +36,7 @@ def render_text(check: Check) -> str:
 
     A check that found nothing is told in a few lines; the table of runs is shown only where something is to be seen.
     """
+    check = clipped(check, SHOWN_LIMIT)
     blocks = [list(_head(check))]
     blocks += [
         list(_leak_block(leak, number, len(check.leaks)))

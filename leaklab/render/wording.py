@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
-from leaklab.words import format_bytes, format_rate
+from leaklab.words import format_bytes, format_rate, unit_words
 
 PER_THOUSAND = 1_000
-_SINGULARS = {"entries": "entry"}
 _BYTE_UNIT = "bytes"
 
 CAUSES = {
@@ -49,6 +48,8 @@ def well_formed(text: str) -> str:
 
 def shorten(text: str, limit: int) -> str:
     """Return *text* made visible, its middle left out where it is longer than *limit* characters."""
+    if len(text) > 2 * limit:  # no character gets shorter: the others cannot be seen
+        text = text[:limit] + text[len(text) - limit :]
     text = visible(text)
     if len(text) <= limit:
         return text
@@ -66,9 +67,7 @@ def format_seconds(seconds: float) -> str:
 
 def count_words(count: float, unit: str) -> str:
     """Return ``1 object``, ``2 entries``."""
-    if count == 1:
-        unit = _SINGULARS.get(unit, unit.removesuffix("s"))
-    return f"{format_rate(count)} {visible(unit)}"
+    return unit_words(count, visible(unit))
 
 
 def amount_words(leak: Leak, n_runs: int = 1) -> str:
@@ -94,7 +93,7 @@ def projection_words(check: Check) -> str:
     per_run, projected = format_bytes(verdict.bytes_per_run), format_bytes(verdict.bytes_per_run * PER_THOUSAND)
     words = f"{per_run} per run, {projected} per 1,000 runs"
     if verdict.full_after_runs is not None:
-        words += f", free memory used up after {verdict.full_after_runs:,} runs"
+        words += f", free memory used up after {unit_words(verdict.full_after_runs, 'runs')}"
     return words
 
 

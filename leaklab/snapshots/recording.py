@@ -119,8 +119,11 @@ class Recorder:
         return tuple(self._files)
 
     def __enter__(self) -> Recorder:  # noqa: PYI034 - Self is younger than Python 3.10
-        self._history = recorded_history(self._max_events)
-        self._history.__enter__()
+        _memory_module()  # where nothing can be recorded, no folder is left behind
+        _make(self._folder)
+        history = recorded_history(self._max_events)
+        history.__enter__()
+        self._history = history
         return self
 
     def __exit__(
@@ -175,24 +178,44 @@ def record(
     Args:
         every: Steps between two snapshots.
         keep: Files kept, at least 2; older ones of this recorder are deleted.
-        dir: Folder for the files; made if it is missing.
+        dir: Folder for the files; made on entering if it is missing.
         max_events: Length of the ring of events.
 
     Raises:
         ValueError: if a number is too small.
-        SnapshotError: if the folder cannot be made; on entering, if torch has no CUDA device.
+        SnapshotError: if the folder cannot be made; on entering, if torch has no CUDA device, and then no folder is
+            made.
     """
     for name, number, least in (("every", every, 1), ("keep", keep, 2), ("max_events", max_events, 1)):
         if number < least:
             msg = f"{name} must be {least} or more, not {number}"
             raise ValueError(msg)
     folder = Path(dir)
+    _refuse_unusable(folder)
+    return Recorder(every, keep, folder, max_events)
+
+
+def _refuse_unusable(folder: Path) -> None:
+    """Find out before anything is recorded whether *folder* could be made and written to; make nothing."""
+    try:
+        nearest = next(place for place in (folder, *folder.resolve().parents) if place.exists())
+        reason = "" if nearest.is_dir() else f"{str(nearest)!r} is a file"
+        reason = reason or ("" if os.access(nearest, os.W_OK) else f"{str(nearest)!r} cannot be written to")
+    except (OSError, ValueError) as error:  # a name that is too long, or none of this system
+        reason = getattr(error, "strerror", None) or str(error)
+    if reason:
+        raise SnapshotError(_folder_words(folder, reason))
+
+
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"cannot make the folder {os.fspath(dir)!r}: {error.strerror}; give one that can be written"
-        raise SnapshotError(msg) from error
-    return Recorder(every, keep, folder, max_events)
+        raise SnapshotError(_folder_words(folder, error.strerror or str(error))) from error
+
+
+def _folder_words(folder: Path, reason: str) -> str:
+    return f"cannot make the folder {os.fspath(folder)!r}: {reason}; give one that can be written"
 
 
 def _write(path: Path, snapshot: dict[str, Any]) -> None:

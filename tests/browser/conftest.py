@@ -37,7 +37,21 @@ def missing(what):
     pytest.skip(what)
 
 
-@pytest.fixture(scope="session")
+JOURNEYS = ("test_explorer.py",)
+"""Files in which a reader goes through one page: each test begins where the one before it left off."""
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-randomly
+def pytest_collection_modifyitems(items):
+    """Put the steps of each journey back in their order."""
+    for name in JOURNEYS:
+        places = [place for place, item in enumerate(items) if item.path.name == name]
+        steps = sorted((items[place] for place in places), key=lambda item: item.reportinfo()[1])
+        for place, step in zip(places, steps, strict=True):
+            items[place] = step
+
+
+@pytest.fixture(scope="module")  # it runs an event loop in this thread, where others may want one afterwards
 def browser():
     try:
         from playwright.sync_api import sync_playwright

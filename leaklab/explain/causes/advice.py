@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from leaklab.model import Leak
-from leaklab.words import format_bytes, format_rate
+from leaklab.words import format_bytes, unit_words
 
 PREDICTABLE = frozenset({
     "graph-kept", "tensor-kept", "hook-left", "global-cache", "container-growth", "closure-kept", "callback-registry",
@@ -84,8 +84,10 @@ def with_effect(leak: Leak, slower: float | None = None) -> Leak:
 
 def _effect_words(leak: Leak, retained_bytes: int) -> str:
     n_kept = sum(leak.kept)
-    what = f" ({n_kept:,} objects that {len(leak.kept)} runs left)" if leak.unit == "objects" and n_kept > 0 else ""
-    rate = f"{format_rate(10 * leak.count_per_run)} {leak.unit}"
+    what = ""
+    if leak.unit == "objects" and n_kept > 0:
+        what = f" ({unit_words(n_kept, leak.unit)} that {unit_words(len(leak.kept), 'runs')} left)"
+    rate = unit_words(10 * leak.count_per_run, leak.unit)
     if leak.bytes_per_run > 0:
         rate = f"{rate}, {format_bytes(10 * leak.bytes_per_run)}"
     return f"Letting go of it frees {format_bytes(retained_bytes)}{what}; every 10 runs it keeps {rate} more."

@@ -78,9 +78,7 @@ def tensor_kept(e: Evidence) -> Advice | None:
         )
     # mean() refuses whole numbers and truth values.
     number = ".float().mean().item()" if re.search(r"\b(u?int\d+|bool)\b", e.what) else ".mean().item()"
-    before, after = changed_line(
-        e, number, _storing(e, "x"), _storing(e, f"x{number}")
-    )
+    before, after = changed_line(e, number, _storing(e, "x"), _storing(e, f"x{number}"))
     return Advice(
         f"{e.place} keeps the tensors of every run.{line_words(e)} Reduce them to the numbers that are needed as they "
         f"come, or empty it when they have been used: {e.place}.clear().",

@@ -6,6 +6,7 @@ from leaklab.explain.causes.advice import Advice
 from leaklab.explain.causes.lines import line_words
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.roles import Role
+from leaklab.words import unit_words
 
 
 def deepcopy_kept(e: Evidence) -> Advice | None:
@@ -49,7 +50,7 @@ def optimizer_state(e: Evidence) -> Advice | None:
     if Role.OPTIMIZER_STATE not in e.roles_above or e.has_optimizer:
         return None
     gone = e.facts.gone_parameters
-    words = f" It has state of {gone:,} parameters that are in no group any more." if gone else ""
+    words = f" It has state of {unit_words(gone, 'parameters')} in no group any more." if gone else ""
     owner = e.holder.removesuffix(".param_groups").removesuffix(".state")
     return Advice(
         f"The optimizer keeps parameters of earlier runs in {e.place}.{words} Build a new optimizer instead of adding "
