@@ -13,7 +13,7 @@ import array
 import collections
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _type_module = type.__dict__["__module__"].__get__
 _type_qualname = type.__dict__["__qualname__"].__get__
 _type_mro = type.__dict__["__mro__"].__get__
+_type_flags = type.__dict__["__flags__"].__get__
 
 SIZED_BASES: tuple[type, ...] = (
     list, dict, set, frozenset, tuple, collections.deque, bytes, bytearray, str, array.array,
@@ -35,6 +36,12 @@ _UNITS: Mapping[type, tuple[str, str]] = {
     bytes: ("byte", "bytes"),
     bytearray: ("byte", "bytes"),
 }
+
+
+def flags_of(kind: type) -> int:
+    """Return the ``__flags__`` of *kind* without asking its metaclass."""
+    flags: int = _type_flags(kind)
+    return flags
 
 
 def mro_of(kind: type) -> tuple[type, ...]:
@@ -51,6 +58,11 @@ def has_base(kind: type, base: type) -> bool:
 def is_kind_of(thing: object, kind: type) -> bool:
     """``isinstance`` that looks at the real type only."""
     return has_base(type(thing), kind)
+
+
+def is_exactly(thing: object, kinds: Iterable[type]) -> bool:
+    """Return whether the type of *thing* is one of *kinds*; ``in`` would ask a metaclass's ``__eq__``."""
+    return any(type(thing) is kind for kind in kinds)
 
 
 def loaded_type(module: str, name: str) -> type | None:

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from leaklab.collect.watchpoints import Token, Watchpoint
+from leaklab.objects import is_exactly
 
 Line = tuple[str, int, str]
 """File name, line number, name of the function (``<module>`` outside of any)."""
@@ -116,8 +117,7 @@ def _line_of(frame: FrameType) -> Line:
 def _refresh_snapshots() -> None:
     """Let what tracing noted of suspended functions' variables go where it is out of date: it would keep objects."""
     for thing in gc.get_objects():
-        kind = type(thing)
-        if kind in _SUSPENDED:
-            frame = getattr(thing, _FRAME_OF[kind])
+        if is_exactly(thing, _SUSPENDED):
+            frame = getattr(thing, _FRAME_OF[type(thing)])
             if frame is not None:
                 frame.f_locals  # noqa: B018 - reading it brings the snapshot up to date

@@ -16,7 +16,7 @@ from leaklab.addresses import addresses_of
 from leaklab.collect.line_watch import Line, Whose
 from leaklab.collect.measure import Measurement
 from leaklab.collect.tensor_sites import StorageLines
-from leaklab.objects import is_tensor
+from leaklab.objects import flags_of, is_exactly, is_tensor
 
 N_FRAMES = 40
 """So deep are stacks recorded: from the line in a module's ``forward`` to the user's own there are ten to thirty."""
@@ -59,7 +59,7 @@ def line_that_made(thing: object, whose: Whose) -> Line | None:
 
 def _stack_of(thing: object) -> list[tuple[str, int]]:
     """Return the stack that made *thing*, innermost line first; empty if it was not recorded."""
-    if _LOSES_INSTANCES and type(thing).__flags__ & _MANAGED_DICT:
+    if _LOSES_INSTANCES and flags_of(type(thing)) & _MANAGED_DICT:
         return list(_lost_stack(id(thing) - _BEFORE_INSTANCE) or ())
     return [(frame.filename, frame.lineno) for frame in reversed(tracemalloc.get_object_traceback(thing) or ())]
 
@@ -127,6 +127,6 @@ def _content_of(thing: object) -> list[object]:
         parts = (thing.__closure__, thing.__defaults__)  # type: ignore[attr-defined]  # a function
         return [part for part in parts if part is not None]
     # Short containers are made in memory of old ones, of which tracemalloc says nothing.
-    if kind in _CONTAINERS or _stack_of(thing):
+    if is_exactly(thing, _CONTAINERS) or _stack_of(thing):
         return gc.get_referents(thing)[:_MAX_LOOKED_AT]
     return []

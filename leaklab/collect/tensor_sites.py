@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from leaklab.collect.line_watch import Line, Whose
-from leaklab.objects import is_tensor, loaded_type
+from leaklab.objects import is_exactly, is_tensor, loaded_type
 from leaklab.tensors import storages_of
 
 _OWN_STORAGE = "aten.lift_fresh.default"
@@ -66,7 +66,8 @@ class StorageLines:
         return mode
 
     def _note(self, func: Any, result: Any, frame: FrameType | None) -> None:
-        tensors = [thing for thing in (result if type(result) in (tuple, list) else (result,)) if is_tensor(thing)]
+        results = result if is_exactly(result, (tuple, list)) else (result,)
+        tensors = [thing for thing in results if is_tensor(thing)]
         if not tensors:
             return
         line = self._innermost(frame)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaklab.graph_walk import FunctionBase, descriptors_of
-from leaklab.objects import has_base, is_tensor
+from leaklab.objects import has_base, is_exactly, is_tensor
 
 _PREFIX = "_raw_saved_"
 _MAX_PACKED_DEPTH = 3
@@ -59,7 +59,7 @@ class FieldReader:
             except RuntimeError:  # a list of saved tensors says so when it was freed
                 yield Field(name, State.FREED, ())
                 continue
-            if type(raw) in (list, tuple):
+            if is_exactly(raw, (list, tuple)):
                 for number, one in enumerate(raw):
                     yield from _field(f"{name}[{number}]", one)
             else:
@@ -103,7 +103,7 @@ def _tensors_in(packed: Any, depth: int = 0) -> Iterator[Any]:
     """Yield the tensors in what a pack hook returned, such as the ``(device, tensor)`` of ``save_on_cpu``."""
     if is_tensor(packed):
         yield packed
-    elif type(packed) in (tuple, list) and depth < _MAX_PACKED_DEPTH:
+    elif is_exactly(packed, (tuple, list)) and depth < _MAX_PACKED_DEPTH:
         for item in packed:
             yield from _tensors_in(item, depth + 1)
     elif type(packed) is dict and depth < _MAX_PACKED_DEPTH:
