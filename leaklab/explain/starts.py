@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaklab.explain.roots import LIBRARIES, Root, find_roots
-from leaklab.objects import is_kind_of, loaded_type
+from leaklab.objects import has_base, loaded_type
 
 # What a path may cost. A path through user's variables wins over one through modules, that over one through frames; the
 # notebook's own holders come last but for the interpreter's.
@@ -76,7 +76,7 @@ def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
         elif _HISTORY_COPY.fullmatch(name):
             cost = _COST_OF_HISTORY_COPY
         is_history = cost > 0
-        is_shells = name in _SHELL_NAMES or _is_shell(value) or _is_function_of_shell(value)
+        is_shells = name in _SHELL_NAMES or is_shell_type(type(value)) or _is_function_of_shell(value)
         if is_shells:
             cost = _COST_OF_SHELL
         expression = name if name.isidentifier() else f"globals()[{name!r}]"
@@ -85,9 +85,10 @@ def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
         )
 
 
-def _is_shell(value: object) -> bool:
+def is_shell_type(kind: type) -> bool:
+    """Return whether *kind* is the class of a shell of IPython."""
     shell = loaded_type("IPython.core.interactiveshell", "InteractiveShell")
-    return shell is not None and is_kind_of(value, shell)
+    return shell is not None and has_base(kind, shell)
 
 
 def _is_function_of_shell(value: object) -> bool:

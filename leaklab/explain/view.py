@@ -24,7 +24,7 @@ from leaklab.explain.own_objects import own_addresses
 from leaklab.explain.paths import Described, describe_path
 from leaklab.explain.reach import Reach, reach
 from leaklab.explain.search import PathTree, path_to, search
-from leaklab.explain.starts import Start, find_starts, is_history_name
+from leaklab.explain.starts import Start, find_starts, is_history_name, is_shell_type
 from leaklab.explain.storages import Storages, storages_in
 from leaklab.graph_walk import is_node_type
 from leaklab.model import RootPath, Status, Step
@@ -39,6 +39,7 @@ OLD = -1
 _STEP = 1
 _STEP_NEWEST = 6
 _STEP_LEAKED = 60
+_STEP_SHELL = 40  # whatever the shell knows, the notebook has a better name for
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ def heap_view(
     left = (run_of != OLD) & (run_of < births.n_runs - 1)
     in_graph = _graph_parts(kinds, n_heap)
     starts = find_starts(namespace)
-    tree = _search(index, starts, id(namespace), _costs(run_of, left), own_dict_of)
+    tree = _search(index, starts, id(namespace), _costs(run_of, left, kinds), own_dict_of)
     credit_of = _credit(tree, run_of, left)
     leaked = (credit_of != OLD) & (credit_of < births.n_runs - 1)
     own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
@@ -270,8 +271,9 @@ def _graph_parts(kinds: Addresses, n_heap: int) -> npt.NDArray[np.bool_]:
     return result
 
 
-def _costs(run_of: npt.NDArray[np.int64], leaked: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def _costs(run_of: npt.NDArray[np.int64], leaked: npt.NDArray[np.bool_], kinds: Addresses) -> npt.NDArray[np.int64]:
     cost = np.full(len(run_of), _STEP, np.int64)
+    cost[np.isin(kinds, [kind for kind, of in types_at(kinds).items() if is_shell_type(of)])] = _STEP_SHELL
     cost[run_of != OLD] = _STEP_NEWEST
     cost[leaked] = _STEP_LEAKED
     return cost
