@@ -132,11 +132,12 @@ def compare_devices(
 
 
 def _by_device(moment: HeapMoment, words: MomentWords) -> dict[str, tuple[int, int, int]]:
-    """Return tensors, unique storages and their bytes for each device."""
+    """Return tensors, unique storages and their bytes for each device that has storages: ``meta`` has none."""
     counts = Counter(words.tensor_kinds[number].device for number in moment.tensor_kinds.tolist())
     _keys, first = np.unique(moment.storage_keys, return_index=True)
     devices, sizes = moment.storage_devices[first], moment.storage_bytes[first]
     return {
         device: (counts[device], int((devices == number).sum()), int(sizes[devices == number].sum()))
         for number, device in enumerate(words.devices)
+        if number in devices
     }

@@ -144,7 +144,7 @@ class Difference:
         arrays: By type, shape and dtype.
         containers: Largest change first.
         places: Variables first, then attributes of modules.
-        devices: One row for each device.
+        devices: One row for each device that holds a tensor's memory.
         object_bytes: Change of the bytes of all objects themselves.
         heap_bytes: Change of the native heap, None where it is not known.
         accelerator_bytes: Change of what torch has allocated on accelerators, None without one.
