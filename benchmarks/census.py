@@ -11,13 +11,13 @@ import gc
 import io
 import statistics
 import sys
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import objgraph
 from heap_index import fill
+from measuring import Bars, cpu_seconds
 
 from leaklab.addresses import addresses_of, kinds_of
 from leaklab.collect.census import FrozenCensus
@@ -38,15 +38,6 @@ MAX_INDEX = 3.0
 
 _N_PHASES, _N_RUNS = 6, 16
 _N_KEPT = 50  # objects that every run of the benchmark leaves behind
-
-
-def cpu_seconds(function: Callable[[], object]) -> float:
-    """Return what one call of *function* costs; its result is dropped after the clock was read."""
-    started = time.process_time()
-    result = function()
-    seconds = time.process_time() - started
-    del result
-    return seconds
 
 
 def seconds_per_run() -> float:
@@ -95,25 +86,6 @@ def whole_heap(work: Callable[[list[object]], object]) -> float:
 def container_pass(objects: list[object]) -> object:
     """Measure all containers, the addresses and types that this needs included."""
     return container_lengths(objects, addresses_of(objects), kinds_of(objects))
-
-
-class Bars:
-    """Print figures beside what is required of them."""
-
-    def __init__(self) -> None:
-        self.n_missed = 0
-
-    def at_most(self, what: str, figure: float, bar: float) -> None:
-        """Print *figure*, which must not be above *bar*."""
-        self._line(what, figure, f"at most {bar:g}", holds=figure <= bar)
-
-    def at_least(self, what: str, figure: float, bar: float) -> None:
-        """Print *figure*, which must not be below *bar*."""
-        self._line(what, figure, f"at least {bar:g}", holds=figure >= bar)
-
-    def _line(self, what: str, figure: float, bar: str, *, holds: bool) -> None:
-        self.n_missed += not holds
-        print(f"  {what:<62} {figure:8.2f}  {bar:<14} {'ok' if holds else 'MISSED'}", flush=True)
 
 
 def compare_heaps(bars: Bars, records: list[Any]) -> float:

@@ -26,8 +26,8 @@ import numpy as np
 import objgraph
 import psutil
 import torch
-from census import Bars
 from heap_index import fill, resource_peak_bytes
+from measuring import Bars, cpu_seconds
 
 from leaklab.explain.cuts import freed_without, independent_paths, smallest_cut
 from leaklab.explain.hidden import hidden_edges
@@ -36,7 +36,7 @@ from leaklab.explain.retained import retained, retained_sizes
 from leaklab.explain.view import Births, HeapView, heap_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 MIN_TIMES_ON_TWENTY = 15
 MIN_TIMES_ON_FAN_IN = 30
@@ -61,15 +61,6 @@ class Heap:
         self.one = [torch.ones(10)]
         self.twenty = [torch.ones(10) for _ in range(_N_LEAKED)]
         self.behind = [torch.ones(10)]
-
-
-def cpu_seconds(function: Callable[[], object]) -> float:
-    """Return what one call of *function* costs; its result is dropped after the clock was read."""
-    started = time.process_time()
-    result = function()
-    seconds = time.process_time() - started
-    del result
-    return seconds
 
 
 @contextmanager

@@ -11,12 +11,12 @@ import gc
 import importlib.util
 import statistics
 import sys
-import time
 import tracemalloc
 from typing import TYPE_CHECKING
 
 import objgraph
 from heap_index import fill
+from measuring import cpu_seconds
 
 from leaklab.collect.moment_totals import take_totals
 from leaklab.collect.surroundings import surroundings
@@ -31,15 +31,6 @@ MAX_TIMES_COLLECT = 6.0
 """A moment begins with a full collection; all that it notes may cost five times as much again."""
 MAX_TIMES_GROWTH = 4.0
 MAX_BYTES_PER_OBJECT = 32.0
-
-
-def cpu_seconds(function: Callable[[], object]) -> float:
-    """Return what one call of *function* costs; its result is dropped after the clock was read."""
-    started = time.process_time()
-    result = function()
-    seconds = time.process_time() - started
-    del result
-    return seconds
 
 
 def one_stretch() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from census import Bars, cpu_seconds
+from measuring import Bars, cpu_seconds
 from torch import nn
 
 from leaklab.model import Settings

@@ -15,11 +15,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from measuring import cpu_seconds
 
 from leaklab.snapshotting import CudaSnapshot, compare_snapshots, load_snapshot
 
@@ -102,15 +102,6 @@ def plain_load(path: Path) -> Any:
             return pickle.load(file)  # noqa: S301 - the file was written above
     finally:
         gc.enable()
-
-
-def cpu_seconds(function: Callable[[], object]) -> float:
-    """Return what one call of *function* costs; its result is dropped after the clock was read."""
-    started = time.process_time()
-    result = function()
-    seconds = time.process_time() - started
-    del result
-    return seconds
 
 
 def compare_cost(one: CudaSnapshot, other: CudaSnapshot) -> float:

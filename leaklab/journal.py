@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from leaklab.errors import ReportError
 from leaklab.model.collection import Collection, NotedCheck, NotedView
 from leaklab.render.collection_comparison import CollectionComparison, compare_collections
 from leaklab.render.collection_markdown import render_markdown
 from leaklab.render.collection_page import render_collection
 from leaklab.render.collection_record import as_collection, collection_to_json, read_record, tally_words
-from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix
+from leaklab.render.display import Displayed
+from leaklab.render.files import FilePath, check_target, known_suffix, read_bytes, save_by_suffix
 from leaklab.render.pdf import print_pdf, require_browser
 from leaklab.render.redaction import redacted
 from leaklab.report import LeakReport
@@ -108,7 +106,7 @@ def _viewed(report: object, place: str) -> NotedView:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class NotebookReport:
+class NotebookReport(Displayed):
     """All checks of a notebook, as ``%leakreport`` or ``leaklab run`` exported them.
 
     Attributes:
@@ -155,6 +153,9 @@ class NotebookReport:
             lines.append(f"  {number}. {f'{name}: ' if name else ''}{report.verdict}")
         return "\n".join(lines)
 
+    def _fragment(self) -> str:
+        return ""  # one line for each check is all there is to show: `save` draws them
+
     def __repr__(self) -> str:
         return f"<NotebookReport {tally_words(self.collection)}>"
 
@@ -190,12 +191,6 @@ def check_export_target(path: FilePath) -> None:
     Raises:
         ReportError: if the suffix is unknown, there is no such folder, or a PDF cannot be made here.
     """
+    check_target(path, SUFFIXES)
     if known_suffix(path, SUFFIXES) == ".pdf":
         require_browser()
-    folder = Path(path).resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        msg = f"cannot write {os.fspath(path)!r}: there is no folder {str(folder)!r} that can be written; make it first"
-        raise ReportError(msg)
-    if Path(path).is_dir():
-        msg = f"cannot write {os.fspath(path)!r}: this is a folder; give the name of a file"
-        raise ReportError(msg)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leaklab.errors import ReportError
 from leaklab.model import Check, Leak, Outcome, Verdict
 from leaklab.render import tables
 from leaklab.render.collection_markdown import render_markdown
 from leaklab.render.comparison import Comparison, compare_checks
 from leaklab.render.csv import to_csv
 from leaklab.render.exports import Exports
-from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix
+from leaklab.render.files import FilePath, read_source, save_by_suffix
 from leaklab.render.graph import LEAKLAB, PathGraph
 from leaklab.render.html import render_html, render_page
 from leaklab.render.json import from_json, to_json
@@ -143,9 +140,7 @@ class LeakReport(Exports):
         Raises:
             ReportError: if there is no such file, or it holds no report that this version can read.
         """
-        source = os.fspath(path_or_text)
-        is_text = isinstance(path_or_text, str) and source.lstrip()[:1] in ("{", "[", '"')
-        return cls(from_json(source if is_text else read_bytes(source)))
+        return cls(from_json(read_source(path_or_text)))
 
     def save(self, path: FilePath) -> None:
         """Write the report to *path*: ``.html`` a page, ``.json`` the record, ``.csv`` the table of leaks, ``.md``.
@@ -163,48 +158,9 @@ class LeakReport(Exports):
         found = f"; {n_leaks} {'leak' if n_leaks == 1 else 'leaks'}" if n_leaks else ""
         return f"<LeakReport {verdict.outcome.value}: {shorten(verdict.reason, _REASON_LIMIT)}{found}>"
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return the report as text for terminals and as HTML for notebooks; never raises."""
-        del include, exclude  # IPython drops what it did not ask for
-        bundle = {"text/plain": repr(self)}
-        try:
-            bundle["text/plain"] = render_text(self.check)
-            bundle["text/html"] = render_html(self.check)
-        except Exception as error:  # noqa: BLE001 - an error while displaying must not hide what was found
-            bundle["text/plain"] += f"\n(not all of the report could be drawn: {_named(error)})"
-        return bundle
+    def _fragment(self) -> str:
+        return render_html(self.check)
 
 
 SUFFIXES = tuple(_WRITERS)
 """Of the files that a report can be saved to."""
-
-
-def check_target(path: FilePath, suffixes: Iterable[str] = SUFFIXES) -> None:
-    """Find out before a long check whether `LeakReport.save` could write to *path*; writes nothing.
-
-    Args:
-        path: The file.
-        suffixes: Those that the report can be saved to, where it is another one.
-
-    Raises:
-        ReportError: if the suffix is unknown, or there is no such folder, or it cannot be written.
-    """
-    known_suffix(path, suffixes)
-    folder = Path(path).resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        msg = f"cannot write {os.fspath(path)!r}: there is no folder {str(folder)!r} that can be written; make it first"
-        raise ReportError(msg)
-    if Path(path).is_dir():
-        msg = f"cannot write {os.fspath(path)!r}: this is a folder; give the name of a file"
-        raise ReportError(msg)
-
-
-def _named(error: Exception) -> str:
-    """Return the type of *error* with its message, if it has one that can be read."""
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - of whatever type the error is
-        message = ""
-    return ": ".join(filter(None, (type(error).__name__, message)))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaklab.errors import ReportError
 from leaklab.model.retention import RETENTION_SCHEMA, DrawnBy, Retention
 from leaklab.render.exports import Exports
-from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix
+from leaklab.render.files import FilePath, known_suffix, read_source, save_by_suffix
 from leaklab.render.json import record_from_json, record_to_json
 from leaklab.render.retention_graph import RetentionGraph
 from leaklab.render.retention_html import retention_fragment, retention_page
@@ -137,9 +134,7 @@ class AutogradReport(Exports):
         Raises:
             ReportError: if there is no such file, or it holds no report that this version can read.
         """
-        source = os.fspath(path_or_text)
-        is_text = isinstance(path_or_text, str) and source.lstrip()[:1] in ("{", "[", '"')
-        return cls(record_from_json(source if is_text else read_bytes(source), Retention, FORMAT, RETENTION_SCHEMA))
+        return cls(record_from_json(read_source(path_or_text), Retention, FORMAT, RETENTION_SCHEMA))
 
     def save(self, path: FilePath) -> None:
         """Write the report to *path*: ``.html``, ``.json``, ``.csv`` the saved tensors, ``.txt``, ``.svg`` the graph.
@@ -158,31 +153,8 @@ class AutogradReport(Exports):
     def __repr__(self) -> str:
         return f"<AutogradReport {headline(self.retention)}>"
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return the report as text for terminals and as HTML for notebooks; never raises."""
-        del include, exclude  # IPython drops what it did not ask for
-        bundle = {"text/plain": repr(self)}
-        try:
-            bundle["text/plain"] = render_retention(self.retention)
-            bundle["text/html"] = retention_fragment(self.retention)
-        except Exception as error:  # noqa: BLE001 - an error while displaying must not hide what was found
-            bundle["text/plain"] += f"\n(not all of the report could be drawn: {type(error).__name__})"
-        return bundle
-
-
-def check_target(path: FilePath) -> None:
-    """Find out before a long look whether `AutogradReport.save` could write to *path*; writes nothing.
-
-    Raises:
-        ReportError: if the suffix is unknown, or there is no such folder, or it cannot be written.
-    """
-    known_suffix(path, SUFFIXES)
-    folder = Path(path).resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        msg = f"cannot write {os.fspath(path)!r}: there is no folder {str(folder)!r} that can be written; make it first"
-        raise ReportError(msg)
+    def _fragment(self) -> str:
+        return retention_fragment(self.retention)
 
 
 def _refuse_wrong_types(name: object, namespace: object) -> None:

@@ -28,6 +28,7 @@ from leaklab.explain.remains import remains, remains_bytes
 from leaklab.explain.view import Births, heap_view
 from leaklab.model.runs import MemoryLevels, RunRecord, Survivor
 from leaklab.objects import has_base, is_tensor_type, loaded_type
+from leaklab.render.display import Displayed
 from leaklab.render.runs import run_html, run_line, run_text
 from leaklab.tensors import storage_bytes
 
@@ -57,7 +58,7 @@ def _refuse_nameless(name: object) -> None:
         raise TypeError(msg)
 
 
-class TrainingRun:
+class TrainingRun(Displayed):
     """One run; used once, as a context manager. After it, `record` holds what was found.
 
     Args:
@@ -137,8 +138,8 @@ class TrainingRun:
     def __str__(self) -> str:
         return repr(self) if self.record is None else run_text(self.record)
 
-    def _repr_html_(self) -> str | None:
-        return None if self.record is None else run_html(self.record)
+    def _fragment(self) -> str:
+        return "" if self.record is None else run_html(self.record)
 
 
 def _untracked_dicts() -> Addresses:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,7 +15,6 @@ from leaklab import __version__
 from leaklab.addresses import addresses_of
 from leaklab.collect.checkpoint import heap_objects
 from leaklab.collect.gcstate import collect_quietly, gc_paused, user_has_frozen
-from leaklab.errors import ReportError
 from leaklab.explain.alive import explain_alive
 from leaklab.explain.refcounts import read_counts
 from leaklab.explain.shared_values import words_if_shared
@@ -28,7 +25,7 @@ from leaklab.render.alive_html import render_alive_html, render_alive_page
 from leaklab.render.alive_tables import path_table, reference_table
 from leaklab.render.alive_text import render_alive
 from leaklab.render.exports import Exports
-from leaklab.render.files import FilePath, known_suffix, read_bytes, save_by_suffix
+from leaklab.render.files import FilePath, read_source, save_by_suffix
 from leaklab.render.graph import LEAKLAB, BackReferenceGraph
 from leaklab.render.json import record_from_json, record_to_json
 from leaklab.render.wording import shorten
@@ -122,9 +119,7 @@ class WhyAlive(Exports):
         Raises:
             ReportError: if there is no such file, or it holds no answer that this version can read.
         """
-        source = os.fspath(path_or_text)
-        is_text = isinstance(path_or_text, str) and source.lstrip()[:1] in ("{", "[", '"')
-        return cls(record_from_json(source if is_text else read_bytes(source), Alive, FORMAT, ALIVE_SCHEMA_VERSION))
+        return cls(record_from_json(read_source(path_or_text), Alive, FORMAT, ALIVE_SCHEMA_VERSION))
 
     def save(self, path: FilePath) -> None:
         """Write to *path*: ``.html`` a page, ``.svg`` or ``.dot`` the graph, ``.txt`` the text, ``.json`` the record.
@@ -148,18 +143,8 @@ class WhyAlive(Exports):
     def __repr__(self) -> str:
         return f"<WhyAlive {shorten(self.record.what, _WHAT_LIMIT)}: {shorten(self.reason, _WHAT_LIMIT)}>"
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return the answer as text for terminals and as HTML for notebooks; never raises."""
-        del include, exclude  # IPython drops what it did not ask for
-        bundle = {"text/plain": repr(self)}
-        try:
-            bundle["text/plain"] = render_alive(self.record)
-            bundle["text/html"] = render_alive_html(self.record)
-        except Exception as error:  # noqa: BLE001 - an error while displaying must not hide what was found
-            bundle["text/plain"] += f"\n(not all of it could be drawn: {type(error).__name__})"
-        return bundle
+    def _fragment(self) -> str:
+        return render_alive_html(self.record)
 
 
 def whyalive(obj: object, *, namespace: dict[str, Any] | None = None, max_paths: int = 8) -> WhyAlive:
@@ -230,19 +215,6 @@ def _explain(borrowed: list[Any], namespace: dict[str, Any], asked: str, max_pat
         finally:
             objects.clear()
     return replace(found, environment=_environment())
-
-
-def check_answer_target(path: FilePath) -> None:
-    """Find out before a long look whether `WhyAlive.save` could write to *path*; writes nothing.
-
-    Raises:
-        ReportError: if the suffix is unknown, or there is no such folder, or it cannot be written.
-    """
-    known_suffix(path, SUFFIXES)
-    folder = Path(path).resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        msg = f"cannot write {os.fspath(path)!r}: there is no folder {str(folder)!r} that can be written; make it first"
-        raise ReportError(msg)
 
 
 def _refuse_wrong_types(namespace: object, max_paths: object) -> None:

@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from leaklab import cli
+from leaklab import cli, report
 from leaklab.errors import ReportError
 from leaklab.magics import MAGICS
 from leaklab.render import moment_report
-from leaklab.report import check_target
+from leaklab.render.files import check_target
 
 PARSERS = {name: value.parser for magics in MAGICS for name, value in vars(magics).items() if hasattr(value, "parser")}
 COMMANDS = next(action for action in cli._parser()._actions if action.dest == "command").choices
@@ -32,7 +32,7 @@ def test_the_help_of_save_names_the_files_that_this_magic_writes(magic, suffixes
 
 
 def test_a_difference_refuses_the_suffix_of_another_report_before_anything_runs(tmp_path):
-    check_target(tmp_path / "report.md")
+    check_target(tmp_path / "report.md", report.SUFFIXES)
     with pytest.raises(ReportError, match=r"must end in \.html or \.json or \.csv, not in '\.md'"):
         check_target(tmp_path / "difference.md", moment_report.SUFFIXES)
 

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, fields, replace
+from functools import partial
 
 import pytest
 import samples
@@ -12,9 +13,10 @@ import samples
 from leaklab import report as report_module
 from leaklab.errors import ReportError
 from leaklab.model import Outcome, Verdict
-from leaklab.render import graph as graph_module
+from leaklab.render import picture as picture_module
+from leaklab.render.files import check_target
 from leaklab.render.graph import PathGraph
-from leaklab.report import LeakReport, check_target
+from leaklab.report import SUFFIXES, LeakReport
 
 LEAKY = LeakReport(samples.leaky_check())
 CLEAN = LeakReport(samples.clean_check())
@@ -105,7 +107,7 @@ def test_an_error_while_drawing_leaves_the_text(monkeypatch):
     bundle = LEAKY._repr_mimebundle_()
     assert set(bundle) == {"text/plain"}
     assert bundle["text/plain"].startswith("LEAK  ")
-    assert bundle["text/plain"].endswith("(not all of the report could be drawn: RuntimeError)")
+    assert bundle["text/plain"].endswith("(not all of it could be drawn: RuntimeError)")
 
 
 def test_an_error_in_the_text_leaves_one_line(monkeypatch):
@@ -125,7 +127,7 @@ def test_an_error_that_cannot_be_told_is_named(monkeypatch):
         raise Mute
 
     monkeypatch.setattr(report_module, "render_html", broken)
-    assert LEAKY._repr_mimebundle_()["text/plain"].endswith("(not all of the report could be drawn: Mute)")
+    assert LEAKY._repr_mimebundle_()["text/plain"].endswith("(not all of it could be drawn: Mute)")
 
 
 def test_json_makes_the_round_trip_through_text_and_file(tmp_path):
@@ -162,7 +164,7 @@ def test_every_report_can_be_saved_as_html(report, tmp_path):
     assert (tmp_path / "r.json").read_text(encoding="utf-8") == report.to_json() == report.to_json(None)
 
 
-@pytest.mark.parametrize("refuse", [CLEAN.save, check_target])
+@pytest.mark.parametrize("refuse", [CLEAN.save, partial(check_target, suffixes=SUFFIXES)])
 def test_an_unknown_suffix_is_refused_in_one_line(tmp_path, refuse):
     with pytest.raises(ReportError, match=r"must end in \.html or \.json or \.csv or \.md, not in '\.pdf'$"):
         refuse(tmp_path / "report.pdf")
@@ -170,13 +172,13 @@ def test_an_unknown_suffix_is_refused_in_one_line(tmp_path, refuse):
         refuse(tmp_path / "report")
 
 
-@pytest.mark.parametrize("refuse", [CLEAN.save, check_target])
+@pytest.mark.parametrize("refuse", [CLEAN.save, partial(check_target, suffixes=SUFFIXES)])
 def test_a_folder_that_is_not_there_is_refused_in_one_line(tmp_path, refuse):
     with pytest.raises(ReportError, match=r"^cannot write '.*no.report\.csv': .*folder[^\n]*$"):
         refuse(tmp_path / "no" / "report.csv")
 
 
-@pytest.mark.parametrize("refuse", [CLEAN.save, check_target])
+@pytest.mark.parametrize("refuse", [CLEAN.save, partial(check_target, suffixes=SUFFIXES)])
 def test_a_folder_is_no_file_to_write_to(tmp_path, refuse):
     (tmp_path / "r.csv").mkdir()
     with pytest.raises(ReportError, match=r"^cannot write "):
@@ -184,7 +186,7 @@ def test_a_folder_is_no_file_to_write_to(tmp_path, refuse):
 
 
 def test_a_target_that_can_be_written_is_accepted_and_left_alone(tmp_path):
-    check_target(tmp_path / "r.html")
+    check_target(tmp_path / "r.html", SUFFIXES)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -210,12 +212,12 @@ def test_a_clean_report_has_no_graph():
 
 @pytest.fixture
 def drawn(monkeypatch):
-    monkeypatch.setattr(graph_module, "draw_svg", lambda source: "<svg>drawn</svg>")
+    monkeypatch.setattr(picture_module, "draw_svg", lambda source: "<svg>drawn</svg>")
 
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    monkeypatch.setattr(graph_module, "draw_svg", lambda source: None)
+    monkeypatch.setattr(picture_module, "draw_svg", lambda source: None)
 
 
 def test_a_graph_is_shown_as_an_image(drawn):

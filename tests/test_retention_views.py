@@ -98,7 +98,7 @@ def test_html_is_complete_and_escaped():
 
 def test_an_error_while_drawing_hides_nothing():
     broken = AutogradReport(replace(RETENTION, tensors=(None,)))
-    assert "not all of the report could be drawn" in broken._repr_mimebundle_()["text/plain"]
+    assert "not all of it could be drawn" in broken._repr_mimebundle_()["text/plain"]
 
 
 def test_the_picture_is_well_formed_whatever_the_names():
@@ -119,7 +119,7 @@ def test_the_drawing_reads_as_text_too():
 
 
 def test_without_graphviz_the_drawing_is_shown_as_text(monkeypatch):
-    monkeypatch.setattr("leaklab.render.retention_graph.draw_svg", lambda _dot: None)
+    monkeypatch.setattr("leaklab.render.picture.draw_svg", lambda _dot: None)
     graph = RetentionGraph("losses", RETENTION.drawings[0])
     assert "SumBackward0" in graph._repr_mimebundle_()["text/html"]
     with pytest.raises(ReportError, match="nothing here can draw the graph"):

@@ -134,7 +134,7 @@ def test_unreadable_frames_do_not_stop_the_display(tmp_path):
     card = Card()
     card.alloc(2000, [7])
     bundle = leaklab.load_snapshot(write(tmp_path / "a.pickle", snapshot(card)))._repr_mimebundle_()
-    assert "not all of the snapshot could be drawn: SnapshotError" in bundle["text/plain"]
+    assert "not all of it could be drawn: SnapshotError" in bundle["text/plain"]
 
 
 def test_snapshots_are_saved_by_suffix(last, comparison, tmp_path):

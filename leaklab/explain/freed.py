@@ -55,6 +55,17 @@ def references_to(index: HeapIndex, vertices: Ints) -> tuple[Ints, Ints]:
     return holders, held
 
 
+def led_to(index: HeapIndex, tops: Ints, inside: Ints) -> Ints:
+    """Return for each vertex whether it is one of *tops*, or these lead to it through what is *inside* only."""
+    found = np.zeros(index.n_vertices, bool)
+    level = np.unique(tops)
+    while len(level):
+        found[level] = True
+        _holders, held = references_of(index, level)
+        level = np.unique(held[inside[held] & ~found[held]])
+    return found
+
+
 def _edges(offsets: Ints, others: Ints, vertices: Ints) -> tuple[Ints, Ints]:
     starts = offsets[vertices]
     counts = offsets[vertices + 1] - starts

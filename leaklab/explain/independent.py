@@ -10,7 +10,7 @@ import numpy as np
 
 from leaklab.explain.address_table import Ints
 from leaklab.explain.cuts import freed_without
-from leaklab.explain.freed import references_of, references_to
+from leaklab.explain.freed import led_to, references_to
 from leaklab.explain.groups import Group
 from leaklab.explain.holders import holder_of
 from leaklab.explain.reach import ROOT
@@ -131,10 +131,5 @@ def _name(view: HeapView, vertex: int) -> str:
 
 def _n_kept(view: HeapView, tops: Ints, inside: Ints, survivors: Sequence[int]) -> int:
     """Return how many of *survivors* are *tops* or hang on them *inside*."""
-    found = np.zeros(view.index.n_vertices, bool)
-    level = np.unique(tops)
-    while len(level):
-        found[level] = True
-        _holders, held = references_of(view.index, level)
-        level = np.unique(held[inside[held] & ~found[held]])
+    found = led_to(view.index, tops, inside)
     return int(np.count_nonzero(found[np.asarray(survivors, np.int64)]))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leaklab.explain.data import data_of
-from leaklab.explain.freed import freed_with_objects, references_of, references_to
+from leaklab.explain.freed import freed_with_objects, led_to, references_of, references_to
 from leaklab.explain.weights import own_bytes
 
 if TYPE_CHECKING:
@@ -118,20 +118,9 @@ def _storages_of(view: HeapView, places: Ints) -> tuple[int, int, bool]:
 
 def _kept_by_orphans(view: HeapView, orphans: Ints) -> Ints:
     """Return *orphans*, which no root reaches, and what of the other orphans only they keep alive."""
-    is_kept = _spread(view, orphans, view.is_orphan)
+    is_kept = led_to(view.index, orphans, view.is_orphan)
     holders, held = references_to(view.index, np.flatnonzero(is_kept))
     is_doubtful = is_kept.copy()
     is_doubtful[orphans] = False
-    stays = _spread(view, held[~is_kept[holders] & is_doubtful[held]], is_doubtful)
+    stays = led_to(view.index, held[~is_kept[holders] & is_doubtful[held]], is_doubtful)
     return np.flatnonzero(is_kept & ~stays)
-
-
-def _spread(view: HeapView, tops: Ints, inside: Ints) -> Ints:
-    """Return for each vertex whether it is one of *tops* or these lead to it through what is *inside* only."""
-    found = np.zeros(view.index.n_vertices, bool)
-    level = np.unique(tops)
-    while len(level):
-        found[level] = True
-        _holders, held = references_of(view.index, level)
-        level = np.unique(held[inside[held] & ~found[held]])
-    return found

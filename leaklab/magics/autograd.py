@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import magic_arguments
 
 from leaklab.magics.expressions import evaluated, split_line
 from leaklab.magics.options import output_options, parse_options, publish
+from leaklab.magics.shell_magics import ShellMagics
 from leaklab.render.wording import shorten
-from leaklab.retaining import SUFFIXES, AutogradReport, autograd, check_target
+from leaklab.retaining import SUFFIXES, AutogradReport, autograd
 
 _LIMIT = 200
 
 
 @magics_class
-class AutogradMagics(Magics):
+class AutogradMagics(ShellMagics):
     """The magic that looks into autograd graphs."""
 
     @magic_arguments()
@@ -39,16 +38,10 @@ class AutogradMagics(Magics):
         """
         __tracebackhide__ = True
         written, expression = split_line(self.autograd, line)
-        options = parse_options(self.autograd, written, check_target)
+        options = parse_options(self.autograd, written, SUFFIXES)
         report = self._report(expression.rstrip(";").rstrip())
         publish(report, options, self._namespace)
         return report if options.output else None
-
-    @property
-    def _namespace(self) -> dict[str, Any]:
-        shell: Any = self.shell
-        namespace: dict[str, Any] = shell.user_ns
-        return namespace
 
     def _report(self, expression: str) -> AutogradReport:
         __tracebackhide__ = True

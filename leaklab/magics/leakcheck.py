@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Bool, Float, Integer
 
@@ -15,15 +15,16 @@ from leaklab.errors import LeakFound, MissingExtraError
 from leaklab.magics.last_checks import compare_with_last
 from leaklab.magics.options import output_options, parse_options, publish, unquoted
 from leaklab.magics.progress import ProgressLine
+from leaklab.magics.shell_magics import ShellMagics
 from leaklab.model import MIN_RUNS, Settings
 from leaklab.pipeline import Steps, check_steps
 from leaklab.render.redaction import redacted
-from leaklab.report import SUFFIXES, LeakReport, check_target
+from leaklab.report import SUFFIXES, LeakReport
 from leaklab.running import Finished, drive, drive_async, without_own_frames
 
 
 @magics_class
-class LeakLab(Magics):
+class LeakLab(ShellMagics):
     """The magics of leaklab; the defaults of their options are set by ``%config LeakLab.runs = 60`` and the like."""
 
     runs = Integer(40, min=MIN_RUNS, help="Upper limit of measured runs (-n).").tag(config=True)
@@ -63,7 +64,7 @@ class LeakLab(Magics):
         if cell is None:
             msg = "%leakcheck checks a whole cell: write %%leakcheck as its first line, and the code below"
             raise UsageError(msg)
-        options = parse_options(self.leakcheck, line, check_target)
+        options = parse_options(self.leakcheck, line, SUFFIXES)
         settings = self._settings(options)
         try:
             code = Cell(self.shell, cell)
@@ -94,12 +95,6 @@ class LeakLab(Magics):
             return self._finish(await drive_async(steps, once), options, progress)
         finally:
             progress.close()
-
-    @property
-    def _namespace(self) -> dict[str, Any]:
-        shell: Any = self.shell
-        namespace: dict[str, Any] = shell.user_ns
-        return namespace
 
     def _settings(self, options: Any) -> Settings:
         if options.sites and options.no_sites:

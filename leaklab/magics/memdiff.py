@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from leaklab.cells import Cell
@@ -17,15 +16,15 @@ from leaklab.errors import LeaklabError
 from leaklab.magics.expressions import split_line
 from leaklab.magics.memdiff_targets import MOMENT_SUFFIX, Marks, files_of, is_bare_name
 from leaklab.magics.options import output_options, parse_options, publish, unquoted
+from leaklab.magics.shell_magics import ShellMagics
 from leaklab.moments import Moment, Stretch, compare_now, compare_past
 from leaklab.render.moment_report import SUFFIXES, MemDiff
-from leaklab.report import check_target
 from leaklab.running import without_own_frames
 from leaklab.snapshotting.stretch import CudaStretch
 
 
 @magics_class
-class MemDiffMagics(Magics):
+class MemDiffMagics(ShellMagics):
     """The magic that compares two moments. The marks live on it, as numbers and words: they keep nothing alive."""
 
     def __init__(self, shell: Any = None, **kwargs: Any) -> None:
@@ -57,7 +56,7 @@ class MemDiffMagics(Magics):
         """
         __tracebackhide__ = True
         written, rest = split_line(self.memdiff, line)
-        options = parse_options(self.memdiff, written, partial(check_target, suffixes=SUFFIXES))
+        options = parse_options(self.memdiff, written, SUFFIXES)
         if options.mark is not None:
             self._mark(options.mark, rest, cell)
             return None
@@ -77,12 +76,6 @@ class MemDiffMagics(Magics):
         if not rest or (words and all(map(is_bare_name, words)) and not _is_statement(rest)):
             return self._between(words, options)
         return self._over(rest, options, n_lines_above=0)
-
-    @property
-    def _namespace(self) -> dict[str, Any]:
-        shell: Any = self.shell
-        namespace: dict[str, Any] = shell.user_ns
-        return namespace
 
     @property
     def _around(self) -> Surroundings:

@@ -15,6 +15,7 @@ from IPython.display import display
 
 from leaklab.errors import ReportError
 from leaklab.magics.noting import note
+from leaklab.render.files import check_target
 
 
 class Report(Protocol):
@@ -54,13 +55,13 @@ def output_options(suffixes: Iterable[str]) -> Callable[[Callable[..., Any]], Ca
     return decorated
 
 
-def parse_options(magic: Any, line: str, check_target: Callable[[Path], None]) -> Any:
+def parse_options(magic: Any, line: str, suffixes: Iterable[str]) -> Any:
     """Parse *line* as the options of *magic*, and refuse before anything runs what could not be done after it.
 
     Args:
         magic: The decorated method.
         line: What stands behind its name.
-        check_target: Raises `ReportError` if a report could not be saved to a file.
+        suffixes: Of the files that its report can be saved to.
 
     Raises:
         UsageError: for an option that does not exist, a name that is none, or a file that cannot be written.
@@ -71,7 +72,7 @@ def parse_options(magic: Any, line: str, check_target: Callable[[Path], None]) -
         raise UsageError(msg)
     if options.save:
         try:
-            check_target(Path(options.save))
+            check_target(options.save, suffixes)
         except ReportError as error:
             raise UsageError(str(error)) from None
     return options

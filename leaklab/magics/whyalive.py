@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Bool, Integer
 
 from leaklab.magics.expressions import evaluated, split_line
 from leaklab.magics.options import output_options, parse_options, publish
+from leaklab.magics.shell_magics import ShellMagics
 from leaklab.render.wording import shorten
-from leaklab.why import SUFFIXES, WhyAlive, answer, check_answer_target
+from leaklab.why import SUFFIXES, WhyAlive, answer
 
 _EXPRESSION_LIMIT = 200
 
 
 @magics_class
-class WhyAliveMagics(Magics):
+class WhyAliveMagics(ShellMagics):
     """The magic that asks why an object is alive; ``%config WhyAliveMagics.paths = 4`` sets its default."""
 
     paths = Integer(8, min=1, help="How many independent paths to show (-n).").tag(config=True)
@@ -43,7 +43,7 @@ class WhyAliveMagics(Magics):
         """
         __tracebackhide__ = True
         written, expression = split_line(self.whyalive, line)
-        options = parse_options(self.whyalive, written, _check_target)
+        options = parse_options(self.whyalive, written, SUFFIXES)
         expression = expression.rstrip(";").rstrip()
         if not expression:
             msg = "%whyalive needs an expression: %whyalive model.layers[0].weight"
@@ -51,12 +51,6 @@ class WhyAliveMagics(Magics):
         report = self._answer(expression, options)
         publish(report, options, self._namespace)
         return report if options.output else None
-
-    @property
-    def _namespace(self) -> dict[str, Any]:
-        shell: Any = self.shell
-        namespace: dict[str, Any] = shell.user_ns
-        return namespace
 
     def _answer(self, expression: str, options: Any) -> WhyAlive:
         __tracebackhide__ = True
@@ -72,7 +66,3 @@ class WhyAliveMagics(Magics):
         except (TypeError, ValueError) as error:
             problem = str(error)
         raise UsageError(problem)
-
-
-def _check_target(path: Path) -> None:
-    check_answer_target(path)

@@ -23,6 +23,7 @@ from leaklab.render.alive_wording import (
 from leaklab.render.back_graph import graph_of_alive
 from leaklab.render.draw import draw_svg
 from leaklab.render.objgraph_style import objgraph_dot
+from leaklab.render.page import page
 from leaklab.render.parts import (
     ACCENT,
     CALM,
@@ -69,15 +70,7 @@ def render_alive_html(alive: Alive) -> str:
 
 def render_alive_page(alive: Alive) -> str:
     """Return the answer as a page of its own, all unfolded, with both drawings, that asks nothing of any server."""
-    title = escaped(shorten(f"Why is it alive: {title_words(alive)}", _TITLE_LIMIT))
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{title}</title>\n</head>\n"
-        f'<body style="margin:24px auto;max-width:1000px;padding:0 16px">\n'
-        f"{_fragment(alive, is_page=True)}\n</body>\n</html>\n"
-    )
+    return page(f"Why is it alive: {title_words(alive)}", _fragment(alive, is_page=True))
 
 
 def _fragment(alive: Alive, *, is_page: bool) -> str:

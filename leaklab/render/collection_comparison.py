@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from leaklab.model import Check, Outcome
 from leaklab.model.collection import Collection
 from leaklab.render.comparison import Comparison, compare_checks
+from leaklab.render.display import Displayed
 from leaklab.render.parts import ACCENT, GOOD, bullets, escaped, panel
 from leaklab.render.wording import shorten
 from leaklab.words import unit_words
@@ -17,7 +17,7 @@ _REASON_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CollectionComparison:
+class CollectionComparison(Displayed):
     """What became of the checks of one report in another.
 
     Attributes:
@@ -38,14 +38,9 @@ class CollectionComparison:
         compared = unit_words(len(self.pairs), "checks")
         return f"<CollectionComparison {'passed' if self.passed else 'not passed'}: {compared} compared>"
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return every sentence, as text for terminals and as HTML for notebooks."""
-        del include, exclude  # IPython drops what it did not ask for
+    def _fragment(self) -> str:
         title = f"<b>{'Passed' if self.passed else 'Not passed'}</b>"
-        markup = panel(title + bullets([escaped(line) for line in self.lines]), GOOD if self.passed else ACCENT)
-        return {"text/plain": str(self), "text/html": markup}
+        return panel(title + bullets([escaped(line) for line in self.lines]), GOOD if self.passed else ACCENT)
 
 
 def compare_collections(before: Collection, after: Collection) -> CollectionComparison:

@@ -15,6 +15,7 @@ from leaklab.render.embedding import embedded
 from leaklab.render.html import Extent, render_body
 from leaklab.render.html_leak import Draw
 from leaklab.render.html_tables import COLOURS
+from leaklab.render.page import page
 from leaklab.render.parts import ACCENT, bullets, code, escaped, faint, fold, panel, pill, table, text_block
 from leaklab.render.plot import plot_png
 from leaklab.render.style_classes import with_classes, without_tooltips
@@ -108,15 +109,9 @@ def render_collection(
     if len(body) > _TOOLTIP_CHARACTERS:
         body = without_tooltips(body)
     record = embedded(collection_to_json(replace(collection, views=views)))
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{security_policy()}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escaped(title)}</title>\n<style>{STYLE}{rules}</style>\n</head>\n"
-        f'<body style="{_BODY}">\n'
-        f"{body}\n{record}\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
-    )
+    head = f"<style>{STYLE}{rules}</style>\n"
+    whole = f"{body}\n{record}\n<script>{SCRIPT}</script>"
+    return page(title, whole, head=head, policy=security_policy(), style=_BODY)
 
 
 def _head(collection: Collection) -> Iterator[str]:

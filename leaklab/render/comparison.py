@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from leaklab.model import Check, Leak, Outcome
+from leaklab.render.display import Displayed
 from leaklab.render.parts import ACCENT, GOOD, bullets, escaped, panel
 from leaklab.render.wording import count_words, shorten
 from leaklab.words import format_bytes
@@ -13,11 +14,12 @@ from leaklab.words import format_bytes
 _NAME_LIMIT = 60
 _SAME_RATE = 0.05  # relative difference below which two rates are one
 _NAMESPACE = "globals()"
+_NO_LEAK = "no leak in either check"
 _N_TAIL = 3  # holders named one by one
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison:
+class Comparison(Displayed):
     """What became of the leaks of one check in another.
 
     Attributes:
@@ -29,24 +31,19 @@ class Comparison:
     lines: tuple[str, ...]
 
     def __str__(self) -> str:
-        return "\n".join(self.lines)
+        return "\n".join(self.lines) or _NO_LEAK
 
     def __repr__(self) -> str:
         word = "fixed" if self.fixed else "not fixed"
-        first = shorten(self.lines[0], _NAME_LIMIT) if self.lines else "no leak in either check"
+        first = shorten(self.lines[0], _NAME_LIMIT) if self.lines else _NO_LEAK
         more = f" (+{len(self.lines) - 1} more)" if len(self.lines) > 1 else ""
         return f"<Comparison {word}: {first}{more}>"
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return every sentence, as text for terminals and as HTML for notebooks."""
-        del include, exclude  # IPython drops what it did not ask for
+    def _fragment(self) -> str:
         if not self.lines:
-            return {"text/plain": repr(self)}
+            return ""
         title = f"<b>{'Fixed' if self.fixed else 'Not fixed'}</b>"
-        markup = panel(title + bullets([escaped(line) for line in self.lines]), GOOD if self.fixed else ACCENT)
-        return {"text/plain": str(self), "text/html": markup}
+        return panel(title + bullets([escaped(line) for line in self.lines]), GOOD if self.fixed else ACCENT)
 
 
 def compare_checks(before: Check, after: Check) -> Comparison:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import overload
 
+from leaklab.render.display import Displayed
 from leaklab.render.files import FilePath, write_text
 
 
-class Exports(ABC):
+class Exports(Displayed):
     """A report with a page of its own and a record as JSON."""
 
     __slots__ = ()

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from leaklab.errors import ReportError
 from leaklab.model import Leak
 from leaklab.model.alive import Alive
 from leaklab.render.alive_dot import back_graph_dot
 from leaklab.render.alive_text import render_paths
 from leaklab.render.back_graph import graph_of_alive, graph_of_leak
 from leaklab.render.dot import path_graph
-from leaklab.render.draw import draw_svg
-from leaklab.render.files import FilePath, save_by_suffix
 from leaklab.render.objgraph_style import objgraph_dot
-from leaklab.render.parts import svg_picture, text_block
 from leaklab.render.path import render_path
+from leaklab.render.picture import Picture
 from leaklab.render.wording import shorten
 from leaklab.words import unit_words
 
@@ -36,62 +31,8 @@ def check_style(style: str) -> None:
         raise ValueError(msg)
 
 
-class ReferenceGraph(ABC):
-    """A picture of references. It holds nothing but a record, and is drawn anew each time it is asked for."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def dot(self) -> str:
-        """The graph as DOT text."""
-
-    @abstractmethod
-    def __str__(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def alt(self) -> str:
-        """The graph in one line, for those who cannot see it."""
-
-    @property
-    def svg(self) -> str | None:
-        """The graph as an ``<svg>`` element; None where no Graphviz is installed or it takes too long."""
-        return draw_svg(self.dot)
-
-    def save(self, path: FilePath) -> None:
-        """Write the graph to *path*: ``.svg`` the picture, ``.dot`` or ``.gv`` its source, ``.txt`` the paths as text.
-
-        Raises:
-            ReportError: for any other suffix, a file that cannot be written, or a picture that nothing here can draw.
-        """
-        source = lambda: self.dot  # noqa: E731 - drawn only if it is asked for
-        save_by_suffix(path, {".svg": self.svg_file, ".dot": source, ".gv": source, ".txt": lambda: f"{self}\n"})
-
-    def svg_file(self) -> str:
-        """Return what a file with the picture holds.
-
-        Raises:
-            ReportError: if nothing here can draw it.
-        """
-        svg = self.svg
-        if svg is None:
-            msg = "nothing here can draw the graph: `pip install pygraphviz`, or save it as .dot or .txt"
-            raise ReportError(msg)
-        return f"{svg}\n"
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return the picture for notebooks and the paths as text for terminals; IPython picks."""
-        del include, exclude  # IPython drops what it did not ask for
-        svg = self.svg
-        text = str(self)
-        return {"text/plain": text, "text/html": text_block(text) if svg is None else svg_picture(svg, self.alt)}
-
-
 @dataclass(frozen=True, slots=True, repr=False)
-class PathGraph(ReferenceGraph):
+class PathGraph(Picture):
     """The path to one leak.
 
     Attributes:
@@ -126,7 +67,7 @@ class PathGraph(ReferenceGraph):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BackReferenceGraph(ReferenceGraph):
+class BackReferenceGraph(Picture):
     """All paths to one object, merged where they meet.
 
     Attributes:

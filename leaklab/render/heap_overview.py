@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leaklab.model.live import HeapOverview
+from leaklab.render.display import Displayed
 from leaklab.render.parts import code, escaped, faint, fold, table
 from leaklab.render.wording import shorten
 from leaklab.words import format_bytes, unit_words
@@ -16,7 +17,7 @@ _LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class HeapPicture:
+class HeapPicture(Displayed):
     """What a notebook shows of a `HeapOverview`; it holds the record and nothing else."""
 
     overview: HeapOverview
@@ -27,12 +28,8 @@ class HeapPicture:
     def __repr__(self) -> str:
         return f"<HeapPicture: {overview_words(self.overview)}>"
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return it as text for terminals and as HTML for notebooks."""
-        del include, exclude  # IPython drops what it did not ask for
-        return {"text/plain": str(self), "text/html": _markup(self.overview)}
+    def _fragment(self) -> str:
+        return _markup(self.overview)
 
 
 def overview_words(overview: HeapOverview) -> str:

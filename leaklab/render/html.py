@@ -11,6 +11,7 @@ from leaklab.render.embedding import embedded
 from leaklab.render.html_leak import Draw, draw_graphs, leak_card
 from leaklab.render.html_tables import COLOURS, growth_tables, leak_table, run_table
 from leaklab.render.json import to_json
+from leaklab.render.page import page
 from leaklab.render.parts import bars, bullets, code, escaped, faint, fold, panel, picture
 from leaklab.render.plot import plot_alt, plot_png
 from leaklab.render.texts import SHOWN_LIMIT, clipped
@@ -20,13 +21,11 @@ from leaklab.render.wording import (
     failure_words,
     kept_words,
     projection_words,
-    shorten,
 )
 
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
 _FRAGMENT = f"{_FONT};font-size:14px;line-height:1.45;color:inherit;max-width:1000px;overflow-wrap:break-word"
 _N_OPEN = 3
-_TITLE_LIMIT = 200
 _KEPT_WIDTH = 120
 
 
@@ -79,13 +78,7 @@ def render_page(*checks: Check, title: str = "", draw: Draw = draw_svg, has_reco
     body = "\n<hr>\n".join(render_body(check, _PAGE, draw=draw) for check in checks)
     if has_record:
         body += embedded(to_json(*map(clipped, checks)))
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'  # the browser's own dark page, where the reader wants one
-        f"<title>{escaped(shorten(title, _TITLE_LIMIT))}</title>\n</head>\n"
-        f'<body style="margin:24px auto;max-width:1000px;padding:0 16px">\n{body}\n</body>\n</html>\n'
-    )
+    return page(title, body)
 
 
 def render_body(check: Check, extent: Extent = FRAGMENT, *, draw: Draw = draw_svg, plot: Plot = plot_png) -> str:

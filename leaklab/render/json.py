@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeVar
 
@@ -54,7 +55,20 @@ def record_to_json(record: DataclassInstance, form: str, place: str) -> str:
     Raises:
         ReportError: if a figure is NaN or infinite, which JSON cannot say.
     """
-    return msgspec.json.encode(_plain({"format": form, **asdict(record)}, place)).decode("utf-8")
+    return one_line({"format": form, **asdict(record)}, place)
+
+
+def one_line(value: Mapping[str, object], place: str) -> str:
+    """Return *value* as one line of JSON; named tuples become objects, lone surrogates escapes.
+
+    Args:
+        value: Made of plain values, lists, tuples and dicts with text as keys.
+        place: What messages call it.
+
+    Raises:
+        ReportError: if a figure is NaN or infinite, which JSON cannot say.
+    """
+    return msgspec.json.encode(_plain(value, place)).decode("utf-8")
 
 
 def record_from_json(text: str | bytes, kind: type[Record], form: str, schema: int) -> Record:
@@ -93,6 +107,8 @@ def _plain(value: object, place: str) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         msg = f"{place} is {value}, which JSON cannot say: please report this as a defect of leaklab"
         raise ReportError(msg)
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, dict):
         return {key: _plain(item, f"{place}.{key}") for key, item in value.items()}
     if isinstance(value, (tuple, list)):

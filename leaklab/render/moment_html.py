@@ -7,6 +7,7 @@ from itertools import groupby
 
 from leaklab.model.differences import Difference
 from leaklab.render.moment_wording import Line, headline, levels, lines_of, remarks, title
+from leaklab.render.page import page
 from leaklab.render.parts import ACCENT, CALM, GOOD, bullets, code, escaped, faint, fold, panel, table
 from leaklab.render.texts import SHOWN_LIMIT, clipped
 from leaklab.render.wording import shorten
@@ -26,14 +27,7 @@ def render_difference_html(difference: Difference) -> str:
 
 def render_difference_page(difference: Difference) -> str:
     """Return the difference as a page of its own that asks nothing of any server."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escaped(shorten(f'memdiff: {title(difference)}', _LIMIT))}</title>\n</head>\n"
-        f'<body style="margin:24px auto;max-width:1000px;padding:0 16px">\n{_fragment(difference, is_page=True)}\n'
-        "</body>\n</html>\n"
-    )
+    return page(f"memdiff: {title(difference)}", _fragment(difference, is_page=True))
 
 
 def _fragment(difference: Difference, *, is_page: bool) -> str:

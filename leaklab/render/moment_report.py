@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from leaklab.model.differences import Difference
 from leaklab.render import moment_tables as tables
 from leaklab.render.exports import Exports
 from leaklab.render.files import FilePath, save_by_suffix
+from leaklab.render.json import one_line
 from leaklab.render.moment_html import render_difference_html, render_difference_page
 from leaklab.render.moment_text import render_difference
 from leaklab.render.moment_wording import headline, lines_of, remarks
-from leaklab.render.wording import shorten, well_formed
+from leaklab.render.wording import shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,22 +103,9 @@ class MemDiff(Exports):
     def __repr__(self) -> str:
         return f"<MemDiff {shorten(headline(self.record), _REPR_LIMIT)}>"
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return the difference as text for terminals and as HTML for notebooks."""
-        del include, exclude  # IPython drops what it did not ask for
-        return {"text/plain": render_difference(self.record), "text/html": render_difference_html(self.record)}
+    def _fragment(self) -> str:
+        return render_difference_html(self.record)
 
 
 def _to_json(difference: Difference) -> str:
-    return msgspec.json.encode(_plain({"format": FORMAT, **asdict(difference)})).decode("utf-8")
-
-
-def _plain(value: object) -> object:
-    """Return *value* with lone surrogates, which JSON cannot say, written as escapes."""
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
+    return one_line({"format": FORMAT, **asdict(difference)}, "difference")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from leaklab.model import Check, Run
+from leaklab.render.axes import INK, calm
 from leaklab.render.wording import is_leak, kept_words, shorten
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from leaklab.render.figure import ReportFigure
 
-_INK, _FAINT = "#333333", "#d9d9d9"
 _CLEAN = "#4a90d9"
 _LEAK_COLOURS = ("#d64541", "#e8944a", "#8e5ea2", "#3f9c8c")  # told apart by colour-blind readers too
 _OTHERS = "#a9a9a9"
@@ -42,13 +42,13 @@ def plot_growth(check: Check) -> ReportFigure:
         figure = ReportFigure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained", facecolor="white")
         left, right = figure.subplots(1, 2)
         for axes in (left, right):
-            _calm(axes)
+            calm(axes)
         if check.runs:
             _draw_survivors(left, check)
             _draw_levels(right, check.runs)
         else:
             for axes in (left, right):
-                axes.text(0.5, 0.5, "no run was measured", ha="center", transform=axes.transAxes, color=_INK)
+                axes.text(0.5, 0.5, "no run was measured", ha="center", transform=axes.transAxes, color=INK)
         return figure
 
 
@@ -89,7 +89,7 @@ def _draw_survivors(axes: Axes, check: Check) -> None:
     if any(rest) or not any(bottom):
         colour, label = (_OTHERS, "other objects") if is_leak(check) else (_CLEAN, "objects")
         axes.bar(numbers, rest, bottom=bottom, color=colour, label=label, width=0.8)
-    axes.set_title("Objects still alive, by the run that made them", fontsize=10, color=_INK, loc="left")
+    axes.set_title("Objects still alive, by the run that made them", fontsize=10, color=INK, loc="left")
     _label_runs(axes, numbers)
     highest = max(low + more for low, more in zip(bottom, rest, strict=True))
     axes.set_ylim(0, max(highest, 1) * 1.45)  # the legend has its place above the bars
@@ -113,7 +113,7 @@ def _draw_levels(axes: Axes, runs: Sequence[Run]) -> None:
         # Dashed: kept tensors and the heap that they fill make one line, and both must be seen.
         dashes = "--" if label == _TENSORS[0] else "-"
         axes.plot(numbers, [value / divisor for value in values], dashes, color=colour, label=label, marker="o", ms=3)
-    axes.set_title(f"Memory since run {numbers[0]}, {unit}", fontsize=10, color=_INK, loc="left")
+    axes.set_title(f"Memory since run {numbers[0]}, {unit}", fontsize=10, color=INK, loc="left")
     _label_runs(axes, numbers)
     low, high = axes.get_ylim()
     low, high = min(low, -0.05 * _LEAST_SPAN_BYTES / divisor), max(high, _LEAST_SPAN_BYTES / divisor)
@@ -122,27 +122,16 @@ def _draw_levels(axes: Axes, runs: Sequence[Run]) -> None:
         _legend(axes)
 
 
-def _calm(axes: Axes) -> None:
-    """Leave nothing on the axes that does not carry data."""
-    axes.set_facecolor("white")
-    axes.tick_params(colors=_INK, labelsize=8, length=3)
-    axes.grid(visible=True, axis="y", color=_FAINT, linewidth=0.7)
-    axes.set_axisbelow(True)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(_FAINT)
-
-
 def _label_runs(axes: Axes, numbers: Sequence[int]) -> None:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
-    axes.set_xlabel("run", fontsize=9, color=_INK)
+    axes.set_xlabel("run", fontsize=9, color=INK)
     axes.set_xlim(numbers[0] - 0.7, numbers[-1] + 0.7)
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
 
 
 def _legend(axes: Axes) -> None:
-    legend = axes.legend(fontsize=8, frameon=False, loc="upper left", labelcolor=_INK)
+    legend = axes.legend(fontsize=8, frameon=False, loc="upper left", labelcolor=INK)
     for text in legend.get_texts():
         text.set_parse_math(False)  # a dollar sign in a name is no formula
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leaklab.errors import ReportError
 from leaklab.model.retention import Drawing, DrawnBy, GraphBox
-from leaklab.render.draw import draw_svg
-from leaklab.render.files import FilePath, save_by_suffix
-from leaklab.render.parts import svg_picture, text_block
+from leaklab.render.picture import Picture
 from leaklab.render.wording import shorten, visible
 from leaklab.words import format_bytes
 
@@ -33,7 +30,7 @@ _BY_WORDS = {
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RetentionGraph:
+class RetentionGraph(Picture):
     """One drawing of a graph. It holds nothing but the record, and is drawn anew each time it is asked for."""
 
     name: str
@@ -50,39 +47,15 @@ class RetentionGraph:
         return "\n".join(_dot_lines(self.drawing, self.title))
 
     @property
-    def svg(self) -> str | None:
-        """The graph as an ``<svg>`` element; None where no Graphviz is installed or it takes too long."""
-        return draw_svg(self.dot)
-
-    def save(self, path: FilePath) -> None:
-        """Write the graph to *path*: ``.svg`` the picture, ``.dot`` or ``.gv`` its source, ``.txt`` as text.
-
-        Raises:
-            ReportError: for any other suffix, a file that cannot be written, or a picture that nothing here can draw.
-        """
-        source = lambda: self.dot  # noqa: E731 - drawn only if it is asked for
-        save_by_suffix(path, {".svg": self._svg_file, ".dot": source, ".gv": source, ".txt": lambda: f"{self}\n"})
+    def alt(self) -> str:
+        """What is drawn."""
+        return self.title
 
     def __str__(self) -> str:
         return "\n".join(_text_lines(self.drawing, self.title))
 
     def __repr__(self) -> str:
         return f"<RetentionGraph by {self.drawing.by.value}: {len(self.drawing.boxes)} boxes; str() shows them>"
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return the picture for notebooks and the boxes as text for terminals; IPython picks."""
-        del include, exclude  # IPython drops what it did not ask for
-        svg, text = self.svg, str(self)
-        return {"text/plain": text, "text/html": text_block(text) if svg is None else svg_picture(svg, self.title)}
-
-    def _svg_file(self) -> str:
-        svg = self.svg
-        if svg is None:
-            msg = "nothing here can draw the graph: `pip install pygraphviz`, or save it as .dot or .txt"
-            raise ReportError(msg)
-        return f"{svg}\n"
 
 
 def box_words(box: GraphBox) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from leaklab.model.retention import GraphPart, KeptTensor, Retention
+from leaklab.render.page import page
 from leaklab.render.parts import CALM, bullets, code, escaped, faint, fold, panel, table
 from leaklab.render.retention_graph import RetentionGraph
 from leaklab.render.retention_words import details, headline, sharing_words, size_words, tensor_words
@@ -30,7 +31,7 @@ def retention_fragment(retention: Retention, *, is_page: bool = False) -> str:
     lines += [f"<div>{escaped(line)}</div>" for line in details(retention)]
     blocks = [panel("".join(lines), CALM), *_tables(retention, is_page=is_page)]
     for drawing in retention.drawings if is_page else retention.drawings[:1]:
-        drawn = RetentionGraph(retention.name, drawing)._repr_mimebundle_()["text/html"]
+        drawn = RetentionGraph(retention.name, drawing).markup
         blocks.append(fold(escaped(f"Drawn by {drawing.by.value}"), drawn, is_open=True))
     if retention.notes:
         blocks.append(fold("Notes", bullets([escaped(note) for note in retention.notes]), is_open=True))
@@ -40,14 +41,7 @@ def retention_fragment(retention: Retention, *, is_page: bool = False) -> str:
 
 def retention_page(retention: Retention) -> str:
     """Return the record as a page of its own that asks nothing of any server."""
-    title = escaped(f"graph of {shorten(retention.name, _NAME_LIMIT)}")
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="color-scheme" content="light dark">\n<title>{title}</title>\n</head>\n'
-        '<body style="margin:24px auto;max-width:1000px;padding:0 16px">\n'
-        f"{retention_fragment(retention, is_page=True)}\n</body>\n</html>\n"
-    )
+    return page(f"graph of {shorten(retention.name, _NAME_LIMIT)}", retention_fragment(retention, is_page=True))
 
 
 def _tables(retention: Retention, *, is_page: bool) -> Iterator[str]:

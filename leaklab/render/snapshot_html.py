@@ -8,6 +8,7 @@ from pathlib import PurePath
 from leaklab.model import Outcome
 from leaklab.model.snapshots import Change, LiveStack, Moment, PoolUse, SnapshotFacts, SnapshotSeries, StackGrowth
 from leaklab.render.html_tables import COLOURS
+from leaklab.render.page import page
 from leaklab.render.parts import ACCENT, CALM, GOOD, bullets, code, escaped, faint, fold, panel, picture, pill, table
 from leaklab.render.snapshot_plot import plot_icicle, plot_series, plot_timeline
 from leaklab.render.snapshot_text import levels_words, moment_words, projection_lines, snapshot_line
@@ -37,7 +38,7 @@ def render_snapshot(facts: SnapshotFacts) -> str:
 def render_snapshot_page(facts: SnapshotFacts) -> str:
     """Return one snapshot as a page of its own, all unfolded, that asks nothing of any server."""
     title = f"memory snapshot {PurePath(facts.name).name}"
-    return _page(title, _wrapped(_snapshot_parts(facts, is_page=True)))
+    return page(title, _wrapped(_snapshot_parts(facts, is_page=True)))
 
 
 def render_series(series: SnapshotSeries) -> str:
@@ -48,7 +49,7 @@ def render_series(series: SnapshotSeries) -> str:
 def render_series_page(series: SnapshotSeries) -> str:
     """Return a comparison as a page of its own, all unfolded, that asks nothing of any server."""
     title = f"{len(series.names)} memory snapshots: {series.verdict.outcome.value}"
-    return _page(title, _wrapped(_series_parts(series, is_page=True)))
+    return page(title, _wrapped(_series_parts(series, is_page=True)))
 
 
 def _snapshot_parts(facts: SnapshotFacts, *, is_page: bool) -> Iterator[str]:
@@ -181,13 +182,3 @@ def _notes(notes: Sequence[str]) -> Iterator[str]:
 
 def _wrapped(parts: Iterator[str]) -> str:
     return f'<div style="{_FRAGMENT}">{"".join(parts)}</div>'
-
-
-def _page(title: str, body: str) -> str:
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escaped(shorten(title, 200))}</title>\n</head>\n"
-        f'<body style="margin:24px auto;max-width:1000px;padding:0 16px">\n{body}\n</body>\n</html>\n'
-    )

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-import msgspec
-
 from leaklab.model.snapshots import SnapshotFacts, SnapshotSeries
-from leaklab.render.wording import well_formed
+from leaklab.render.json import one_line
 
 FORMAT_FACTS = "leaklab snapshot"
 FORMAT_SERIES = "leaklab snapshot series"
@@ -41,18 +39,4 @@ def _record(record: SnapshotFacts | SnapshotSeries) -> dict[str, Any]:
 
 
 def _line(kind: str, record: Mapping[str, Any]) -> str:
-    head = {"format": kind, "schema": SCHEMA_VERSION}
-    return msgspec.json.encode(_plain({**head, **record})).decode("utf-8")
-
-
-def _plain(value: object) -> object:
-    """Return *value* with lone surrogates as escapes; frames become objects with names."""
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {key: _plain(item) for key, item in value._asdict().items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    return value
+    return one_line({"format": kind, "schema": SCHEMA_VERSION, **record}, "snapshot")

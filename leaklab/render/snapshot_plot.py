@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from leaklab.model import Outcome
 from leaklab.model.snapshots import FrameNode, SnapshotSeries, StackGrowth, Timeline
+from leaklab.render.axes import FAINT, INK, calm
 from leaklab.render.snapshot_text import span_words
 from leaklab.render.wording import shorten
 from leaklab.words import format_bytes
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from leaklab.render.figure import ReportFigure
 
-_INK, _FAINT, _OTHERS = "#333333", "#d9d9d9", "#b8b8b8"
+_OTHERS = "#b8b8b8"
 _COLOURS = ("#d64541", "#4a90d9", "#e8944a", "#3f9c8c", "#8e5ea2", "#c9b037", "#7d9fc4", "#a3674f")
 _DPI = 100
 _WIDTH_INCHES = 9.0
@@ -50,7 +51,7 @@ def plot_icicle(tree: FrameNode) -> ReportFigure:
         _say(axes, "nothing is live")
         return figure
     for row, left, width, node in boxes:
-        colour = _FAINT if row < _N_HEADS else _COLOURS[colour_number(node.label)]
+        colour = FAINT if row < _N_HEADS else _COLOURS[colour_number(node.label)]
         axes.broken_barh([(left, width)], (-row - 0.94, 0.88), facecolor=colour, edgecolor="white", linewidth=0.5)
         if width > 0.04:  # noqa: PLR2004 - narrower than any word
             room = int(width * 135)
@@ -63,7 +64,7 @@ def plot_icicle(tree: FrameNode) -> ReportFigure:
     axes.set_xlim(0, 1)
     axes.set_ylim(-depth, 0)
     axes.set_axis_off()
-    axes.set_title(f"Bytes by frame, outermost first: {_drawable(tree.label)}", fontsize=10, color=_INK, loc="left")
+    axes.set_title(f"Bytes by frame, outermost first: {_drawable(tree.label)}", fontsize=10, color=INK, loc="left")
     return figure
 
 
@@ -112,7 +113,7 @@ def plot_series(series: SnapshotSeries) -> ReportFigure:
         _OTHERS if label == "all other stacks" else _COLOURS[i % len(_COLOURS)] for i, label in enumerate(labels)
     ]
     _stack(axes, series.at_steps, bands, labels, colours, title)
-    axes.set_xlabel("step" if series.has_steps else "snapshot", fontsize=9, color=_INK)
+    axes.set_xlabel("step" if series.has_steps else "snapshot", fontsize=9, color=INK)
     axes.set_xticks(list(series.at_steps))
     return figure
 
@@ -136,15 +137,15 @@ def _draw_timeline(axes: Axes, timeline: Timeline) -> None:
     where = f"{timeline.device}, {span_words(timeline.seconds, timeline.n_events)}: live bytes"
     divisor = _stack(axes, timeline.at_events, bands, labels, colours, where)
     axes.plot(
-        timeline.at_events, [level / divisor for level in timeline.reserved_bytes], color=_INK, linewidth=0.9,
+        timeline.at_events, [level / divisor for level in timeline.reserved_bytes], color=INK, linewidth=0.9,
         linestyle="--", label="reserved",
     )  # fmt: skip
     peak = timeline.at_events.index(timeline.peak_event)
     top = timeline.live_bytes[peak]
-    axes.plot([timeline.peak_event], [top / divisor], "v", color=_INK, markersize=5, label=f"peak {format_bytes(top)}")
+    axes.plot([timeline.peak_event], [top / divisor], "v", color=INK, markersize=5, label=f"peak {format_bytes(top)}")
     highest = max(max(timeline.reserved_bytes, default=0), top, 1)
     axes.set_ylim(0, highest / divisor * 1.05)
-    axes.set_xlabel("event of the trace", fontsize=9, color=_INK)
+    axes.set_xlabel("event of the trace", fontsize=9, color=INK)
     _legend(axes)
 
 
@@ -162,7 +163,7 @@ def _stack(  # noqa: PLR0917 - what a plot is made of
     # Below zero only where a trace contradicts its blocks; stacked areas cannot show it.
     scaled = [[max(level, 0) / divisor for level in band] for band in bands]
     axes.stackplot(at, *scaled, labels=labels, colors=colours, linewidth=0)
-    axes.set_title(f"{unit}: {title}", fontsize=10, color=_INK, loc="left")
+    axes.set_title(f"{unit}: {title}", fontsize=10, color=INK, loc="left")
     if len(at) > 1:
         axes.set_xlim(at[0], at[-1])
     axes.set_ylim(0, max(max(totals, default=1) / divisor * 1.05, 1e-9))
@@ -181,26 +182,20 @@ def _figure(n_rows: int, inches: float) -> tuple[ReportFigure, list[Axes]]:
         figure = ReportFigure(figsize=size, dpi=_DPI, layout="constrained", facecolor="white")
         axes = list(figure.subplots(n_rows, 1, squeeze=False)[:, 0])
         for plot in axes:
-            plot.set_facecolor("white")
-            plot.tick_params(colors=_INK, labelsize=8, length=3)
-            plot.grid(visible=True, axis="y", color=_FAINT, linewidth=0.7)
-            plot.set_axisbelow(True)
-            for side, spine in plot.spines.items():
-                spine.set_visible(side in ("left", "bottom"))
-                spine.set_color(_FAINT)
+            calm(plot)
         return figure, axes
 
 
 def _say(axes: Axes, words: str) -> None:
     axes.set_axis_off()
-    axes.text(0.5, 0.5, words, ha="center", transform=axes.transAxes, color=_INK)
+    axes.text(0.5, 0.5, words, ha="center", transform=axes.transAxes, color=INK)
 
 
 def _legend(axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     legend = axes.legend(
         handles[::-1], labels[::-1], fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0),
-        labelcolor=_INK,
+        labelcolor=INK,
     )  # fmt: skip
     for text in legend.get_texts():
         text.set_parse_math(False)  # a dollar sign in a name is no formula

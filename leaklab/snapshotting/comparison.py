@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,15 +101,5 @@ class SnapshotComparison(Exports):
     def __repr__(self) -> str:
         return f"<SnapshotComparison {series_line(self.series)}>"
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return the comparison as text for terminals and as HTML for notebooks; never raises."""
-        del include, exclude  # IPython drops what it did not ask for
-        bundle = {"text/plain": repr(self)}
-        try:
-            bundle["text/plain"] = series_text(self.series)
-            bundle["text/html"] = render_series(self.series)
-        except Exception as error:  # noqa: BLE001 - an error while displaying must not hide what was found
-            bundle["text/plain"] += f"\n(not all of it could be drawn: {type(error).__name__}: {error})"
-        return bundle
+    def _fragment(self) -> str:
+        return render_series(self.series)

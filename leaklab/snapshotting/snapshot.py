@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -197,16 +196,5 @@ class CudaSnapshot(Exports):
     def __repr__(self) -> str:
         return f"<CudaSnapshot {snapshot_line(self.name, self.device_uses)}>"
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        """Return the snapshot as text for terminals and as HTML for notebooks; never raises."""
-        del include, exclude  # IPython drops what it did not ask for
-        bundle = {"text/plain": repr(self)}
-        try:
-            facts = self.facts
-            bundle["text/plain"] = snapshot_text(facts)
-            bundle["text/html"] = render_snapshot(facts)
-        except Exception as error:  # noqa: BLE001 - an error while displaying must not hide the figures
-            bundle["text/plain"] += f"\n(not all of the snapshot could be drawn: {type(error).__name__}: {error})"
-        return bundle
+    def _fragment(self) -> str:
+        return render_snapshot(self.facts)

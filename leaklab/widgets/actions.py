@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from leaklab.errors import LeaklabError
-from leaklab.report import LeakReport, check_target
+from leaklab.render.files import check_target
+from leaklab.report import SUFFIXES, LeakReport
 from leaklab.widgets.clipping import clip, clip_block
 from leaklab.widgets.notebook_holds import held_by_notebook, let_go
 from leaklab.widgets.payload import Data
@@ -101,7 +102,7 @@ def export(report: LeakReport | None, path: str, *, sure: bool) -> Data:
         msg = "the file needs a name: report.html, report.json or report.csv"
         raise CannotDoError(msg)
     target = Path(os.path.expanduser(path.strip()))  # noqa: PTH111 - Path.expanduser raises for unknown users
-    check_target(target)
+    check_target(target, SUFFIXES)
     if target.exists() and not sure:
         return {"confirm": f"This replaces the file {clip(str(target.resolve()))}"}
     report.save(target)
