@@ -18,6 +18,7 @@ from leaklab.widgets.session import Session
 _RENDERER, _CLOSE = "renderer", "close"
 _BUSY = "busy: the explorer is still at work on the question before this one"
 _BUSY_CELL = "busy: a cell is running; ask again when it has ended"
+_INSTEAD = "<the explorer needs a running kernel: run this cell again; what it explores is shown above>"
 
 
 class ExplorerWidget(AnyWidget):
@@ -39,6 +40,10 @@ class ExplorerWidget(AnyWidget):
         self._is_working = False
         self._loop = _running_loop()
         self.on_msg(ExplorerWidget._received)
+
+    def __repr__(self) -> str:
+        """Return what is read in its place: in a notebook that is not trusted, in a saved one, on GitHub."""
+        return _INSTEAD
 
     def _received(self, content: Any, _buffers: object) -> None:
         """Answer on the main thread: grad mode and frames of another are not those of the user's cells."""

@@ -1,5 +1,6 @@
-"""A real JupyterLab, and a headless Chromium that writes down whatever leaves the machine."""
+"""A real JupyterLab, a real Notebook 7, and a headless Chromium that writes down whatever leaves the machine."""
 
+import importlib.util
 import json
 import os
 import secrets
@@ -10,10 +11,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from jupyter_pages import LOCAL, new_context
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -27,7 +29,6 @@ FLAGS = [
     "--disable-sync",
 ]
 START_SECONDS = 90
-LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:", "file:")
 
 
 def missing(what):
@@ -37,7 +38,7 @@ def missing(what):
     pytest.skip(what)
 
 
-JOURNEYS = ("test_explorer.py",)
+JOURNEYS = ("test_explorer.py", "test_notebook7.py")
 """Files in which a reader goes through one page: each test begins where the one before it left off."""
 
 
@@ -68,7 +69,7 @@ def browser():
 @pytest.fixture
 def page(browser):
     """A page that fails the test if it asked anything outside this machine, or raised an error."""
-    context = browser.new_context(viewport={"width": 1100, "height": 1400})
+    context = new_context(browser, 1100, 1400)
     page = context.new_page()
     outside, errors = [], []
     page.on("request", lambda request: request.url.startswith(LOCAL) or outside.append(request.url))
@@ -80,10 +81,26 @@ def page(browser):
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
-    """A JupyterLab server with settings, history and files of its own."""
-    if not shutil.which("jupyter-lab", path=str(Path(sys.executable).parent)):
-        missing("jupyterlab is not installed: pip install jupyterlab")
-    root = tmp_path_factory.mktemp("lab")
+    """JupyterLab, with one notebook in a page."""
+    with served("jupyterlab", "doc/tree", tmp_path_factory.mktemp("lab")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def notebook7(tmp_path_factory):
+    """Notebook 7."""
+    with served("notebook", "notebooks", tmp_path_factory.mktemp("notebook7")) as server:
+        yield server
+
+
+@contextmanager
+def served(module, place, root):
+    """Run the server that ``python -m module`` is, with settings, history and files of its own below *root*.
+
+    *place* is where its page for one notebook has its address.
+    """
+    if not importlib.util.find_spec(module):
+        missing(f"{module} is not installed: pip install {module}")
     files = root / "files"
     files.mkdir()
     settings = root / "config" / "labconfig"
@@ -94,18 +111,18 @@ def lab(tmp_path_factory):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     token = secrets.token_hex(16)
-    with (root / "lab.log").open("w") as log:
-        server = subprocess.Popen(lab_command(port, token, files), env=environment(root), stdout=log, stderr=log)
+    base = f"http://127.0.0.1:{port}"
+    with (root / "server.log").open("w") as log:
+        command = server_command(module, port, token, files)
+        server = subprocess.Popen(command, env=environment(root), stdout=log, stderr=log)
         try:
-            wait_until_up(server, f"http://127.0.0.1:{port}/api/status?token={token}", root / "lab.log")
-            yield SimpleNamespace(
-                files=files, url=lambda name: f"http://127.0.0.1:{port}/doc/tree/{name}?token={token}&reset"
-            )
+            wait_until_up(server, f"{base}/api/status?token={token}", root / "server.log")
+            yield SimpleNamespace(files=files, url=lambda name: f"{base}/{place}/{name}?token={token}&reset")
         finally:
             stop(server)
 
 
-def lab_command(port, token, files):
+def server_command(module, port, token, files):
     options = {
         "ServerApp.ip": "127.0.0.1",
         "ServerApp.port": port,
@@ -115,7 +132,7 @@ def lab_command(port, token, files):
         "LabApp.extension_manager": "readonly",
     }
     flags = ["--no-browser", "--allow-root", "--expose-app-in-browser"]
-    return [sys.executable, "-m", "jupyterlab", *flags, *(f"--{name}={value}" for name, value in options.items())]
+    return [sys.executable, "-m", module, *flags, *(f"--{name}={value}" for name, value in options.items())]
 
 
 def environment(root):
@@ -132,7 +149,7 @@ def wait_until_up(server, url, log):
                 return
         except (urllib.error.URLError, OSError):
             if server.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"jupyterlab did not start:\n{log.read_text()[-3000:]}")
+                pytest.fail(f"the server did not start:\n{log.read_text()[-3000:]}")
             time.sleep(0.2)
 
 

@@ -1,10 +1,7 @@
 """The explorer in front of a reader: JupyterLab and Chromium, one page for all of it, every control used."""
 
-import os
-from pathlib import Path
-
-import nbformat
 import pytest
+from jupyter_pages import START_MS, TIMEOUT_MS, expect, new_context, open_notebook, picture, run, watch, write
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook]
 
@@ -24,6 +21,10 @@ SHOWN = "torch.ones(3)"
 EXPLORE = "explorer = leaklab.explore(report)"
 CLOSED = "from ipywidgets.widgets import widget\n(explorer.is_closed, list(widget._instances.values()))"
 HEAP = "heap = leaklab.explore()"
+FOR_THE_DOCUMENTATION = """
+.leaklab .ll-stage, .leaklab .ll-stage * { outline: none !important }
+.leaklab > p:last-child { display: none }
+"""
 HOSTILE = """
 from leaklab.model import *
 from leaklab.report import LeakReport
@@ -40,36 +41,21 @@ from leaklab.widgets.widget import ExplorerWidget
 evil = ExplorerWidget(Session(hostile, get_ipython(), globals()))
 display(evil)
 """
-KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-IDLE = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
-TIMEOUT_MS = 30_000
 
 
 @pytest.fixture(scope="module")
 def opened(browser, lab):
     """One page with an executed notebook, and everything it complained of or asked outside this machine."""
-    cells = [nbformat.v4.new_code_cell(cell.strip()) for cell in (SETUP, LEAK, SHOWN, EXPLORE)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), lab.files / "explore.ipynb")
-    context = browser.new_context(viewport={"width": 1200, "height": 1500})
+    write(lab.files / "explore.ipynb", SETUP, LEAK, SHOWN, EXPLORE)
+    context = new_context(browser, 1080, 1500)
     page = context.new_page()
-    page.outside, page.errors = [], []
-    local = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:")
-    page.on("request", lambda request: request.url.startswith(local) or page.outside.append(request.url))
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
-    page.on("console", lambda said: said.type == "error" and page.errors.append(said.text))
-    page.goto(lab.url("explore.ipynb"))
-    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
-    page.wait_for_function(IDLE, timeout=90_000)
+    watch(page)
+    open_notebook(page, lab.url("explore.ipynb"))
     run(page, "notebook:run-all-cells")
-    page.wait_for_selector(".leaklab .ll-stage svg", timeout=90_000, state="attached")
+    page.wait_for_selector(".leaklab .ll-stage svg", timeout=START_MS, state="attached")
     page.set_default_timeout(10_000)
     yield page
     context.close()
-
-
-def run(page, command, arguments="{}"):
-    """Execute a command of JupyterLab; returns when it is done."""
-    page.evaluate(f"() => window.jupyterapp.commands.execute('{command}', {arguments})")
 
 
 def type_and_run(page, code):
@@ -86,24 +72,14 @@ def type_and_run(page, code):
     )
 
 
-def picture(page, name):
-    if folder := os.environ.get("LEAKLAB_SHOTS"):
-        page.locator(".leaklab").first.screenshot(path=str(Path(folder) / name))
-
-
 def theme(page, name):
     run(page, "apputils:change-theme", f"{{theme: '{name}'}}")
     page.wait_for_function(f"() => document.body.dataset.jpThemeName === '{name}'")
+    page.locator("#jupyterlab-splash").wait_for(state="detached")
 
 
 def explorer_of(page, position=0):
     return page.locator(".leaklab").nth(position)
-
-
-def expect(what):
-    from playwright.sync_api import expect as playwright_expect
-
-    return playwright_expect(what)
 
 
 def tab(explorer, title):
@@ -115,7 +91,7 @@ def test_graph_is_drawn_by_the_bundled_graphviz(opened):
     expect(explorer.locator(".ll-head")).to_contain_text("LEAK", timeout=TIMEOUT_MS)
     expect(explorer.locator(".ll-stage svg")).to_be_visible(timeout=TIMEOUT_MS)
     expect(explorer.locator(".ll-stage .ll-node").first).to_be_visible()
-    picture(opened, "explorer-light.png")
+    picture(explorer, "explorer-recorded.png")
 
 
 def test_a_node_is_opened_and_its_other_holder_appears(opened):
@@ -124,7 +100,16 @@ def test_a_node_is_opened_and_its_other_holder_appears(opened):
     node.focus()
     opened.keyboard.press("Enter")
     expect(explorer.locator(".ll-stage[data-live=true] .ll-node", has_text="dict")).to_be_visible(timeout=TIMEOUT_MS)
-    picture(opened, "explorer-opened.png")
+    picture(explorer, "explorer-light.png", style=FOR_THE_DOCUMENTATION)
+
+
+def test_the_dark_theme_is_followed(opened):
+    theme(opened, "JupyterLab Dark")
+    explorer = explorer_of(opened)
+    node = explorer.locator(".ll-stage .ll-node text").nth(1)
+    assert node.evaluate("text => getComputedStyle(text).fill") == "rgb(242, 242, 242)"
+    picture(explorer, "explorer-dark.png", style=FOR_THE_DOCUMENTATION)
+    theme(opened, "JupyterLab Light")
 
 
 def test_an_ignored_holder_leaves_the_other_path(opened):
@@ -164,7 +149,35 @@ def test_every_section_shows_something(opened):
     ):  # fmt: skip
         tab(explorer, title)
         expect(explorer.locator(".ll-panel")).to_contain_text(words)
-        picture(opened, f"explorer-{title.lower()}.png")
+        picture(explorer, f"explorer-{title.lower()}.png")
+
+
+def copied(opened, block):
+    """What is in the clipboard after a click on the button of the *block*-th code; the button says that it is done."""
+    button = explorer_of(opened).locator(".ll-panel .ll-code .ll-copy").nth(block)
+    button.click()
+    expect(button).to_have_text("copied")
+    return opened.evaluate("async () => Clipboard.prototype.readText.call(window.clipboardOfThePage)")
+
+
+def test_each_code_of_the_advice_is_copied_by_its_button(opened):
+    opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened.evaluate("() => { window.clipboardOfThePage = navigator.clipboard; }")
+    tab(explorer_of(opened), "Advice")
+    codes = explorer_of(opened).locator(".ll-panel .ll-code pre")
+    assert codes.all_inner_texts() == ["trainer.history.append(loss)", "trainer.history.append(loss.item())"]
+    assert copied(opened, 0) == "trainer.history.append(loss)"
+    assert copied(opened, 1) == "trainer.history.append(loss.item())"
+
+
+def test_code_is_copied_where_the_page_is_given_no_clipboard(opened):
+    # So it is in a page that came over http from another machine.
+    tab(explorer_of(opened), "Growth")
+    tab(explorer_of(opened), "Advice")
+    without = "value => Object.defineProperty(navigator, 'clipboard', {value, configurable: true})"
+    opened.evaluate(f"() => ({without})(undefined)")
+    assert copied(opened, 0) == "trainer.history.append(loss)"
+    opened.evaluate("() => { delete navigator.clipboard; }")
 
 
 def test_a_table_is_sorted_and_filtered(opened):
@@ -187,12 +200,12 @@ def test_the_kernel_explains_and_looks_behind_the_graph(opened):
     tab(explorer, "Explain")
     explorer.locator(".ll-explain").click()
     expect(explorer.locator(".ll-result")).to_contain_text("path leads to it", timeout=TIMEOUT_MS)
-    picture(opened, "explorer-explain.png")
+    picture(explorer, "explorer-explain.png")
     tab(explorer, "Autograd")
     explorer.locator(".ll-autograd").click()
     expect(explorer.locator(".ll-result")).to_contain_text("saved tensor", timeout=TIMEOUT_MS)
     expect(explorer.locator(".ll-picture svg")).to_be_visible(timeout=TIMEOUT_MS)
-    picture(opened, "explorer-autograd.png")
+    picture(explorer, "explorer-autograd.png")
 
 
 def test_release_says_first_what_it_will_do(opened):
@@ -221,20 +234,10 @@ def test_run_again_checks_the_cell_and_compares(opened):
     expect(explorer.locator(".ll-question")).to_contain_text("trainer.history.append(loss)", timeout=TIMEOUT_MS)
     explorer.locator(".ll-yes").click()
     expect(explorer.locator(".ll-comparison")).to_contain_text("now 2.25 KiB per run", timeout=60_000)
-    picture(opened, "explorer-compared.png")
+    picture(explorer, "explorer-compared.png")
     explorer.locator(".ll-no").click()
     explorer.locator(".ll-compare").click()
     expect(explorer.locator(".ll-comparison")).to_contain_text("now 2.25 KiB per run", timeout=TIMEOUT_MS)
-
-
-def test_the_dark_theme_is_followed(opened):
-    theme(opened, "JupyterLab Dark")
-    tab(explorer_of(opened), "Graph")
-    expect(explorer_of(opened).locator(".ll-stage svg")).to_be_visible(timeout=TIMEOUT_MS)
-    node = explorer_of(opened).locator(".ll-stage .ll-node text").nth(1)
-    assert node.evaluate("text => getComputedStyle(text).fill") == "rgb(242, 242, 242)"
-    picture(opened, "explorer-dark.png")
-    theme(opened, "JupyterLab Light")
 
 
 def test_while_a_cell_runs_the_explorer_says_busy(opened):
@@ -245,6 +248,7 @@ def test_while_a_cell_runs_the_explorer_says_busy(opened):
         }"""
     )
     explorer = explorer_of(opened)
+    tab(explorer, "Graph")
     explorer.locator(".ll-look").click()
     expect(explorer.locator(".ll-wait")).to_contain_text("busy", timeout=5_000)
     expect(explorer.locator(".ll-stage[data-live=true]")).to_be_visible(timeout=TIMEOUT_MS)
@@ -265,7 +269,7 @@ def test_the_living_heap_is_explored_without_a_report(opened):
     explorer.locator(".ll-list .ll-filter").fill("trainer")
     explorer.locator(".ll-list .ll-row").first.click()
     expect(explorer.locator(".ll-stage .ll-node", has_text="Trainer")).to_be_visible(timeout=TIMEOUT_MS)
-    picture(opened, "explorer-heap.png")
+    picture(explorer, "explorer-heap.png")
     explorer.locator(".ll-close").click()
 
 
@@ -277,7 +281,7 @@ def test_hostile_names_execute_nothing_and_keep_the_layout(opened):
     for name in ("Graph", "Advice", "Sites", "Growth"):
         tab(explorer, name)
         expect(explorer.locator(".ll-panel")).to_be_visible()
-    picture(opened, "explorer-hostile.png")
+    picture(explorer, "explorer-hostile.png")
     assert explorer.locator("script, img").count() == 0
     assert explorer.evaluate("root => root.scrollWidth <= root.clientWidth")
     assert "pwned" not in opened.title()
