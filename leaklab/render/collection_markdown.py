@@ -29,7 +29,7 @@ _SIGNS = {Outcome.LEAK: "🔴", Outcome.CLEAN: "🟢", Outcome.BOUNDED: "🔵", 
 _NAME_LIMIT = 80
 _REASON_LIMIT = 300
 _N_LEAKS = 20
-# As numbers of characters these signs mean themselves: no emphasis, no link, no mention, no column of a table.
+# As numbers of characters these signs mean themselves: no emphasis, no link, no column of a table.
 _SIGNIFICANT = re.compile(r"[\\`*_{}\[\]()#+!|~$@:&<>\"'-]")
 
 
