@@ -22,9 +22,11 @@ from leaklab.explain.spots import Spot, spot_of_group
 from leaklab.explain.statuses import with_reasons
 from leaklab.explain.tallies import Tallier, Tally
 from leaklab.explain.view import Births, HeapView, heap_view
-from leaklab.growing import MAX_ROWS, grown_graph, grown_places, native_growth
+from leaklab.growing import MAX_ROWS, grown_graph, grown_places
 from leaklab.judging import Judgement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, Settings, TensorGrowth
+from leaklab.model.native import NativeParts
+from leaklab.native_growing import GRAPH_CAUSES, NativeShares, explain_native
 from leaklab.places import join_groups, only_replaces
 from leaklab.ranking import LIBRARY_BYTES, library_note, matters, ranked, settle, settle_bounded
 from leaklab.rows import kept_tensors, object_rows, tensor_rows
@@ -47,6 +49,7 @@ class Explained:
     tensors_kept: tuple[int, ...] = ()
     tensor_bytes_kept: tuple[int, ...] = ()
     spots: tuple[Spot, ...] = ()
+    native_bytes: float = 0.0  # what malloc hands out per run for the leaks that Python explains
 
 
 def explain_nothing(measurement: Measurement) -> Explained:
@@ -88,6 +91,7 @@ class _Explanation:
         self._n_runs = measurement.n_runs
         self._tallier = Tallier(view)
         self._weigher = Weigher(view)
+        self._shares = NativeShares(self._tallier, measurement)
         self._leaks: list[Leak] = []
         self._bounded: list[Leak] = []
         self._open: list[str] = []
@@ -107,17 +111,18 @@ class _Explanation:
             if grown.row is not None:
                 self._rows.append(grown.row)
             self._spots.append(grown.spot)
+            self._weigher.note_growth(grown.leak, grown.spot)
             self._take(grown.leak, grown.growth)
         self._remade()
         self._explain_graph()
-        self._explain_native()
+        native_bytes = self._explain_native()
         self._leaks, remarks = settle(self._leaks)
         self._asides += remarks
         first, last = self._measurement.checkpoints[0], self._measurement.checkpoints[-1]
         slower = judge_slowdown(self._measurement.meters.seconds(self._n_runs))
         tensors_kept, tensor_bytes_kept = kept_tensors(self._view, self._tallier, self._n_runs)
         return Explained(
-            leaks=ranked([with_effect(leak, slower) for leak in self._leaks]),
+            leaks=ranked([with_effect(self._weigher.weighed(leak), slower) for leak in self._leaks]),
             bounded=settle_bounded(self._bounded, self._leaks),
             objects=object_rows(self._view, self._tallier, self._n_runs, first, last),
             tensors=tensor_rows(self._view, self._n_runs),
@@ -129,6 +134,7 @@ class _Explanation:
             tensors_kept=tensors_kept,
             tensor_bytes_kept=tensor_bytes_kept,
             spots=tuple(self._spots),
+            native_bytes=native_bytes,
         )
 
     def _take(self, leak: Leak, growth: Growth) -> None:
@@ -145,6 +151,7 @@ class _Explanation:
         tally = self._tallier.count(group.members, group.entries)
         growth, count_per_run = self._judge(group, tally)
         leak, sample = self._place(self._view, group, tally, growth, count_per_run)
+        self._shares.note(leak.fingerprint, group.members, group.entries, count_per_run / max(len(tally.headline), 1))
         if growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE):
             growth = self._limited(leak, sample, growth)
         if growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE) and only_replaces(
@@ -211,6 +218,7 @@ class _Explanation:
         evidence = evidence_of_orphans(view, orphans, tally, gc_is_off=not self._measurement.collects)
         kept = group.kept(view, self._n_runs, tally.headline)
         leak = self._leak(evidence, tally, place=orphans.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
+        self._shares.note(leak.fingerprint, orphans.members, [], count_per_run / max(len(tally.headline), 1))
         if growth.outcome is Outcome.LEAK:
             leak = replace(leak, retained_bytes=self._weigher.bytes_of_orphans(orphans.members))
         return leak, growth
@@ -247,30 +255,35 @@ class _Explanation:
             others=others,
         )
 
-    @property
-    def _explained_bytes(self) -> float:
-        return self._bounded_bytes + sum(leak.bytes_per_run for leak in self._leaks)
-
     def _explain_graph(self) -> None:
         """Add the graph that gets longer, unless what was found already carries it."""
-        if any(leak.cause in ("graph-kept", "immortal-cycle") for leak in self._leaks):
+        if any(leak.cause in GRAPH_CAUSES for leak in self._leaks):
             return
         grown = grown_graph(self._view, self._judgement)
         if grown is None:
             return
         self._spots.append(grown.spot)
+        self._weigher.note_growth(grown.leak, grown.spot)
         native = self._judgement.native
         # Nodes and what they save live in the native heap: what grows there without another explanation is the graph.
-        rest = native.rate - self._explained_bytes if native and native.outcome is Outcome.LEAK else 0.0
+        is_native = native is not None and native.outcome is Outcome.LEAK
+        rest = native.rate - self._native_parts().malloc_bytes if native is not None and is_native else 0.0
         self._leaks.append(replace(grown.leak, bytes_per_run=max(grown.leak.bytes_per_run, rest)))
 
-    def _explain_native(self) -> None:
-        """Add what grows in the native heap beyond what the leaks found explain."""
-        native = native_growth(self._judgement.native, self._explained_bytes)
-        on_device = native_growth(
-            self._judgement.accelerator, self._explained_bytes, "accelerator memory (torch's allocator)"
-        )
-        self._leaks += [leak for leak in (native, on_device) if leak is not None]
+    def _native_parts(self) -> NativeParts:
+        return self._shares.of(self._leaks, self._bounded_bytes)
+
+    def _explain_native(self) -> float:
+        """Add what grows in native memory beyond what the leaks found explain; return what malloc gave for those."""
+        if not any(
+            growth is not None and growth.rate for growth in (self._judgement.native, self._judgement.accelerator)
+        ):
+            return 0.0
+        parts = self._native_parts()
+        found = explain_native(self._judgement, self._leaks, parts, n_unwalked=self._view.n_unwalked)
+        self._leaks = list(found.leaks)
+        self._asides += found.notes
+        return parts.malloc_bytes
 
 
 def _verify_garbage(measurement: Measurement, explained: Explained) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Explain what grows without leaving objects behind: containers of plain data, buffers, graphs, the native heap."""
+"""Explain what grows without leaving objects behind: containers of plain data, buffers, graphs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from leaklab.collect.slots import GrownSlot
 from leaklab.decide.growth import Growth
 from leaklab.explain.causes import find_cause
 from leaklab.explain.contents import content_of
-from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.facts import facts_of
 from leaklab.explain.graphs import largest_graph
+from leaklab.explain.native_parts import EDGE_BYTES, NODE_BYTES
 from leaklab.explain.paths import Described, fingerprint
 from leaklab.explain.spots import Spot, spot_of_growth
 from leaklab.explain.starts import is_history_name
 from leaklab.explain.view import OLD, HeapView
-from leaklab.judging import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, GrownContainer, Judgement
+from leaklab.judging import GrownContainer, Judgement
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
 from leaklab.objects import safe_len, summary, type_name
-from leaklab.words import format_bytes
 
 MAX_ROWS = 200
 _MAX_EXPLAINED = 1000
@@ -138,44 +137,11 @@ def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
         what=f"autograd graph of {type_name(type(thing))} {summary(thing)}",
         unit="graph nodes",
         growth=growth,
-        bytes_per_run=growth.rate * _NODE_BYTES,
+        bytes_per_run=growth.rate * (NODE_BYTES + EDGE_BYTES),
         extra=(step,),
         has_graph=True,
     )
     return Grown(leak, None, growth, spot_of_growth(view, leak.fingerprint, vertex))
-
-
-_NODE_BYTES = 400
-"""What a node without saved tensors takes at least: the C++ object, its edges and its metadata."""
-
-
-NATIVE_MEMORY = "native memory (malloc)"
-
-
-def native_growth(growth: Growth | None, bytes_explained: float, memory: str = NATIVE_MEMORY) -> Leak | None:
-    """Return the leak that remains in the native heap when what Python holds is taken off; None if nothing does."""
-    if growth is None or growth.outcome is not Outcome.LEAK or growth.rate <= 2 * bytes_explained + 1:
-        return None
-    floor_bytes = NATIVE_FLOOR_BYTES if memory == NATIVE_MEMORY else ACCELERATOR_FLOOR_BYTES
-    path = RootPath(UNSEEN_ROOT, ())
-    evidence = Evidence(
-        path, "", "", None, frozenset(), frozenset(), memory, "bytes", has_tensors=False, has_graph=False
-    )
-    cause = find_cause(evidence)
-    return Leak(
-        what=memory,
-        path=path,
-        holder="nothing that Python can see",
-        cause=cause.slug,
-        advice=cause.advice,
-        bytes_per_run=growth.rate - bytes_explained,
-        count_per_run=growth.rate - bytes_explained,
-        unit="bytes",
-        kept=(),
-        fingerprint=fingerprint([memory]),
-        reason=f"{memory}: {growth.reason}; Python's objects explain {format_bytes(bytes_explained)} per run. "
-        f"Less than {format_bytes(floor_bytes)} per run would not be told from caches",
-    )
 
 
 def _container(view: HeapView, judgement: Judgement, container: GrownContainer, vertex: int) -> Grown:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,7 @@ from leaklab.render.wording import shorten
 # Reading these makes new wrappers, or runs an unpack hook of the user: the live view ends where autograd begins.
 _INSIDE_AUTOGRAD = re.compile(r"\.(grad_fn|_saved_|next_functions|variable|_raw_saved_)")
 _INSTANCE_DICT = ".__dict__"
+_MODULE_ROOT = re.compile(r"module '(?P<package>\w+)[^']*'")
 _EXPRESSION_LIMIT = 120
 
 
@@ -89,14 +91,26 @@ def expressions_of(path: RootPath) -> list[str]:
     return found
 
 
-def evaluate(expression: str, namespace: dict[str, Any]) -> list[Any]:
+def modules_of(path: RootPath) -> dict[str, object]:
+    """Return the names that the expressions of *path* need where it begins in a module, which need not be imported."""
+    found = _MODULE_ROOT.fullmatch(path.root)
+    names = () if found is None else ("sys", found["package"])
+    return {name: sys.modules[name] for name in names if name in sys.modules}
+
+
+def evaluate(expression: str, namespace: dict[str, Any], modules: Mapping[str, object] | None = None) -> list[Any]:
     """Return the value of *expression* as the only item of a list.
+
+    Args:
+        expression: As `expressions_of` returns them.
+        namespace: The user's variables.
+        modules: Names that mean these modules, whatever the user's variable of that name is.
 
     Raises:
         GoneError: if it cannot be evaluated any more, or its value is none that can be freed.
     """
     try:
-        borrowed = [eval(compile(expression, "<leaklab explorer>", "eval"), namespace)]  # noqa: S307 - the holder's own expression, in the user's namespace, at the user's request
+        borrowed = [eval(compile(expression, "<leaklab explorer>", "eval"), namespace, modules or {})]  # noqa: S307 - the holder's own expression, in the user's namespace, at the user's request
     except Exception as error:  # noqa: BLE001 - properties and __getitem__ of the user may raise anything
         problem = f"{shorten(expression, _EXPRESSION_LIMIT)} is gone ({type(error).__name__})"
     else:

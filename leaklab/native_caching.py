@@ -12,8 +12,8 @@ from leaklab.collect.gcstate import collect_quietly
 from leaklab.collect.meters import native_heap_bytes
 from leaklab.collect.native_caches import native_caches_off
 from leaklab.explaining import Explained
-from leaklab.growing import NATIVE_MEMORY
 from leaklab.model import Leak
+from leaklab.native_growing import NATIVE_MEMORY
 from leaklab.siting import Ran
 from leaklab.words import format_bytes
 
@@ -62,7 +62,7 @@ def _judged(explained: Explained, leak: Leak, levels: list[int]) -> Explained:
     if not steps:
         return explained
     others = [other for other in explained.leaks if other is not leak]
-    remaining = max(0.0, median(steps) - sum(other.bytes_per_run for other in others))
+    remaining = max(0.0, median(steps) - explained.native_bytes)
     if remaining > _REMAINING * leak.bytes_per_run:
         return explained
     reason = (

@@ -38,20 +38,41 @@ def is_bookkeeping(leak: Leak) -> bool:
 
 
 def ranked(leaks: Sequence[Leak]) -> tuple[Leak, ...]:
-    """Return *leaks*, the largest first; among those of about the same size the one in the user's reach first."""
-    largest = max((leak.bytes_per_run for leak in leaks), default=0.0)
+    """Return *leaks*, the largest first; among those of about the same size the one in the user's reach first.
 
-    def key(leak: Leak) -> tuple[bool, int, bool, float, str]:
+    What nothing in Python explains comes last, unless it is `FAR_LARGER` than the largest of the others: then first.
+    """
+    largest = max((leak.bytes_per_run for leak in leaks), default=0.0)
+    explained = _largest_explained(leaks)
+
+    def key(leak: Leak) -> tuple[int, int, bool, float, str]:
         smaller_by = math.log(largest / leak.bytes_per_run, ALIKE) if leak.bytes_per_run > 0 else math.inf
         size = int(smaller_by) if math.isfinite(smaller_by) else 1000
-        is_rest = leak.unit == "bytes" and not leak.path.steps  # native memory that nothing else explains
-        return is_rest, size, leak.path.root not in USER_SIDE, -leak.bytes_per_run, leak.fingerprint
+        is_far_larger = leak.bytes_per_run > FAR_LARGER * explained
+        place = (-1 if is_far_larger else 1) if is_rest(leak) else 0
+        return place, size, leak.path.root not in USER_SIDE, -leak.bytes_per_run, leak.fingerprint
 
     return tuple(sorted(leaks, key=key))
 
 
+def is_rest(leak: Leak) -> bool:
+    """Return whether *leak* is native memory that nothing in Python explains."""
+    return leak.unit == "bytes" and not leak.path.steps
+
+
+def _largest_explained(leaks: Sequence[Leak]) -> float:
+    return max((leak.bytes_per_run for leak in leaks if not is_rest(leak)), default=0.0)
+
+
 ALIKE = 1.5
 """Leaks that differ by less than this factor are ranked by who can mend them."""
+FAR_LARGER = 2.5
+"""Native memory that nothing explains comes first if it is more than so many times the largest other leak.
+
+The others have a holder that can be mended, and part of what is left over may be theirs: the C++ objects of a leak of
+size 1 may truly make it 1.4, and the missing 0.4 are then in what is left over. That is the larger one by more than
+`ALIKE` only from 0.4 + 1.5 * 1.4 = 2.5 on.
+"""
 
 
 def settle(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
@@ -72,7 +93,8 @@ def settle(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
         for leak in logs
     ]
     rest = [leak for leak in leaks if leak not in own and leak not in logs]
-    largest = max((leak.bytes_per_run for leak in rest), default=0.0)
+    # Native memory does not count: it is what the others leave over, so none of them is its consequence.
+    largest = _largest_explained(rest)
     small = [leak for leak in rest if leak.bytes_per_run < min(SMALL_BYTES, SMALL_SHARE * largest)]
     if small:
         shown = "; ".join(

@@ -2,7 +2,8 @@
 
 The counting runs are over and recorded when this begins: tracing costs several times the run, and is paid only where
 there is something to find. Each leak gets the line that *keeps* (during which its holder got a new entry) and the line
-that *makes* (on whose stack the new entries were allocated).
+that *makes* (on whose stack the new entries were allocated). What only a cycle keeps gets the line that *closes* it
+(after which the references lead back to where they began), behind the line that asked for a copy if one was under way.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import linecache
 import math
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from leaklab.collect.census import DisturbedError
+from leaklab.collect.closing_sites import ClosingWatch, CycleShape
 from leaklab.collect.gcstate import collect_quietly
 from leaklab.collect.line_watch import Line, LineWatch
 from leaklab.collect.measure import Measurement
@@ -25,14 +28,14 @@ from leaklab.explain.lines import CellNames, LineWriter
 from leaklab.explain.origins import Origin, origin_of
 from leaklab.explain.spots import Spot
 from leaklab.model import Leak
-from leaklab.spotting import resolve, survivors_by_leak
+from leaklab.spotting import earlier, resolve, survivors_by_leak
 
 Ran = tuple[float, str]
 
-_N_WATCHED, _N_TRACED = 2, 3
+_N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
 """So many runs of each kind for leaks that leave something in every run; fewer once every leak has its line."""
 _MAX_EACH = 6
-MAX_TRACED_RUNS = 2 * _MAX_EACH
+MAX_TRACED_RUNS = 3 * _MAX_EACH
 _N_LINES = 2
 _FEWEST = 0.25
 """A line that did less than this share of what was seen is not named."""
@@ -107,6 +110,8 @@ class _Search:
         self._makers = Makers(whose, StorageLines(whose))
         self._keeps: dict[str, Counter[Line]] = {}
         self._makes: dict[str, Counter[Line]] = defaultdict(Counter)
+        self._closes: dict[str, Counter[Line]] = {}
+        self._asks: dict[str, Counter[Line]] = {}
         self._notes: list[str] = []
         self._n_runs = 0
         self._seconds = 0.0
@@ -115,23 +120,31 @@ class _Search:
         self._points = resolve(measurement, [spot for spot in spots if spot.fingerprint in prints], namespace)
 
     def run(self, seconds_left: float) -> Generator[int, Ran, None]:
-        """Make the traced runs, then look at what they left."""
-        if self._measurement.collects:
-            collect_quietly()
-        self._measurement.open_phase()
-        try:
+        """Make the traced runs, look at what they left, and where cycles keep it, watch how these are closed."""
+        with self._phase():
             yield from self._watched_runs(seconds_left)
             with python_traces() as n_frames, self._makers.storages.noted() as is_exact:
                 yield from self._traced_runs(seconds_left)
                 missing = self._missing
-                made = self._makers.lines_of_survivors(self._measurement, self._n_before) if missing else {}
-        finally:
-            self._points.clear()
-            self._measurement.abandon()
+                made = self._makers.made_by_survivor(self._measurement, self._n_before) if missing else {}
         self._say_how_exact(n_frames, is_exact=is_exact)
         if made:
             found = survivors_by_leak(self._measurement, self._n_before, self._namespace, made, missing)
-            self._makes.update(found)
+            self._makes.update(found.lines)
+            made.clear()
+            yield from self._closing_runs(found.shapes, seconds_left)
+
+    @contextmanager
+    def _phase(self) -> Iterator[None]:
+        """Open a phase of the measurement; afterwards nothing of the user's is held."""
+        if self._measurement.collects:
+            collect_quietly()
+        self._measurement.open_phase()
+        try:
+            yield
+        finally:
+            self._points.clear()
+            self._measurement.abandon()
 
     @property
     def _missing(self) -> set[str]:
@@ -148,13 +161,31 @@ class _Search:
             return
         watch = LineWatch(self._points, whose)
         self._keeps = watch.lines
-        watched = {point.fingerprint for point in self._points}
+        watched = {point.fingerprint for point in self._points} & {leak.fingerprint for leak in self._leaks}
         for _ in range(self._n_wanted(_N_WATCHED)):
             if not watched - watch.lines.keys() or self._is_over(seconds_left):
-                return
+                break
             with watch.installed():
                 ran = yield self._start()
             self._finish(ran)
+        for fingerprint in watched:
+            if (first := earlier(fingerprint)) in watch.lines:
+                watch.lines[fingerprint] = watch.lines.pop(first)
+
+    def _closing_runs(self, shapes: Sequence[CycleShape], seconds_left: float) -> Generator[int, Ran, None]:
+        """Run with a trace function that looks for the lines that close cycles of *shapes*."""
+        if not shapes or sys.gettrace() is not None:
+            return
+        watch = ClosingWatch(shapes, whose)
+        wanted = {shape.fingerprint for shape in shapes}
+        with self._phase():
+            for _ in range(self._n_wanted(_N_CLOSING)):
+                if not wanted - watch.lines.keys() or self._is_over(seconds_left):
+                    break
+                with watch.installed():
+                    ran = yield self._start()
+                self._finish(ran)
+        self._closes, self._asks = watch.lines, watch.asked
 
     def _traced_runs(self, seconds_left: float) -> Generator[int, Ran, None]:
         """Run with tracemalloc and a dispatch mode, which tell the lines that make."""
@@ -215,12 +246,16 @@ class _Search:
         return Sited(sites, tuple(self._notes))
 
     def _sites_of(self, leak: Leak, writer: LineWriter) -> tuple[str, ...]:
-        keeps = _chief(self._keeps.get(leak.fingerprint, Counter()), writer)
-        makes = _chief(self._makes.get(leak.fingerprint, Counter()), writer)
-        words = [f"{writer.write(*line)}  # keeps it" for line in keeps]
-        known = {line[:2] for line in keeps}
-        words += [f"{writer.write(*line)}  # makes it" for line in makes if line[:2] not in known]
-        return tuple(words)
+        words: dict[tuple[str, int], str] = {}
+        for lines, does in (
+            (self._keeps, "keeps it"),
+            (self._asks, "copies it"),
+            (self._closes, "closes the cycle"),
+            (self._makes, "makes it"),
+        ):
+            for line in _chief(lines.get(leak.fingerprint, Counter()), writer):
+                words.setdefault(line[:2], f"{writer.write(*line)}  # {does}")
+        return tuple(words.values())
 
 
 def _chief(lines: Counter[Line], writer: LineWriter) -> list[Line]:

@@ -18,6 +18,7 @@ _MEASURED = (
 )  # fmt: skip
 _MEASURED_IDS = frozenset(map(id, _MEASURED))
 _LEAVES = frozenset(map(id, (str, bytes, bytearray, int, float, complex, array.array)))
+_DATA_CONTAINERS = frozenset(map(id, (tuple, dict)))
 GC_HEADER_BYTES = 16
 _HEAP_TYPE = 1 << 9
 _flags_of = type.__dict__["__flags__"].__get__
@@ -63,11 +64,33 @@ def is_leaf(thing: object) -> bool:
     return id(type(thing)) in _LEAVES or type_name(type(thing)) == "numpy.ndarray"
 
 
+def owned_objects(things: Collection[object]) -> list[object]:
+    """Return *things* and the data that they refer to, each once: what `owned_bytes` counts but storages.
+
+    Tuples and dicts of nothing but data are data too: the collector does not list them, so nobody else tells of them.
+    """
+    found = {id(thing): thing for thing in things}
+    level = list(found.values())
+    while level:
+        referents = gc.get_referents(*level)
+        new = {
+            id(thing): thing for thing in referents if id(thing) not in found and (is_leaf(thing) or _is_data(thing))
+        }
+        found |= new
+        level = [thing for thing in new.values() if id(type(thing)) in _DATA_CONTAINERS]
+    # Numbers and words that a module knows anyway are few and small: not worth the search for their other owners.
+    return list(found.values())
+
+
+def _is_data(thing: object) -> bool:
+    return id(type(thing)) in _DATA_CONTAINERS and not gc.is_tracked(thing)
+
+
 def owned_bytes(things: Collection[object], *, without_storages: Iterable[int] = ()) -> int:
     """Return the bytes that *things* own together, everything counted once.
 
-    Counted are the objects themselves, strings, numbers and arrays that they refer to, and the storages of their
-    tensors; not what else they refer to.
+    Counted are the objects themselves, what they refer to of strings, numbers, arrays, and tuples and dicts of such,
+    and the storages of their tensors; not what else they refer to.
 
     Args:
         things: Live objects.
@@ -76,6 +99,4 @@ def owned_bytes(things: Collection[object], *, without_storages: Iterable[int] =
     storages = storage_bytes(thing for thing in things if is_tensor(thing))
     for key in without_storages:
         storages.pop(key, None)
-    leaves = {id(leaf): leaf for leaf in gc.get_referents(*things) if is_leaf(leaf)} if things else {}
-    # Numbers and words that a module knows anyway are few and small: not worth the search for their other owners.
-    return sum(map(shallow_bytes, things)) + sum(map(shallow_bytes, leaves.values())) + sum(storages.values())
+    return sum(map(shallow_bytes, owned_objects(things))) + sum(storages.values())

@@ -202,6 +202,46 @@ NEAR_MISSES = {
         ),
         "container-growth",
     ),
+    "functions that a partial calls with, not those it calls": (
+        evidence(
+            "transform functools.partial, .args[1] functools.partial!, .args[0] torch.Tensor!",
+            holder="transform.args",
+            holder_kind="tuple",
+            crossing=INDEX,
+            entry_kinds=frozenset({"functools.partial"}),
+            **TENSORS,
+        ),
+        "closure-kept",
+    ),
+    "callbacks in a list that a partial calls with": (
+        evidence(
+            "emit functools.partial, .args[0] list, [3] method!",
+            holder="emit.args[0]",
+            crossing=INDEX,
+            entry_kinds=frozenset({"method"}),
+        ),
+        "callback-registry",
+    ),
+    "values that hold their weak keys": (
+        evidence(
+            "owners weakref.WeakKeyDictionary, .data dict, [<weakref.ReferenceType>] dict!, ['batch'] Batch!",
+            holder="owners.data",
+            holder_kind="dict",
+            crossing=KEY,
+            **TENSORS,
+        ),
+        "global-cache",
+    ),
+    "a dict called data in an object of the user's": (
+        evidence(
+            "trainer Trainer, .data dict, ['a'] torch.Tensor!",
+            holder="trainer.data",
+            holder_kind="dict",
+            crossing=KEY,
+            **TENSORS,
+        ),
+        "tensor-kept",
+    ),
     "an attribute that links objects": (
         evidence("root Node, .last Node!", holder="root", crossing=ATTRIBUTE),
         "unknown",
@@ -237,6 +277,11 @@ def test_where_nothing_leaks_all_steps_are_above():
 
 def advice_of(found):
     return find_cause(found).advice
+
+
+def test_the_advice_on_weak_keys_is_about_the_values():
+    near, _slug = NEAR_MISSES["values that hold their weak keys"]
+    assert "An entry of owners goes with its key, but a value that refers to its own key" in find_cause(near).advice
 
 
 def test_every_advice_shows_the_change_as_code_but_where_no_line_can_be_shown():

@@ -1,4 +1,4 @@
-"""What grows in place: containers of plain data, buffers, graphs, the native heap."""
+"""What grows in place: containers of plain data, buffers, graphs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from explain_builders import Node, view_of
 from leaklab.collect.slots import GrownSlot
 from leaklab.decide.growth import Growth, judge_levels
 from leaklab.explain.contents import content_of
-from leaklab.growing import grown_graph, grown_places, native_growth
+from leaklab.growing import grown_graph, grown_places
 from leaklab.judging import GrownContainer, Judgement
 from leaklab.model import Outcome
 
@@ -272,25 +272,3 @@ def test_without_a_tensor_that_carries_it_no_graph_is_reported(variables):
 def test_a_graph_that_does_not_grow_is_not_reported():
     with view_of({"total": torch.zeros(1, requires_grad=True) + 1}, ((), ())) as view:
         assert grown_graph(view, judgement()) is None
-
-
-@pytest.mark.parametrize(
-    ("rate", "explained", "expected"),
-    [(100_000.0, 0.0, 100_000.0), (100_000.0, 40_000.0, 60_000.0), (100_000.0, 50_000.0, None), (0.5, 0.0, None)],
-)
-def test_native_growth_is_what_python_does_not_explain(rate, explained, expected):
-    leak = native_growth(Growth(Outcome.LEAK, rate, "it rises"), explained)
-    assert (leak and leak.bytes_per_run) == expected
-    assert leak is None or leak.cause == "native"
-
-
-@pytest.mark.parametrize("growth", [None, NOTHING, Growth(Outcome.INCONCLUSIVE, 1e6, "perhaps")])
-def test_native_growth_that_is_not_sure_is_no_leak(growth):
-    assert native_growth(growth, 0.0) is None
-
-
-def test_accelerator_memory_that_nothing_explains_is_a_leak_of_its_own():
-    growth = Growth(Outcome.LEAK, 1_000_000.0, "24 steps in 24 runs")
-    leak = native_growth(growth, 0.0, "accelerator memory")
-    assert (leak.what, leak.bytes_per_run, leak.unit) == ("accelerator memory", 1_000_000.0, "bytes")
-    assert native_growth(growth, 600_000.0, "accelerator memory") is None

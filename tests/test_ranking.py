@@ -50,6 +50,42 @@ def test_leaks_without_bytes_come_last():
     assert ranked([]) == ()
 
 
+def native(n_bytes):
+    """Make a leak of native memory that nothing in Python explains."""
+    return replace(leak(n_bytes, unit="bytes", cause="native"), path=RootPath("nothing", ()), what="native memory")
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "is_first"),
+    [(100_000, False), (150_000, False), (250_000, False), (251_000, True), (10_000_000, True)],
+)
+def test_native_memory_that_nothing_explains_is_first_only_where_doubt_about_the_others_cannot_make_it_smaller(
+    n_bytes, is_first
+):
+    larger, smaller = leak(100_000), leak(1_000, "module 'torch'", holder="torch.x")
+    rest = native(n_bytes)
+    expected = (rest, larger, smaller) if is_first else (larger, smaller, rest)
+    assert ranked([larger, rest, smaller]) == expected
+
+
+def test_native_memory_alone_is_first_and_beside_leaks_without_bytes_too():
+    assert ranked([native(5)]) == (native(5),)
+    assert ranked([leak(0), native(5)]) == (native(5), leak(0))
+
+
+def test_a_small_leak_is_no_consequence_of_native_memory_that_nothing_explains():
+    holder_of_a_c_object = leak(48)
+    leaks = [native(268_000), holder_of_a_c_object]
+    assert settle(leaks) == (leaks, [])
+
+
+def test_a_small_leak_beside_a_large_one_and_native_memory_is_the_large_ones_consequence():
+    leaks = [native(268_000), leak(100_000), leak(48, holder="registry")]
+    rest, (note,) = settle(leaks)
+    assert rest == leaks[:2]
+    assert "list in registry" in note
+
+
 @pytest.mark.parametrize(
     "own",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import sys
 import tracemalloc
@@ -33,8 +34,13 @@ class Meter:
 
 class Pair:
     def __init__(self):
-        self.data = torch.zeros(500)  # mark: makes in a cycle
-        self.hook = lambda: self
+        self.data = torch.rand(500)
+        self.hook = lambda: self  # mark: closes the cycle of a copy
+
+    def __deepcopy__(self, memo):
+        copied = Pair()
+        copied.data.copy_(self.data)
+        return copied
 
 
 METER = Meter()
@@ -94,16 +100,61 @@ def test_the_runs_for_lines_are_said_and_are_not_counted(report):
     assert len(report.runs) == report.verdict.n_runs
 
 
-def test_what_nothing_reaches_is_named_by_the_line_that_made_it():
+class Loop:
+    def __init__(self):
+        self.data = torch.rand(3000)  # mark: makes in a cycle
+        self.me = self  # mark: closes a cycle
+
+
+PAIR = Pair()
+
+
+def leaves_cycles():
+    Loop()
+    copy.deepcopy(PAIR)  # mark: copies
+
+
+@pytest.fixture(scope="module")
+def garbage():
+    """What is said in a program that has switched the collector off."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        report = leaklab.leakcheck(Pair, runs=8, namespace={})
+        return leaklab.leakcheck(leaves_cycles, runs=8, namespace={})
     finally:
         gc.collect()
         if was_enabled:
             gc.enable()
-    assert line("makes in a cycle") + "Pair.__init__" in report.leaks[0].sites[0]
+
+
+def test_what_only_a_cycle_keeps_has_the_line_that_closes_it_before_the_one_that_makes(garbage):
+    closes, makes = sites_of(garbage, "Loop")
+    assert line("closes a cycle") + "Loop.__init__" in closes
+    assert closes.endswith("# closes the cycle")
+    assert line("makes in a cycle") + "Loop.__init__" in makes
+
+
+def test_copies_that_a_cycle_keeps_have_the_line_that_copies_first(garbage):
+    copies, closes = sites_of(garbage, "Pair")
+    assert line("copies") + "leaves_cycles" in copies
+    assert copies.endswith("# copies it")
+    assert line("closes the cycle of a copy") + "Pair.__init__" in closes
+
+
+OPTIMIZER = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1, momentum=0.9)
+
+
+def trains_another_head():
+    head = torch.zeros(2000, requires_grad=True)
+    OPTIMIZER.add_param_group({"params": [head]})  # mark: adds a group
+    head.sum().backward()
+    OPTIMIZER.step()
+
+
+def test_the_state_of_an_optimizer_is_kept_by_the_line_that_gave_it_the_parameter():
+    report = leaklab.leakcheck(trains_another_head, runs=8)
+    assert report.leaks[0].cause == "optimizer-state"
+    assert line("adds a group") in report.leaks[0].sites[0]
 
 
 def calls_of(**options) -> int:

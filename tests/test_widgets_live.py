@@ -1,13 +1,15 @@
 """What the explorer answers about living objects: paths, further holders, ignored holders, and what is gone."""
 
 import gc
+import sys
+import types
 import weakref
 
 import pytest
 import samples
 import torch
 
-from leaklab.looking import GoneError, at_address, evaluate, expressions_of, look_at
+from leaklab.looking import GoneError, at_address, evaluate, expressions_of, look_at, modules_of
 from leaklab.model import RootPath, Status, Step
 from leaklab.report import LeakReport
 from leaklab.widgets.notebook_holds import held_by_notebook, let_go
@@ -125,6 +127,25 @@ def test_expressions_end_where_python_has_none_or_autograd_begins():
     ]  # fmt: skip
     assert expressions_of(path_of("local 'x' of fill()", ".a")) == []
     assert expressions_of(path_of("x", "['a b']", "in a C object")) == ["x", "x['a b']"]
+
+
+def test_what_a_module_holds_is_found_though_the_notebook_has_not_imported_it():
+    held = Trainer()
+    sys.modules["leaklab_test.registry"] = module = types.ModuleType("leaklab_test.registry")
+    sys.modules["leaklab_test"] = package = types.ModuleType("leaklab_test")
+    package.registry, module.kept = module, [held]
+    path = RootPath("module 'leaklab_test.registry'", path_of("leaklab_test.registry", ".kept", "[0]").steps)
+    try:
+        for variables in ({}, {"leaklab_test": "a text of the user"}):
+            assert evaluate(expressions_of(path)[-1], variables, modules_of(path))[0] is held
+    finally:
+        del sys.modules["leaklab_test.registry"], sys.modules["leaklab_test"]
+    with pytest.raises(GoneError, match="is gone"):
+        evaluate(expressions_of(path)[-1], {}, modules_of(path))
+
+
+def test_a_path_from_a_variable_needs_no_module():
+    assert modules_of(path_of("sys", ".modules")) == {}
 
 
 def test_a_value_that_all_code_shares_is_nothing_to_look_at():

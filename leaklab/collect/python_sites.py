@@ -9,10 +9,12 @@ import tracemalloc
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 
 from leaklab.addresses import addresses_of
+from leaklab.collect.copy_sites import innermost_and_asking
 from leaklab.collect.line_watch import Line, Whose
 from leaklab.collect.measure import Measurement
 from leaklab.collect.tensor_sites import StorageLines
@@ -47,14 +49,14 @@ def python_traces() -> Iterator[int]:
 
 
 def line_that_made(thing: object, whose: Whose) -> Line | None:
-    """Return the innermost line of the user's code on the stack that made *thing*; None if that was not recorded."""
-    for filename, number in _stack_of(thing):
-        is_users = whose(filename)
-        if is_users:
-            return filename, number, ""
-        if is_users is None:
-            return None
-    return None
+    """Return the line of the user's code that made *thing*, or had it copied; None if that was not recorded."""
+    innermost, asking = _lines_of(thing, whose)
+    return asking or innermost
+
+
+def _lines_of(thing: object, whose: Whose) -> tuple[Line | None, Line | None]:
+    stack = ((filename, (filename, number, "")) for filename, number in _stack_of(thing))
+    return innermost_and_asking(stack, whose)
 
 
 def _stack_of(thing: object) -> list[tuple[str, int]]:
@@ -80,6 +82,18 @@ def _lost_stack(address: int) -> tuple[tuple[str, int], ...] | None:
     return found
 
 
+class Made(NamedTuple):
+    """Where an object was made.
+
+    Attributes:
+        line: The line that made it, or had it copied.
+        born_at: File and line of the innermost line of the user's that ran then.
+    """
+
+    line: Line
+    born_at: tuple[str, int]
+
+
 class Makers:
     """Finds the lines that made objects: tensors by their storage, everything else by tracemalloc.
 
@@ -97,16 +111,25 @@ class Makers:
         tensors = list(_tensors_in(entries))
         return [line for thing in tensors or entries if (line := self._line(thing)) is not None]
 
-    def lines_of_survivors(self, measurement: Measurement, n_before: int) -> dict[int, Line]:
-        """Return the line of each object that a run after the first *n_before* left, by address; a phase is open."""
+    def made_by_survivor(self, measurement: Measurement, n_before: int) -> dict[int, Made]:
+        """Return where each object was made that a run after the first *n_before* left; a phase is open.
+
+        Objects are known by their addresses; one whose line was not recorded is left out.
+        """
         addresses, _kinds, runs = measurement.cohorts.members()
         with measurement.young() as objects:
             new = np.flatnonzero(np.isin(addresses_of(objects), addresses[runs >= n_before]))
-            found = ((id(thing), self._line(thing)) for thing in (objects[place] for place in new[:_MAX_SURVIVORS]))
-            return {address: line for address, line in found if line is not None}
+            found = ((id(thing), self._made(thing)) for thing in (objects[place] for place in new[:_MAX_SURVIVORS]))
+            return {address: made for address, made in found if made is not None}
+
+    def _made(self, thing: object) -> Made | None:
+        innermost, asking = _lines_of(thing, self._whose)
+        line = (self.storages.line_of(thing) if is_tensor(thing) else None) or asking or innermost
+        return None if line is None else Made(line, (innermost or line)[:2])
 
     def _line(self, thing: object) -> Line | None:
-        return (self.storages.line_of(thing) if is_tensor(thing) else None) or line_that_made(thing, self._whose)
+        made = self._made(thing)
+        return None if made is None else made.line
 
 
 def _tensors_in(entries: list[object]) -> Iterator[object]:

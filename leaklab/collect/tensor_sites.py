@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
+from leaklab.collect.copy_sites import frames_from, innermost_and_asking, line_of
 from leaklab.collect.line_watch import Line, Whose
 from leaklab.objects import is_exactly, is_tensor, loaded_type
 from leaklab.tensors import storages_of
@@ -70,7 +71,8 @@ class StorageLines:
         tensors = [thing for thing in results if is_tensor(thing)]
         if not tensors:
             return
-        line = self._innermost(frame)
+        innermost, asking = innermost_and_asking(frames_from(frame), self._is_users)
+        line = line_of(asking or innermost)
         if line is None:
             return
         is_fresh = self._fresh.get(func)
@@ -83,18 +85,11 @@ class StorageLines:
                 else:
                     self._lines.setdefault(key, line)
 
-    def _innermost(self, frame: FrameType | None) -> Line | None:
-        while frame is not None:
-            filename = frame.f_code.co_filename
-            is_users = self._known.get(filename, self)
-            if is_users is self:
-                is_users = self._known[filename] = self._whose(filename)
-            if is_users:
-                return filename, frame.f_lineno, frame.f_code.co_name
-            if is_users is None:
-                return None
-            frame = frame.f_back
-        return None
+    def _is_users(self, filename: str) -> bool | None:
+        try:
+            return self._known[filename]
+        except KeyError:
+            return self._known.setdefault(filename, self._whose(filename))
 
     def _line_on_device(self, tensor: object) -> Line | None:
         """Ask torch's own history of device memory, where the user has switched it on."""
@@ -107,10 +102,9 @@ class StorageLines:
             frames = traceback_of(base.untyped_storage(tensor).data_ptr()) or ()
         except (RuntimeError, AttributeError):  # a build or a moment without history
             return None
-        for frame in frames:
-            if self._whose(frame["filename"]):
-                return frame["filename"], int(frame["line"]), ""
-        return None
+        stack = ((frame["filename"], (frame["filename"], int(frame["line"]), "")) for frame in frames)
+        innermost, asking = innermost_and_asking(stack, self._whose)
+        return asking or innermost
 
 
 def _makes_storages(func: Any) -> bool:

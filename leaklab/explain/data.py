@@ -58,6 +58,7 @@ class _Tally:
                 batch = objects[start : start + BATCH_OBJECTS]
                 self._add(gc.get_referents(*batch))
                 self._add(list(_memories(batch)))
+                self._add([key for thing in batch if has_base(type(thing), dict) for key in _skipped_keys(thing)])
             objects = self._newly_private()
 
     def _add(self, referents: list[Any]) -> None:
@@ -102,6 +103,16 @@ class _Tally:
 def _is_data(kind: type) -> bool:
     """Return whether the collector never lists objects of *kind*, or not those that hold nothing but data."""
     return id(kind) in _CONTAINERS or not _flags_of(kind) & _HAVE_GC
+
+
+def _skipped_keys(mapping: dict[Any, Any]) -> list[Any]:
+    """Return the keys of *mapping* if the collector does not report them: it leaves out those of a table of texts."""
+    keys = list(dict.keys(mapping))
+    if not keys or type(keys[0]) is not str:
+        return []
+    n_reported = sum(1 for referent in gc.get_referents(mapping) if referent is keys[0])
+    n_values = sum(1 for value in dict.values(mapping) if value is keys[0])
+    return keys if n_reported == n_values else []
 
 
 def _memories(objects: list[Any]) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,9 +13,12 @@ from leaklab.explain.cuts import freed_without
 from leaklab.explain.freed import led_to, references_to
 from leaklab.explain.groups import Group
 from leaklab.explain.holders import holder_of
+from leaklab.explain.in_place import bytes_in_place, bytes_of_graphs
 from leaklab.explain.reach import ROOT
 from leaklab.explain.retained import bytes_of, retained
+from leaklab.explain.spots import Spot
 from leaklab.explain.view import HeapView
+from leaklab.model import Leak
 
 MAX_WEIGHED = 40
 """So many leaks of a heap are weighed: each takes some milliseconds for every million objects."""
@@ -25,6 +28,7 @@ _SHARE = 0.5
 """Who keeps less than this share of what the others keep is not named: a loop variable, a last result."""
 _MAX_COMPARED = 64
 _OWN_DICT = ".__dict__"
+_GRAPH_UNIT = "graph nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Weigher:
     def __init__(self, view: HeapView) -> None:
         self._view = view
         self._n_asked = 0
+        self._chains: dict[tuple[str, str], list[tuple[int, ...]]] = defaultdict(list)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -67,6 +72,21 @@ class Weigher:
         """Return what comes back with *members*, which no root reaches; None if there were too many before."""
         self._n_asked += 1
         return retained(self._view, members).exclusive_bytes if self._n_asked <= MAX_WEIGHED else None
+
+    def note_growth(self, leak: Leak, spot: Spot) -> None:
+        """Note that *leak* grows in place, at *spot*; of several such places one may speak for all."""
+        self._chains[leak.fingerprint, leak.holder].append(spot.chain)
+
+    def weighed(self, leak: Leak) -> Leak:
+        """Return *leak*, if it grows in place with what comes back; with None if that is unknown, or too many asked."""
+        chains = [chain for holder in leak.holders for chain in self._chains.get((leak.fingerprint, holder), ())]
+        if not chains:
+            return leak
+        self._n_asked += 1
+        if self._n_asked > MAX_WEIGHED:
+            return leak
+        weigh = bytes_of_graphs if leak.unit == _GRAPH_UNIT else bytes_in_place
+        return replace(leak, retained_bytes=weigh(self._view, chains))
 
 
 def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Hold:

@@ -14,6 +14,7 @@ import numpy as np
 
 from leaklab.explain.data import data_of
 from leaklab.explain.freed import freed_with_objects, led_to, references_of, references_to
+from leaklab.explain.native_parts import cpp_bytes
 from leaklab.explain.weights import own_bytes
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ class Retained:
     Attributes:
         exclusive_bytes: What comes back if they go: themselves, and everything that nothing else keeps alive.
         shared_bytes: Bytes of the storages, and of larger data, that what goes uses too but that others keep alive.
-        is_lower_bound: Whether more than is usual may come back: a tensor does not tell its size, an autograd node has
-            C++ parts of unknown size, or C++ uses a storage where no object tells. (Always left out are what allocators
-            round up to and the arrays of instances' attributes.)
+        is_lower_bound: Whether more than is usual may come back: a tensor does not tell its size, or C++ uses a storage
+            where no object tells. (Always left out are what allocators round up to and the arrays of instances'
+            attributes; the C++ parts of tensors and autograd nodes are estimated.)
         n_objects: Objects that go, those themselves included; data that the collector does not know is not counted.
     """
 
@@ -63,11 +64,10 @@ def bytes_of(view: HeapView, freed: Sequence[int] | Ints) -> Retained:
     things = [view.objects[vertex] for vertex in places.tolist()]
     data_bytes, shared_bytes = data_of(things, view.index)
     storage_bytes, shared_storage_bytes, is_unsure = _storages_of(view, places)
-    is_node = view.in_graph[places] & ~view.is_tensor[places]
     return Retained(
-        exclusive_bytes=int(own_bytes(things).sum()) + data_bytes + storage_bytes,
+        exclusive_bytes=int(own_bytes(things).sum()) + data_bytes + storage_bytes + cpp_bytes(view, places),
         shared_bytes=shared_bytes + shared_storage_bytes,
-        is_lower_bound=is_unsure or bool(is_node.any()),
+        is_lower_bound=is_unsure,
         n_objects=len(places),
     )
 
@@ -76,7 +76,7 @@ def retained_sizes(view: HeapView) -> Ints:
     """Return for each vertex the bytes that come back if it goes, storages counted once; shape ``(n_vertices,)``.
 
     All at once, in less than two ``gc.collect()``. Data that the collector does not know (strings, arrays) is not in
-    it: `retained` counts that too, of the objects that it is asked for.
+    it, and neither are C++ parts: `retained` counts those too, of the objects that it is asked for.
     """
     tree = view.dominators
     weights = np.zeros(len(tree.above), np.int64)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from leaklab.explain.native_parts import cpp_bytes, native_parts
 from leaklab.explain.view import OLD, HeapView
+from leaklab.model.native import NativeParts
 from leaklab.objects import has_base, loaded_type, no_torch_functions, summary, type_name
 from leaklab.sizes import owned_bytes
 from leaklab.tensors import storage_bytes, storages_of
@@ -22,7 +24,7 @@ class Tally:
     Attributes:
         what: The objects that matter most: its tensors if it has any, else what the holder refers to.
         headline: Those objects, as vertices.
-        n_bytes: Bytes of all of the group, storages of other owners not counted.
+        n_bytes: Bytes of all of the group, storages of other owners not counted; the C++ parts are estimated.
         others: The other types in it, with how many of each, most frequent first.
         kinds: Names of all types in it.
         has_graph: Whether any of its tensors still has its autograd graph.
@@ -56,15 +58,21 @@ class Tallier:
         headline = tensors or [vertex for vertex in entries if self._view.leaked[vertex]] or list(members)
         names = self._names(places)
         what, main_kind = self._words(headline)
-        hidden = [objects[vertex] for vertex in self._hidden_below({*members, *entries})]
+        vertices = [*members, *self._hidden_below({*members, *entries})]
+        data_bytes = owned_bytes([objects[v] for v in vertices], without_storages=self._owned_by_others)
         return Tally(
             what=what,
             headline=tuple(headline),
-            n_bytes=owned_bytes([objects[v] for v in members] + hidden, without_storages=self._owned_by_others),
+            n_bytes=data_bytes + cpp_bytes(self._view, vertices),
             others=tuple((name, count) for name, count in names.most_common(8) if name != main_kind),
             kinds=frozenset(names),
             has_graph=any(_has_graph(objects[vertex]) for vertex in tensors),
         )
+
+    def native_parts(self, members: Sequence[int], entries: Sequence[int]) -> NativeParts:
+        """Return what *members*, and the graphs below them and *entries*, take of native memory."""
+        vertices = [*members, *self._hidden_below({*members, *entries})]
+        return native_parts(self._view, vertices, self._owned_by_others)
 
     def bytes_of(self, members: Iterable[int]) -> int:
         """Return the bytes of *members*, storages of others not counted."""

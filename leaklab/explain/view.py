@@ -67,6 +67,7 @@ class HeapView:
         in_graph: For each vertex whether it is an autograd node, or a tensor that only such a node holds.
         namespace: The vertex of the dict of the user's variables, -1 if there is none.
         notes: What could not be looked at.
+        n_unwalked: Autograd nodes whose inputs were not looked at.
         summaries: Whether paths may tell shapes and lengths.
     """
 
@@ -82,6 +83,7 @@ class HeapView:
     namespace: int = -1
     notes: tuple[str, ...] = ()
     summaries: bool = True
+    n_unwalked: int = 0
     _described: dict[int, Described] = field(default_factory=dict)
 
     @cached_property
@@ -225,19 +227,9 @@ def heap_view(
     leaked = (credit_of != OLD) & (credit_of < births.n_runs - 1)
     own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
     view = HeapView(
-        objects,
-        n_heap,
-        index,
-        tree,
-        starts,
-        run_of,
-        credit_of,
-        leaked,
-        in_graph,
-        own_dict,
-        tuple(hidden.notes),
-        summaries,
-    )
+        objects, n_heap, index, tree, starts, run_of, credit_of, leaked, in_graph,
+        own_dict, hidden.notes, summaries, hidden.n_unwalked,
+    )  # fmt: skip
     try:
         yield view
     finally:

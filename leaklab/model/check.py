@@ -193,7 +193,8 @@ class Leak:
         fingerprint: Same for the same leak tomorrow: no addresses, no list positions.
         reason: Why this is called a leak, one sentence with its figure.
         sites: Lines that made the leaked objects; empty unless traced.
-        retained_bytes: Bytes that come back when all *holders* let go; None where it was not computed.
+        retained_bytes: Bytes that come back when all *holders* let go; for a container that grows in place, its buffer
+            and the plain data that only it holds. None where it is not known.
         holders: Expressions of all known holders, *holder* first.
         others: What else each run leaves in the same place, as ``(kind, count_per_run)``.
     """

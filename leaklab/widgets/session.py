@@ -86,6 +86,7 @@ class Session:
         """Forget everything."""
         self._shell, self._namespace, self._again, self._before, self.report = None, {}, None, None, None
         self._looks.clear()
+        self.source.close()
 
     def _start(self) -> None:
         """Begin with the present report, or with a fresh look at the heap."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from leaklab.looking import GoneError, at_address, evaluate, expressions_of, look_around
+from leaklab.looking import GoneError, at_address, evaluate, expressions_of, look_around, modules_of
 from leaklab.model.live import HeapOverview, Retainer
 from leaklab.objects import type_name
 from leaklab.render.heap_overview import overview_words
@@ -54,6 +54,10 @@ class Source(ABC):
             GoneError: as `find`.
         """
 
+    @abstractmethod
+    def close(self) -> None:
+        """Forget all rows."""
+
 
 class ReportSource(Source):
     """The leaks of a report, then its bounded places. Objects are found by the expressions of their paths."""
@@ -71,7 +75,7 @@ class ReportSource(Source):
         expressions = self._expressions(number)
         problem = ""
         for expression in reversed(expressions):
-            borrowed, why_not = self._evaluated(expression)
+            borrowed, why_not = self._evaluated(number, expression)
             if borrowed:
                 return Found(borrowed, expression, problem)
             problem = problem or why_not
@@ -84,16 +88,20 @@ class ReportSource(Source):
         if not 0 <= position < len(expressions):
             msg = "Python has no expression for that one, so it cannot be opened from the report; open what is above it"
             raise GoneError(msg)
-        borrowed = evaluate(expressions[position], self._namespace)
+        borrowed = evaluate(expressions[position], self._namespace, modules_of(self._paths[number]))
         try:
             return id(borrowed[0]), type_name(type(borrowed[0]))
         finally:
             borrowed.clear()
 
-    def _evaluated(self, expression: str) -> tuple[list[Any], str]:
+    def close(self) -> None:
+        """Forget the paths and the user's variables."""
+        self._namespace, self._paths = {}, []
+
+    def _evaluated(self, number: int, expression: str) -> tuple[list[Any], str]:
         """Return the value of *expression* as the only item of a list, or an empty list and why there is none."""
         try:
-            return evaluate(expression, self._namespace), ""
+            return evaluate(expression, self._namespace, modules_of(self._paths[number])), ""
         except GoneError as error:
             return [], str(error)
 
@@ -138,6 +146,10 @@ class HeapSource(Source):
         del number, key
         msg = "look at the object first, then open its holders"
         raise GoneError(msg)
+
+    def close(self) -> None:
+        """Forget the rows."""
+        self._rows = []
 
 
 def _row(row: Retainer) -> Data:

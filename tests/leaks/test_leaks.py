@@ -13,8 +13,6 @@ KNOWN_GAPS = {
     "pandas_rows_concatenated": "what is replaced whole, its owner included, has no slot that can be followed",
     "series_concatenated": "what is replaced whole, its owner included, has no slot that can be followed",
     "frozen_set_united_with_itself": "a set has no first entry by which its replacement could be recognised",
-    "weak_keys_whose_values_hold_the_key": "says tensor-kept, not global-cache: the dict is below the variable",
-    "chain_of_partials": "says callback-registry, not closure-kept",
     "atexit_registers_every_writer": "CPython hides atexit's callbacks: the leak is found, without its holder",
 }
 

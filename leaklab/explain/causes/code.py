@@ -9,7 +9,14 @@ from leaklab.explain.roles import Role
 
 _PLACES = ("closure", "default", "partial", "frame-local")
 _WORDS = ("closure variable", "default of", "local ")
+_PARTIAL = "functools.partial"
 _SUSPENDED = frozenset({"generator", "coroutine", "async_generator", "_asyncio.Task", "asyncio.tasks.Task"})
+
+
+def is_argument_of_partial(e: Evidence) -> bool:
+    """Return whether a partial holds what leaks as one of its own arguments: it calls with it, and never calls it."""
+    pair = e.steps_above[-2:]
+    return len(pair) > 1 and pair[0].kind == _PARTIAL and pair[1].reference.startswith((".args", ".keywords"))
 
 
 def traceback_kept(e: Evidence) -> Advice | None:
@@ -38,6 +45,7 @@ def closure_kept(e: Evidence) -> Advice | None:
     """A closure, a default argument, a partial or a suspended frame keeps it."""
     through = any(step.reference.startswith(_WORDS) or ".__defaults__" in step.reference for step in e.steps_above)
     crosses = e.crossing is not None and e.crossing.kind in _PLACES
+    crosses = crosses or is_argument_of_partial(e)
     suspended = bool(e.entry_kinds & _SUSPENDED) or e.any_role(Role.SUSPENDED)
     if e.unit != "objects" or not (through or suspended or crosses) or e.path.root.startswith("running"):
         return None

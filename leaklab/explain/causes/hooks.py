@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from leaklab.explain.causes.advice import Advice
+from leaklab.explain.causes.code import is_argument_of_partial
 from leaklab.explain.causes.lines import line_words
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.roles import Role
@@ -70,7 +71,7 @@ def callback_registry(e: Evidence) -> Advice | None:
     It is one because a library calls back from it (logging, matplotlib, IPython, finalizers, ``gc.callbacks``), or
     because every entry of the collection is something to be called.
     """
-    all_callable = bool(e.entry_kinds) and e.entry_kinds <= _CALLABLES
+    all_callable = bool(e.entry_kinds) and e.entry_kinds <= _CALLABLES and not is_argument_of_partial(e)
     if e.crossing is None or not (Role.CALLBACKS in e.roles_above or (all_callable and e.is_collected)):
         return None
     name, undo = _undo(e)

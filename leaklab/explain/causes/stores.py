@@ -7,10 +7,15 @@ from leaklab.explain.causes.lines import line_words
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.known_holders import known_holder
 from leaklab.explain.roles import Role
+from leaklab.model import Status
 from leaklab.words import format_bytes
 
 _TOP = 2
 """A dict that is a variable, or an attribute of a module, a class or a singleton, is at the top."""
+_INNER = ".data"
+_WEAK_KEYS = "weakref.WeakKeyDictionary"
+_WRAPPERS = frozenset({_WEAK_KEYS, "weakref.WeakValueDictionary", "collections.UserDict"})
+"""Classes that are a dict to their users, and have one inside."""
 
 
 def notebook_history(e: Evidence) -> Advice | None:
@@ -50,7 +55,8 @@ def global_cache(e: Evidence) -> Advice | None:
     above = e.steps_above
     on_class = any(Role.CLASS in roles for roles in e.roles[: max(len(above) - 1, 0)])
     is_mapping = "dict" in e.holder_kind.lower()
-    at_top = len(above) <= _TOP and is_mapping
+    wrapper = _wrapper(e)
+    at_top = len(above) - bool(wrapper) <= _TOP and is_mapping
     keyed = e.crossing is None or e.crossing.kind == "key"
     known = known_holder(e.path)
     library = e.path.root.startswith("module ") and e.path.root != "module '__main__'" and is_mapping
@@ -62,6 +68,8 @@ def global_cache(e: Evidence) -> Advice | None:
             after=known[1].release,
             unless="Not inside the loop if filling it again is dear.",
         )
+    if wrapper == _WEAK_KEYS:
+        return _values_hold_keys(e)
     return Advice(
         f"{e.place} lives as long as the program and never forgets.{line_words(e)} Bound it, key it by something that "
         "repeats, or hold the values weakly.",
@@ -70,6 +78,24 @@ def global_cache(e: Evidence) -> Advice | None:
         if is_mapping
         else "instances = weakref.WeakSet()  # instead of a list",
         unless="Not weakly if nobody else keeps the values: they would be gone at once.",
+    )
+
+
+def _wrapper(e: Evidence) -> str:
+    """Return the name of the class whose instances keep their entries in the holder, their dict ``.data``; else ""."""
+    pairs = zip(e.steps_above, e.steps_above[1:], strict=False)
+    found = (owner.kind for owner, step in pairs if step.reference == _INNER and step.status is not Status.LEAKED)
+    return next((kind for kind in found if kind in _WRAPPERS), "") if e.holder.endswith(_INNER) else ""
+
+
+def _values_hold_keys(e: Evidence) -> Advice:
+    place = e.holder.removesuffix(_INNER)
+    return Advice(
+        f"An entry of {place} goes with its key, but a value that refers to its own key keeps both of them for as long "
+        f"as {place} lives.{line_words(e)} Store what does not lead back to the key.",
+        before=e.facts.line.text if e.facts.line is not None else f"{place}[key] = {{'key': key, 'mean': mean}}",
+        after=f"{place}[key] = {{'mean': mean}}  # or, in the value, weakref.ref(key)",
+        unless="Not if the keys are kept by something else on purpose: then that is what holds them.",
     )
 
 
