@@ -25,7 +25,7 @@ from leaklab.collect.checkpoint import take_checkpoint
 from leaklab.collect.containers import container_lengths
 from leaklab.collect.gcstate import gc_paused
 from leaklab.collect.measure import Measurement
-from leaklab.explain.index import build_index
+from leaklab.explain.heap.index import build_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,10 +29,10 @@ import torch
 from heap_index import fill, resource_peak_bytes
 from measuring import Bars, cpu_seconds
 
-from leaklab.explain.cuts import freed_without, independent_paths, smallest_cut
-from leaklab.explain.hidden import hidden_edges
-from leaklab.explain.index import ReferencePass
-from leaklab.explain.retained import retained, retained_sizes
+from leaklab.explain.freeing.cuts import freed_without, independent_paths, smallest_cut
+from leaklab.explain.freeing.retained import retained, retained_sizes
+from leaklab.explain.heap.hidden import hidden_edges
+from leaklab.explain.heap.index import ReferencePass
 from leaklab.explain.view import Births, HeapView, heap_view
 
 if TYPE_CHECKING:

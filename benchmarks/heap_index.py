@@ -21,10 +21,10 @@ import pandas as pd
 import psutil
 import torch
 
-from leaklab.explain.hidden import hidden_edges
-from leaklab.explain.index import ReferencePass
-from leaklab.explain.roots import find_roots
-from leaklab.explain.search import search
+from leaklab.explain.heap.hidden import hidden_edges
+from leaklab.explain.heap.index import ReferencePass
+from leaklab.explain.heap.roots import find_roots
+from leaklab.explain.reaching.search import search
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,9 @@ import objgraph
 from heap_index import fill
 from measuring import cpu_seconds
 
+from leaklab.asking.moments import Stretch, compare_now
 from leaklab.collect.moment_totals import take_totals
 from leaklab.collect.surroundings import surroundings
-from leaklab.moments import Stretch, compare_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable

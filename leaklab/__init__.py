@@ -9,37 +9,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leaklab.api import leakcheck
-    from leaklab.cutting import cut_cycles
+    from leaklab.asking.cutting import cut_cycles
+    from leaklab.asking.moments import Moment, diff, snapshot
+    from leaklab.asking.retaining import AutogradReport, autograd
+    from leaklab.asking.runs import run
+    from leaklab.asking.snapshotting import CudaSnapshot, SnapshotComparison, compare_snapshots, load_snapshot
+    from leaklab.asking.watching import watch
+    from leaklab.asking.why import WhyAlive, whyalive
     from leaklab.errors import LeakFound, LeaklabError, MissingExtraError, ReportError, SnapshotError
-    from leaklab.exploring import Explorer, explore
-    from leaklab.journal import NotebookReport, load_report
     from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
-    from leaklab.moments import Moment, diff, snapshot
+    from leaklab.notebooks.journal import NotebookReport, load_report
     from leaklab.render.moment_report import MemDiff
     from leaklab.report import LeakReport
-    from leaklab.retaining import AutogradReport, autograd
-    from leaklab.runs import run
     from leaklab.snapshots.recording import record
-    from leaklab.snapshotting import CudaSnapshot, SnapshotComparison, compare_snapshots, load_snapshot
-    from leaklab.watching import watch
-    from leaklab.why import WhyAlive, whyalive
+    from leaklab.widgets.exploring import Explorer, explore
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "leakcheck": "leaklab.api",
-    **dict.fromkeys(("WhyAlive", "whyalive"), "leaklab.why"),
+    **dict.fromkeys(("WhyAlive", "whyalive"), "leaklab.asking.why"),
     "LeakReport": "leaklab.report",
-    **dict.fromkeys(("NotebookReport", "load_report"), "leaklab.journal"),
-    **dict.fromkeys(("Moment", "diff", "snapshot"), "leaklab.moments"),
+    **dict.fromkeys(("NotebookReport", "load_report"), "leaklab.notebooks.journal"),
+    **dict.fromkeys(("Moment", "diff", "snapshot"), "leaklab.asking.moments"),
     "MemDiff": "leaklab.render.moment_report",
-    **dict.fromkeys(("Explorer", "explore"), "leaklab.exploring"),
-    "watch": "leaklab.watching",
-    "run": "leaklab.runs",
-    "cut_cycles": "leaklab.cutting",
-    **dict.fromkeys(("AutogradReport", "autograd"), "leaklab.retaining"),
+    **dict.fromkeys(("Explorer", "explore"), "leaklab.widgets.exploring"),
+    "watch": "leaklab.asking.watching",
+    "run": "leaklab.asking.runs",
+    "cut_cycles": "leaklab.asking.cutting",
+    **dict.fromkeys(("AutogradReport", "autograd"), "leaklab.asking.retaining"),
     **dict.fromkeys(
-        ("CudaSnapshot", "SnapshotComparison", "compare_snapshots", "load_snapshot"), "leaklab.snapshotting"
+        ("CudaSnapshot", "SnapshotComparison", "compare_snapshots", "load_snapshot"), "leaklab.asking.snapshotting"
     ),
     "record": "leaklab.snapshots.recording",
     **dict.fromkeys(

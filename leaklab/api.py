@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from leaklab.explain.lines import running_cell_name
+from leaklab.explain.source.lines import running_cell_name
 from leaklab.model import Settings
 from leaklab.pipeline import check_steps
 from leaklab.report import LeakReport

@@ -17,7 +17,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 from IPython.utils.capture import capture_output
 
-from leaklab.explain.lines import cell_name
+from leaklab.explain.source.lines import cell_name
 
 
 class Cell:

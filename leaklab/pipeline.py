@@ -13,6 +13,12 @@ from typing import Any
 
 import psutil
 
+from leaklab.checking.explaining import Explained, explain_growth, explain_nothing
+from leaklab.checking.judging import Judgement, judge
+from leaklab.checking.native_caching import discount_caches
+from leaklab.checking.native_siting import find_native_sites
+from leaklab.checking.recording import environment, run_rows
+from leaklab.checking.siting import MAX_TRACED_RUNS, NOTHING, Sited, find_sites, with_sites
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.gcstate import FROZEN_BY_PYTHON, GcState, user_has_frozen
 from leaklab.collect.measure import Measurement, choose_taker
@@ -20,13 +26,7 @@ from leaklab.collect.native_sites import require_memray
 from leaklab.decide.schedule import next_phase
 from leaklab.decide.slowdown import judge_slowdown
 from leaklab.decide.verdict import conclude
-from leaklab.explaining import Explained, explain_growth, explain_nothing
-from leaklab.judging import Judgement, judge
 from leaklab.model import Check, Settings
-from leaklab.native_caching import discount_caches
-from leaklab.native_siting import find_native_sites
-from leaklab.recording import environment, run_rows
-from leaklab.siting import MAX_TRACED_RUNS, NOTHING, Sited, find_sites, with_sites
 
 Ran = tuple[float, str]
 """How one run went: its seconds, and the name of what it raised (``ValueError``), empty if it ended by itself.

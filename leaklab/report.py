@@ -24,8 +24,8 @@ from leaklab.render.wording import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leaklab.exploring import Explorer
     from leaklab.render.figure import ReportFigure
+    from leaklab.widgets.exploring import Explorer
 
 _REASON_LIMIT = 72
 _render_file = partial(render_page, has_record=True)

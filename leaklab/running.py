@@ -9,8 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from leaklab.checking.native_siting import Repeated
 from leaklab.model import Check
-from leaklab.native_siting import Repeated
 from leaklab.pipeline import Ran, Steps
 
 

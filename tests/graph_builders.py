@@ -7,10 +7,10 @@ import random
 
 import numpy as np
 
-from leaklab.explain.index import HeapIndex, build_index
-from leaklab.explain.reach import ROOT, UNREACHED
-from leaklab.explain.search import search
-from leaklab.explain.starts import Start
+from leaklab.explain.heap.index import HeapIndex, build_index
+from leaklab.explain.heap.starts import Start
+from leaklab.explain.reaching.reach import ROOT, UNREACHED
+from leaklab.explain.reaching.search import search
 from leaklab.explain.view import OLD, HeapView
 
 

@@ -14,12 +14,12 @@ import pytest
 import torch
 from explain_builders import Link, Node, view_of
 
+from leaklab.checking.growing import grown_graph, grown_places
+from leaklab.checking.judging import GrownContainer, Judgement
 from leaklab.collect.slots import GrownSlot
 from leaklab.decide.growth import Growth, judge_levels
-from leaklab.explain import in_place, independent
-from leaklab.explain.independent import Weigher
-from leaklab.growing import grown_graph, grown_places
-from leaklab.judging import GrownContainer, Judgement
+from leaklab.explain.freeing import in_place, independent
+from leaklab.explain.freeing.independent import Weigher
 from leaklab.model import Outcome
 
 AT_RUNS = (0, 8, 15, 24)

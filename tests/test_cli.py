@@ -11,8 +11,9 @@ import pytest
 from samples import clean_check, history_leak, leaky_check
 
 import leaklab
-from leaklab import cli, demo
+from leaklab import cli
 from leaklab.errors import LeaklabError
+from leaklab.notebooks import demo
 from leaklab.report import LeakReport
 
 OUTSIDE = re.compile(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?https?:""")
@@ -121,7 +122,7 @@ def test_demo_refuses_a_page_in_a_folder_that_does_not_exist(tmp_path, capsys):
 
 
 def test_demo_says_when_the_notebook_is_missing(monkeypatch, tmp_path):
-    monkeypatch.setattr(demo, "__file__", str(tmp_path / "leaklab" / "demo.py"))
+    monkeypatch.setattr(demo, "__file__", str(tmp_path / "leaklab" / "notebooks" / "demo.py"))
     with pytest.raises(LeaklabError, match="missing from this installation"):
         demo.find_notebook()
 
@@ -130,7 +131,7 @@ def test_notebook_inside_an_installed_package_is_found(monkeypatch, tmp_path):
     folder = tmp_path / "leaklab" / "_notebooks"
     folder.mkdir(parents=True)
     (folder / demo.NOTEBOOK).write_text("{}")
-    monkeypatch.setattr(demo, "__file__", str(tmp_path / "leaklab" / "demo.py"))
+    monkeypatch.setattr(demo, "__file__", str(tmp_path / "leaklab" / "notebooks" / "demo.py"))
     assert demo.find_notebook() == folder / demo.NOTEBOOK
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import samples
 
-from leaklab.journal import NotebookReport, compare_reports
 from leaklab.model.collection import Collection, NotedCheck
+from leaklab.notebooks.journal import NotebookReport, compare_reports
 from leaklab.report import LeakReport
 
 

@@ -12,9 +12,9 @@ import torch
 from explain_builders import Link, Node, real_view_of, vertex_of, view_of
 from graph_builders import lists_of, plain_view, random_graph, reached_from, smallest_cuts
 
-from leaklab.explain import cuts as cuts_module
-from leaklab.explain.backward import backward
-from leaklab.explain.cuts import ROOT, freed_without, independent_paths, smallest_cut
+from leaklab.explain.freeing import cuts as cuts_module
+from leaklab.explain.freeing.backward import backward
+from leaklab.explain.freeing.cuts import ROOT, freed_without, independent_paths, smallest_cut
 
 
 def cleared(lists):

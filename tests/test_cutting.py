@@ -11,9 +11,9 @@ import torch
 from explain_builders import births_of
 from torch import nn
 
-from leaklab.cutting import cut_cycles
+from leaklab.asking.cutting import cut_cycles
 from leaklab.errors import LeaklabError
-from leaklab.explain.cycles import group_orphans
+from leaklab.explain.cycles.cycles import group_orphans
 from leaklab.explain.view import heap_view
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from graph_builders import dominators_by_removal, index_of, random_graphs, reached_from
 
-from leaklab.explain import dominators as dominators_module
-from leaklab.explain.dominators import dominators
-from leaklab.explain.reach import ROOT, UNREACHED, levels, reach
-from leaklab.explain.semi_dominators import immediate_dominators
+from leaklab.explain.reaching import dominators as dominators_module
+from leaklab.explain.reaching.dominators import dominators
+from leaklab.explain.reaching.reach import ROOT, UNREACHED, levels, reach
+from leaklab.explain.reaching.semi_dominators import immediate_dominators
 
 
 def tree_of(n_vertices, edges, roots, **options):

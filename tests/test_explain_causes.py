@@ -8,11 +8,11 @@ import pytest
 from samples import history_leak
 
 from leaklab.explain.causes import INSPECTORS, Advice, find_cause, with_effect
-from leaklab.explain.cycles import CYCLE_ROOT, UNSEEN_ROOT
-from leaklab.explain.evidence import Evidence, Facts
+from leaklab.explain.cycles.cycles import CYCLE_ROOT, UNSEEN_ROOT
+from leaklab.explain.leaks.evidence import Evidence, Facts
+from leaklab.explain.leaks.user_lines import SourceLine
+from leaklab.explain.paths.roles import Role
 from leaklab.explain.references import Reference
-from leaklab.explain.roles import Role
-from leaklab.explain.user_lines import SourceLine
 from leaklab.model import RootPath, Status, Step
 
 

@@ -11,9 +11,9 @@ from explain_builders import Link, Node, vertex_of, view_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leaklab.explain.cycles import CYCLE_ROOT, UNSEEN_ROOT, group_orphans
-from leaklab.explain.index import build_index
-from leaklab.explain.region import Region
+from leaklab.explain.cycles.cycles import CYCLE_ROOT, UNSEEN_ROOT, group_orphans
+from leaklab.explain.cycles.region import Region
+from leaklab.explain.heap.index import build_index
 from leaklab.model.cycles import CycleCut, Stage
 
 EDGES = st.integers(1, 12).flatmap(

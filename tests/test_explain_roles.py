@@ -12,8 +12,8 @@ import weakref
 import pytest
 import torch
 
-from leaklab.explain.paths import describe_path
-from leaklab.explain.roles import Role, roles_by_name, roles_of_object
+from leaklab.explain.paths.paths import describe_path
+from leaklab.explain.paths.roles import Role, roles_by_name, roles_of_object
 from leaklab.model import RootPath, Status, Step
 
 

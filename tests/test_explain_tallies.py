@@ -13,9 +13,9 @@ import pytest
 import torch
 from explain_builders import Link, Node, vertex_of, view_of
 
-from leaklab.explain.graphs import graph_size, largest_graph
-from leaklab.explain.limits import FAR, Limit, known_limit
-from leaklab.explain.tallies import Tallier, has_optimizer
+from leaklab.explain.autograd.graphs import graph_size, largest_graph
+from leaklab.explain.leaks.limits import FAR, Limit, known_limit
+from leaklab.explain.leaks.tallies import Tallier, has_optimizer
 
 
 def tally_of(born, variables=None, entries=None):

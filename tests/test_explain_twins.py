@@ -8,7 +8,7 @@ import pytest
 import torch
 from explain_builders import N_RUNS, view_of
 
-from leaklab.explain.twins import are_twins, original_of
+from leaklab.explain.leaks.twins import are_twins, original_of
 
 
 class Metric:

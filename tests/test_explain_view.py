@@ -8,7 +8,7 @@ import types
 import torch
 from explain_builders import N_RUNS, Link, Node, real_view_of, vertex_of, view_of
 
-from leaklab.explain.starts import find_starts
+from leaklab.explain.heap.starts import find_starts
 from leaklab.explain.view import OLD
 from leaklab.model import Status
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import leaklab
+from leaklab.checking.explaining import explain_growth
+from leaklab.checking.judging import judge
 from leaklab.collect.measure import Measurement, choose_taker
-from leaklab.explaining import explain_growth
-from leaklab.judging import judge
 from leaklab.model import Outcome, Settings
 
 GOLDEN = Path(__file__).parent / "golden" / "whole_report.txt"

@@ -12,8 +12,8 @@ import samples
 
 import leaklab
 from leaklab.errors import ReportError
-from leaklab.journal import Journal, NotebookReport, load_report
 from leaklab.model.collection import Collection, NotedCheck, NotedView
+from leaklab.notebooks.journal import Journal, NotebookReport, load_report
 from leaklab.render.collection_markdown import render_markdown
 from leaklab.render.collection_page import render_collection
 from leaklab.render.collection_record import read_record

@@ -17,8 +17,8 @@ import nh3
 import pytest
 import samples
 
-from leaklab.journal import NotebookReport
 from leaklab.model.collection import Collection, NotedCheck
+from leaklab.notebooks.journal import NotebookReport
 from leaklab.render.collection_markdown import render_markdown
 from leaklab.render.html import render_html
 from leaklab.report import LeakReport

@@ -13,11 +13,11 @@ import pytest
 import torch
 from explain_builders import Node, view_of
 
+from leaklab.checking.growing import grown_graph, grown_places
+from leaklab.checking.judging import GrownContainer, Judgement
 from leaklab.collect.slots import GrownSlot
 from leaklab.decide.growth import Growth, judge_levels
-from leaklab.explain.contents import content_of
-from leaklab.growing import grown_graph, grown_places
-from leaklab.judging import GrownContainer, Judgement
+from leaklab.explain.leaks.contents import content_of
 from leaklab.model import Outcome
 
 AT_RUNS = (0, 8, 15, 24)

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.addresses import addresses_of
-from leaklab.explain import index as index_module
-from leaklab.explain.address_table import AddressTable, JoinedTable
-from leaklab.explain.index import ReferencePass, build_index
-from leaklab.explain.kinds import kinds_at
+from leaklab.explain.heap import index as index_module
+from leaklab.explain.heap.address_table import AddressTable, JoinedTable
+from leaklab.explain.heap.index import ReferencePass, build_index
+from leaklab.explain.heap.kinds import kinds_at
 
 
 class Thing:

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from leaklab.explain.hidden import hidden_edges
-from leaklab.explain.hidden_arrays import ArraySearch
+from leaklab.explain.heap.hidden import hidden_edges
+from leaklab.explain.heap.hidden_arrays import ArraySearch
 from leaklab.graph_walk import GraphWalk
 
 autograd = sys.modules[GraphWalk.__module__]  # leaklab.autograd is the public function of this name

@@ -15,7 +15,7 @@ from explain_builders import births_of
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from leaklab.explain.cycles import group_orphans
+from leaklab.explain.cycles.cycles import group_orphans
 from leaklab.explain.view import heap_view
 
 
@@ -180,7 +180,7 @@ def test_a_thread_that_waits_gets_no_caveat():
 HUGE = """
     import gc, torch
     import leaklab
-    from leaklab.explain.hidden import hidden_edges
+    from leaklab.explain.heap.hidden import hidden_edges
     weight = torch.ones((), requires_grad=True)
     total = step = weight
     for _ in range(200_000):

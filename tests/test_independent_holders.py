@@ -11,9 +11,9 @@ from explain_builders import N_RUNS, Node, everything_below, vertex_of, view_of
 from samples import history_leak
 
 import leaklab
-from leaklab.explain import independent
-from leaklab.explain.groups import group_survivors
-from leaklab.explain.independent import Weigher, hold_of
+from leaklab.explain.freeing import independent
+from leaklab.explain.freeing.independent import Weigher, hold_of
+from leaklab.explain.leaks.groups import group_survivors
 from leaklab.render.wording import retained_words
 
 

@@ -7,8 +7,8 @@ import gc
 import pytest
 import torch
 
+from leaklab.checking.judging import judge
 from leaklab.collect.measure import Measurement, choose_taker
-from leaklab.judging import judge
 from leaklab.model import Outcome
 
 pytestmark = pytest.mark.untraced  # a tracer makes objects of its own

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from leaklab.explain.known_holders import KNOWN_HOLDERS, NATIVE_CACHES, known_holder, with_known_holders
-from leaklab.explain.remarks import remark_on
-from leaklab.explain.starts import Start
+from leaklab.explain.heap.starts import Start
+from leaklab.explain.paths.known_holders import KNOWN_HOLDERS, NATIVE_CACHES, known_holder, with_known_holders
+from leaklab.explain.paths.remarks import remark_on
 from leaklab.model import RootPath, Status, Step
 
 

@@ -9,9 +9,9 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 
-from leaklab.journal import load_report
 from leaklab.magics.progress import ProgressLine
 from leaklab.model import Settings
+from leaklab.notebooks.journal import load_report
 
 pytestmark = pytest.mark.untraced
 

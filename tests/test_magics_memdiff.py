@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from leaklab.moments import MemDiff
+from leaklab.asking.moments import MemDiff
 
 
 @pytest.fixture(scope="module")

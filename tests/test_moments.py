@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import leaklab
+from leaklab.asking.moments import MemDiff, Moment, Stretch, compare_now
 from leaklab.collect.surroundings import surroundings
 from leaklab.errors import ReportError
-from leaklab.moments import MemDiff, Moment, Stretch, compare_now
 
 KEPT: list[object] = []
 

@@ -14,16 +14,23 @@ from explain_builders import vertex_of, view_of
 from samples import history_leak
 
 import leaklab
-from leaklab import native_caching
+from leaklab.checking import native_caching
+from leaklab.checking.explaining import Explained
+from leaklab.checking.judging import NATIVE_FLOOR_BYTES, Judgement
+from leaklab.checking.native_growing import (
+    DEVICE_MEMORY,
+    NATIVE_MEMORY,
+    NativeShares,
+    explain_native,
+    native_leak,
+    remark,
+)
 from leaklab.decide.growth import Growth, judge_series
 from leaklab.decide.native_rest import device_rest, malloc_rest
-from leaklab.explain.native_parts import EDGE_BYTES, GRADIENT_BYTES, NODE_BYTES, TENSOR_BYTES, native_parts
-from leaklab.explain.tallies import Tallier
-from leaklab.explaining import Explained
-from leaklab.judging import NATIVE_FLOOR_BYTES, Judgement
+from leaklab.explain.autograd.native_parts import EDGE_BYTES, GRADIENT_BYTES, NODE_BYTES, TENSOR_BYTES, native_parts
+from leaklab.explain.leaks.tallies import Tallier
 from leaklab.model import Outcome, RootPath
 from leaklab.model.native import NativeParts
-from leaklab.native_growing import DEVICE_MEMORY, NATIVE_MEMORY, NativeShares, explain_native, native_leak, remark
 
 KIB, MIB = 1024, 1024 * 1024
 NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from leaklab.asking.moments import Stretch
 from leaklab.collect.surroundings import surroundings
-from leaklab.moments import Stretch
 
 
 class Search:

@@ -9,8 +9,8 @@ import pytest
 
 from leaklab import cli
 from leaklab.errors import LeaklabError
-from leaklab.journal import load_report
-from leaklab.notebook_runs import run_notebook
+from leaklab.notebooks.journal import load_report
+from leaklab.notebooks.notebook_runs import run_notebook
 
 pytestmark = [pytest.mark.untraced, pytest.mark.notebook]
 LOAD = "%load_ext leaklab\nimport time\nkept = []"

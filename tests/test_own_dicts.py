@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from test_search import heaps, index_of
 
 from leaklab.addresses import kinds_of
-from leaklab.explain import search as search_module
-from leaklab.explain.index import build_index
-from leaklab.explain.own_dicts import own_dicts
-from leaklab.explain.search import path_to, search
+from leaklab.explain.heap.index import build_index
+from leaklab.explain.heap.own_dicts import own_dicts
+from leaklab.explain.reaching import search as search_module
+from leaklab.explain.reaching.search import path_to, search
 
 
 class Plain:

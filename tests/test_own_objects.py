@@ -9,12 +9,12 @@ import torch
 from explain_builders import vertex_of, view_of
 
 from leaklab.addresses import addresses_of
-from leaklab.demo import Demo
-from leaklab.explain.overview import overview
-from leaklab.explain.own_objects import is_own_kind, own_addresses
-from leaklab.explain.starts import find_starts
-from leaklab.exploring import Explorer
-from leaklab.moments import Moment, snapshot
+from leaklab.asking.moments import Moment, snapshot
+from leaklab.explain.alive.overview import overview
+from leaklab.explain.heap.own_objects import is_own_kind, own_addresses
+from leaklab.explain.heap.starts import find_starts
+from leaklab.notebooks.demo import Demo
+from leaklab.widgets.exploring import Explorer
 from leaklab.widgets.session import Session
 
 

@@ -12,8 +12,8 @@ import types
 import pytest
 import torch
 
-from leaklab.explain.fingerprints import stable_text
-from leaklab.explain.paths import Described, describe_path, fingerprint, summary_of
+from leaklab.explain.paths.fingerprints import stable_text
+from leaklab.explain.paths.paths import Described, describe_path, fingerprint, summary_of
 from leaklab.model import Status
 
 EXPECTED, LEAKED, UNKNOWN = Status.EXPECTED, Status.LEAKED, Status.UNKNOWN

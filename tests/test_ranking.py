@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from samples import history_leak
 
+from leaklab.checking.ranking import is_bookkeeping, is_log, library_note, matters, ranked, settle, settle_bounded
 from leaklab.model import RootPath, Status, Step
-from leaklab.ranking import is_bookkeeping, is_log, library_note, matters, ranked, settle, settle_bounded
 
 
 def leak(n_bytes, root="notebook variable", *, holder="kept", unit="objects", cause="tensor-kept", step="kept"):

@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import torch
 
-from leaklab.explain.hidden import hidden_edges
+from leaklab.explain.heap.hidden import hidden_edges
 from leaklab.explain.references import Reference, name_references
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from leaklab.journal import NotebookReport
+from leaklab.asking.runs import run
 from leaklab.model.collection import Collection
+from leaklab.notebooks.journal import NotebookReport
 from leaklab.render.comparison import Comparison
 from leaklab.render.display import Displayed
 from leaklab.render.page import page
-from leaklab.runs import run
 
 
 class View(Displayed):

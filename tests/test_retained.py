@@ -11,10 +11,10 @@ import torch
 from explain_builders import Node, everything_below, real_view_of, vertex_of, view_of
 from graph_builders import lists_of, plain_view, random_graph, random_graphs, reached_from
 
-from leaklab.explain.cuts import ROOT, freed_without
-from leaklab.explain.native_parts import TENSOR_BYTES
-from leaklab.explain.retained import bytes_of, freed_with, retained, retained_sizes
-from leaklab.explain.weights import own_bytes
+from leaklab.explain.autograd.native_parts import TENSOR_BYTES
+from leaklab.explain.freeing.cuts import ROOT, freed_without
+from leaklab.explain.freeing.retained import bytes_of, freed_with, retained, retained_sizes
+from leaklab.explain.heap.weights import own_bytes
 from leaklab.sizes import shallow_bytes
 
 MB = 1_000_000

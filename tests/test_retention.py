@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from leaklab.asking.retaining import AutogradReport, autograd
 from leaklab.graph_walk import MAX_WRAPPED_NODES
 from leaklab.model.retention import Sharing
-from leaklab.retaining import AutogradReport, autograd
 
 FLOAT = 4  # bytes
 
@@ -339,7 +339,7 @@ def test_a_report_survives_pickle_and_json(many_steps):
 def test_too_deep_a_graph_is_a_lower_bound_and_dies_without_harm():
     code = f"""
 import torch
-from leaklab.retaining import autograd
+from leaklab.asking.retaining import autograd
 y = torch.ones(1, requires_grad=True)
 for _ in range(45_000):
     y = y * 1.0

@@ -9,6 +9,7 @@ import pytest
 import torch
 from IPython.core.error import UsageError
 
+from leaklab.asking.retaining import AutogradReport
 from leaklab.errors import ReportError
 from leaklab.model.retention import (
     Drawing,
@@ -21,7 +22,6 @@ from leaklab.model.retention import (
 )
 from leaklab.render.retention_graph import RetentionGraph
 from leaklab.render.retention_words import details, headline
-from leaklab.retaining import AutogradReport
 
 PART = GraphPart("MulBackward0", 1_000, 2_000, 10, 0, 4_096, 2_048)
 LINE = replace(PART, name="Cell In[7], line 3 in step: loss = (model(batch) * weights).sum()  # " + "x" * 80)

@@ -16,12 +16,12 @@ from functools import partial
 
 import pytest
 
-from leaklab.explain.frames import local_variables, running_frames
-from leaklab.explain.hidden import hidden_edges
-from leaklab.explain.index import build_index
-from leaklab.explain.origins import OWN_FOLDER, Origin, origin_of
-from leaklab.explain.roots import Root, find_roots
-from leaklab.explain.search import search
+from leaklab.explain.heap.frames import local_variables, running_frames
+from leaklab.explain.heap.hidden import hidden_edges
+from leaklab.explain.heap.index import build_index
+from leaklab.explain.heap.roots import Root, find_roots
+from leaklab.explain.reaching.search import search
+from leaklab.explain.source.origins import OWN_FOLDER, Origin, origin_of
 
 
 class Thing:

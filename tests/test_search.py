@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.explain import search as search_module
-from leaklab.explain.address_table import AddressTable
-from leaklab.explain.index import HeapIndex
-from leaklab.explain.search import path_to, search
+from leaklab.explain.heap.address_table import AddressTable
+from leaklab.explain.heap.index import HeapIndex
+from leaklab.explain.reaching import search as search_module
+from leaklab.explain.reaching.search import path_to, search
 
 
 def index_of(n_vertices, edges):

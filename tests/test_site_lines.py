@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leaklab.explain.lines import LineWriter, short_path
+from leaklab.explain.source.lines import LineWriter, short_path
 
 SOURCE = """\
 import torch

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import leaklab
+from leaklab.checking.siting import find_sites, whose
 from leaklab.model import Leak, RootPath, Status, Step
-from leaklab.siting import find_sites, whose
 
 pytestmark = pytest.mark.untraced
 

@@ -6,12 +6,12 @@ from collections import Counter
 import pytest
 from snapshot_writer import KEPT, MODEL, STEP, WARM, Card, Training, snapshot, stack
 
+from leaklab.asking.snapshotting import CudaSnapshot
 from leaklab.model.snapshots import CallFrame
 from leaklab.snapshots.history import BEFORE, histories, stacks_after
 from leaklab.snapshots.schema import memory_of
 from leaklab.snapshots.stacks import StackTable, base_name, is_project, label_of
 from leaklab.snapshots.timeline import timeline_of
-from leaklab.snapshotting import CudaSnapshot
 
 
 def opened(*cards, **more):

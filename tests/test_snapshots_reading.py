@@ -101,7 +101,7 @@ _IN_CHILD = r"""
 import re, sys
 from pathlib import Path
 import leaklab
-from leaklab.snapshotting import load_snapshot
+from leaklab.asking.snapshotting import load_snapshot
 def peak():  # of this program; ru_maxrss would begin at that of the parent
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 before = peak()

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import leaklab
+from leaklab.asking.snapshotting import live_snapshot
 from leaklab.snapshots import recording
-from leaklab.snapshotting import live_snapshot
 
 
 def test_recording_is_switched_on_with_python_stacks_in_a_ring_and_off_again(device, tmp_path):

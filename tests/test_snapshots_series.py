@@ -4,11 +4,11 @@ import pytest
 from snapshot_writer import KEPT, MODEL, STEP, Card, Training, snapshot, stack, write
 
 import leaklab
+from leaklab.asking.snapshotting import CudaSnapshot, compare_snapshots, find_snapshots
 from leaklab.errors import LeaklabError
 from leaklab.model import Outcome
 from leaklab.model.snapshots import Change, StackKey
 from leaklab.snapshots.schema import memory_of
-from leaklab.snapshotting import CudaSnapshot, compare_snapshots, find_snapshots
 
 
 def opened(card, name="a.pickle", **more):

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from leaklab.explain.cycles import CYCLE_ROOT, Orphans
+from leaklab.checking.spotting import _name_as_before, _visible_parts
+from leaklab.explain.cycles.cycles import CYCLE_ROOT, Orphans
 from leaklab.model import RootPath
 from leaklab.model.cycles import Stage
-from leaklab.spotting import _name_as_before, _visible_parts
 
 
 def parts_of(*things: object) -> list[list[int]]:

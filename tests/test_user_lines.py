@@ -6,7 +6,7 @@ import linecache
 
 import pytest
 
-from leaklab.explain.user_lines import find_line
+from leaklab.explain.leaks.user_lines import find_line
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.watching import CellWatcher, watch
+from leaklab.asking.watching import CellWatcher, watch
 
 KEPT: list[object] = []
 

@@ -11,11 +11,11 @@ import samples
 from ipywidgets.widgets import widget as ipywidgets_home
 
 import leaklab
-from leaklab.exploring import explore
 from leaklab.model import RootPath, Status, Step
 from leaklab.report import LeakReport
 from leaklab.widgets.assets import renderer, script, style
 from leaklab.widgets.clipping import clip, clip_block
+from leaklab.widgets.exploring import explore
 from leaklab.widgets.payload import advice_blocks, report_data
 from leaklab.widgets.session import Session
 from leaklab.widgets.source_lines import source_around

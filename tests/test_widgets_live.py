@@ -9,7 +9,7 @@ import pytest
 import samples
 import torch
 
-from leaklab.looking import GoneError, at_address, evaluate, expressions_of, look_at, modules_of
+from leaklab.asking.looking import GoneError, at_address, evaluate, expressions_of, look_at, modules_of
 from leaklab.model import RootPath, Status, Step
 from leaklab.report import LeakReport
 from leaklab.widgets.notebook_holds import held_by_notebook, let_go

@@ -9,7 +9,7 @@ from leaklab.model import Outcome
 from leaklab.model.native import NativeParts
 
 CPP_DOUBT = 0.4
-"""The C++ objects of one operation cost up to so much more or less than `leaklab.explain.native_parts` estimates."""
+"""The C++ objects of one operation cost up to so much more or less than `explain.autograd.native_parts` estimates."""
 
 DATA_DOUBT = 0.05
 """malloc rounds a block up: by 16 bytes, by 64 for the alignment of a storage, a large one to pages of 4 KiB. Of blocks

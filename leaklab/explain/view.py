@@ -15,17 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.addresses import Addresses, types_at
-from leaklab.explain.dominators import DominatorTree, dominators
-from leaklab.explain.hidden import hidden_edges
-from leaklab.explain.index import HeapIndex, ReferencePass
-from leaklab.explain.kinds import kinds_at
-from leaklab.explain.own_dicts import own_dicts
-from leaklab.explain.own_objects import own_addresses
-from leaklab.explain.paths import Described, describe_path
-from leaklab.explain.reach import Reach, reach
-from leaklab.explain.search import PathTree, path_to, search
-from leaklab.explain.starts import Start, find_starts, is_history_name, is_shell_type
-from leaklab.explain.storages import Storages, storages_in
+from leaklab.explain.heap.hidden import hidden_edges
+from leaklab.explain.heap.index import HeapIndex, ReferencePass
+from leaklab.explain.heap.kinds import kinds_at
+from leaklab.explain.heap.own_dicts import own_dicts
+from leaklab.explain.heap.own_objects import own_addresses
+from leaklab.explain.heap.starts import Start, find_starts, is_history_name, is_shell_type
+from leaklab.explain.heap.storages import Storages, storages_in
+from leaklab.explain.paths.paths import Described, describe_path
+from leaklab.explain.reaching.dominators import DominatorTree, dominators
+from leaklab.explain.reaching.reach import Reach, reach
+from leaklab.explain.reaching.search import PathTree, path_to, search
 from leaklab.graph_walk import is_node_type
 from leaklab.model import RootPath, Status, Step
 from leaklab.objects import is_tensor_type, summary

@@ -6,11 +6,11 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import magic_arguments
 
+from leaklab.asking.retaining import SUFFIXES, AutogradReport, autograd
 from leaklab.magics.expressions import evaluated, split_line
 from leaklab.magics.options import output_options, parse_options, publish
 from leaklab.magics.shell_magics import ShellMagics
 from leaklab.render.wording import shorten
-from leaklab.retaining import SUFFIXES, AutogradReport, autograd
 
 _LIMIT = 200
 

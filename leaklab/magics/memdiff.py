@@ -10,6 +10,8 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from leaklab.asking.moments import Moment, Stretch, compare_now, compare_past
+from leaklab.asking.snapshotting.stretch import CudaStretch
 from leaklab.cells import Cell
 from leaklab.collect.surroundings import Surroundings, surroundings
 from leaklab.errors import LeaklabError
@@ -17,10 +19,8 @@ from leaklab.magics.expressions import split_line
 from leaklab.magics.memdiff_targets import MOMENT_SUFFIX, Marks, files_of, is_bare_name
 from leaklab.magics.options import output_options, parse_options, publish, unquoted
 from leaklab.magics.shell_magics import ShellMagics
-from leaklab.moments import Moment, Stretch, compare_now, compare_past
 from leaklab.render.moment_report import SUFFIXES, MemDiff
 from leaklab.running import without_own_frames
-from leaklab.snapshotting.stretch import CudaStretch
 
 
 @magics_class
@@ -222,7 +222,7 @@ def _compare_files(files: list[str], around: Surroundings) -> MemDiff | Any:
         elif any(Path(file).suffix == MOMENT_SUFFIX for file in files):
             problem = "a saved moment (.npz) and a memory snapshot of torch (.pickle) have nothing in common to compare"
         else:
-            from leaklab.snapshotting import compare_snapshots, find_snapshots  # noqa: PLC0415 - rarely needed
+            from leaklab.asking.snapshotting import compare_snapshots, find_snapshots  # noqa: PLC0415 - rarely needed
 
             return compare_snapshots(find_snapshots(files))
     except (LeaklabError, OSError, ValueError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leaklab.journal import Journal
+from leaklab.notebooks.journal import Journal
 
 HOLDER = "LeakReportMagics"
 """Name of the registered magics that hold the journal: it lives and dies with the loaded extension."""

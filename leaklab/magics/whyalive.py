@@ -9,11 +9,11 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Bool, Integer
 
+from leaklab.asking.why import SUFFIXES, WhyAlive, answer
 from leaklab.magics.expressions import evaluated, split_line
 from leaklab.magics.options import output_options, parse_options, publish
 from leaklab.magics.shell_magics import ShellMagics
 from leaklab.render.wording import shorten
-from leaklab.why import SUFFIXES, WhyAlive, answer
 
 _EXPRESSION_LIMIT = 200
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from leaklab.asking.retaining import AutogradReport
 from leaklab.model.alive import Alive
 from leaklab.render.alive_text import render_alive
 from leaklab.render.retention_words import details, headline
-from leaklab.retaining import AutogradReport
 from leaklab.widgets.clipping import clip, clip_block
 from leaklab.widgets.payload import Data, table_data
 

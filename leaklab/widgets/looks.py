@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from leaklab.looking import GoneError, look_at
+from leaklab.asking.looking import GoneError, look_at
 from leaklab.model.live import LiveGraph, LiveNode
 from leaklab.widgets.clipping import clip
 from leaklab.widgets.payload import Data

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from leaklab.asking.retaining import autograd
+from leaklab.asking.why import answer
 from leaklab.errors import LeaklabError
 from leaklab.render.draw import draw_svg
 from leaklab.report import LeakReport
-from leaklab.retaining import autograd
-from leaklab.why import answer
 from leaklab.widgets import actions
 from leaklab.widgets.clipping import clip
 from leaklab.widgets.explaining import autograd_data, explanation_data

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from leaklab.looking import GoneError, at_address, evaluate, expressions_of, look_around, modules_of
+from leaklab.asking.looking import GoneError, at_address, evaluate, expressions_of, look_around, modules_of
 from leaklab.model.live import HeapOverview, Retainer
 from leaklab.objects import type_name
 from leaklab.render.heap_overview import overview_words

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import samples
 
-from leaklab.journal import NotebookReport, load_report
 from leaklab.model.collection import Collection, NotedCheck, NotedView
+from leaklab.notebooks.journal import NotebookReport, load_report
 
 pytestmark = pytest.mark.browser
 LONG = "x" * 1_000_000

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from leaklab.explain.causes.advice import Advice
-from leaklab.explain.evidence import Evidence
-from leaklab.explain.known_holders import known_holder
-from leaklab.explain.roles import Role
+from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.paths.known_holders import known_holder
+from leaklab.explain.paths.roles import Role
 
 _PLACES = ("closure", "default", "partial", "frame-local")
 _WORDS = ("closure variable", "default of", "local ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leaklab.explain.causes.advice import Advice
-from leaklab.explain.evidence import Evidence
+from leaklab.explain.leaks.evidence import Evidence
 from leaklab.model.cycles import Stage
 
 

@@ -6,8 +6,8 @@ import re
 
 from leaklab.explain.causes.advice import Advice
 from leaklab.explain.causes.lines import HEAD_OF_GRAPH, changed_line, line_words
-from leaklab.explain.evidence import Evidence
-from leaklab.explain.roles import Role
+from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.paths.roles import Role
 
 
 def graph_kept(e: Evidence) -> Advice | None:

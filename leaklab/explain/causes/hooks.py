@@ -7,8 +7,8 @@ import re
 from leaklab.explain.causes.advice import Advice
 from leaklab.explain.causes.code import is_argument_of_partial
 from leaklab.explain.causes.lines import line_words
-from leaklab.explain.evidence import Evidence
-from leaklab.explain.roles import Role
+from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.paths.roles import Role
 
 _REGISTERED_BY = (
     ("_global_", "torch.nn.modules.module.register_module_{}_hook"),

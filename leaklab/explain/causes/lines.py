@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Sequence
 
-from leaklab.explain.evidence import Evidence
-from leaklab.explain.user_lines import SourceLine
+from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.leaks.user_lines import SourceLine
 
 _SPREADING = re.compile(r"\.(extend|extendleft|update|writelines)\s*\(")
 _PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from leaklab.explain.causes.advice import Advice
-from leaklab.explain.cycles import UNSEEN_ROOT
-from leaklab.explain.evidence import Evidence
-from leaklab.explain.known_holders import NATIVE_CACHES
-from leaklab.explain.roles import Role
+from leaklab.explain.cycles.cycles import UNSEEN_ROOT
+from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.paths.known_holders import NATIVE_CACHES
+from leaklab.explain.paths.roles import Role
 from leaklab.words import format_bytes
 
 _WORKERS = (

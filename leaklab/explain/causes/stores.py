@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from leaklab.explain.causes.advice import Advice
 from leaklab.explain.causes.lines import line_words
-from leaklab.explain.evidence import Evidence
-from leaklab.explain.known_holders import known_holder
-from leaklab.explain.roles import Role
+from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.paths.known_holders import known_holder
+from leaklab.explain.paths.roles import Role
 from leaklab.model import Status
 from leaklab.words import format_bytes
 

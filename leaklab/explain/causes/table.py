@@ -12,7 +12,7 @@ from leaklab.explain.causes.hooks import callback_registry, hook_left
 from leaklab.explain.causes.outside import native, thread_kept
 from leaklab.explain.causes.stores import cached_results, container_growth, global_cache, notebook_history
 from leaklab.explain.causes.training import deepcopy_kept, optimizer_state, run_switch
-from leaklab.explain.evidence import Evidence
+from leaklab.explain.leaks.evidence import Evidence
 
 Inspector = Callable[[Evidence], Advice | None]
 

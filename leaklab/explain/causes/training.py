@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from leaklab.explain.causes.advice import Advice
 from leaklab.explain.causes.lines import line_words
-from leaklab.explain.evidence import Evidence
-from leaklab.explain.roles import Role
+from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.paths.roles import Role
 from leaklab.words import unit_words
 
 

@@ -7,7 +7,7 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
-from leaklab.explain.frames import local_variables
+from leaklab.explain.heap.frames import local_variables
 from leaklab.explain.references.attributes import among
 from leaklab.explain.references.descriptors import read
 from leaklab.explain.references.functions import code_words

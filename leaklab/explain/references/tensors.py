@@ -10,7 +10,7 @@ import collections
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from leaklab.explain.node_hooks import TENSOR_HOOKS, node_hooks
+from leaklab.explain.heap.node_hooks import TENSOR_HOOKS, node_hooks
 from leaklab.explain.references.attributes import among
 from leaklab.explain.references.descriptors import MISSING, c_descriptor, class_dict, is_evaluable, read
 from leaklab.explain.references.record import Reference, in_words

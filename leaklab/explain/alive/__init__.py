@@ -1,0 +1,1 @@
+"""One object, or all of the living heap: why it is there."""

@@ -1,0 +1,1 @@
+"""Autograd graphs: their nodes, what these saved, and which line made them."""

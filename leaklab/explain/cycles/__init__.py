@@ -1,0 +1,1 @@
+"""What no root reaches: immortal cycles, how sure they are, and where to cut them."""

@@ -1,0 +1,1 @@
+"""The heap as a graph: every object and every reference, also those that the collector does not report."""

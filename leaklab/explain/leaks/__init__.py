@@ -1,0 +1,1 @@
+"""Survivors put together into leaks, with the evidence for their cause."""

@@ -1,0 +1,1 @@
+"""Paths in words: references named and folded, expressions that evaluate, known holders."""

@@ -1,0 +1,1 @@
+"""Whose code a file is, and which of its lines to show."""

@@ -1,0 +1,1 @@
+"""Whole notebooks: the reports that they made, executing them, exporting them."""
