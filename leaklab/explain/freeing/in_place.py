@@ -69,9 +69,9 @@ def bytes_in_place(view: HeapView, chains: Iterable[Sequence[int]]) -> int | Non
 
 
 def bytes_of_graphs(view: HeapView, chains: Iterable[Sequence[int]]) -> int:
-    """Return the bytes that come back if the tensors at the ends of *chains* let go of their graphs, at least.
+    """Return the bytes that come back if the tensors at the ends of *chains* let go of their graphs.
 
-    Tensors that nothing but the graphs keeps are counted; the C++ parts of nodes have no known size.
+    Tensors that nothing but the graphs keeps are counted, and the estimate for the C++ parts of nodes.
     """
     cuts = []
     for chain in chains:
