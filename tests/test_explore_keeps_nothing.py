@@ -178,8 +178,8 @@ def small_heap(kept):
     try:
         with pytest.MonkeyPatch.context() as patch:
             for module in ("looking", "why"):
-                patch.setattr(f"leaklab.{module}.heap_objects", heap_objects)
-                patch.setattr(f"leaklab.{module}.user_has_frozen", lambda: False)
+                patch.setattr(f"leaklab.asking.{module}.heap_objects", heap_objects)
+                patch.setattr(f"leaklab.asking.{module}.user_has_frozen", lambda: False)
             yield
     finally:
         gc.unfreeze()

@@ -72,6 +72,7 @@ old.append(np.zeros(500))
 kept = [torch.zeros(5) for _ in range(4)]
 tensor = torch.ones(7)
 nowhere = torch.ones(4, device="meta")
+alone = torch.ones(4, device="meta").untyped_storage()
 odd = make_hostile()
 odd_tensor = torch.ones(17).as_subclass(hostile_kind)
 del gone
@@ -124,7 +125,7 @@ def test_a_tensor_replaced_by_one_just_like_it_is_seen_even_at_the_same_address(
 def test_storages_are_counted_once(busy):
     rows = busy.tensors.set_index("shape")
     assert rows.loc["(64, 128)", "bytes_born"] + rows.loc["(128,)", "bytes_born"] == 64 * 128 * 4
-    (device,) = busy.record.devices  # and none for the tensor on "meta", which has no memory
+    (device,) = busy.record.devices  # and none for what is on "meta", which has no memory
     assert device.bytes_after - device.bytes_before == 64 * 128 * 4 + 4 * 20 + 4 * 17 - 4000
 
 

@@ -64,7 +64,7 @@ def story():
     variables = make_variables()
     with pytest.MonkeyPatch.context() as patch:
         for module in ("looking", "why"):
-            patch.setattr(f"leaklab.{module}.heap_objects", small_heap(variables))
+            patch.setattr(f"leaklab.asking.{module}.heap_objects", small_heap(variables))
         return tell(variables)
 
 

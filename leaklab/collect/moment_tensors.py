@@ -58,11 +58,12 @@ class TensorTable:
             try:
                 key = int(base._cdata.__get__(storage))  # noqa: SLF001 - the storage's identity has no public name
                 size, device = int(base.nbytes(storage)), str(base.device.__get__(storage))
+                has_memory = base.data_ptr(storage) != 0  # on "meta" it has a size only
             except _UNKNOWN:
                 owned.append(False)
                 continue
             owned.append(key in keys)
-            if key not in keys:
+            if key not in keys and has_memory:
                 self.storages.append((-1, key, size, self.devices.setdefault(device, len(self.devices))))
         return owned
 
