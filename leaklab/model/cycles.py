@@ -23,7 +23,7 @@ class CycleCut:
         reference: The reference to remove, as Python writes it where it can: ``.grad``, ``._backward_hooks[0]``.
         how: The Python that removes it, in terms of the object that has the reference: ``tensor.grad = None``.
         words: What the names in *how* stand for, and what to write instead, one sentence.
-        is_safe: Whether `leaklab.asking.cutting.cut_cycles` can do it: removing an entry, an attribute or a gradient.
+        is_safe: Whether `leaklab.cut_cycles` can do it: removing an entry, an attribute or a gradient.
     """
 
     reference: str
