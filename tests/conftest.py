@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies
 from notebook_shell import Notebook, open_notebook
 from played_cuda import device  # noqa: F401 - a fixture
+from whole_checks import WHOLE_CHECKS
 
 
 def process_switches() -> dict[str, object]:
@@ -23,15 +24,6 @@ def process_switches() -> dict[str, object]:
         "frozen objects": gc.get_freeze_count(),
         "grad mode": True if torch is None else torch.is_grad_enabled(),
     }
-
-
-WHOLE_CHECKS = frozenset({
-    "test_api.py", "test_bad_input.py", "test_cli.py", "test_collect_gc_of_checks.py", "test_explain_whole.py",
-    "test_explorer.py", "test_exported.py", "test_hostile_objects.py", "test_lab.py", "test_leaks.py", "test_magics.py",
-    "test_magics_await.py",
-    "test_magics_errors.py", "test_magics_shell.py", "test_notebook_runs.py", "test_notebooks.py", "test_watching.py",
-})  # fmt: skip
-"""Files whose tests run whole checks of the process: a tracer's own growth would be in their verdicts, and rightly."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

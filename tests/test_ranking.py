@@ -117,6 +117,11 @@ def test_a_small_place_beside_a_large_one_is_a_consequence():
     assert note == ("1 small place grows beside it, most likely as a consequence: list in registry, 100 B per run")
 
 
+def test_a_graph_that_gets_longer_is_no_consequence_however_small():
+    leaks = [leak(100_000), leak(605, holder="total", unit="graph nodes", cause="graph-kept")]
+    assert settle(leaks) == (leaks, [])
+
+
 def test_many_small_places_are_counted_and_three_are_named():
     small = [leak(100 + i, holder=f"registry{i}") for i in range(5)]
     rest, (note,) = settle([leak(100_000), *small])

@@ -20,6 +20,7 @@ PLAIN_BYTES = 512
 """Numbers and short texts that a log gets in every run, less than this, are what a log is for."""
 USER_SIDE = ("notebook variable", "module '__main__'")
 """Where paths begin that the user can mend."""
+_GRAPH_UNIT = "graph nodes"
 _N_SHOWN = 3
 
 BOOKKEEPING_BYTES = 4096
@@ -95,7 +96,10 @@ def settle(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
     rest = [leak for leak in leaks if leak not in own and leak not in logs]
     # Native memory does not count: it is what the others leave over, so none of them is its consequence.
     largest = _largest_explained(rest)
-    small = [leak for leak in rest if leak.bytes_per_run < min(SMALL_BYTES, SMALL_SHARE * largest)]
+    # A graph that gets longer is small in bytes and slows every backward pass down: it is looked for only where no
+    # other leak carries a graph, so it is none's consequence either.
+    bar = min(SMALL_BYTES, SMALL_SHARE * largest)
+    small = [leak for leak in rest if leak.bytes_per_run < bar and leak.unit != _GRAPH_UNIT]
     if small:
         shown = "; ".join(
             f"{leak.what} in {leak.holder}, {format_bytes(leak.bytes_per_run)} per run" for leak in small[:_N_SHOWN]

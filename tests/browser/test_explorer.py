@@ -233,11 +233,11 @@ def test_run_again_checks_the_cell_and_compares(opened):
     explorer.locator(".ll-again").click()
     expect(explorer.locator(".ll-question")).to_contain_text("trainer.history.append(loss)", timeout=TIMEOUT_MS)
     explorer.locator(".ll-yes").click()
-    expect(explorer.locator(".ll-comparison")).to_contain_text("now 2.25 KiB per run", timeout=60_000)
+    expect(explorer.locator(".ll-comparison")).to_contain_text("now 5.06 KiB per run", timeout=60_000)
     picture(explorer, "explorer-compared.png")
     explorer.locator(".ll-no").click()
     explorer.locator(".ll-compare").click()
-    expect(explorer.locator(".ll-comparison")).to_contain_text("now 2.25 KiB per run", timeout=TIMEOUT_MS)
+    expect(explorer.locator(".ll-comparison")).to_contain_text("now 5.06 KiB per run", timeout=TIMEOUT_MS)
 
 
 def test_while_a_cell_runs_the_explorer_says_busy(opened):

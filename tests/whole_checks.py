@@ -1,0 +1,26 @@
+"""Which files have tests that check a whole process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+_MARK = "pytest.mark.untraced"
+WHOLE_CHECKS = frozenset({
+    "test_api.py", "test_bad_input.py", "test_cli.py", "test_collect_gc_of_checks.py", "test_explain_whole.py",
+    "test_explorer.py", "test_exported.py", "test_hostile_objects.py", "test_lab.py", "test_leaks.py", "test_magics.py",
+    "test_magics_await.py", "test_magics_errors.py", "test_magics_shell.py", "test_notebook7.py",
+    "test_notebook_runs.py", "test_notebooks.py", "test_watching.py",
+})  # fmt: skip
+"""Files of nothing but such tests; in others each carries the mark ``untraced``."""
+
+
+def files_with_whole_checks() -> list[Path]:
+    """Return every file with such a test, those that take longest first."""
+    files = [
+        file for file in FOLDER.rglob("test_*.py") if file.name in WHOLE_CHECKS or _MARK in file.read_text("utf-8")
+    ]
+    return sorted(files, key=lambda file: (file.name not in _LONG, file.name))
+
+
+_LONG = ("test_explorer.py", "test_first_patient.py", "test_leaks.py", "test_notebooks.py")
