@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from whole_checks import WHOLE_CHECKS, files_with_whole_checks
 
 ROOT = Path(__file__).parent.parent
 MAX_LINES = 300
@@ -65,12 +66,17 @@ def normal(requirement):
 
 
 def test_continuous_integration_runs_the_test_command_of_the_readme():
-    commands = [line for line in fenced("README.md") if "-m pytest" in line]
-    assert len(commands) == 1
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    calls = [call.strip() for call in re.findall(r"python -m pytest[^&]*", commands[0])]
-    assert calls
-    assert [call for call in calls if call not in script] == []
+    (command,) = [line for line in fenced("README.md") if "tests/run_all.py" in line]
+    (call,) = re.findall(r"python tests/run_all\.py$", command)
+    steps = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if line.endswith(call)]
+    assert len(steps) == 1
+    assert steps[0].startswith('step "tests"')
+
+
+def test_every_file_with_whole_checks_is_known_by_its_name_or_its_mark():
+    names = {file.name for file in files_with_whole_checks()}
+    assert names >= WHOLE_CHECKS  # none of them was renamed or removed
+    assert {"test_moments.py", "test_siting.py"} <= names
 
 
 def test_every_module_opens_with_what_it_does_and_stays_readable():
