@@ -23,9 +23,9 @@ from leaklab.addresses import addresses_of, kinds_of
 from leaklab.collect.census import FrozenCensus
 from leaklab.collect.checkpoint import take_checkpoint
 from leaklab.collect.containers import container_lengths
-from leaklab.collect.gcstate import gc_paused
 from leaklab.collect.measure import Measurement
 from leaklab.explain.heap.index import build_index
+from leaklab.pausing import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

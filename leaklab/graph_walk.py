@@ -178,7 +178,7 @@ def _ask(read: Any, thing: Any) -> Any:
     """Return what C code reads from *thing*; None where it refuses, as for freed buffers and functional wrappers."""
     try:
         return read(thing)
-    except (RuntimeError, AttributeError, TypeError, NotImplementedError):
+    except (RuntimeError, AttributeError, TypeError):
         return None
 
 

@@ -128,7 +128,7 @@ def tensor_words(tensor: Any) -> str:
     with no_torch_functions():
         try:
             shape: object = tuple(base.size(tensor))
-        except (RuntimeError, TypeError, ValueError, NotImplementedError):
+        except (RuntimeError, TypeError, ValueError):
             shape = "?"
         try:
             dtype = str(base.dtype.__get__(tensor)).removeprefix("torch.")

@@ -19,7 +19,7 @@ _SPARSE_PARTS = {
     "torch.sparse_csc": ("ccol_indices", "row_indices", "values"),
     "torch.sparse_bsc": ("ccol_indices", "row_indices", "values"),
 }
-_UNKNOWN = (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError)
+_UNKNOWN = (RuntimeError, ValueError, TypeError, AttributeError)
 
 
 def storages_of(tensor: Any) -> list[tuple[int, int]] | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from leaklab.addresses import addresses_of
 from leaklab.collect.checkpoint import heap_objects
-from leaklab.collect.gcstate import collect_quietly, gc_paused, user_has_frozen
+from leaklab.collect.gcstate import collect_quietly, user_has_frozen
 from leaklab.errors import LeaklabError
 from leaklab.explain.alive.live_graph import live_graph
 from leaklab.explain.alive.overview import overview
@@ -25,6 +25,7 @@ from leaklab.explain.view import Births, HeapView, heap_view
 from leaklab.model import RootPath
 from leaklab.model.live import HeapOverview, LiveGraph
 from leaklab.objects import type_name
+from leaklab.pausing import gc_paused
 from leaklab.render.wording import shorten
 
 # Reading these makes new wrappers, or runs an unpack hook of the user: the live view ends where autograd begins.

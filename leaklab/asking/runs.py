@@ -21,13 +21,14 @@ import psutil
 from leaklab.addresses import Addresses, addresses_of, kinds_of, types_at
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.checkpoint import heap_objects
-from leaklab.collect.gcstate import collect_quietly, gc_paused, user_has_frozen
+from leaklab.collect.gcstate import collect_quietly, user_has_frozen
 from leaklab.collect.measure import choose_taker
 from leaklab.collect.meters import accelerator_bytes
 from leaklab.explain.alive.remains import remains, remains_bytes
 from leaklab.explain.view import Births, heap_view
 from leaklab.model.runs import MemoryLevels, RunRecord, Survivor
 from leaklab.objects import has_base, is_tensor_type, loaded_type
+from leaklab.pausing import gc_paused
 from leaklab.render.display import Displayed
 from leaklab.render.runs import run_html, run_line, run_text
 from leaklab.tensors import storage_bytes

@@ -14,13 +14,14 @@ import numpy as np
 from leaklab import __version__
 from leaklab.addresses import addresses_of
 from leaklab.collect.checkpoint import heap_objects
-from leaklab.collect.gcstate import collect_quietly, gc_paused, user_has_frozen
+from leaklab.collect.gcstate import collect_quietly, user_has_frozen
 from leaklab.explain.alive.alive import explain_alive
 from leaklab.explain.alive.refcounts import read_counts
 from leaklab.explain.heap.shared_values import words_if_shared
 from leaklab.explain.heap.untracked import untracked_holders
 from leaklab.explain.view import Births, heap_view
 from leaklab.model.alive import ALIVE_SCHEMA_VERSION, Alive, Counts, Cut, Hold, Retained
+from leaklab.pausing import gc_paused
 from leaklab.render.alive_html import render_alive_html, render_alive_page
 from leaklab.render.alive_tables import path_table, reference_table
 from leaklab.render.alive_text import render_alive

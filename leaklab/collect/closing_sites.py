@@ -20,9 +20,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from leaklab.collect.copy_sites import asking_line
-from leaklab.collect.gcstate import gc_paused
 from leaklab.collect.line_watch import Line, LineWatch, Whose
 from leaklab.objects import is_exactly, is_tensor, loaded_type, safe_len, type_name
+from leaklab.pausing import gc_paused
 
 _ENOUGH = 4
 """So many cycles of one shape are watched to their end in a run: the others are closed by the same lines."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,18 +50,6 @@ class GcState:
             gc.callbacks[:] = self.callbacks
             changed.append(f"{len(self.callbacks)} callbacks")
         return tuple(changed)
-
-
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    """No automatic collection inside."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def collect_quietly() -> int:

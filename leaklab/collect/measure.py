@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from leaklab.collect.census import Census, CensusTaker, FrozenCensus, RefreezingCensus, ScanCensus, sorted_census
 from leaklab.collect.checkpoint import Checkpoint, heap_objects, take_checkpoint
 from leaklab.collect.cohorts import Cohorts
-from leaklab.collect.gcstate import collect_quietly, gc_paused
+from leaklab.collect.gcstate import collect_quietly
 from leaklab.collect.meters import Meters
+from leaklab.pausing import gc_paused
 
 
 class Measurement:

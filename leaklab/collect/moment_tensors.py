@@ -14,7 +14,7 @@ from leaklab.model.moments import TensorKind
 from leaklab.objects import has_base, loaded_type, no_torch_functions, type_name
 from leaklab.tensors import storages_of
 
-_UNKNOWN = (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError)
+_UNKNOWN = (RuntimeError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(slots=True)

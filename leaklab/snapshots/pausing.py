@@ -6,6 +6,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from leaklab.pausing import gc_paused
+
 
 @contextmanager
 def collector_paused(*, ages: bool = False) -> Iterator[None]:
@@ -20,12 +22,10 @@ def collector_paused(*, ages: bool = False) -> Iterator[None]:
             thawing ours would thaw theirs.
     """
     was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if ages and was_enabled and gc.get_freeze_count() == 0:
-            gc.freeze()
-            gc.unfreeze()
-        if was_enabled:
-            gc.enable()
+    with gc_paused():
+        try:
+            yield
+        finally:
+            if ages and was_enabled and gc.get_freeze_count() == 0:
+                gc.freeze()
+                gc.unfreeze()

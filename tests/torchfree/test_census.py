@@ -23,7 +23,7 @@ from leaklab.collect.census import (
     sorted_census,
 )
 from leaklab.collect.cohorts import Cohorts
-from leaklab.collect.gcstate import gc_paused
+from leaklab.pausing import gc_paused
 
 
 class Node:

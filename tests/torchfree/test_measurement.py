@@ -11,10 +11,10 @@ from leaklab.checking.judging import Judgement, judge
 from leaklab.collect import meters
 from leaklab.collect.census import FrozenCensus, RefreezingCensus, ScanCensus
 from leaklab.collect.checkpoint import heap_objects, take_checkpoint
-from leaklab.collect.gcstate import gc_paused
 from leaklab.collect.measure import Measurement, choose_taker, thawed
 from leaklab.collect.meters import Meters
 from leaklab.model import Outcome
+from leaklab.pausing import gc_paused
 
 PHASES = (8, 7, 9)
 

@@ -191,5 +191,5 @@ def _shown_bytes(tensor: object) -> int | None:
     with no_torch_functions():
         try:
             return int(base.numel(tensor)) * int(base.element_size(tensor))
-        except (RuntimeError, TypeError, NotImplementedError):
+        except (RuntimeError, TypeError):
             return None

@@ -186,5 +186,5 @@ def _words(tensor: Any) -> tuple[str, tuple[int, ...], str, str]:
             shape = tuple(int(size) for size in base.size(tensor))
             dtype = str(base.dtype.__get__(tensor)).removeprefix("torch.")
             return kind, shape, dtype, str(base.device.__get__(tensor))
-        except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError):
+        except (RuntimeError, TypeError, ValueError, AttributeError):
             return kind, (), "?", "?"

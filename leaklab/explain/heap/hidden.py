@@ -19,8 +19,8 @@ from leaklab.explain.heap.hidden_arrays import ArraySearch
 from leaklab.explain.heap.index import ReferencePass
 from leaklab.explain.heap.kinds import kinds_at
 from leaklab.explain.heap.node_hooks import node_hooks, tensor_hooks
-from leaklab.explain.heap.referents import gc_paused
 from leaklab.graph_walk import MAX_WRAPPED_NODES, Edge, GraphWalk, count_leaves, is_node_type
+from leaklab.pausing import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

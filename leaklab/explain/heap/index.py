@@ -15,7 +15,8 @@ import numpy as np
 from leaklab.addresses import addresses_of
 from leaklab.explain.heap.address_table import AddressTable, JoinedTable
 from leaklab.explain.heap.kinds import kinds_at
-from leaklab.explain.heap.referents import BATCH_OBJECTS, gc_paused, referents_of
+from leaklab.explain.heap.referents import BATCH_OBJECTS, referents_of
+from leaklab.pausing import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

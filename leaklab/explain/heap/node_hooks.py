@@ -98,7 +98,7 @@ def _asking(home: Any) -> Iterator[Ask]:
             handle = register(node, marker)
         except _Shown:
             return shown.pop()
-        except (RuntimeError, TypeError, AttributeError, NotImplementedError):
+        except (RuntimeError, TypeError, AttributeError):
             return None  # a node that takes no hooks
         handle.remove()
         return False

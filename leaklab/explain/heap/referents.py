@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 from typing import TYPE_CHECKING
 
@@ -11,25 +10,11 @@ import numpy as np
 from leaklab.addresses import addresses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from leaklab.explain.heap.address_table import Ints
 
 BATCH_OBJECTS = 8_000
 """How many objects to ask for their references at once: what is made of so many stays in the processor's caches, and
 takes a fifth less time than fifty thousand at once."""
-
-
-@contextlib.contextmanager
-def gc_paused() -> Iterator[None]:
-    """Keep the collector from running, and leave its switch as it was."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def referents_of(objects: list[object]) -> tuple[list[object], Ints, Ints]:

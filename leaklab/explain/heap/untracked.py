@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from leaklab.addresses import kinds_of
-from leaklab.explain.heap.referents import BATCH_OBJECTS, gc_paused, referents_of
+from leaklab.explain.heap.referents import BATCH_OBJECTS, referents_of
+from leaklab.pausing import gc_paused
 
 
 def untracked_holders(objects: list[Any], target: object) -> list[Any]:

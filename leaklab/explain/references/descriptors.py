@@ -60,7 +60,7 @@ def read_by(descriptor: Any, holder: object) -> object:
     """Return what *descriptor* reads from *holder*, `MISSING` if it is not set or cannot be read now."""
     try:
         value: object = type(descriptor).__get__(descriptor, holder, type(holder))
-    except (AttributeError, TypeError, ValueError, RuntimeError, NotImplementedError):
+    except (AttributeError, TypeError, ValueError, RuntimeError):
         return MISSING
     return value
 
