@@ -1,0 +1,25 @@
+"""The same surroundings for every guard."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from making import FAKE_DOT, RECORDS
+
+
+@pytest.fixture(scope="session")
+def fake_dot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fake_graphviz")
+    (folder / "dot").write_text(FAKE_DOT)
+    (folder / "dot").chmod(0o755)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def neutral_surroundings(fake_dot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw with a stand-in for Graphviz, in a terminal of known width, in the folder of the records."""
+    monkeypatch.setenv("PATH", f"{fake_dot}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(RECORDS)
