@@ -1,0 +1,284 @@
+"""Every output of leaklab in every form, made from stored records, is the golden text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from making import (
+    GOLDEN,
+    RECORDS,
+    WRITES,
+    check_golden,
+    figure,
+    fragment,
+    graph,
+    load,
+    names,
+    parts,
+    rebuilt,
+    saved,
+    script_of,
+    settled,
+    shown,
+    table,
+    tables,
+)
+
+import leaklab
+from leaklab.cli import main
+
+Form = Callable[[Path], str]
+FORMS: dict[str, Form] = {}
+
+
+def form(name: str) -> Callable[[Form], Form]:
+    def noted(function: Form) -> Form:
+        assert name not in FORMS
+        FORMS[name] = function
+        return function
+
+    return noted
+
+
+def on(name: str, record: Callable[[], Any], make: Callable[[Any], str]) -> None:
+    """Note a form that needs no folder."""
+    form(name)(lambda _folder: make(record()))
+
+
+def page(view: Any) -> str:
+    return settled(view.to_html())
+
+
+PAGES = (
+    "check_failed", "check_graph_kept", "check_hostile", "whyalive_held", "autograd_tensor", "memdiff_named",
+    "cuda_oom", "cuda_step_series",
+)  # fmt: skip
+"""The others' pages would say nothing that these and their fragments do not say."""
+TEXT_ONLY = ("check_cache", "check_graph_kept_fixed", "check_tensors_kept", "check_two_leaks_one_fixed")
+"""They say nothing in HTML that the others do not say."""
+
+
+def forms_of_a_check(name: str) -> None:
+    record = lambda: load(f"{name}.json")  # noqa: E731
+    on(f"{name}.txt", record, shown)
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
+    form(f"{name}.csv")(lambda folder: saved(record(), ".csv", folder))
+    on(f"{name}.tables.txt", record, lambda report: tables(report, "objects", "tensors", "containers", "runs"))
+    on(f"{name}.plot.txt", record, lambda report: figure(report.plot()))
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
+    if name not in TEXT_ONLY:
+        on(f"{name}.html", record, fragment)
+        on(f"{name}.graphs.txt", record, graphs_of_a_check)
+
+
+def graphs_of_a_check(report: Any) -> str:
+    drawn = {f"leak {number}": graph(report.graph(number)) for number in range(min(len(report.leaks), 2))}
+    if drawn:
+        drawn["objgraph"] = graph(report.graph(style="objgraph"), markup=False)
+    return parts(**drawn)
+
+
+def forms_of_a_notebook(name: str) -> None:
+    record = lambda: load(f"{name}.json")  # noqa: E731
+    on(f"{name}.txt", record, shown)
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
+    form(f"{name}.page.html")(lambda folder: settled(saved(record(), ".html", folder)))
+
+
+def forms_of_an_answer(name: str) -> None:
+    record = lambda: load(f"{name}.json")  # noqa: E731
+    on(f"{name}.txt", record, shown)
+    on(f"{name}.html", record, fragment)
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
+    on(f"{name}.tables.txt", record, lambda answer: tables(answer, "paths", "references"))
+    styles = ("leaklab", "objgraph")
+    on(f"{name}.graphs.txt", record, lambda answer: parts(**{style: graph(answer.graph(style)) for style in styles}))
+
+
+def forms_of_a_graph(name: str) -> None:
+    record = lambda: load(f"{name}.json")  # noqa: E731
+    on(f"{name}.txt", record, shown)
+    on(f"{name}.html", record, fragment)
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
+    form(f"{name}.csv")(lambda folder: saved(record(), ".csv", folder))
+    on(f"{name}.tables.txt", record, lambda report: tables(report, "operations", "lines", "tensors"))
+    on(f"{name}.graphs.txt", record, drawings)
+
+
+def drawings(report: Any) -> str:
+    drawn = {"": graph(report.graph())}
+    for by in ("node", "module", "line", "operation", "something"):
+        try:
+            drawn[by] = graph(report.graph(by))
+        except ValueError as error:
+            drawn[by] = f"ValueError: {error}"
+    return parts(**drawn)
+
+
+def forms_of_a_difference(name: str) -> None:
+    record = lambda: rebuilt(f"{name}.json")  # noqa: E731
+    on(f"{name}.txt", record, lambda view: shown(view) + parts(lines="\n".join(view.lines), notes=repr(view.notes)))
+    on(f"{name}.html", record, fragment)
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
+    form(f"{name}.csv")(lambda folder: saved(record(), ".csv", folder))
+    attributes = ("objects", "tensors", "arrays", "containers", "variables", "devices")
+    on(f"{name}.tables.txt", record, lambda view: tables(view, *attributes))
+
+
+def forms_of_a_run(name: str) -> None:
+    on(f"{name}.txt", lambda: rebuilt(f"{name}.json"), lambda run: shown(run) + parts(html=fragment(run)))
+
+
+def forms_of_a_snapshot(name: str) -> None:
+    record = lambda: leaklab.load_snapshot(f"{name}.pickle")  # noqa: E731
+    on(f"{name}.txt", record, shown)
+    on(f"{name}.html", record, fragment)
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
+    on(f"{name}.tables.txt", record, stacks)
+    on(f"{name}.plot.txt", record, lambda one: parts(plot=figure(one.plot()), stacks=figure(one.plot_stacks())))
+
+
+def stacks(snapshot: Any) -> str:
+    by_stack = {key: table(snapshot.by_stack(key)) for key in ("exact", "project")}
+    return parts(pools=table(snapshot.pools), **by_stack)
+
+
+def series(name: str, **options: Any) -> Any:
+    return leaklab.compare_snapshots([f"cuda_{name}_{number}.pickle" for number in (1, 2, 3)], **options)
+
+
+def forms_of_a_series(name: str, record: Callable[[], Any]) -> None:
+    on(f"{name}.txt", record, shown)
+    on(f"{name}.html", record, fragment)
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
+    form(f"{name}.csv")(lambda folder: saved(record(), ".csv", folder))
+    on(f"{name}.tables.txt", record, lambda one: tables(one, "stacks", "devices"))
+    on(f"{name}.plot.txt", record, lambda one: figure(one.plot()))
+
+
+for file in names("check_*.json"):
+    forms_of_a_check(file.removesuffix(".json"))
+for file in names("notebook_*.json"):
+    forms_of_a_notebook(file.removesuffix(".json"))
+for file in names("whyalive_*.json"):
+    forms_of_an_answer(file.removesuffix(".json"))
+for file in names("autograd_*.json"):
+    forms_of_a_graph(file.removesuffix(".json"))
+for file in names("memdiff_*.json"):
+    forms_of_a_difference(file.removesuffix(".json"))
+for file in names("run_*.json"):
+    forms_of_a_run(file.removesuffix(".json"))
+for file in ("cuda_oom", "cuda_step_3", "cuda_of_2023", "cuda_without_trace"):
+    forms_of_a_snapshot(file)
+forms_of_a_series("cuda_step_series", lambda: series("step", card_bytes=80_000_000_000))
+forms_of_a_series("cuda_steady_series", lambda: series("steady", key="exact"))
+forms_of_a_series("cuda_pair_series", lambda: leaklab.compare_snapshots(["cuda_step_1.pickle", "cuda_steady_2.pickle"]))
+
+
+@form("moments.txt")
+def _moments(_folder: Path) -> str:
+    return parts(**{name: repr(load(name)) for name in names("moment_*.npz")})
+
+
+COMPARED = (
+    ("graph_kept", "graph_kept_fixed"),
+    ("graph_kept_fixed", "graph_kept"),
+    ("two_leaks", "two_leaks_one_fixed"),
+    ("two_leaks", "two_leaks"),
+    ("two_leaks", "tensors_kept"),
+    ("two_leaks", "large_figures"),
+    ("graph_kept", "failed"),
+    ("graph_kept", "bounded"),
+    ("clean", "clean"),
+    ("clean", "hostile"),
+    ("every_cause", "graph_kept"),
+    ("hostile", "every_cause"),
+)
+
+
+@form("comparisons.txt")
+def _comparisons(_folder: Path) -> str:
+    told = {}
+    for before, after in COMPARED:
+        comparison = load(f"check_{before}.json").compare(load(f"check_{after}.json"))
+        html = "" if not comparison.lines else fragment(comparison)
+        told[f"{before} -> {after}"] = f"fixed: {comparison.fixed}\n{shown(comparison)}{html}"
+    return parts(**told)
+
+
+@form("comparisons_of_notebooks.txt")
+def _comparisons_of_notebooks(_folder: Path) -> str:
+    told = {}
+    before, after, redacted = (load(f"notebook_{name}.json") for name in ("before", "after", "redacted"))
+    one, page = load("check_graph_kept.json"), load("notebook_before.html")
+    pairs = {
+        "before -> after": (before, after),
+        "after -> before": (after, before),
+        "page -> redacted": (page, redacted),
+        "redacted -> after": (redacted, after),
+        "before -> one check": (before, one),
+    }
+    for name, (first, second) in pairs.items():
+        comparison = first.compare(second)
+        told[name] = f"passed: {comparison.passed}\n{shown(comparison)}{fragment(comparison)}"
+    return parts(**told)
+
+
+@form("script_of_pages.js")
+def _script(folder: Path) -> str:
+    return script_of(saved(load("notebook_after.json"), ".html", folder))
+
+
+COMMANDS = {
+    "show_oom": ("show", "cuda_oom.pickle"),
+    "show_without_trace": ("show", "cuda_without_trace.pickle", "--audit"),
+    "show_nothing": ("show", "missing.pickle"),
+    "show_no_snapshot": ("show", "check_clean.json"),
+    "show_no_folder": ("show", "cuda_oom.pickle", "--html", "missing/page.html"),
+    "diff_three": ("diff", "cuda_step_*.pickle"),
+    "diff_steady": ("diff", "cuda_steady_1.pickle", "cuda_steady_2.pickle", "cuda_steady_3.pickle", "--card", "80GB"),
+    "diff_exact": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--key", "exact"),
+    "diff_project": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--key", "project"),
+    "diff_above": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--fail-above", "10MB"),
+    "diff_below": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--fail-above", "1GiB"),
+    "diff_one": ("diff", "cuda_step_1.pickle"),
+    "compare_fixed": ("compare", "check_graph_kept.html", "check_graph_kept_fixed.json"),
+    "compare_not_fixed": ("compare", "check_two_leaks.json", "check_two_leaks_one_fixed.json"),
+    "compare_notebooks": ("compare", "notebook_before.html", "notebook_after.json"),
+    "compare_no_report": ("compare", "whyalive_held.json", "notebook_after.json"),
+    "compare_nothing": ("compare", "missing.json", "notebook_after.json"),
+    "run_no_notebook": ("run", "missing.ipynb"),
+    "run_wrong_suffix": ("run", "missing.ipynb", "--html", "page.txt"),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_form_is_the_golden_one(name, tmp_path):
+    check_golden(GOLDEN / name, FORMS[name](tmp_path))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_command_prints_the_golden_text(name, capsys):
+    status = main(COMMANDS[name])
+    printed = capsys.readouterr()
+    text = parts(status=str(status), out=printed.out, err=printed.err)
+    check_golden(GOLDEN / f"command_{name}.txt", text.replace(str(RECORDS), "(RECORDS)"))
+
+
+def test_no_golden_file_is_left_over():
+    wanted = {*FORMS, *(f"command_{name}.txt" for name in COMMANDS)}
+    found = {path.name for path in GOLDEN.iterdir()}
+    if WRITES:
+        for name in found - wanted:
+            (GOLDEN / name).unlink()
+        pytest.skip("the files that are not used any more were deleted")
+    assert found == wanted
