@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from making import FAKE_DOT, RECORDS
+from matplotlib.figure import Figure
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +20,8 @@ def fake_dot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def neutral_surroundings(fake_dot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw with a stand-in for Graphviz, in a terminal of known width, in the folder of the records."""
+    """Draw with stand-ins for Graphviz and for the pixels of plots, in the folder of the records."""
     monkeypatch.setenv("PATH", f"{fake_dot}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(RECORDS)
+    monkeypatch.setattr(Figure, "savefig", lambda _figure, file, **_options: file.write(b"a picture"))

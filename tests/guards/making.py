@@ -185,3 +185,13 @@ def _figures(values: Any) -> str:
 def _named(label: str) -> str:
     """Return *label*, but not what matplotlib calls what has none."""
     return "" if label.startswith("_child") else repr(label)
+
+
+def all_causes() -> list[str]:
+    """Every slug that a leak can have as its cause.
+
+    The one import of leaklab's internals in this folder: no public function lists them. Change it when that moves.
+    """
+    from leaklab.render.wording import CAUSES
+
+    return list(CAUSES)
