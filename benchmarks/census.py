@@ -19,13 +19,12 @@ import objgraph
 from heap_index import fill
 from measuring import Bars, cpu_seconds
 
-from leaklab.addresses import addresses_of, kinds_of
 from leaklab.collect.census import FrozenCensus
-from leaklab.collect.checkpoint import take_checkpoint
-from leaklab.collect.containers import container_lengths
-from leaklab.collect.measure import Measurement
-from leaklab.explain.heap.index import build_index
-from leaklab.pausing import gc_paused
+from leaklab.collect.checkpoint import container_lengths, take_checkpoint
+from leaklab.collect.measurement import Measurement
+from leaklab.heap.index import build_index
+from leaklab.runtime.addresses import addresses_of, kinds_of
+from leaklab.runtime.gc_control import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,11 +29,11 @@ import torch
 from heap_index import fill, resource_peak_bytes
 from measuring import Bars, cpu_seconds
 
-from leaklab.explain.freeing.cuts import freed_without, independent_paths, smallest_cut
-from leaklab.explain.freeing.retained import retained, retained_sizes
-from leaklab.explain.heap.hidden import hidden_edges
-from leaklab.explain.heap.index import ReferencePass
-from leaklab.explain.view import Births, HeapView, heap_view
+from leaklab.explain.retained import retained, retained_sizes
+from leaklab.explain.smallest_cut import freed_without, independent_paths, smallest_cut
+from leaklab.heap.hidden_references import hidden_edges
+from leaklab.heap.index import ReferencePass
+from leaklab.heap.view import Births, HeapView, heap_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

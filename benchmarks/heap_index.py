@@ -21,10 +21,10 @@ import pandas as pd
 import psutil
 import torch
 
-from leaklab.explain.heap.hidden import hidden_edges
-from leaklab.explain.heap.index import ReferencePass
-from leaklab.explain.heap.roots import find_roots
-from leaklab.explain.reaching.search import search
+from leaklab.heap.hidden_references import hidden_edges
+from leaklab.heap.index import ReferencePass
+from leaklab.heap.roots import find_roots
+from leaklab.heap.shortest_paths import search
 
 if TYPE_CHECKING:
     from collections.abc import Callable

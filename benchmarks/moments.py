@@ -18,9 +18,9 @@ import objgraph
 from heap_index import fill
 from measuring import cpu_seconds
 
-from leaklab.asking.moments import Stretch, compare_now
-from leaklab.collect.moment_totals import take_totals
-from leaklab.collect.surroundings import surroundings
+from leaklab.ask.heap_diff import Stretch, compare_now
+from leaklab.collect.heap_snapshot import surroundings
+from leaklab.collect.snapshot_sizes import take_totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,8 +20,8 @@ import torch
 from measuring import Bars, cpu_seconds
 from torch import nn
 
+from leaklab.check.pipeline import check_steps
 from leaklab.model import Settings
-from leaklab.pipeline import check_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable

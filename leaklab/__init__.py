@@ -7,41 +7,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from leaklab.api import leakcheck
-    from leaklab.asking.cutting import cut_cycles
-    from leaklab.asking.moments import Moment, diff, snapshot
-    from leaklab.asking.retaining import AutogradReport, autograd
-    from leaklab.asking.runs import run
-    from leaklab.asking.snapshotting import CudaSnapshot, SnapshotComparison, compare_snapshots, load_snapshot
-    from leaklab.asking.watching import watch
-    from leaklab.asking.why import WhyAlive, whyalive
-    from leaklab.errors import LeakFound, LeaklabError, MissingExtraError, ReportError, SnapshotError
-    from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
-    from leaklab.notebooks.journal import NotebookReport, load_report
-    from leaklab.render.moment_report import MemDiff
-    from leaklab.report import LeakReport
-    from leaklab.snapshots.recording import record
-    from leaklab.widgets.exploring import Explorer, explore
+from leaklab.version import __version__ as __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from leaklab.ask.alive import whyalive
+    from leaklab.ask.autograd import autograd
+    from leaklab.ask.cuda import compare_snapshots, load_snapshot
+    from leaklab.ask.cut_cycles import cut_cycles
+    from leaklab.ask.heap_diff import diff, snapshot
+    from leaklab.ask.training_run import run
+    from leaklab.ask.watching import watch
+    from leaklab.check.api import leakcheck
+    from leaklab.cuda.recording import record
+    from leaklab.errors import LeakFound, LeaklabError, MissingExtraError, ReportError, SnapshotError
+    from leaklab.explorer.widget import Explorer, explore
+    from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
+    from leaklab.reports.alive import WhyAlive
+    from leaklab.reports.autograd import AutogradReport
+    from leaklab.reports.check import LeakReport
+    from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+    from leaklab.reports.heap_diff import MemDiff, Moment
+    from leaklab.reports.notebook import NotebookReport, load_report
 
 _HOMES = {
-    "leakcheck": "leaklab.api",
-    **dict.fromkeys(("WhyAlive", "whyalive"), "leaklab.asking.why"),
-    "LeakReport": "leaklab.report",
-    **dict.fromkeys(("NotebookReport", "load_report"), "leaklab.notebooks.journal"),
-    **dict.fromkeys(("Moment", "diff", "snapshot"), "leaklab.asking.moments"),
-    "MemDiff": "leaklab.render.moment_report",
-    **dict.fromkeys(("Explorer", "explore"), "leaklab.widgets.exploring"),
-    "watch": "leaklab.asking.watching",
-    "run": "leaklab.asking.runs",
-    "cut_cycles": "leaklab.asking.cutting",
-    **dict.fromkeys(("AutogradReport", "autograd"), "leaklab.asking.retaining"),
-    **dict.fromkeys(
-        ("CudaSnapshot", "SnapshotComparison", "compare_snapshots", "load_snapshot"), "leaklab.asking.snapshotting"
-    ),
-    "record": "leaklab.snapshots.recording",
+    "leakcheck": "leaklab.check.api",
+    "LeakReport": "leaklab.reports.check",
+    "whyalive": "leaklab.ask.alive",
+    "WhyAlive": "leaklab.reports.alive",
+    "NotebookReport": "leaklab.reports.notebook",
+    "load_report": "leaklab.reports.notebook",
+    **dict.fromkeys(("diff", "snapshot"), "leaklab.ask.heap_diff"),
+    **dict.fromkeys(("MemDiff", "Moment"), "leaklab.reports.heap_diff"),
+    **dict.fromkeys(("Explorer", "explore"), "leaklab.explorer.widget"),
+    "watch": "leaklab.ask.watching",
+    "run": "leaklab.ask.training_run",
+    "cut_cycles": "leaklab.ask.cut_cycles",
+    "autograd": "leaklab.ask.autograd",
+    "AutogradReport": "leaklab.reports.autograd",
+    **dict.fromkeys(("compare_snapshots", "load_snapshot"), "leaklab.ask.cuda"),
+    **dict.fromkeys(("CudaSnapshot", "SnapshotComparison"), "leaklab.reports.cuda"),
+    "record": "leaklab.cuda.recording",
     **dict.fromkeys(
         ("LeakFound", "LeaklabError", "MissingExtraError", "ReportError", "SnapshotError"), "leaklab.errors"
     ),

@@ -15,8 +15,8 @@ import leaklab
 from leaklab.errors import LeaklabError
 
 if TYPE_CHECKING:
-    from leaklab.asking.snapshotting import CudaSnapshot, SnapshotComparison
-    from leaklab.notebooks.demo import Demo
+    from leaklab.notebooks import Demo
+    from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
 
 OK, FAILED, GREW = 0, 1, 3
 """Exit statuses; 2 is argparse's own."""
@@ -150,8 +150,8 @@ def _bytes(word: str) -> int:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    from leaklab.asking.snapshotting import compare_snapshots, find_snapshots
-    from leaklab.words import format_bytes
+    from leaklab.ask.cuda import compare_snapshots, find_snapshots
+    from leaklab.text import format_bytes
 
     _refuse_missing_folders(arguments)
     files = find_snapshots(arguments.files)
@@ -174,7 +174,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from leaklab.asking.snapshotting import load_snapshot
+    from leaklab.ask.cuda import load_snapshot
 
     _refuse_missing_folders(arguments)
     with _bar("reading") as progress:
@@ -216,7 +216,7 @@ def _bar(words: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from leaklab.notebooks.demo import as_page, find_notebook, run_demo, save_notebook
+    from leaklab.notebooks import as_page, find_notebook, run_demo, save_notebook
 
     for file in filter(None, (arguments.html, arguments.notebook)):
         _refuse_missing_folder(file)  # before half a minute of work, not after it
@@ -235,8 +235,8 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from leaklab.notebooks.journal import check_export_target
-    from leaklab.notebooks.notebook_runs import run_notebook
+    from leaklab.notebooks import run_notebook
+    from leaklab.reports.notebook import check_export_target
 
     files = [file for suffix in _EXPORTS if (file := getattr(arguments, suffix)) is not None]
     for file in files:
@@ -255,7 +255,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from leaklab.notebooks.journal import compare_reports, load_report
+    from leaklab.reports.notebook import compare_reports, load_report
 
     comparison = compare_reports(load_report(arguments.before), load_report(arguments.after))
     print(comparison)

@@ -7,11 +7,10 @@ import random
 
 import numpy as np
 
-from leaklab.explain.heap.index import HeapIndex, build_index
-from leaklab.explain.heap.starts import Start
-from leaklab.explain.reaching.reach import ROOT, UNREACHED
-from leaklab.explain.reaching.search import search
-from leaklab.explain.view import OLD, HeapView
+from leaklab.heap.index import HeapIndex, build_index
+from leaklab.heap.roots import Start
+from leaklab.heap.shortest_paths import ROOT, UNREACHED, search
+from leaklab.heap.view import OLD, HeapView
 
 
 def index_of(n_vertices, edges):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from leaklab.model.moments import HeapMoment, MomentWords, Place, TensorKind
+from leaklab.model.heap_diff import HeapMoment, MomentWords, Place, TensorKind
 
 FLOATS = TensorKind("torch.Tensor", "(64, 128)", "float32", "cpu", has_graph=False)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from leaklab.notebooks.demo import run_demo
+from leaklab.notebooks import run_demo
 
 TARGET = Path(__file__).parent / "report.png"
 WIDTH, HEIGHT = 1060, 1180

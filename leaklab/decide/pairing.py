@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.model.moments import HeapMoment, MomentWords, Whole
+from leaklab.model.heap_diff import HeapMoment, MomentWords, Whole
 
 Mask = npt.NDArray[np.bool_]
 

@@ -2,17 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from leaklab.magics.autograd import AutogradMagics
-from leaklab.magics.awaiting import AwaitRewriter
-from leaklab.magics.completing import complete_options, forget_options
+from leaklab.check.runner import awaits
 from leaklab.magics.leakcheck import LeakLab
 from leaklab.magics.leakreport import LeakReportMagics
 from leaklab.magics.leakwatch import LeakWatchMagics
 from leaklab.magics.memdiff import MemDiffMagics
-from leaklab.magics.whyalive import WhyAliveMagics
+from leaklab.magics.questions import AutogradMagics, WhyAliveMagics
+
+# Let a cell magic wait for a cell that awaits.
+
+
+_CALLS = tuple(f"get_ipython().run_cell_magic({name!r}" for name in ("leakcheck", "memdiff"))
+
+
+class AwaitRewriter:
+    """Put ``await`` before the call of ``%%leakcheck`` or ``%%memdiff`` where the cell below it awaits.
+
+    A magic cannot wait for a running event loop; the shell can, if the cell that it runs is a coroutine.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        """Rewrite the transformed *lines* of a cell."""
+        text = "".join(lines)
+        if not text.startswith(_CALLS):
+            return lines
+        return ["await " + text] if self._awaits(text) else lines
+
+    def _awaits(self, text: str) -> bool:
+        try:
+            call = ast.parse(text).body[0].value  # type: ignore[attr-defined]  # the shell wrote one expression
+            return awaits(self._shell.transform_cell(ast.literal_eval(call.args[2])))
+        except (SyntaxError, ValueError, AttributeError, IndexError):
+            return False
+
+
+# Complete the options of leaklab's magics with the Tab key.
+
+
+_HOOK = "complete_command"
+
+
+def complete_options(shell: Any) -> None:
+    """Let *shell* complete the options of every registered magic of leaklab."""
+    for command, function in _commands(shell):
+        shell.set_hook(_HOOK, _Completer(function), str_key=command)
+
+
+def forget_options(shell: Any) -> None:
+    """Take back what `complete_options` did."""
+    chains = shell.strdispatchers.get(_HOOK)
+    if chains is None:
+        return
+    for command in [key for key, chain in chains.strs.items() if any(_is_ours(entry) for entry in chain)]:
+        del chains.strs[command]
+
+
+class _Completer:
+    """Returns the options of one magic, where one is being typed."""
+
+    def __init__(self, function: Any) -> None:
+        self.options = sorted(option for action in function.parser._actions for option in action.option_strings)  # noqa: SLF001 - argparse has no other list of its options
+
+    def __call__(self, _shell: Any, event: Any) -> list[str]:
+        if not event.symbol.startswith("-"):
+            return []
+        return [option for option in self.options if option.startswith(event.symbol)]
+
+
+def _commands(shell: Any) -> Iterator[tuple[str, Any]]:
+    for kind, marks in (("line", "%"), ("cell", "%%")):
+        for name, function in shell.magics_manager.magics[kind].items():
+            owner = type(getattr(function, "__self__", None))
+            if owner.__module__.startswith("leaklab.") and hasattr(function, "parser"):
+                yield marks + name, function
+
+
+def _is_ours(entry: tuple[int, Any]) -> bool:
+    return isinstance(getattr(entry[1], "__func__", None), _Completer)  # the shell makes a method of its own of it
+
 
 MAGICS = (LeakLab, AutogradMagics, WhyAliveMagics, MemDiffMagics, LeakWatchMagics, LeakReportMagics)
 

@@ -8,8 +8,8 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from leaklab.asking.watching import CellWatcher
-from leaklab.collect.surroundings import surroundings
+from leaklab.ask.watching import CellWatcher
+from leaklab.collect.heap_snapshot import surroundings
 
 _EVENTS = ("pre_run_cell", "post_run_cell")
 

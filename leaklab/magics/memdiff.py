@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import glob
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +13,76 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from leaklab.asking.moments import Moment, Stretch, compare_now, compare_past
-from leaklab.asking.snapshotting.stretch import CudaStretch
-from leaklab.cells import Cell
-from leaklab.collect.surroundings import Surroundings, surroundings
+from leaklab.ask.cuda import CudaStretch
+from leaklab.ask.heap_diff import Stretch, compare_now, compare_past
+from leaklab.check.runner import Cell, without_own_frames
+from leaklab.collect.heap_snapshot import Surroundings, surroundings
 from leaklab.errors import LeaklabError
-from leaklab.magics.expressions import split_line
-from leaklab.magics.memdiff_targets import MOMENT_SUFFIX, Marks, files_of, is_bare_name
-from leaklab.magics.options import output_options, parse_options, publish, unquoted
-from leaklab.magics.shell_magics import ShellMagics
-from leaklab.render.moment_report import SUFFIXES, MemDiff
-from leaklab.running import without_own_frames
+from leaklab.magics.options import ShellMagics, output_options, parse_options, publish, split_line, unquoted
+from leaklab.model.heap_diff import HeapMoment
+from leaklab.reports.heap_diff import SUFFIXES, MemDiff, Moment
+
+# Tell what stands behind ``%memdiff``: marks or files.
+
+
+MOMENT_SUFFIX = ".npz"
+_SUFFIXES = (".pickle", ".pkl", MOMENT_SUFFIX)
+
+
+class Marks:
+    """The moments that were marked, by name; the newest is the last."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, HeapMoment] = {}
+
+    def add(self, moment: HeapMoment) -> None:
+        """Keep *moment* under its name, instead of an older one of that name."""
+        self._by_name.pop(moment.name, None)
+        self._by_name[moment.name] = moment
+
+    def named(self, names: Sequence[str]) -> list[HeapMoment]:
+        """Return the marks called *names*; the newest if there are none.
+
+        Raises:
+            LookupError: one sentence with the marks that exist, if one of them does not, or there are more than two.
+        """
+        if not self._by_name:
+            asked = f"there is no mark {names[0]!r}, and none at all" if names else "there is no mark to compare with"
+            msg = f"{asked}: make one with %memdiff --mark {names[0] if names else 'before'}"
+            raise LookupError(msg)
+        known = ", ".join(self._by_name)
+        for name in names:
+            if name not in self._by_name:
+                marks = "mark is" if len(self._by_name) == 1 else "marks are"
+                msg = f"there is no mark {name!r}; the {marks} {known}; to run it as code write %memdiff ({name})"
+                raise LookupError(msg)
+        if len(names) > 2:  # noqa: PLR2004
+            msg = f"one mark is compared with now, or two with each other, not {len(names)}"
+            raise LookupError(msg)
+        return [self._by_name[name] for name in names or list(self._by_name)[-1:]]
+
+
+def is_bare_name(word: str) -> bool:
+    """Return whether *word* could be the name of a mark: what Python takes for a name."""
+    return word.isidentifier()
+
+
+def files_of(rest: str) -> list[str]:
+    """Return the files that *rest* names; empty if it is no list of files. A file is known by its suffix.
+
+    Patterns of saved moments are expanded; those of memory snapshots stay for their reader.
+    """
+    try:
+        words = shlex.split(rest)
+    except ValueError:  # the quotes of code
+        return []
+    if not words or not all(word.endswith(_SUFFIXES) for word in words):
+        return []
+    files: list[str] = []
+    for word in words:
+        expands = word.endswith(MOMENT_SUFFIX) and glob.has_magic(word)
+        files += (sorted(glob.glob(word)) if expands else []) or [word]  # noqa: PTH207 - a pattern may be absolute
+    return files
 
 
 @magics_class
@@ -222,7 +284,7 @@ def _compare_files(files: list[str], around: Surroundings) -> MemDiff | Any:
         elif any(Path(file).suffix == MOMENT_SUFFIX for file in files):
             problem = "a saved moment (.npz) and a memory snapshot of torch (.pickle) have nothing in common to compare"
         else:
-            from leaklab.asking.snapshotting import compare_snapshots, find_snapshots  # noqa: PLC0415 - rarely needed
+            from leaklab.ask.cuda import compare_snapshots, find_snapshots  # noqa: PLC0415 - rarely needed
 
             return compare_snapshots(find_snapshots(files))
     except (LeaklabError, OSError, ValueError) as error:

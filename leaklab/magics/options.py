@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import keyword
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,12 +12,34 @@ from typing import Any, Protocol
 
 from IPython import get_ipython
 from IPython.core.error import UsageError
+from IPython.core.magic import Magics
 from IPython.core.magic_arguments import argument, parse_argstring
 from IPython.display import display
 
 from leaklab.errors import ReportError
-from leaklab.magics.noting import note
-from leaklab.render.files import check_target
+from leaklab.render.base import check_target
+from leaklab.reports.notebook import Journal
+from leaklab.text import shorten
+
+# Keep what the magics report for ``%leakreport``.
+
+
+HOLDER = "LeakReportMagics"
+"""Name of the registered magics that hold the journal: it lives and dies with the loaded extension."""
+
+
+def journal_of(shell: Any) -> Journal | None:
+    """Return the journal of the notebook; None if leaklab's magics are not loaded there."""
+    journal = getattr(shell.magics_manager.registry.get(HOLDER), "journal", None)
+    return journal if isinstance(journal, Journal) else None
+
+
+def note(shell: Any, report: object) -> None:
+    """Keep *report*, which the cell that is running has made."""
+    journal = None if shell is None else journal_of(shell)
+    if journal is not None:
+        # Not `execution_count`: IPython 9 has it raised already while the cell runs, older ones raise it afterwards.
+        journal.note(report, f"In [{len(shell.history_manager.input_hist_parsed) - 1}]")
 
 
 class Report(Protocol):
@@ -115,3 +139,94 @@ def publish(
     else:
         if not options.quiet:
             print(f"saved to {Path(options.save).resolve()}")
+
+
+# Take a magic's line apart: options first, then an expression that is left exactly as it was written.
+
+
+_WORD = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^\s"'])+)""")
+_EXPRESSION_LIMIT = 120
+_MESSAGE_LIMIT = 200
+
+
+def split_line(magic: Any, line: str) -> tuple[str, str]:
+    """Return the options at the beginning of *line*, and the rest.
+
+    A parser of options would take ``-1`` in ``losses[-1]``, or the quotes of a key, for its own. So only what begins
+    with a dash is an option, with its value if it takes one, up to the first word that is neither; ``--`` ends them.
+
+    Args:
+        magic: The method, decorated by ``magic_arguments``.
+        line: What stands behind its name.
+    """
+    known = magic.parser._option_string_actions  # noqa: SLF001 - argparse has no public table of its options
+    end = 0
+    while (match := _WORD.match(line, end)) and match[1].startswith("-"):
+        word = match[1]
+        if word == "--":
+            return line[:end], line[match.end() :].strip()
+        name, has_value, _ = word.partition("=")
+        if not word.startswith("--"):
+            name, has_value = word[:2], word[2:]  # -n3
+        if name not in known and word not in known:
+            break
+        end = match.end()
+        takes_value = (known.get(word) or known[name]).nargs != 0
+        if takes_value and not has_value and (value := _WORD.match(line, end)):
+            end = value.end()
+    return line[:end], line[end:].strip()
+
+
+def evaluated(expression: str, namespace: dict[str, Any]) -> list[Any]:
+    """Return the value of *expression* in *namespace*, as the only item of a list: nothing else of ours has it.
+
+    Raises:
+        UsageError: one sentence, if there is no expression, it is none, or it raises. It keeps no frame of the user's.
+    """
+    shown = shorten(expression, _EXPRESSION_LIMIT)
+    code = None
+    try:
+        code = compile(expression, "<expression>", "eval")
+    except (SyntaxError, ValueError) as error:
+        problem = f"{shown!r} is no Python expression: {getattr(error, 'msg', error)}; options stand before it"
+        if expression.startswith("-"):
+            problem = f"{expression.split(maxsplit=1)[0]!r} is no option, and {shown!r} is no Python expression"
+    if code is None:
+        raise UsageError(problem)
+    try:
+        return [eval(code, namespace)]  # noqa: S307 - evaluating the user's expression is the purpose
+    except NameError as error:
+        problem = _no_name(shown, getattr(error, "name", None), str(error), namespace)
+    except Exception as error:  # noqa: BLE001 - of whatever type the user's code raises
+        problem = f"cannot evaluate {shown!r}: it raised {_named(error)}"
+    # Raised out here: inside, it would carry the first error, whose frames hold what the expression made.
+    raise UsageError(problem)
+
+
+def _no_name(shown: str, name: str | None, message: str, namespace: dict[str, Any]) -> str:
+    if name is None or name in namespace:
+        return f"cannot evaluate {shown!r}: {message}"
+    close = difflib.get_close_matches(name, [key for key in namespace if type(key) is str], 1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"cannot evaluate {shown!r}: there is no variable {name!r}{hint}"
+
+
+def _named(error: Exception) -> str:
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - the user's own __str__
+        message = ""
+    return shorten(": ".join(filter(None, (type(error).__name__, message))), _MESSAGE_LIMIT)
+
+
+# What the magics know of the shell that they are registered in.
+
+
+class ShellMagics(Magics):
+    """Magics that read and set the user's variables."""
+
+    @property
+    def _namespace(self) -> dict[str, Any]:
+        shell: Any = self.shell
+        namespace: dict[str, Any] = shell.user_ns
+        return namespace

@@ -5,6 +5,8 @@ through JSON, and without one reference to an object of the user. A record may t
 long after the objects it tells of are gone.
 """
 
+from __future__ import annotations
+
 from leaklab.model.check import (
     MIN_RUNS,
     SCHEMA_VERSION,

@@ -241,3 +241,101 @@ class Check:
     failure: str = ""
     environment: tuple[tuple[str, str], ...] = ()
     schema: int = SCHEMA_VERSION
+
+
+# The record of a notebook's checks: what an exported report is made from, and what is read back from it.
+
+
+COLLECTION_SCHEMA = 1
+"""Raised whenever the record of a collection changes so that older files cannot be read any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotedCheck:
+    """One check of a notebook.
+
+    Attributes:
+        check: Its record.
+        place: Where it was made or where it is kept, in words (``In [4]``, ``variable report``); may be empty.
+    """
+
+    check: Check
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotedView:
+    """Another report that a magic has shown, as it was shown.
+
+    Attributes:
+        title: One line that names it.
+        place: As in `NotedCheck`.
+        text: The report as text.
+        markup: The report as HTML that leaklab made and escaped; empty where there is none.
+    """
+
+    title: str
+    place: str
+    text: str
+    markup: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """All checks of one notebook, in the order in which they were made.
+
+    Attributes:
+        title: What the report is called, usually the name of the notebook; may be empty.
+        checks: The checks.
+        views: The other reports; they are shown, and not read back.
+        notes: What the reader should know about the collection, one sentence each.
+        failure: Empty, or why the notebook ended early.
+        redacted: Whether summaries, keys and strings of the user's data were blanked.
+    """
+
+    title: str
+    checks: tuple[NotedCheck, ...]
+    views: tuple[NotedView, ...] = ()
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+    redacted: bool = False
+    schema: int = COLLECTION_SCHEMA
+
+
+# What objects take of the memory that native allocators hand out.
+
+
+@dataclass(frozen=True, slots=True)
+class NativeParts:
+    """What objects take of native memory, by how well it is known.
+
+    Attributes:
+        data_bytes: In malloc's heap, known: storages of tensors, and what is too large for Python's own allocator.
+        cpp_bytes: In malloc's heap, estimated: the C++ objects behind tensors and autograd nodes.
+        device_bytes: On accelerators: storages of tensors.
+        n_threads: Threads. What C code keeps in malloc's heap for each of them is unknown.
+    """
+
+    data_bytes: float = 0.0
+    cpp_bytes: float = 0.0
+    device_bytes: float = 0.0
+    n_threads: float = 0.0
+
+    @property
+    def malloc_bytes(self) -> float:
+        """The best estimate of what malloc has handed out for them."""
+        return self.data_bytes + self.cpp_bytes
+
+    def __add__(self, other: NativeParts) -> NativeParts:
+        return NativeParts(
+            self.data_bytes + other.data_bytes,
+            self.cpp_bytes + other.cpp_bytes,
+            self.device_bytes + other.device_bytes,
+            self.n_threads + other.n_threads,
+        )
+
+    def scaled(self, factor: float) -> NativeParts:
+        """Return so many times as much."""
+        return NativeParts(
+            self.data_bytes * factor, self.cpp_bytes * factor, self.device_bytes * factor, self.n_threads * factor
+        )

@@ -6,25 +6,23 @@ from collections.abc import Iterator
 
 from leaklab.model import RootPath, Status
 from leaklab.model.alive import Alive, AlivePath, Cut, Hold
-from leaklab.render.alive_dot import back_graph_dot
-from leaklab.render.alive_text import render_paths
-from leaklab.render.alive_wording import (
+from leaklab.render.alive_text import (
     HEADLINES,
     autograd_words,
     counts_words,
     cut_title,
     holder_words,
     path_title,
+    render_paths,
     retained_words,
     title_words,
     told,
     wider_words,
 )
-from leaklab.render.back_graph import graph_of_alive
-from leaklab.render.draw import draw_svg
-from leaklab.render.objgraph_style import objgraph_dot
-from leaklab.render.page import page
-from leaklab.render.parts import (
+from leaklab.render.back_graph import graph_of_alive, objgraph_dot
+from leaklab.render.dot import back_graph_dot
+from leaklab.render.drawing import draw_svg
+from leaklab.render.html_parts import (
     ACCENT,
     CALM,
     DOUBTFUL,
@@ -35,15 +33,15 @@ from leaklab.render.parts import (
     facts,
     faint,
     fold,
+    page,
     panel,
     pill,
     svg_picture,
     table,
     text_block,
 )
-from leaklab.render.path import suspect_mark
-from leaklab.render.texts import SHOWN_LIMIT, clipped
-from leaklab.render.wording import object_words, shorten, suspect_references
+from leaklab.render.words import object_words, suspect_mark, suspect_references
+from leaklab.text import SHOWN_LIMIT, clipped, shorten
 
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
 _FRAGMENT = f"{_FONT};font-size:14px;line-height:1.45;color:inherit;max-width:1000px"

@@ -3,31 +3,106 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leaklab.model import Leak, RootPath, Step
-from leaklab.render.dot_style import (
-    ACCENT,
-    FAINT,
-    FILLS,
-    LINES,
-    N_COLUMNS,
-    WORDS,
-    label,
-    legend,
-    lines,
-    new_graph,
-    reference_label,
-    status_cell,
-    words_cell,
-)
-from leaklab.render.texts import SHOWN_LIMIT, clipped
-from leaklab.render.wording import amount_words, shorten, suspect_references
-from leaklab.words import format_rate
+from leaklab.model import Leak, RootPath, Status, Step
+from leaklab.model.alive import Alive
+from leaklab.render.alive_text import render_paths
+from leaklab.render.back_graph import Arrow, BackGraph, Box, graph_of_alive, graph_of_leak, objgraph_dot
+from leaklab.render.drawing import Picture
+from leaklab.render.words import amount_words, render_path, suspect_references
+from leaklab.text import SHOWN_LIMIT, clipped, format_rate, shorten, unit_words, visible
 
 if TYPE_CHECKING:
     import graphviz
+
+# What all graphs of leaklab look like: fonts, colours, labels in which every text is escaped, the legend.
+
+
+INK, FAINT, ACCENT = "#222222", "#777777", "#d64541"
+FILLS = {Status.EXPECTED: "#e3eefa", Status.UNKNOWN: "#f1f1f1", Status.LEAKED: "#fbe0de"}
+LINES = {Status.EXPECTED: "#4a90d9", Status.UNKNOWN: "#999999", Status.LEAKED: ACCENT}
+WORDS = {Status.EXPECTED: "expected", Status.UNKNOWN: "unknown", Status.LEAKED: "leaked"}
+FONT = "Helvetica,Arial,sans-serif"
+_CODE_FONT = "Courier,monospace"
+N_COLUMNS = 38
+"""Of a line in a node."""
+_N_LINES = 4
+_N_READ = 1_000
+"""Characters of a text that are looked at: more than its few lines can show, blanks and all."""
+
+
+def new_graph(legend: str, **attributes: str) -> graphviz.Digraph:
+    """Return an empty graph, top to bottom, with *legend* below; *attributes* are further ones of the graph."""
+    import graphviz  # noqa: PLC0415 - drawing is paid by those who draw
+
+    return graphviz.Digraph(
+        graph_attr={
+            "rankdir": "TB", "bgcolor": "white", "fontname": FONT, "fontsize": "10", "nodesep": "0.35",
+            "ranksep": "0.32", "pad": "0.15", "labelloc": "b", "label": legend, **attributes,
+        },
+        node_attr={
+            "shape": "box", "style": "rounded,filled", "fontname": FONT, "fontsize": "11", "fontcolor": INK,
+            "margin": "0.14,0.07", "height": "0.3", "penwidth": "1.2",
+        },
+        edge_attr={
+            "fontname": _CODE_FONT, "fontsize": "10", "fontcolor": INK, "color": FAINT, "arrowsize": "0.7",
+        },
+    )  # fmt: skip
+
+
+def label(title: str, summary: str = "", note: str = "") -> str:
+    """Return an HTML-like label: bold title, plain summary, small note; all of it escaped."""
+    parts = [f"<B>{lines(title or '?')}</B>"]
+    if summary:
+        parts.append(lines(summary))
+    if note:
+        parts.append(f'<FONT POINT-SIZE="9" COLOR="{FAINT}">{lines(note)}</FONT>')
+    return f"<{'<BR/>'.join(parts)}>"
+
+
+def lines(text: str, margin: str = "") -> str:
+    """Return *text* escaped, in a few lines of a node's width, *margin* on either side of each."""
+    wrapped = textwrap.wrap(visible(text[:_N_READ]), N_COLUMNS, break_on_hyphens=False) or ["?"]
+    if len(wrapped) > _N_LINES:
+        wrapped = [*wrapped[: _N_LINES - 1], "..."]
+    return "<BR/>".join(f"{margin}{html.escape(line)}{margin}" for line in wrapped)
+
+
+def reference_label(reference: str, hint: str = "") -> str:
+    """Return the label of an arrow; one with a *hint* below it is bold. A blank on either side keeps the words off."""
+    words = lines(reference, "&#160;")
+    if not hint:
+        return f"<{words}>"
+    small = f'<BR/><FONT FACE="{FONT}" POINT-SIZE="9">&#160;&#160;{html.escape(hint)}</FONT>'
+    return f"<<B>{words}</B>{small}>"
+
+
+def status_cell(status: Status) -> str:
+    """Return the cell of the legend that tells the colour of *status*."""
+    return box_cell(WORDS[status], FILLS[status], LINES[status])
+
+
+def box_cell(word: str, fill: str, line: str) -> str:
+    """Return a cell of the legend that looks like a box."""
+    return f'<TD BGCOLOR="{fill}" COLOR="{line}" BORDER="1" STYLE="ROUNDED"> {word} </TD>'
+
+
+def words_cell(words: str) -> str:
+    """Return a cell of the legend with bold words in the colour of suspicion."""
+    return f'<TD BORDER="0"><FONT COLOR="{ACCENT}"><B>{words}</B></FONT></TD>'
+
+
+def legend(cells: Iterable[str]) -> str:
+    """Return a row of *cells* as the label of a graph, empty if there is none."""
+    row = "".join(cells)
+    if not row:
+        return ""
+    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="6" CELLPADDING="3"><TR>{row}</TR></TABLE>>'
+
 
 _N_OTHERS = 5
 _N_NODES = 60
@@ -111,3 +186,143 @@ def _legend_cells(path: RootPath) -> Iterator[str]:
         yield words_cell(
             "bold arrow: the reference to cut" if len(suspects) == 1 else "bold arrows: one of them is to be cut"
         )
+
+
+# Turn merged paths into a Graphviz graph: the object asked about amber, suspect references red, the cut marked.
+
+
+_ASKED_FILL, _ASKED_LINE = "#fff3d6", "#c98a1b"
+
+
+def back_graph_dot(graph: BackGraph) -> graphviz.Digraph:
+    """Return *graph* as a Graphviz graph, roots at the top. All text in it is escaped."""
+    drawn = new_graph(legend(_back_legend_cells(graph)))
+    for number, box in enumerate(graph.boxes):
+        drawn.node(f"box{number}", label=label(box.kind, box.summary, box.note), **_look(box))
+    for arrow in graph.arrows:
+        drawn.edge(f"box{arrow.source}", f"box{arrow.target}", **_arrow(graph, arrow))
+    return drawn
+
+
+def _look(box: Box) -> dict[str, str]:
+    if box.role == "root":
+        return {"shape": "plaintext", "style": "", "fontcolor": FAINT}
+    if box.role == "more":
+        return {"style": "rounded,filled,dashed", "fillcolor": "white", "color": FAINT, "fontsize": "10"}
+    if box.role == "asked":
+        return {"fillcolor": _ASKED_FILL, "color": _ASKED_LINE, "penwidth": "2.4"}
+    return {"fillcolor": FILLS[box.status], "color": LINES[box.status]}
+
+
+def _arrow(graph: BackGraph, arrow: Arrow) -> dict[str, str]:
+    look: dict[str, str] = {}
+    if arrow.is_suspect:
+        look |= {"color": ACCENT, "penwidth": "1.6", "fontcolor": ACCENT}
+    if arrow.is_cut:
+        look |= {"color": ACCENT, "fontcolor": ACCENT, "style": "dashed", "penwidth": "2.6"}
+    if arrow.reference:
+        look["label"] = reference_label(arrow.reference, "cut here" if arrow.is_cut else "")
+    if graph.boxes[arrow.source].role == "more":
+        look |= {"style": "dotted"}
+    return look
+
+
+def _back_legend_cells(graph: BackGraph) -> Iterator[str]:
+    """Yield what occurs in *graph*, with its meaning."""
+    objects = [box for box in graph.boxes if box.role == "object"]
+    for status in WORDS:
+        if any(box.status is status for box in objects):
+            yield status_cell(status)
+    if any(box.role == "asked" for box in graph.boxes):
+        yield box_cell("asked about", _ASKED_FILL, _ASKED_LINE)
+    if any(arrow.is_suspect for arrow in graph.arrows):
+        yield words_cell("red arrows: one of them should have been dropped")
+    if any(arrow.is_cut for arrow in graph.arrows):
+        yield words_cell("dashed: the smallest cut")
+
+
+# Show paths to an object as a picture, in the style of leaklab or of objgraph, or as text where nothing can draw.
+
+
+LEAKLAB, OBJGRAPH = "leaklab", "objgraph"
+_ALT_LIMIT = 2_000
+
+
+def check_style(style: str) -> None:
+    """Refuse a style that does not exist.
+
+    Raises:
+        ValueError: naming those that do.
+    """
+    if style not in (LEAKLAB, OBJGRAPH):
+        msg = f'style must be "{LEAKLAB}" or "{OBJGRAPH}", not {style!r}'
+        raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PathGraph(Picture):
+    """The path to one leak.
+
+    Attributes:
+        leak: The record.
+        style: ``leaklab``, or ``objgraph`` for the classic picture.
+    """
+
+    leak: Leak
+    style: str = LEAKLAB
+
+    def __post_init__(self) -> None:
+        """Refuse a style that does not exist."""
+        check_style(self.style)
+
+    @property
+    def dot(self) -> str:
+        """The graph as DOT text."""
+        if self.style == OBJGRAPH:
+            return objgraph_dot(graph_of_leak(self.leak))
+        return str(path_graph(self.leak).source)
+
+    @property
+    def alt(self) -> str:
+        """The path in one line."""
+        return shorten(str(self.leak.path), _ALT_LIMIT)
+
+    def __str__(self) -> str:
+        return render_path(self.leak.path)
+
+    def __repr__(self) -> str:
+        return f"<PathGraph of {unit_words(len(self.leak.path.steps), 'objects')}; str() shows the path>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BackReferenceGraph(Picture):
+    """All paths to one object, merged where they meet.
+
+    Attributes:
+        alive: The record.
+        style: ``leaklab``, or ``objgraph`` for the classic picture.
+    """
+
+    alive: Alive
+    style: str = LEAKLAB
+
+    def __post_init__(self) -> None:
+        """Refuse a style that does not exist."""
+        check_style(self.style)
+
+    @property
+    def dot(self) -> str:
+        """The graph as DOT text."""
+        graph = graph_of_alive(self.alive)
+        return objgraph_dot(graph) if self.style == OBJGRAPH else str(back_graph_dot(graph).source)
+
+    @property
+    def alt(self) -> str:
+        """The paths, one after the other."""
+        return shorten("; ".join(str(one.path) for one in self.alive.paths) or self.alive.reason, _ALT_LIMIT)
+
+    def __str__(self) -> str:
+        return render_paths(self.alive)
+
+    def __repr__(self) -> str:
+        return f"<BackReferenceGraph of {len(self.alive.paths)} paths; str() shows them>"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from leaklab.errors import ReportError
-from leaklab.model import SCHEMA_VERSION, Check
-from leaklab.render.wording import well_formed
+from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, RootPath
+from leaklab.model.check import COLLECTION_SCHEMA, Collection, NotedCheck
+from leaklab.text import well_formed, with_texts
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -114,3 +117,172 @@ def _plain(value: object, place: str) -> object:
     if isinstance(value, (tuple, list)):
         return [_plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
     return value
+
+
+# Put a record into an HTML page, where no browser takes it for markup, and find it there again.
+
+
+_OPEN, _CLOSE = '<script type="application/json" data-leaklab="record">', "</script>"
+_FOUND = re.compile(re.escape(_OPEN.encode()) + rb"(.*?)" + re.escape(_CLOSE.encode()), re.DOTALL)
+# Within a script element a browser looks for its end tag and for comments alone: without "<" there is neither. The
+# other four would mean something to other readers. JSON may write any character of a string as an escape, and none of
+# the five stands in JSON outside one.
+_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+def embedded(json: str) -> str:
+    """Return *json* as an element of a page that shows nothing and runs nothing."""
+    return f"{_OPEN}{well_formed(json).translate(_ESCAPES)}{_CLOSE}"
+
+
+def find_embedded(page: bytes) -> bytes | None:
+    """Return the JSON that `embedded` put into *page*; None if there is none."""
+    # The last one: all that stands before it was written by a renderer that lets no user's text be markup.
+    found = _FOUND.findall(page)
+    return found[-1] if found else None
+
+
+# Write the record of a notebook's checks as JSON, read it back, and say in a line what it holds.
+
+
+COLLECTION_FORMAT = "leaklab checks"
+
+
+class _NotebookHeader(msgspec.Struct):
+    format: str = ""
+
+
+def collection_to_json(collection: Collection) -> str:
+    """Return *collection* as one line of JSON; of the other reports only title and text.
+
+    Raises:
+        ReportError: if a figure is NaN or infinite, which JSON cannot say.
+    """
+    views = tuple(replace(view, markup="") for view in collection.views)
+    return record_to_json(replace(collection, views=views), COLLECTION_FORMAT, "collection")
+
+
+def read_record(data: bytes) -> Check | Collection:
+    """Return the record in *data*: JSON, or an HTML page that carries it within itself.
+
+    Raises:
+        ReportError: if there is none, or it was made by another version.
+    """
+    is_page = data.lstrip()[:1] == b"<"
+    found = find_embedded(data) if is_page else data
+    if found is None:
+        msg = (
+            "this page carries no record: give a page made by %leakreport, leaklab run or report.to_html(path), or JSON"
+        )
+        raise ReportError(msg)
+    try:
+        form = msgspec.json.decode(found, type=_NotebookHeader).format
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        form = FORMAT  # the reader of single checks says what is wrong
+    if form == COLLECTION_FORMAT:
+        return record_from_json(found, Collection, COLLECTION_FORMAT, COLLECTION_SCHEMA)
+    return from_json(found)
+
+
+def as_collection(record: Check | Collection) -> Collection:
+    """Return *record*, a single check as a collection of one."""
+    if isinstance(record, Collection):
+        return record
+    return Collection(title=record.settings.name, checks=(NotedCheck(record),))
+
+
+def heading(check: Check, number: int) -> str:
+    """Return what *check*, the *number*-th from 1, is called."""
+    return check.settings.name or f"check {number}"
+
+
+def tally_words(collection: Collection) -> str:
+    """Return ``4 checks: 2 leak, 1 clean, 1 inconclusive``."""
+    n_checks = len(collection.checks)
+    if not n_checks:
+        return "no check was made"
+    outcomes = Counter(noted.check.verdict.outcome for noted in collection.checks)
+    told = ", ".join(f"{outcomes[outcome]:,} {outcome.value}" for outcome in Outcome if outcomes[outcome])
+    return f"{n_checks:,} {'check' if n_checks == 1 else 'checks'}: {told}"
+
+
+# Blank what a record tells of the user's data: summaries, keys, strings in quotes, folders.
+#
+# Names of variables, attributes, functions and types stay, and so do shapes, figures and fingerprints: a redacted
+# report still says what grows and who holds it, and can still be compared with another one.
+
+
+HIDDEN = "hidden"
+
+_STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+# An apostrophe follows a letter ("the cell's"), the quote that opens a string does not. What was cut off for its length
+# may have lost its closing quote: it ends with the text.
+_QUOTED = re.compile(rf"(?<!\w)(?:[bBrRuUfF]{{1,2}})?(?:{_STRING}|'[^']*\Z|\"[^\"]*\Z)", re.DOTALL)
+_OF_NAMES = re.compile(
+    r"\b(?:attribute|cell|class|function|global|local|module|parameter|thread|variable)s? (?P<name>'[A-Za-z_][\w.]*')"
+)
+_SUBSCRIPT = re.compile(r"\[([^\[\]]*)\]\Z")
+_MAPPING = re.compile(r"dict|mapping|cache|counter", re.IGNORECASE)
+# A folder's name may have spaces within, so the path must begin with one that has none at its start.
+_FOLDERS = re.compile(r"(?<![\w.<])(?:[A-Za-z]:)?[\\/](?=[^\s\\/])(?:[^\\/:'\"<>|\n]+[\\/])+(?=[^\s\\/:'\"]+)")
+
+
+def redacted(check: Check) -> Check:
+    """Return *check* without summaries, keys, strings and folders; the same string gets the same number everywhere."""
+    blank = _Blank(check)
+    bare = replace(
+        check,
+        settings=replace(check.settings, summaries=False),
+        leaks=tuple(map(_without_summaries, check.leaks)),
+        bounded=tuple(map(_without_summaries, check.bounded)),
+    )
+    told = with_texts(replace(bare, environment=()), blank.blanked)
+    leaks = tuple(map(_with_fingerprint, told.leaks, check.leaks))
+    bounded = tuple(map(_with_fingerprint, told.bounded, check.bounded))
+    # The name is the user's own title, by which two reports are compared.
+    settings = replace(told.settings, name=check.settings.name)
+    return replace(told, leaks=leaks, bounded=bounded, settings=settings, environment=check.environment)
+
+
+def _without_summaries(leak: Leak) -> Leak:
+    steps = tuple(replace(step, summary="") for step in leak.path.steps)
+    return replace(leak, path=RootPath(leak.path.root, steps))
+
+
+def _with_fingerprint(told: Leak, leak: Leak) -> Leak:
+    return replace(told, fingerprint=leak.fingerprint)
+
+
+class _Blank:
+    """The strings and keys that were met, each with its number.
+
+    Args:
+        check: The record whose paths say which subscripts are keys, and not positions in a list.
+    """
+
+    def __init__(self, check: Check) -> None:
+        self._numbers: dict[str, int] = {}
+        keys = {key for leak in (*check.leaks, *check.bounded) for key in _keys(leak.path)}
+        listed = "|".join(map(re.escape, sorted(keys, key=len, reverse=True)))
+        self._key = re.compile(rf"\[({listed})\]") if keys else None
+
+    def blanked(self, text: str) -> str:
+        """Return *text* with every string in quotes, every key of a mapping and every folder blanked."""
+        names = {match.start("name") for match in _OF_NAMES.finditer(text)}
+        text = _QUOTED.sub(lambda match: match[0] if match.start() in names else self._token(match[0]), text)
+        if self._key is not None:
+            text = self._key.sub(lambda match: f"[{self._token(match[1])}]", text)
+        return _FOLDERS.sub("", text)
+
+    def _token(self, found: str) -> str:
+        inner = found.lstrip("bBrRuUfF").strip("'\"")
+        number = self._numbers.setdefault(inner, len(self._numbers) + 1)
+        return f"'{HIDDEN} {number}'"
+
+
+def _keys(path: RootPath) -> Iterator[str]:
+    """Yield the subscripts by which mappings are read on *path*, but for those in quotes."""
+    for before, step in zip(path.steps, path.steps[1:], strict=False):
+        match = _SUBSCRIPT.search(step.reference)
+        if match and _MAPPING.search(before.kind) and not _QUOTED.match(match[1]):
+            yield match[1]

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from leaklab.errors import ReportError
-from leaklab.render.files import FilePath
+from leaklab.render.base import FilePath
 
 _NAMES = (
     "chromium",

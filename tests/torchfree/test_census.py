@@ -13,17 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leaklab.addresses import addresses_of, distinct, kinds_of, types_at
-from leaklab.collect.census import (
-    Census,
-    DisturbedError,
-    FrozenCensus,
-    RefreezingCensus,
-    ScanCensus,
-    sorted_census,
-)
-from leaklab.collect.cohorts import Cohorts
-from leaklab.pausing import gc_paused
+from leaklab.collect.census import Census, DisturbedError, FrozenCensus, RefreezingCensus, ScanCensus, sorted_census
+from leaklab.collect.measurement import Cohorts
+from leaklab.runtime.addresses import addresses_of, distinct, kinds_of, types_at
+from leaklab.runtime.gc_control import gc_paused
 
 
 class Node:

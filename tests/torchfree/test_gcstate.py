@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from leaklab.collect.gcstate import GcState, collect_quietly, user_has_frozen
-from leaklab.pausing import gc_paused
+from leaklab.runtime.gc_control import GcState, collect_quietly, gc_paused, user_has_frozen
 
 
 @contextmanager

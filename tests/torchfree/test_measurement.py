@@ -7,14 +7,14 @@ import io
 
 import pytest
 
-from leaklab.checking.judging import Judgement, judge
+from leaklab.check.judging import Judgement, judge
 from leaklab.collect import meters
 from leaklab.collect.census import FrozenCensus, RefreezingCensus, ScanCensus
 from leaklab.collect.checkpoint import heap_objects, take_checkpoint
-from leaklab.collect.measure import Measurement, choose_taker, thawed
+from leaklab.collect.measurement import Measurement, choose_taker, thawed
 from leaklab.collect.meters import Meters
 from leaklab.model import Outcome
-from leaklab.pausing import gc_paused
+from leaklab.runtime.gc_control import gc_paused
 
 PHASES = (8, 7, 9)
 

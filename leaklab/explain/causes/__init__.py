@@ -3,7 +3,69 @@
 One inspector (a small function) per cause, in small modules by family; `INSPECTORS` is the table, most specific first.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 from leaklab.explain.causes.advice import Advice, Cause, with_effect
-from leaklab.explain.causes.table import INSPECTORS, Inspector, find_cause
+from leaklab.explain.causes.callbacks import callback_registry, closure_kept, hook_left, traceback_kept
+from leaklab.explain.causes.stores import (
+    cached_results,
+    container_growth,
+    global_cache,
+    native,
+    notebook_history,
+    thread_kept,
+)
+from leaklab.explain.causes.torch import (
+    autograd_ctx,
+    cycle_garbage,
+    deepcopy_kept,
+    graph_kept,
+    immortal_cycle,
+    optimizer_state,
+    run_switch,
+    tensor_kept,
+)
+from leaklab.explain.evidence import Evidence
+
+# The table of causes, the most specific first, and the search through it.
+
+
+Inspector = Callable[[Evidence], Advice | None]
+
+
+INSPECTORS: tuple[tuple[str, Inspector], ...] = (
+    ("notebook-history", notebook_history),
+    ("immortal-cycle", immortal_cycle),
+    ("deepcopy-kept", deepcopy_kept),
+    ("cycle-garbage", cycle_garbage),
+    ("native", native),
+    ("traceback-kept", traceback_kept),
+    ("hook-left", hook_left),
+    ("autograd-ctx", autograd_ctx),
+    ("thread-or-worker-kept", thread_kept),
+    ("optimizer-state", optimizer_state),
+    ("run-switch", run_switch),
+    ("callback-registry", callback_registry),
+    ("global-cache", cached_results),
+    ("closure-kept", closure_kept),
+    ("graph-kept", graph_kept),
+    ("global-cache", global_cache),
+    ("container-growth", container_growth),
+    ("tensor-kept", tensor_kept),
+)
+"""A cause may be there twice: its plain signs are asked for where they would not be mistaken for another's."""
+
+
+def find_cause(evidence: Evidence) -> Cause:
+    """Return the first cause whose inspector recognises *evidence*; ``unknown`` if none does."""
+    for slug, inspector in INSPECTORS:
+        advice = inspector(evidence)
+        if advice is not None:
+            return Cause(slug, advice)
+    plan = Advice(f"Follow the path: {evidence.place} is the last object that has a reason to be alive.")
+    return Cause("unknown", plan)
+
 
 __all__ = ["INSPECTORS", "Advice", "Cause", "Inspector", "find_cause", "with_effect"]

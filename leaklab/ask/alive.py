@@ -1,0 +1,284 @@
+"""Say why one object is alive: from Python, without a notebook."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from leaklab.collect.checkpoint import heap_objects
+from leaklab.errors import LeaklabError
+from leaklab.explain.alive import explain_alive
+from leaklab.explain.alive_counts import read_counts
+from leaklab.explain.live_graph import live_graph, overview
+from leaklab.heap.hidden_references import untracked_holders
+from leaklab.heap.names import best_reference
+from leaklab.heap.view import Births, HeapView, heap_view
+from leaklab.model import RootPath
+from leaklab.model.alive import Alive, HeapOverview, LiveGraph
+from leaklab.reports.alive import WhyAlive
+from leaklab.runtime.addresses import addresses_of
+from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
+from leaklab.runtime.objects import type_name, words_if_shared
+from leaklab.text import shorten
+from leaklab.version import __version__
+
+
+def whyalive(obj: object, *, namespace: dict[str, Any] | None = None, max_paths: int = 8) -> WhyAlive:
+    """Say why *obj* is alive: every independent path to it, its holders, what would free it.
+
+    The question itself is no holder: neither its argument nor leaklab's own frames appear. A variable of the function
+    that asks does.
+
+    Args:
+        obj: Any object that a collector or a reference count can free: no number, no text, not None.
+        namespace: The variables among which holders are looked for first, and in which the expressions of the answer
+            can be evaluated; by default the global variables of the caller.
+        max_paths: How many independent paths to show, at least 1.
+
+    Returns:
+        The answer. It is made of records: it keeps nothing alive.
+
+    Raises:
+        TypeError: if the object is a value that all code shares, or an argument is of the wrong type.
+        ValueError: if *max_paths* is less than 1.
+    """
+    borrowed = [obj]
+    del obj
+    variables = sys._getframe(1).f_globals if namespace is None else namespace  # noqa: SLF001 - the caller's variables
+    return answer(borrowed, variables, max_paths=max_paths)
+
+
+def answer(
+    borrowed: list[Any], namespace: dict[str, Any], *, asked: str = "", max_paths: int = 8, summaries: bool = True
+) -> WhyAlive:
+    """Answer for the only item of *borrowed*, which is emptied: no other reference of ours would be counted out.
+
+    Args:
+        borrowed: The object, and nothing else.
+        namespace: The user's variables.
+        asked: The expression that was asked about.
+        max_paths: How many independent paths to show.
+        summaries: Whether shapes and lengths may be told.
+
+    Raises:
+        TypeError: as `whyalive`.
+        ValueError: as `whyalive`.
+    """
+    try:
+        _refuse_wrong_types(namespace, max_paths)
+        _refuse_shared(borrowed)
+        return WhyAlive(_explain(borrowed, namespace, asked, max_paths, summaries=summaries))
+    finally:
+        borrowed.clear()
+
+
+def _explain(borrowed: list[Any], namespace: dict[str, Any], asked: str, max_paths: int, *, summaries: bool) -> Alive:
+    if gc.isenabled():
+        collect_quietly()  # garbage that waits for a collection is nobody's holder
+    raw = read_counts(borrowed)
+    none = np.empty(0, np.int64)
+    births = Births(none, none, 1)
+    with gc_paused():
+        objects = heap_objects(frozen_too=user_has_frozen())
+        try:
+            address = id(borrowed[0])
+            if not (addresses_of(objects) == address).any():
+                objects += [borrowed[0], *untracked_holders(objects, borrowed[0])]
+            borrowed.clear()  # the list of the heap has it: any other reference would look like somebody's
+            with heap_view(objects, births, namespace, (borrowed,), summaries=summaries) as view:
+                vertex = view.index.vertex_of(address)
+                found = explain_alive(view, vertex, raw, asked=asked, max_paths=max_paths)
+        finally:
+            objects.clear()
+    return replace(found, environment=_environment())
+
+
+def _refuse_wrong_types(namespace: object, max_paths: object) -> None:
+    if not isinstance(namespace, dict):
+        msg = f"namespace must be a dict of variables, not {type(namespace).__name__}"
+        raise TypeError(msg)
+    if not isinstance(max_paths, int) or isinstance(max_paths, bool):
+        msg = f"max_paths must be a whole number, not {type(max_paths).__name__}"
+        raise TypeError(msg)
+    if max_paths < 1:
+        msg = f"max_paths must be at least 1, not {max_paths}"
+        raise ValueError(msg)
+
+
+def _refuse_shared(borrowed: list[Any]) -> None:
+    words = words_if_shared(borrowed[0])
+    if words:
+        msg = f"{words}: no reference keeps it, and cutting none frees it; ask about the object that holds it"
+        raise TypeError(msg)
+
+
+def _environment() -> tuple[tuple[str, str], ...]:
+    versions = [("leaklab", __version__), ("Python", platform.python_version())]
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        versions.append(("torch", str(torch.__version__)))
+    return tuple(versions)
+
+
+# Look at living objects for the explorer: find them by expression or address, borrow the heap, return records.
+
+
+# Reading these makes new wrappers, or runs an unpack hook of the user: the live view ends where autograd begins.
+_INSIDE_AUTOGRAD = re.compile(r"\.(grad_fn|_saved_|next_functions|variable|_raw_saved_)")
+_INSTANCE_DICT = ".__dict__"
+_MODULE_ROOT = re.compile(r"module '(?P<package>\w+)[^']*'")
+_EXPRESSION_LIMIT = 120
+
+
+class GoneError(LeaklabError):
+    """What was to be looked at is no longer there; the message says so in one sentence."""
+
+
+def look_around(namespace: dict[str, Any], *, summaries: bool = True) -> HeapOverview:
+    """Return what keeps most of the heap alive."""
+    with _borrowed_heap(namespace, [], (), summaries=summaries) as (view, _):
+        return overview(view)
+
+
+def look_at(
+    borrowed: list[Any],
+    namespace: dict[str, Any],
+    *,
+    asked: str = "",
+    opened: Sequence[int] = (),
+    hidden: Mapping[int, str] | None = None,
+    summaries: bool = True,
+) -> LiveGraph:
+    """Return what leads to the only item of *borrowed*, which is emptied.
+
+    Args:
+        borrowed: The object, and nothing else.
+        namespace: The user's variables.
+        asked: The expression for it.
+        opened: Addresses of nodes whose holders are to be shown too.
+        hidden: Addresses of holders to leave out, each with the type it had: paths are found as if these let go.
+        summaries: Whether shapes and lengths may be told.
+    """
+    with _borrowed_heap(namespace, borrowed, tuple((hidden or {}).items()), summaries=summaries) as (view, address):
+        graph = live_graph(view, view.index.vertex_of(address), asked=asked, opened=opened)
+    present = {node.address for node in graph.nodes}
+    gone = [address for address in opened if address not in present]
+    if gone:
+        words = "1 opened node is" if len(gone) == 1 else f"{len(gone)} opened nodes are"
+        graph = replace(graph, notes=(*graph.notes, f"{words} gone, or on no path any more"))
+    return graph
+
+
+def expressions_of(path: RootPath) -> list[str]:
+    """Return for each step of *path* the expression that evaluates to its object, up to where Python has none.
+
+    It stops where the path enters an autograd graph: to read a saved tensor would unpack it.
+    """
+    found: list[str] = []
+    for position, step in enumerate(path.steps):
+        reference = step.reference
+        is_suffix = reference.startswith((".", "[")) if position else True
+        if not reference or not is_suffix or _INSIDE_AUTOGRAD.match(reference):
+            break
+        expression = f"{found[-1]}{reference}" if found else reference
+        if not _is_expression(expression):
+            break
+        found.append(expression)
+    return found
+
+
+def modules_of(path: RootPath) -> dict[str, object]:
+    """Return the names that the expressions of *path* need where it begins in a module, which need not be imported."""
+    found = _MODULE_ROOT.fullmatch(path.root)
+    names = () if found is None else ("sys", found["package"])
+    return {name: sys.modules[name] for name in names if name in sys.modules}
+
+
+def evaluate(expression: str, namespace: dict[str, Any], modules: Mapping[str, object] | None = None) -> list[Any]:
+    """Return the value of *expression* as the only item of a list.
+
+    Args:
+        expression: As `expressions_of` returns them.
+        namespace: The user's variables.
+        modules: Names that mean these modules, whatever the user's variable of that name is.
+
+    Raises:
+        GoneError: if it cannot be evaluated any more, or its value is none that can be freed.
+    """
+    try:
+        borrowed = [eval(compile(expression, "<leaklab explorer>", "eval"), namespace, modules or {})]  # noqa: S307 - the holder's own expression, in the user's namespace, at the user's request
+    except Exception as error:  # noqa: BLE001 - properties and __getitem__ of the user may raise anything
+        problem = f"{shorten(expression, _EXPRESSION_LIMIT)} is gone ({type(error).__name__})"
+    else:
+        problem = words_if_shared(borrowed[0])
+        if not problem:
+            return borrowed
+        problem = f"{shorten(expression, _EXPRESSION_LIMIT)}: {problem}"
+    raise GoneError(problem)
+
+
+def at_address(address: int, kind: str) -> list[Any]:
+    """Return the object that lies at *address* as the only item of a list.
+
+    Raises:
+        GoneError: if none lies there that the collector knows, or one of another type.
+    """
+    objects = heap_objects(frozen_too=user_has_frozen())
+    try:
+        places = np.flatnonzero(addresses_of(objects) == address).tolist()
+        if places and type_name(type(objects[places[0]])) == kind:
+            return [objects[places[0]]]
+    finally:
+        objects.clear()
+    msg = f"that {shorten(kind, _EXPRESSION_LIMIT)} is gone: it was freed since it was shown"
+    raise GoneError(msg)
+
+
+@contextmanager
+def _borrowed_heap(
+    namespace: dict[str, Any], borrowed: list[Any], hidden: Sequence[tuple[int, str]], *, summaries: bool
+) -> Iterator[tuple[HeapView, int]]:
+    """Lend the heap as a view, with the address of the only item of *borrowed*; both lists are emptied."""
+    if gc.isenabled():
+        collect_quietly()  # garbage that waits for a collection is nobody's holder
+    none = np.empty(0, np.int64)
+    address = id(borrowed[0]) if borrowed else 0
+    with gc_paused():
+        objects = heap_objects(frozen_too=user_has_frozen())
+        ignored: list[object] = [borrowed]
+        try:
+            addresses = addresses_of(objects)
+            if borrowed and not (addresses == address).any():
+                objects += [borrowed[0], *untracked_holders(objects, borrowed[0])]
+            borrowed.clear()  # the list of the heap has it: any other reference would look like somebody's
+            for place, kind in hidden:
+                found = np.flatnonzero(addresses == place).tolist()
+                for thing in [objects[i] for i in found if type_name(type(objects[i])) == kind]:
+                    ignored += [thing, *_own_dict(thing)]
+            with heap_view(objects, Births(none, none, 1), namespace, ignored, summaries=summaries) as view:
+                yield view, address
+        finally:
+            ignored.clear()
+            objects.clear()
+
+
+def _own_dict(thing: object) -> list[object]:
+    """Return the dict of an instance as the only item of a list: it holds what the instance holds."""
+    dicts: list[object] = [child for child in gc.get_referents(thing) if type(child) is dict]
+    return [child for child in dicts if best_reference(thing, child).text == _INSTANCE_DICT][:1]
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        compile(text, "<expression>", "eval")
+    except (SyntaxError, ValueError):
+        return False
+    return True

@@ -1,0 +1,241 @@
+"""Open snapshots from files or from the running process, one or several."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from leaklab.cuda.judging import ascending, judge_snapshots
+from leaklab.cuda.live_blocks import device_uses, live_stacks, match, pool_uses
+from leaklab.cuda.reading import Progress, read_pickle
+from leaklab.cuda.recording import recorded_history, take
+from leaklab.cuda.schema import Memory, memory_of
+from leaklab.cuda.stacks import StackTable
+from leaklab.errors import SnapshotError
+from leaklab.model.cuda import LiveStack, PoolUse, SnapshotSeries, StackKey
+from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+from leaklab.runtime.gc_control import collector_paused
+
+FilePath = str | os.PathLike[str]
+_LEAST = 2
+_WHOLE = 1000
+
+
+def load_snapshot(path: FilePath, *, audited: bool | None = None, progress: Progress | None = None) -> CudaSnapshot:
+    """Open a file that ``torch.cuda.memory._dump_snapshot`` wrote, without running anything that it holds.
+
+    Works without torch and without a GPU.
+
+    Args:
+        path: The file.
+        audited: True looks at every opcode of the file before anything is built from it, whatever its size, at two
+            to three times the time; None does so for files up to 32 MiB. Say True for a large file you do not trust.
+        progress: Called with the bytes read and the bytes in all.
+
+    Raises:
+        SnapshotError: if the file cannot be read, is damaged or hostile, or holds no snapshot.
+    """
+    with collector_paused(ages=True):
+        return CudaSnapshot(_memory(path, audited=audited, progress=progress))
+
+
+def live_snapshot(name: str = "now") -> CudaSnapshot:
+    """Return the state of the CUDA allocator of this process.
+
+    Blocks have call stacks only as far as recording was on: see `leaklab.record`.
+
+    Raises:
+        SnapshotError: if torch has no CUDA here.
+    """
+    return CudaSnapshot(memory_of(take(), name))
+
+
+def compare_snapshots(
+    snapshots: Sequence[CudaSnapshot | FilePath],
+    *,
+    key: str = "auto",
+    card_bytes: int | None = None,
+    audited: bool | None = None,
+    progress: Progress | None = None,
+) -> SnapshotComparison:
+    """Compare two or more snapshots by call stack, oldest first.
+
+    Args:
+        snapshots: Files, or snapshots that are open already. Of a file only what is compared stays in memory.
+        key: ``"exact"``, ``"project"`` or ``"auto"``: see `leaklab.model.snapshots.StackKey`.
+        card_bytes: Memory of the card, for the projection; None takes it from the files where they tell it.
+        audited: As in `load_snapshot`.
+        progress: Called with what is done and what is to be done, in thousandths of a snapshot.
+
+    Raises:
+        SnapshotError: if there are fewer than two, or one of them cannot be opened.
+        ValueError: if the key is unknown, or the size of the card is no positive number.
+    """
+    wanted = _known_key(key)
+    if card_bytes is not None and not card_bytes > 0:
+        msg = f"the memory of the card must be a positive number of bytes, not {card_bytes}"
+        raise ValueError(msg)
+    if len(snapshots) < _LEAST:
+        msg = f"a comparison needs two or more snapshots, not {len(snapshots)}"
+        raise SnapshotError(msg)
+    read = []
+    with collector_paused():
+        for number, snapshot in enumerate(snapshots):
+            inner = None if progress is None else _part(progress, number, len(snapshots))
+            # Nothing but the summary is kept: the trace of a large file takes far more than what is compared.
+            read.append(_Summary(_opened(snapshot, audited=audited, progress=inner)))
+        return SnapshotComparison(_series(read, wanted, card_bytes))
+
+
+def _part(progress: Progress, number: int, n_parts: int) -> Progress:
+    """Return what is told the progress of one of several files."""
+
+    def report(done: int, total: int) -> None:
+        progress(number * _WHOLE + _WHOLE * done // max(total, 1), n_parts * _WHOLE)
+
+    return report
+
+
+class _Summary:
+    """What a comparison needs of a snapshot."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.name, self.step, self.cards, self.notes = memory.name, memory.step, memory.card_bytes, memory.notes
+        self.stacks: tuple[LiveStack, ...] = live_stacks(memory, StackTable())
+        self.devices: tuple[PoolUse, ...] = device_uses(memory, pool_uses(memory))
+
+
+def _series(read: Sequence[_Summary], key: StackKey | None, card_bytes: int | None) -> SnapshotSeries:
+    steps = ascending([step_of(summary) for summary in read])
+    cards = [size for summary in read for size in summary.cards.values()]
+    return judge_snapshots(
+        names=_distinct([summary.name for summary in read]),
+        steps=steps,
+        matching=match([summary.stacks for summary in read], key),
+        devices=[summary.devices for summary in read],
+        card_bytes=card_bytes or min(cards, default=None),
+        notes=_notes(read),
+    )
+
+
+def step_of(summary: _Summary) -> int | None:
+    """Return the step at which a snapshot was taken: as recorded in it, or the number that its file's name ends in."""
+    if summary.step is not None:
+        return summary.step
+    number = re.search(r"(\d{1,15})$", Path(summary.name).stem)
+    return None if number is None else int(number[1])
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return the names of the files alone, or their paths where two of them have the same name."""
+    short = [Path(name).name or name for name in names]
+    if len(set(short)) == len(short):
+        return short
+    return [f"{number}: {name}" for number, name in enumerate(names)]
+
+
+def _notes(read: Sequence[_Summary]) -> list[str]:
+    """Return what is to be said of the blocks of each snapshot; traces are not compared."""
+    return [f"{Path(one.name).name}: {note}" for one in read for note in one.notes if "trace" not in note]
+
+
+def _known_key(key: str) -> StackKey | None:
+    if key == "auto":
+        return None
+    try:
+        return StackKey(key)
+    except ValueError:
+        msg = f"the key must be 'auto', 'exact' or 'project', not {key!r}"
+        raise ValueError(msg) from None
+
+
+def _opened(snapshot: CudaSnapshot | FilePath, *, audited: bool | None, progress: Progress | None) -> Memory:
+    if isinstance(snapshot, CudaSnapshot):
+        return snapshot.memory
+    return _memory(snapshot, audited=audited, progress=progress)
+
+
+def _memory(path: FilePath, *, audited: bool | None, progress: Progress | None) -> Memory:
+    return memory_of(read_pickle(path, audited=audited, progress=progress), os.fspath(path))
+
+
+def find_snapshots(patterns: Iterable[FilePath]) -> list[Path]:
+    """Return the files that *patterns* name: paths as they are, globs in the order of the numbers in their names.
+
+    Raises:
+        SnapshotError: if there is no such file.
+    """
+    found: list[Path] = []
+    for entry in patterns:
+        pattern = os.fspath(entry)
+        if Path(pattern).exists() or not glob.has_magic(pattern):
+            matches = [pattern]
+        else:
+            matches = sorted(glob.glob(pattern), key=_natural)  # noqa: PTH207 - a pattern may be absolute
+        files = [Path(match) for match in matches if Path(match).is_file()]
+        if not files:
+            msg = f"there is no file {pattern!r}; give a snapshot written by torch.cuda.memory._dump_snapshot(path)"
+            raise SnapshotError(msg)
+        found += files
+    return found
+
+
+def _natural(path: str) -> list[tuple[int, int | str]]:
+    """Return what sorts ``snap_9`` before ``snap_10``."""
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.findall(r"\d+|\D+", path)]
+
+
+# Open memory snapshots of torch and compare them: what the front ends call.
+
+
+__all__ = [
+    "CudaSnapshot",
+    "SnapshotComparison",
+    "compare_snapshots",
+    "find_snapshots",
+    "live_snapshot",
+    "load_snapshot",
+]
+
+
+# Compare the CUDA allocator before and after a stretch of code.
+
+
+class CudaStretch:
+    """A stretch of code whose allocations are recorded with their call stacks, from `start` to `finish`."""
+
+    def __init__(self) -> None:
+        self._recording = ExitStack()
+        self._before: CudaSnapshot | None = None
+
+    def start(self, name: str) -> None:
+        """Begin recording, unless somebody records already, and note what is allocated now.
+
+        Raises:
+            SnapshotError: if torch has no CUDA device here.
+        """
+        self._recording.enter_context(recorded_history())
+        self._before = live_snapshot(name)
+
+    def finish(self, name: str, error: BaseException | None = None) -> SnapshotComparison:
+        """Return what is allocated now against what was at the start; *error* of the code in between changes nothing.
+
+        Raises:
+            RuntimeError: if `start` was not called.
+        """
+        del error
+        if self._before is None:
+            msg = "finish() compares with start(), which was not called"
+            raise RuntimeError(msg)
+        comparison = compare_snapshots([self._before, live_snapshot(name)])
+        self.abandon()
+        return comparison
+
+    def abandon(self) -> None:
+        """Stop recording, if it was this stretch that began it."""
+        self._recording.close()
+        self._before = None

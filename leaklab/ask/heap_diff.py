@@ -1,0 +1,193 @@
+"""Take moments of the heap and compare them, from Python."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from leaklab.collect.census import BirthWindow
+from leaklab.collect.checkpoint import heap_objects
+from leaklab.collect.heap_snapshot import Surroundings, surroundings
+from leaklab.decide.heap_diff import compare_moments, unpack
+from leaklab.decide.pairing import kinds_gone, still_there
+from leaklab.explain.new_objects import name_holders
+from leaklab.heap.view import Births, heap_view
+from leaklab.model.heap_diff import Changed, Difference, HeapMoment
+from leaklab.render.base import FilePath
+from leaklab.render.heap_snapshot_file import load_moment
+from leaklab.reports.heap_diff import MemDiff, Moment
+from leaklab.runtime.addresses import Addresses
+from leaklab.runtime.gc_control import user_has_frozen
+
+
+def snapshot(name: str = "") -> Moment:
+    """Note everything that is alive now.
+
+    Garbage is collected first, unless the user has switched the collector off. In one process the moment can be
+    compared with any later one; `Moment.save` keeps it for another.
+
+    Args:
+        name: For the reader.
+
+    Raises:
+        TypeError: if *name* is no text.
+    """
+    if type(name) is not str:
+        msg = f"the name of a moment must be a str, not {type(name).__name__}"
+        raise TypeError(msg)
+    return Moment(surroundings(sys._getframe(1).f_globals).take(name))  # noqa: SLF001 - the caller's variables
+
+
+def diff(a: Moment | FilePath, b: Moment | FilePath | None = None) -> MemDiff:
+    """Return what was born, died, grew and was replaced between two moments.
+
+    Args:
+        a: The earlier moment, or the file it was saved to.
+        b: The later one; by default now.
+
+    Raises:
+        TypeError: if one of them is no moment.
+        ReportError: if a file holds no moment.
+    """
+    around = surroundings(sys._getframe(1).f_globals)  # noqa: SLF001 - the caller's variables
+    earlier = _moment(a)
+    if b is None:
+        return compare_now(earlier, around.take("now"), around)
+    return compare_past(earlier, _moment(b), around)
+
+
+def compare_now(a: HeapMoment, b: HeapMoment, around: Surroundings, failure: str = "") -> MemDiff:
+    """Compare *a* with *b*, which was taken this very moment, and say who holds what is new.
+
+    Args:
+        a: The earlier moment.
+        b: The moment that it is now.
+        around: Where to look for holders.
+        failure: What the code in between raised.
+    """
+    difference, changed = compare_moments(a, b)
+    return MemDiff(_named(replace(difference, failure=failure), changed, b, around.namespace))
+
+
+def compare_past(a: HeapMoment, b: HeapMoment, around: Surroundings) -> MemDiff:
+    """Compare two past moments, the earlier first; holders are named for what is still alive."""
+    if a.taken_at > b.taken_at:
+        a, b = b, a
+    difference, changed = compare_moments(a, b)
+    if not difference.same_process or changed.is_empty:
+        return MemDiff(difference)
+    now = around.take("now", with_places=False)
+    if now.process != b.process:
+        note = "both moments are of another process: nobody can be asked who holds what"
+        return MemDiff(replace(difference, notes=(*difference.notes, note)))
+    # An array's address alone does not tell whether it is still that array.
+    alive = changed.only(still_there(b, now), np.empty(0, np.int64))
+    return MemDiff(_named(difference, alive, b, around.namespace, changed.born))
+
+
+def _without_gone(difference: Difference, gone: Counter[str]) -> Difference:
+    """Set aside what was born and is gone again by now: nobody can be asked any more whose it was.
+
+    Most of it belongs to the very cell in which the later moment was taken. Tensors are told all the same.
+    """
+    tensors = {row.what.kind for row in difference.tensors}
+    aside = Counter({kind: count for kind, count in gone.items() if kind not in tensors})
+    if not aside:
+        return difference
+    note = f"{aside.total():,} of the new objects are gone again and were not looked at"
+    rows = tuple(replace(row, n_aside=row.n_aside + aside[row.kind]) for row in difference.objects)
+    return replace(difference, objects=rows, notes=(*difference.notes, note))
+
+
+class Stretch:
+    """A stretch of code in which every birth is seen: from `start` to `finish` or `abandon`, one of which must follow.
+
+    Args:
+        around: Where the code runs.
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._window = BirthWindow()
+        self._before: HeapMoment | None = None
+
+    def start(self, name: str) -> None:
+        """Take the moment before the code, called *name*, and begin to watch."""
+        self._before = self._around.take(name)
+        self._window.open()
+
+    def finish(self, name: str, error: BaseException | None = None) -> MemDiff:
+        """Return what was made since; *name* is the moment after the code, *error* what the code raised."""
+        before, self._before = self._before, None
+        if before is None:
+            msg = "finish follows start"
+            raise RuntimeError(msg)
+        failure = type(error).__name__ if error is not None else ""
+        born = self._window.close()
+        if self._window.code_froze:
+            return self._finish_frozen(before, name, failure)
+        after = self._around.take(name, born=born, exact_since="" if born is None else before.token)
+        return compare_now(before, after, self._around, failure)
+
+    def _finish_frozen(self, before: HeapMoment, name: str, failure: str) -> MemDiff:
+        """Thaw what the code has frozen for as long as it takes to look; its garbage stays, as frozen garbage does."""
+        gc.unfreeze()
+        try:
+            return compare_now(before, self._around.take(name, collects=False), self._around, failure)
+        finally:
+            gc.freeze()
+
+    def abandon(self) -> None:
+        """Give up: what was frozen is thawed. Does nothing after `finish`."""
+        self._window.close()
+
+
+def _named(
+    difference: Difference,
+    changed: Changed,
+    later: HeapMoment,
+    namespace: dict[str, Any] | None,
+    all_born: Addresses | None = None,
+) -> Difference:
+    """Ask the heap who holds what is new, and set aside what is gone by now; no automatic collection runs meanwhile.
+
+    Args:
+        difference: What was found by comparing.
+        changed: What is known to be alive of what changed.
+        later: The later moment.
+        namespace: The user's variables.
+        all_born: Addresses of all that was born before *later*; by default those of *changed*.
+    """
+    if changed.is_empty or not difference.same_process:
+        return difference
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        objects = heap_objects(frozen_too=user_has_frozen())
+        born = Births(changed.born, np.zeros(len(changed.born), np.int64), 1)
+        try:
+            with heap_view(objects, born, namespace, (difference, changed)) as view:
+                named = name_holders(view, difference, changed)
+                alive = changed.born[view.index.vertices_of(changed.born) >= 0]
+        finally:
+            objects.clear()
+    finally:
+        if was_enabled:
+            gc.enable()
+    names = unpack(later.words).kinds
+    return _without_gone(named, kinds_gone(later, names, changed.born if all_born is None else all_born, alive))
+
+
+def _moment(given: object) -> HeapMoment:
+    if type(given) is Moment:
+        return given.record
+    if isinstance(given, (str, os.PathLike)):
+        return load_moment(given)
+    msg = f"diff compares moments of leaklab.snapshot(), or the files they were saved to, not {type(given).__name__}"
+    raise TypeError(msg)

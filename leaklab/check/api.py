@@ -1,0 +1,117 @@
+"""The check of a function, for scripts and tests."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from leaklab.check.pipeline import check_steps
+from leaklab.check.runner import Finished, drive, without_own_frames
+from leaklab.heap.source_lines import running_cell_name
+from leaklab.model import Settings
+from leaklab.reports.check import LeakReport
+
+
+def leakcheck(
+    function: Callable[[], object],
+    *,
+    runs: int = 40,
+    warmup: int = 1,
+    seconds: float = 60.0,
+    name: str = "",
+    namespace: dict[str, Any] | None = None,
+    sites: bool | None = None,
+    native: bool = False,
+) -> LeakReport:
+    """Run *function* repeatedly and say whether it leaks, what grows, and who holds it.
+
+    Args:
+        function: Called without arguments; what it returns is dropped.
+        runs: Upper limit of measured runs, at least 5; fewer are made where that answers.
+        warmup: Runs before measuring.
+        seconds: No new run starts after this many seconds of running.
+        name: A name for this check, shown in its report.
+        namespace: The variables among which holders are looked for first; by default the globals of *function*.
+        sites: Whether to call *function* a few more times, traced, to name the lines that leak; None: if it leaks.
+        native: Whether to call it a few more times under memray, to name the C or C++ code that leaks.
+
+    Returns:
+        The report.
+
+    Raises:
+        TypeError: if *function* cannot be called, if calling it would run nothing (coroutine functions, generator
+            functions), or if another argument is of the wrong type.
+        ValueError: if the settings allow no verdict.
+        MissingExtraError: if *native* is wanted and memray is not installed.
+        BaseException: whatever *function* raises, with the partial report as its attribute ``leaklab_report``.
+    """
+    __tracebackhide__ = True
+    _refuse_what_runs_nothing(function)
+    _refuse_wrong_types(
+        runs=runs, warmup=warmup, seconds=seconds, name=name, namespace=namespace, sites=sites, native=native
+    )
+    settings = Settings(max_runs=runs, n_warmups=warmup, max_seconds=seconds, name=name, sites=sites, native=native)
+    variables = _globals_of(function) if namespace is None else namespace
+    return _finish(drive(check_steps(settings, variables, running_cell_name), lambda _number: function()))
+
+
+def _finish(finished: Finished) -> LeakReport:
+    """Return the report, or raise what the function raised."""
+    __tracebackhide__ = True
+    report = LeakReport(finished.check)
+    try:
+        if finished.error is not None:
+            with suppress(Exception):  # an exception's class may refuse new attributes in any way
+                finished.error.leaklab_report = report  # type: ignore[attr-defined]  # for whoever catches it
+            raise without_own_frames(finished.error)
+    finally:
+        # This frame will be part of the error's traceback: without the name there is no cycle of the two.
+        del finished
+    return report
+
+
+def _refuse_what_runs_nothing(function: object) -> None:
+    if not callable(function):
+        msg = f"leakcheck needs a function to call, not {type(function).__name__}"
+        raise TypeError(msg)
+    called = function.func if isinstance(function, functools.partial) else function
+    candidates = (called, type(called).__call__)
+    if any(map(inspect.iscoroutinefunction, candidates)):
+        msg = "leakcheck calls a plain function; wrap the coroutine: lambda: asyncio.run(work())"
+        raise TypeError(msg)
+    if any(inspect.isgeneratorfunction(c) or inspect.isasyncgenfunction(c) for c in candidates):
+        msg = "calling a generator function runs none of its code; wrap it: lambda: list(work())"
+        raise TypeError(msg)
+
+
+def _refuse_wrong_types(**arguments: object) -> None:
+    """Name the first argument of a wrong type before anything runs."""
+    wanted: dict[str, tuple[type | tuple[type, ...], str]] = {
+        "runs": (int, "a whole number"),
+        "warmup": (int, "a whole number"),
+        "seconds": ((int, float), "a number of seconds"),
+        "name": (str, "a str"),
+        "namespace": ((dict, type(None)), "a dict of variables"),
+        "sites": ((bool, type(None)), "True, False or None"),
+        "native": (bool, "True or False"),
+    }
+    for name, value in arguments.items():
+        types, words = wanted[name]
+        if not isinstance(value, types):
+            msg = f"{name} must be {words}, not {type(value).__name__}"
+            raise TypeError(msg)
+
+
+def _globals_of(function: Callable[[], object]) -> dict[str, Any] | None:
+    """Return the global variables of *function*, of what a partial or a decorator wraps, or of a ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    for candidate in (function, type(function).__call__):
+        names = getattr(candidate, "__globals__", None)
+        if isinstance(names, dict):
+            return names
+    return None

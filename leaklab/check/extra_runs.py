@@ -1,0 +1,400 @@
+"""Name the lines of the user's code that leak, by a few more runs that are traced.
+
+The counting runs are over and recorded when this begins: tracing costs several times the run, and is paid only where
+there is something to find. Each leak gets the line that *keeps* (during which its holder got a new entry) and the line
+that *makes* (on whose stack the new entries were allocated). What only a cycle keeps gets the line that *closes* it
+(after which the references lead back to where they began), behind the line that asked for a copy if one was under way.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from leaklab.check.explaining import Explained
+from leaklab.check.native import NATIVE_MEMORY
+from leaklab.check.traced_runs import earlier, resolve, survivors_by_leak
+from leaklab.collect.allocation_lines import FEW_FRAMES, Makers, StorageLines, python_traces
+from leaklab.collect.census import DisturbedError
+from leaklab.collect.change_lines import Line, LineWatch
+from leaklab.collect.cycle_lines import ClosingWatch, CycleShape
+from leaklab.collect.measurement import Measurement
+from leaklab.collect.meters import native_caches_off, native_heap_bytes
+from leaklab.collect.native_lines import NativeGrowth, NativeTraces
+from leaklab.explain.groups import Spot
+from leaklab.heap.source_lines import CellNames, LineWriter, Origin, origin_of
+from leaklab.model import Leak
+from leaklab.runtime.gc_control import collect_quietly
+from leaklab.text import format_bytes
+
+Ran = tuple[float, str]
+
+_N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
+"""So many runs of each kind for leaks that leave something in every run; fewer once every leak has its line."""
+_MAX_EACH = 6
+MAX_TRACED_RUNS = 3 * _MAX_EACH
+_N_LINES = 2
+_FEWEST = 0.25
+"""A line that did less than this share of what was seen is not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sited:
+    """What the traced runs told.
+
+    Attributes:
+        sites: For a leak's fingerprint its lines, the one that keeps first.
+        notes: What was in the way, one sentence each.
+    """
+
+    sites: dict[str, tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+
+
+NOTHING = Sited({})
+
+
+def whose(filename: str) -> bool | None:
+    """Return True for the user's code, False for a library's, None for leaklab's own.
+
+    What was generated as a string and left no source (every ``namedtuple`` is) has no line to show: a library's.
+    """
+    origin = origin_of(filename)
+    if origin is Origin.LEAKLAB:
+        return None
+    return origin is Origin.USER and not (filename.startswith("<") and not linecache.getlines(filename))
+
+
+def find_sites(
+    measurement: Measurement,
+    leaks: Sequence[Leak],
+    spots: Sequence[Spot],
+    namespace: dict[str, Any] | None,
+    *,
+    cell_name: CellNames,
+    seconds_left: float,
+) -> Generator[int, Ran, Sited]:
+    """Run the code again, traced, and name the lines of *leaks*.
+
+    Args:
+        measurement: The one that found the leaks; its figures must have been read. No phase is open.
+        leaks: What to look for; native memory is left out.
+        spots: Where they are kept.
+        namespace: The user's variables.
+        cell_name: What the notebook calls its cells.
+        seconds_left: No run starts after so many seconds of running.
+    """
+    wanted = [leak for leak in leaks if leak.path.steps or leak.unit == "objects"]
+    if not wanted:
+        return NOTHING
+    if seconds_left <= 0:
+        return Sited({}, ("no time was left (-t) for a traced run: the lines that leak are not named",))
+    search = _Search(measurement, wanted, spots, namespace)
+    yield from search.run(seconds_left)
+    return search.result(LineWriter(cell_name))
+
+
+class _Search:
+    """One traced pass."""
+
+    def __init__(
+        self, measurement: Measurement, leaks: list[Leak], spots: Sequence[Spot], namespace: dict[str, Any] | None
+    ) -> None:
+        self._measurement = measurement
+        self._leaks = leaks
+        self._namespace = namespace
+        self._n_before = measurement.n_runs
+        self._makers = Makers(whose, StorageLines(whose))
+        self._keeps: dict[str, Counter[Line]] = {}
+        self._makes: dict[str, Counter[Line]] = defaultdict(Counter)
+        self._closes: dict[str, Counter[Line]] = {}
+        self._asks: dict[str, Counter[Line]] = {}
+        self._notes: list[str] = []
+        self._n_runs = 0
+        self._seconds = 0.0
+        self._failure = ""
+        prints = {leak.fingerprint for leak in leaks}
+        self._points = resolve(measurement, [spot for spot in spots if spot.fingerprint in prints], namespace)
+
+    def run(self, seconds_left: float) -> Generator[int, Ran, None]:
+        """Make the traced runs, look at what they left, and where cycles keep it, watch how these are closed."""
+        with self._phase():
+            yield from self._watched_runs(seconds_left)
+            with python_traces() as n_frames, self._makers.storages.noted() as is_exact:
+                yield from self._traced_runs(seconds_left)
+                missing = self._missing
+                made = self._makers.made_by_survivor(self._measurement, self._n_before) if missing else {}
+        self._say_how_exact(n_frames, is_exact=is_exact)
+        if made:
+            found = survivors_by_leak(self._measurement, self._n_before, self._namespace, made, missing)
+            self._makes.update(found.lines)
+            made.clear()
+            yield from self._closing_runs(found.shapes, seconds_left)
+
+    @contextmanager
+    def _phase(self) -> Iterator[None]:
+        """Open a phase of the measurement; afterwards nothing of the user's is held."""
+        if self._measurement.collects:
+            collect_quietly()
+        self._measurement.open_phase()
+        try:
+            yield
+        finally:
+            self._points.clear()
+            self._measurement.abandon()
+
+    @property
+    def _missing(self) -> set[str]:
+        """The leaks of which no line is known that keeps."""
+        return {leak.fingerprint for leak in self._leaks if leak.fingerprint not in self._keeps}
+
+    def _watched_runs(self, seconds_left: float) -> Generator[int, Ran, None]:
+        """Run with a trace function that looks for the lines that keep."""
+        if sys.gettrace() is not None:
+            self._notes.append(
+                "a tracer is installed (a debugger, coverage) and was kept: the lines named are those that made the "
+                "objects, not those that keep them"
+            )
+            return
+        watch = LineWatch(self._points, whose)
+        self._keeps = watch.lines
+        watched = {point.fingerprint for point in self._points} & {leak.fingerprint for leak in self._leaks}
+        for _ in range(self._n_wanted(_N_WATCHED)):
+            if not watched - watch.lines.keys() or self._is_over(seconds_left):
+                break
+            with watch.installed():
+                ran = yield self._start()
+            self._finish(ran)
+        for fingerprint in watched:
+            if (first := earlier(fingerprint)) in watch.lines:
+                watch.lines[fingerprint] = watch.lines.pop(first)
+
+    def _closing_runs(self, shapes: Sequence[CycleShape], seconds_left: float) -> Generator[int, Ran, None]:
+        """Run with a trace function that looks for the lines that close cycles of *shapes*."""
+        if not shapes or sys.gettrace() is not None:
+            return
+        watch = ClosingWatch(shapes, whose)
+        wanted = {shape.fingerprint for shape in shapes}
+        with self._phase():
+            for _ in range(self._n_wanted(_N_CLOSING)):
+                if not wanted - watch.lines.keys() or self._is_over(seconds_left):
+                    break
+                with watch.installed():
+                    ran = yield self._start()
+                self._finish(ran)
+        self._closes, self._asks = watch.lines, watch.asked
+
+    def _traced_runs(self, seconds_left: float) -> Generator[int, Ran, None]:
+        """Run with tracemalloc and a dispatch mode, which tell the lines that make."""
+        for _ in range(self._n_wanted(_N_TRACED) if self._missing else 1):
+            if self._is_over(seconds_left):
+                return
+            before = [point.token() for point in self._points]
+            ran = yield self._start()
+            self._finish(ran)
+            for point, token in zip(self._points, before, strict=True):
+                self._makes[point.fingerprint].update(self._makers.lines_of(point.new_entries(token, point.token())))
+
+    def _n_wanted(self, n_runs: int) -> int:
+        """Return how many runs it takes for what leaks in every run, more for what leaks in some runs only."""
+        rates = [leak.count_per_run for leak in self._leaks if leak.unit == "objects" and leak.count_per_run > 0]
+        return min(_MAX_EACH, math.ceil(n_runs / min([1.0, *rates])))
+
+    def _is_over(self, seconds_left: float) -> bool:
+        return bool(self._failure) or self._seconds >= seconds_left
+
+    def _start(self) -> int:
+        self._measurement.start_run()
+        return self._measurement.n_runs + 1
+
+    def _finish(self, ran: Ran) -> None:
+        seconds, self._failure = ran
+        self._n_runs += 1
+        self._seconds += seconds
+        try:
+            self._measurement.finish_run(seconds)
+        except DisturbedError as disturbed:
+            self._failure = f"the collector's objects {disturbed.how}"
+        if self._failure:
+            self._notes.append(
+                f"run {self._n_runs} of those that look for lines ended with {self._failure}: the lines that leak are "
+                "not, or not all, named"
+            )
+
+    def _say_how_exact(self, n_frames: int, *, is_exact: bool) -> None:
+        if n_frames < FEW_FRAMES:
+            self._notes.append(
+                f"tracemalloc was running and kept its setting of {n_frames} frame{'s' * (n_frames > 1)}: objects made "
+                "inside libraries could not be followed to your line"
+            )
+        if not is_exact:
+            self._notes.append(
+                "torch.compile was used, which a dispatch mode would disturb: the lines that made tensors are those "
+                "that made their Python objects"
+            )
+
+    def result(self, writer: LineWriter) -> Sited:
+        """Return the lines in words."""
+        sites = {leak.fingerprint: self._sites_of(leak, writer) for leak in self._leaks}
+        unknown = [leak.what for leak in self._leaks if not sites[leak.fingerprint]]
+        if unknown and not self._notes:
+            self._notes.append(f"no line of your code was found that makes or keeps: {'; '.join(unknown[:3])}")
+        self._notes.append(f"the code was run {self._n_runs} more times, traced, to find the lines that leak")
+        return Sited(sites, tuple(self._notes))
+
+    def _sites_of(self, leak: Leak, writer: LineWriter) -> tuple[str, ...]:
+        words: dict[tuple[str, int], str] = {}
+        for lines, does in (
+            (self._keeps, "keeps it"),
+            (self._asks, "copies it"),
+            (self._closes, "closes the cycle"),
+            (self._makes, "makes it"),
+        ):
+            for line in _chief(lines.get(leak.fingerprint, Counter()), writer):
+                words.setdefault(line[:2], f"{writer.write(*line)}  # {does}")
+        return tuple(words.values())
+
+
+def _chief(lines: Counter[Line], writer: LineWriter) -> list[Line]:
+    """Return the statements that did most, most active first."""
+    statements: Counter[tuple[str, int]] = Counter()
+    names: dict[tuple[str, int], str] = {}
+    for (filename, number, function), count in lines.items():
+        statement = writer.statement(filename, number)
+        statements[statement] += count
+        names.setdefault(statement, function)
+    fewest = _FEWEST * max(statements.values(), default=0)
+    return [(*statement, names[statement]) for statement, count in statements.most_common(_N_LINES) if count >= fewest]
+
+
+def with_sites(leaks: tuple[Leak, ...], found: Sequence[Sited]) -> tuple[Leak, ...]:
+    """Return *leaks* with the lines that were found for them."""
+    return tuple(
+        replace(leak, sites=tuple(line for sited in found for line in sited.sites.get(leak.fingerprint, ())))
+        for leak in leaks
+    )
+
+
+# Tell native memory that leaks from native memory that a library caches, by a few runs without the caches.
+
+
+N_RUNS = 6
+_REMAINING = 0.25
+"""Less than this share of the growth may remain without the caches, if they are to explain it."""
+
+
+def discount_caches(
+    explained: Explained, *, next_run: int, collects: bool, seconds_left: float
+) -> Generator[int, Ran, Explained]:
+    """Run the code a few more times without oneDNN and with MKL's buffers freed, if native memory seems to leak.
+
+    Args:
+        explained: What was found.
+        next_run: Number of the next run.
+        collects: Whether garbage may be collected before the level is read.
+        seconds_left: No run starts after so many seconds of running.
+
+    Returns:
+        *explained*, or the same with that leak among what is bounded, where it disappears without the caches.
+    """
+    leak = next((leak for leak in explained.leaks if leak.what == NATIVE_MEMORY and not leak.path.steps), None)
+    if leak is None or "torch" not in sys.modules or seconds_left <= 0:
+        return explained
+    levels: list[int] = []
+    with native_caches_off() as free_buffers:
+        for number in range(next_run, next_run + N_RUNS):
+            seconds, failure = yield number
+            seconds_left -= seconds
+            if failure:
+                note = f"whether native memory is a cache could not be tried: the code raised {failure} in run {number}"
+                return replace(explained, notes=(*explained.notes, note))
+            free_buffers()
+            if collects:
+                collect_quietly()
+            levels.append(native_heap_bytes() or 0)
+            if seconds_left <= 0:
+                break
+    return _judged(explained, leak, levels)
+
+
+def _judged(explained: Explained, leak: Leak, levels: list[int]) -> Explained:
+    """Compare the growth without the caches, the first run's not counted, with the growth with them."""
+    steps = [after - before for before, after in pairwise(levels)]
+    if not steps:
+        return explained
+    others = [other for other in explained.leaks if other is not leak]
+    remaining = max(0.0, median(steps) - explained.native_bytes)
+    if remaining > _REMAINING * leak.bytes_per_run:
+        return explained
+    reason = (
+        f"a cache of oneDNN or MKL: with oneDNN switched off and MKL's buffers freed, {len(levels)} more runs kept "
+        f"{format_bytes(remaining)} each instead of {format_bytes(leak.bytes_per_run)}. oneDNN keeps one compiled "
+        "operation for each new shape, 1,024 at most (ONEDNN_PRIMITIVE_CACHE_CAPACITY)"
+    )
+    return replace(explained, leaks=tuple(others), bounded=(*explained.bounded, replace(leak, reason=reason)))
+
+
+# Name the C or C++ functions that leave memory behind, by a few more runs under memray.
+
+
+_N_NATIVE, _N_NATIVE_LINES = 3, 3
+
+
+class Repeated(int):
+    """The number of a run that is to be made several times, inside a context manager.
+
+    Attributes:
+        around: Entered in the very function that runs the code.
+        times: How often.
+    """
+
+    around: AbstractContextManager[None]
+    times: int
+
+    def __new__(cls, number: int, around: AbstractContextManager[None], times: int) -> Repeated:  # noqa: PYI034 - Self came with 3.11
+        """Return *number* with what goes with it."""
+        self = super().__new__(cls, number)
+        self.around, self.times = around, times
+        return self
+
+
+def find_native_sites(
+    leaks: Sequence[Leak], *, next_run: int, cell_name: CellNames, seconds_left: float
+) -> Generator[int, Ran, Sited]:
+    """Run the code again under memray, and name the C or C++ functions that leave memory behind.
+
+    Args:
+        leaks: Those of native memory get their sites; where there is none, what was found is a note.
+        next_run: Number of the next run.
+        cell_name: What the notebook calls its cells.
+        seconds_left: No run starts after so many seconds of running.
+    """
+    if seconds_left <= 0:
+        return Sited({}, ("--native: no time was left (-t) for runs under memray",))
+    traces = NativeTraces(whose, _N_NATIVE)
+    _seconds, failure = yield Repeated(next_run, traces, _N_NATIVE)
+    if problem := traces.problem or (failure and f"the code raised {failure}"):
+        return Sited({}, (f"--native: memray could not track {_N_NATIVE} runs: {problem}",))
+    words = tuple(_native_words(growth, LineWriter(cell_name)) for growth in traces.growths[:_N_NATIVE_LINES])
+    native = [leak.fingerprint for leak in leaks if leak.cause == "native"]
+    notes = [f"--native: the code was run {_N_NATIVE} more times under memray"]
+    if not native or not words:
+        found = "; ".join(words) or "nothing that every run leaves was allocated by C or C++ code"
+        notes.append(f"--native: {found}")
+    return Sited(dict.fromkeys(native, words) if words else {}, tuple(notes))
+
+
+def _native_words(growth: NativeGrowth, writer: LineWriter) -> str:
+    place = "outside of your code"
+    if growth.line is not None:
+        filename, number, function = growth.line
+        place = writer.write(*writer.statement(filename, number), function)
+    return f"{place}  # {format_bytes(growth.bytes_per_run)} per run by {growth.function or 'an unnamed function'}"

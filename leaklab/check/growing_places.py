@@ -1,0 +1,264 @@
+"""Explain what grows without leaving objects behind: containers of plain data, buffers, graphs."""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from leaklab.check.judging import GrownContainer, Judgement
+from leaklab.collect.slots import GrownSlot
+from leaklab.decide import Growth
+from leaklab.explain.autograd_retention import largest_graph
+from leaklab.explain.causes import find_cause
+from leaklab.explain.evidence import Evidence, facts_of
+from leaklab.explain.group_sizes import EDGE_BYTES, NODE_BYTES, content_of
+from leaklab.explain.groups import Spot, spot_of_growth
+from leaklab.heap.paths import Described, fingerprint
+from leaklab.heap.roots import is_history_name
+from leaklab.heap.view import OLD, HeapView
+from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
+from leaklab.runtime.objects import safe_len, summary, type_name
+
+MAX_ROWS = 200
+_MAX_EXPLAINED = 1000
+"""So many containers are looked at, those that grew most."""
+_UNITS = {
+    "str": "characters",
+    "bytes": "bytes",
+    "bytearray": "bytes",
+    "_io.StringIO": "characters",
+    "_io.BytesIO": "bytes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """Something that grows in place, found in the heap.
+
+    Attributes:
+        leak: What a leak of it would say; its outcome is that of *growth*.
+        row: Its row in the table of containers; None for what is not in that table.
+        growth: The judgement on it.
+        spot: Where in the heap it grows.
+    """
+
+    leak: Leak
+    row: ContainerGrowth | None
+    growth: Growth
+    spot: Spot
+
+
+def grown_places(view: HeapView, judgement: Judgement) -> list[Grown]:
+    """Return every container and slot that grew, those of one place together, the fastest of them for all.
+
+    Where survivors make a container grow, they are the leak, and it is clean.
+    """
+    seen: set[int] = set()
+    found = [*_containers(view, judgement, seen), *_slots(view, judgement, seen)]
+    by_place: dict[tuple[str, Outcome], list[Grown]] = defaultdict(list)
+    for grown in found:
+        by_place[grown.leak.fingerprint, grown.growth.outcome].append(grown)
+    return [grown for places in by_place.values() for grown in _together(places)]
+
+
+def _together(places: list[Grown]) -> list[Grown]:
+    """Let one speak for all of *places*, which differ in a position or a number only."""
+    if len(places) == 1:
+        return places
+    first = max(places, key=lambda grown: grown.growth.rate)
+    rate = sum(grown.growth.rate for grown in places)
+    together = f"grow by {rate:,.3g} {first.leak.unit} per run" if rate else "did the same"
+    leak = replace(
+        first.leak,
+        bytes_per_run=sum(grown.leak.bytes_per_run for grown in places),
+        count_per_run=rate,
+        reason=f"{first.growth.reason}; {len(places)} places like it {together}",
+        holders=tuple(dict.fromkeys(grown.leak.holder for grown in places)),
+    )
+    speaker = Grown(leak, first.row, replace(first.growth, rate=rate), first.spot)
+    return [speaker, *(replace(grown, growth=_SPOKEN_FOR) for grown in places if grown is not first)]
+
+
+def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Grown]:
+    addresses = np.array([container.address for container in judgement.containers], np.int64)
+    found = sorted(
+        zip(view.index.vertices_of(addresses).tolist(), judgement.containers, strict=True),
+        key=lambda pair: pair[1].lengths[0] - pair[1].lengths[-1],
+    )
+    # One of the last run cannot have grown over the check: it only has the address of those before it.
+    newest = view.run_of.max(initial=OLD)
+    known = ((v, c) for v, c in found if v >= 0 and view.is_reached(v) and not view.leaked[v])
+    lasting = ((v, c) for v, c in known if view.run_of[v] == OLD or view.run_of[v] < newest)
+    for vertex, container in islice(lasting, _MAX_EXPLAINED):
+        seen.add(container.address)
+        if vertex == view.namespace and _is_history(view.objects[vertex], container.lengths[-1] - container.lengths[0]):
+            continue
+        grown = _container(view, judgement, container, vertex)
+        yield replace(grown, growth=_SPOKEN_FOR) if _is_survivors(view, vertex, container.lengths) else grown
+
+
+def _is_history(namespace: object, n_new: int) -> bool:
+    """Return whether the newest variables are mostly the notebook's names (`_i7`) for what `In` and `Out` hold too."""
+    names: list[object] = list(dict.keys(namespace))  # type: ignore[arg-type]  # the user's variables are in a dict
+    newest = names[-n_new:]
+    return 2 * sum(1 for name in newest if type(name) is str and is_history_name(name)) > len(newest)
+
+
+_SPOKEN_FOR = Growth(Outcome.CLEAN, 0.0, "see the leaks")
+
+
+def _is_survivors(view: HeapView, vertex: int, lengths: Sequence[int]) -> bool:
+    """Return whether survivors are what a container grew by: at least half of its new entries."""
+    referents = view.index.referents(vertex)
+    n_new = int(np.count_nonzero(view.run_of[referents] != OLD))
+    return bool(view.leaked[referents].any()) and 2 * n_new >= lengths[-1] - lengths[0]
+
+
+def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
+    """Return the tensor whose autograd graph gets longer by every run, if one does."""
+    if judgement.graph.outcome is not Outcome.LEAK:
+        return None
+    vertex = largest_graph(view)
+    if vertex is None:
+        return None
+    thing, described = view.objects[vertex], view.describe(vertex)
+    growth = judgement.graph
+    step = Step(".grad_fn", type_name(type(thing.grad_fn)), "", Status.LEAKED, "longer by every run")  # type: ignore[attr-defined]  # largest_graph returns a tensor with a graph
+    leak = _leak(
+        view,
+        described,
+        what=f"autograd graph of {type_name(type(thing))} {summary(thing)}",
+        unit="graph nodes",
+        growth=growth,
+        bytes_per_run=growth.rate * (NODE_BYTES + EDGE_BYTES),
+        extra=(step,),
+        has_graph=True,
+    )
+    return Grown(leak, None, growth, spot_of_growth(view, leak.fingerprint, vertex))
+
+
+def _container(view: HeapView, judgement: Judgement, container: GrownContainer, vertex: int) -> Grown:
+    thing = view.objects[vertex]
+    kind = type_name(type(thing))
+    unit = _UNITS.get(kind, "entries")
+    n_new = max(container.lengths[-1] - container.lengths[0], 1)
+    content, bytes_per_unit = ("", 1.0) if unit != "entries" else content_of(thing, n_new)
+    growth = container.growth
+    leak = _leak(
+        view,
+        view.describe(vertex),
+        what=_entries_of(kind, content) if unit == "entries" else kind,
+        unit=unit,
+        growth=growth,
+        bytes_per_run=growth.rate * bytes_per_unit,
+    )
+    row = ContainerGrowth(
+        kind=kind,
+        holder=leak.holder,
+        unit=unit,
+        content=content,
+        lengths=container.lengths,
+        at_runs=judgement.at_runs,
+        per_run=(container.lengths[-1] - container.lengths[0]) / max(judgement.at_runs[-1], 1),
+        bytes_per_run=growth.rate * bytes_per_unit,
+        outcome=growth.outcome,
+    )
+    return Grown(leak, row, growth, spot_of_growth(view, leak.fingerprint, vertex))
+
+
+def _entries_of(kind: str, content: str) -> str:
+    return f"{kind} entries: {content}" if content else f"{kind} entries"
+
+
+def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Grown]:
+    for slot, growth in judgement.slots:
+        anchor = view.index.vertex_of(slot.anchor)
+        if anchor < 0 or not view.is_reached(anchor) or view.leaked[anchor]:
+            continue
+        above = _owner_below(view.objects[anchor], slot)
+        if not above and slot.owner != slot.anchor:  # that dict is gone
+            continue
+        referents = gc.get_referents(above[-1] if above else view.objects[anchor])
+        if slot.ordinal >= len(referents) or id(type(referents[slot.ordinal])) != slot.kind:
+            continue
+        thing = referents[slot.ordinal]
+        vertex = view.index.vertex_of(id(thing))
+        if id(thing) in seen or (vertex >= 0 and _is_survivors(view, vertex, slot.sizes)):
+            continue
+        seen.add(id(thing))
+        yield _slot(view, judgement, anchor, [*above, thing], (slot, growth))
+
+
+def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
+    """Return the slot's owner if it is a dict that the collector does not know, nothing if the anchor owns the slot."""
+    if slot.owner == slot.anchor:
+        return []
+    return [thing for thing in gc.get_referents(anchor) if id(thing) == slot.owner][:1]
+
+
+def _slot(
+    view: HeapView, judgement: Judgement, anchor: int, below: list[object], found: tuple[GrownSlot, Growth]
+) -> Grown:
+    (slot, growth), thing, described = found, below[-1], view.describe_child(anchor, *below)
+    sizes = slot.sizes
+    kind = type_name(type(thing))
+    is_counted = safe_len(thing) is not None and kind not in _UNITS
+    unit = "entries" if is_counted else _UNITS.get(kind, "bytes")
+    content, bytes_per_unit = content_of(thing, max(sizes[-1] - sizes[0], 1)) if is_counted else ("", 1.0)
+    what = _entries_of(kind, content) if is_counted else f"{kind} {summary(thing)}".strip()
+    bytes_per_run = growth.rate * bytes_per_unit
+    leak = _leak(view, described, what=what, unit=unit, growth=growth, bytes_per_run=bytes_per_run)
+    row = ContainerGrowth(
+        kind, leak.holder, unit, content, sizes, judgement.at_runs,
+        (sizes[-1] - sizes[0]) / max(judgement.at_runs[-1], 1), bytes_per_run, growth.outcome,
+    )  # fmt: skip
+    return Grown(leak, row, growth, spot_of_growth(view, leak.fingerprint, anchor, *below))
+
+
+def _leak(
+    view: HeapView,
+    described: Described,
+    *,
+    what: str,
+    unit: str,
+    growth: Growth,
+    bytes_per_run: float,
+    extra: tuple[Step, ...] = (),
+    has_graph: bool = False,
+) -> Leak:
+    path = RootPath(described.path.root, (*described.path.steps, *extra))
+    holder = described.expressions[-1] or str(described.path.steps[-1].reference)
+    evidence = Evidence(
+        path=path,
+        holder=holder,
+        holder_kind=described.path.steps[-1].kind,
+        crossing=None,
+        entry_kinds=frozenset(),
+        kinds=frozenset(),
+        what=what,
+        unit=unit,
+        has_tensors=False,
+        has_graph=has_graph,
+        is_history=view.is_history(described),
+        facts=facts_of(view, described, holder=holder, bytes_per_entry=bytes_per_run / max(growth.rate, 1e-9)),
+    )
+    cause = find_cause(evidence)
+    return Leak(
+        what=what,
+        path=path,
+        holder=holder,
+        cause=cause.slug,
+        advice=cause.advice,
+        bytes_per_run=bytes_per_run,
+        count_per_run=growth.rate,
+        unit=unit,
+        kept=(),
+        fingerprint=fingerprint([described.path.root, *described.stable, unit]),
+        reason=growth.reason,
+        holders=(holder,),
+    )

@@ -1,0 +1,131 @@
+"""Ask the rules of `leaklab.decide` about everything that `leaklab.collect` counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from leaklab.collect.checkpoint import follow
+from leaklab.collect.measurement import Measurement
+from leaklab.collect.slots import GrownSlot, grown_slots
+from leaklab.decide import Growth, judge_cohorts, judge_levels, judge_series
+from leaklab.model import Outcome
+
+NATIVE_FLOOR_BYTES = 16 * 1024
+"""Native growth below this per run is not called a leak: caches of libraries and of the allocator move by as much."""
+
+ACCELERATOR_FLOOR_BYTES = 512
+"""torch hands out accelerator memory in blocks of this size."""
+
+REMADE_FLOOR = 0.9
+"""Whoever makes its objects anew adds one in every run; less than that is the coming and going of the newest."""
+
+_GROWING = (Outcome.LEAK, Outcome.INCONCLUSIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class GrownContainer:
+    """A container by its address, with its length at every checkpoint."""
+
+    address: int
+    kind: int
+    lengths: tuple[int, ...]
+    growth: Growth
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What grows, and how sure that is.
+
+    Attributes:
+        at_runs: The measured runs after which checkpoints were taken.
+        kinds: For each type (by address) its survivors per run, and the judgement on them.
+        remade: Types (by address) of which there are more and more, though no run's objects survive the next: whoever
+            keeps them makes all of them anew.
+        containers: Containers that are longer at the end than at the start.
+        slots: Slots whose content accumulates.
+        graph: Autograd nodes in the heap.
+        native: The native heap; None where the system does not tell.
+        accelerator: Allocated accelerator memory; None without one.
+    """
+
+    at_runs: tuple[int, ...]
+    kinds: dict[int, tuple[tuple[int, ...], Growth]]
+    remade: dict[int, Growth]
+    containers: tuple[GrownContainer, ...]
+    slots: tuple[tuple[GrownSlot, Growth], ...]
+    graph: Growth
+    native: Growth | None
+    accelerator: Growth | None
+
+    def all_growths(self) -> list[Growth]:
+        """Return every judgement, of whatever was counted."""
+        growths = [growth for _kept, growth in self.kinds.values()]
+        growths += self.remade.values()
+        growths += [container.growth for container in self.containers]
+        growths += [growth for _slot, growth in self.slots]
+        growths += [growth for growth in (self.graph, self.native, self.accelerator) if growth is not None]
+        return growths
+
+    @property
+    def growing(self) -> bool:
+        """Whether anything seems to grow."""
+        return any(growth.outcome in _GROWING for growth in self.all_growths())
+
+    @property
+    def says_anything(self) -> bool:
+        """Whether there is growth to explain, be it a leak, bounded or undecided."""
+        return any(growth.outcome is not Outcome.CLEAN for growth in self.all_growths())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more runs could answer a question."""
+        return any(growth.outcome is Outcome.INCONCLUSIVE for growth in self.all_growths())
+
+
+def judge(measurement: Measurement) -> Judgement:
+    """Judge what *measurement* has counted so far; its last phase is closed."""
+    checkpoints = measurement.checkpoints
+    at_runs = tuple(checkpoint.after_run for checkpoint in checkpoints)
+    n_runs = measurement.n_runs
+    heap, accelerator = measurement.meters.heap(n_runs), measurement.meters.accelerator(n_runs)
+    return Judgement(
+        at_runs=at_runs,
+        kinds={kind: (kept, judge_cohorts(kept)) for kind, kept in measurement.cohorts.by_kind()},
+        remade=dict(_judge_totals(measurement, at_runs)),
+        containers=_judge_containers(measurement, at_runs),
+        slots=_judge_slots(measurement, at_runs),
+        graph=judge_levels([checkpoint.graph_nodes for checkpoint in checkpoints], at_runs),
+        native=None if heap is None else judge_series(heap, floor_per_run=NATIVE_FLOOR_BYTES),
+        accelerator=None if accelerator is None else judge_series(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES),
+    )
+
+
+def _judge_totals(measurement: Measurement, at_runs: tuple[int, ...]) -> Iterator[tuple[int, Growth]]:
+    """Judge how many objects of each type there are at the checkpoints, where none of them is an old run's."""
+    for kind, kept in measurement.cohorts.by_kind():
+        if kept[-1] and not any(kept[:-1]):
+            totals = [checkpoint.count_of(kind) for checkpoint in measurement.checkpoints]
+            growth = judge_levels(totals, at_runs, floor_per_run=REMADE_FLOOR)
+            if growth.outcome in _GROWING:
+                yield kind, growth
+
+
+def _judge_containers(measurement: Measurement, at_runs: tuple[int, ...]) -> tuple[GrownContainer, ...]:
+    addresses, kinds, table = follow([checkpoint.lengths for checkpoint in measurement.checkpoints])
+    own = id(measurement.checkpoints)  # one longer at every look: without this, every cell would seem to grow
+    return tuple(
+        GrownContainer(address, kind, tuple(lengths), judge_levels(lengths, at_runs))
+        for address, kind, lengths in zip(addresses.tolist(), kinds.tolist(), table.tolist(), strict=True)
+        if address != own
+    )
+
+
+def _judge_slots(measurement: Measurement, at_runs: tuple[int, ...]) -> tuple[tuple[GrownSlot, Growth], ...]:
+    checkpoints = measurement.checkpoints
+    own = {id(record) for checkpoint in checkpoints for record in (checkpoint, checkpoint.lengths, checkpoint.slots)}
+    return tuple(
+        (slot, judge_levels(slot.sizes, at_runs))
+        for slot in grown_slots([checkpoint.slots for checkpoint in checkpoints])
+        if slot.owner not in own
+    )

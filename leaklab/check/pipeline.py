@@ -1,0 +1,320 @@
+"""The whole check on one page: count, decide, explain, conclude.
+
+`check_steps` is a generator: it yields whenever the user's code is to be run once, and is sent a `Ran` that says how
+that went. So the same page serves a function, a cell, and a cell that awaits; the front end knows how to run each.
+"""
+
+from __future__ import annotations
+
+import gc
+import platform
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psutil
+
+from leaklab.check.explaining import Explained, explain_growth, explain_nothing
+from leaklab.check.extra_runs import (
+    MAX_TRACED_RUNS,
+    NOTHING,
+    Sited,
+    discount_caches,
+    find_native_sites,
+    find_sites,
+    with_sites,
+)
+from leaklab.check.judging import Judgement, judge
+from leaklab.collect.census import DisturbedError
+from leaklab.collect.measurement import Measurement, choose_taker
+from leaklab.collect.native_lines import require_memray
+from leaklab.decide.checkpoint_levels import judge_slowdown
+from leaklab.decide.verdict import conclude, next_phase
+from leaklab.model import Check, Run, Settings
+from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_has_frozen
+from leaklab.version import __version__
+
+# Write down what was measured run by run, and in which versions.
+
+
+def run_rows(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:
+    """Return the figures of every measured run."""
+    rows = []
+    for number in range(1, measurement.n_runs + 1):
+        figures = measurement.meters.row(number)
+        rows.append(
+            Run(
+                number=number,
+                seconds=float(figures["seconds"] or 0.0),
+                n_born=int(figures["born"] or 0),
+                n_kept=explained.kept[number - 1],
+                n_tensors_kept=explained.tensors_kept[number - 1],
+                tensor_bytes_kept=explained.tensor_bytes_kept[number - 1],
+                heap_bytes=_whole(figures["heap"]),
+                python_blocks=_whole(figures["blocks"]),
+                accelerator_bytes=_whole(figures["accelerator"]),
+                rss_bytes=int(figures["rss"] or 0),
+            )
+        )
+    return tuple(rows)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def environment() -> tuple[tuple[str, str], ...]:
+    """Return names and versions of what took part."""
+    torch = sys.modules.get("torch")
+    versions = [("leaklab", __version__), ("Python", platform.python_version())]
+    if torch is not None:
+        versions.append(("torch", str(torch.__version__)))
+    return (*versions, ("system", platform.platform(terse=True)))
+
+
+Ran = tuple[float, str]
+"""How one run went: its seconds, and the name of what it raised (``ValueError``), empty if it ended by itself.
+
+A plain tuple of plain values: the collector forgets it at once, so it is never counted as something the run bore.
+"""
+
+Steps = Generator[int, Ran, Check]
+"""Yields the number of the run to make (0 for a warm-up), is sent how it went, returns the record."""
+
+
+_ROOM_FOR_RUNS = 1_000
+"""Room is made before the first run, and the schedule asks for far fewer: a limit of a billion must not cost memory."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What one check knows while it runs."""
+
+    settings: Settings
+    seconds: float = 0.0  # of the user's code, warm-ups not counted
+    warmup_seconds: float = 0.0
+    failure: str = ""
+    collects: bool = True
+    user_froze: bool = False
+    cell_freezes: bool = False
+
+    @property
+    def max_runs(self) -> int:
+        """Upper limit of measured runs."""
+        return min(self.settings.max_runs, _ROOM_FOR_RUNS)
+
+    def note(self, ran: Ran, run: str) -> bool:
+        """Take in a run; return whether the check goes on."""
+        _seconds, failure = ran
+        self.failure = f"{failure} in {run}" if failure else ""
+        return not failure
+
+
+def check_steps(
+    settings: Settings, namespace: dict[str, Any] | None, cell_name: Callable[[str], str] = lambda _filename: ""
+) -> Steps:
+    """Check what the front end runs whenever this yields.
+
+    Args:
+        settings: How often, how long.
+        namespace: The dict that the code's global variables live in, the first place to look for holders.
+        cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
+
+    Returns:
+        The record, through ``StopIteration``; also after a failed run, with what was measured until then.
+
+    Raises:
+        MissingExtraError: before the first run, if native code is to be named and memray is not installed.
+    """
+    if settings.native:
+        require_memray()
+    state = GcState.now()
+    progress = _Progress(settings, user_froze=user_has_frozen())
+    restored: tuple[str, ...] = ()
+    try:
+        yield from _warm_up(progress)
+        measurement = yield from _measure_undisturbed(progress)
+        judgement = judge(measurement) if measurement.checkpoints and measurement.n_runs else None
+        explained = _explain(measurement, judgement, namespace, settings)
+        explained = yield from _discount_caches(progress, measurement, explained)
+        check = _record(progress, measurement, judgement, explained)
+        # From here on nothing is measured: what tracing does to the figures is in no record.
+        sited = yield from _find_sites(progress, measurement, explained, namespace, cell_name)
+        native = yield from _find_native(progress, measurement, explained, cell_name)
+    finally:
+        restored = state.restore()
+    return _completed(check, (sited, native), restored)
+
+
+def _warm_up(progress: _Progress) -> Generator[int, Ran, None]:
+    """Run without measuring: imports, caches and lazy state of the first run are nobody's leak."""
+    for number in range(1, progress.settings.n_warmups + 1):
+        n_frozen = gc.get_freeze_count()
+        ran = yield 0
+        progress.warmup_seconds = ran[0]
+        progress.cell_freezes = gc.get_freeze_count() > n_frozen + FROZEN_BY_PYTHON
+        if not progress.note(ran, f"warm-up run {number}"):
+            return
+
+
+def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, Measurement]:
+    """Measure; where the cell freezes or thaws objects, start again with a census that can bear it."""
+    while True:
+        progress.collects = gc.isenabled() and not progress.cell_freezes
+        taker = choose_taker(
+            user_froze=progress.user_froze, cell_freezes=progress.cell_freezes, collects=progress.collects
+        )
+        room = progress.max_runs + MAX_TRACED_RUNS
+        measurement = Measurement(room, taker, collects=progress.collects, frozen_too=progress.user_froze)
+        try:
+            yield from _measure(progress, measurement)
+        except DisturbedError as disturbed:
+            measurement.abandon()
+            progress.cell_freezes = disturbed.how == "frozen"
+            progress.user_froze = True  # a cell that thaws would thaw our baseline again: list the heap instead
+        else:
+            return measurement
+        finally:
+            measurement.abandon()
+
+
+def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ran, None]:
+    """Run phase after phase until every question has its answer, or a limit is reached."""
+    settings, phases, growing, is_open = progress.settings, 0, True, True
+    progress.seconds = 0.0
+    while not progress.failure:
+        n_runs = next_phase(
+            phases_done=phases,
+            runs_left=progress.max_runs - measurement.n_runs,
+            seconds_per_run=progress.seconds / measurement.n_runs if measurement.n_runs else progress.warmup_seconds,
+            seconds_left=settings.max_seconds - progress.seconds,
+            growing=growing,
+            is_open=is_open,
+        )
+        if not n_runs:
+            return
+        yield from _run_phase(progress, measurement, n_runs)
+        phases += 1
+        judgement = judge(measurement)
+        growing, is_open = judgement.growing, judgement.is_open
+
+
+def _run_phase(progress: _Progress, measurement: Measurement, n_runs: int) -> Generator[int, Ran, None]:
+    measurement.open_phase()
+    for _ in range(n_runs):
+        number = measurement.n_runs + 1
+        measurement.start_run()
+        ran = yield number
+        progress.seconds += ran[0]
+        measurement.finish_run(ran[0])
+        if not progress.note(ran, f"run {number}") or progress.seconds > progress.settings.max_seconds:
+            break
+    measurement.close_phase()
+
+
+def _explain(
+    measurement: Measurement, judgement: Judgement | None, namespace: dict[str, Any] | None, settings: Settings
+) -> Explained:
+    """Look for the holders of what grows; where nothing does there is nothing to explain."""
+    if judgement is None or not judgement.says_anything:
+        return explain_nothing(measurement)
+    return explain_growth(measurement, judgement, namespace, settings)
+
+
+def _discount_caches(
+    progress: _Progress, measurement: Measurement, explained: Explained
+) -> Generator[int, Ran, Explained]:
+    """Take off what native libraries cache, where native memory seems to leak; not after a run that failed."""
+    if progress.failure:
+        return explained
+    left, number = progress.settings.max_seconds - progress.seconds, measurement.n_runs + 1
+    return (yield from discount_caches(explained, next_run=number, collects=measurement.collects, seconds_left=left))
+
+
+def _find_sites(
+    progress: _Progress,
+    measurement: Measurement,
+    explained: Explained,
+    namespace: dict[str, Any] | None,
+    cell_name: Callable[[str], str],
+) -> Generator[int, Ran, Sited]:
+    """Run the code a few more times, traced, where the settings want that; not after a run that failed."""
+    settings = progress.settings
+    leaks = (*explained.leaks, *explained.bounded) if settings.sites else explained.leaks
+    if settings.sites is False or progress.failure or not leaks:
+        return NOTHING
+    return (
+        yield from find_sites(
+            measurement,
+            leaks,
+            explained.spots,
+            namespace,
+            cell_name=cell_name,
+            seconds_left=settings.max_seconds - progress.seconds,
+        )
+    )
+
+
+def _find_native(
+    progress: _Progress, measurement: Measurement, explained: Explained, cell_name: Callable[[str], str]
+) -> Generator[int, Ran, Sited]:
+    """Run the code a few more times under memray, where the settings want that."""
+    if not progress.settings.native or progress.failure:
+        return NOTHING
+    left, number = progress.settings.max_seconds - progress.seconds, measurement.n_runs + 1
+    leaks = (*explained.leaks, *explained.bounded)
+    return (yield from find_native_sites(leaks, next_run=number, cell_name=cell_name, seconds_left=left))
+
+
+def _completed(check: Check, found: tuple[Sited, ...], restored: tuple[str, ...]) -> Check:
+    """Return *check* with the lines that were found, and with what was put back at the end."""
+    notes = [*check.notes, *(note for sited in found for note in sited.notes)]
+    if restored:
+        notes.append(f"the cell changed the garbage collector; put back: {', '.join(restored)}")
+    leaks, bounded = with_sites(check.leaks, found), with_sites(check.bounded, found)
+    return replace(check, leaks=leaks, bounded=bounded, notes=tuple(notes))
+
+
+def _record(progress: _Progress, measurement: Measurement, judgement: Judgement | None, explained: Explained) -> Check:
+    notes = (*explained.notes, *_notes(progress, measurement, judgement))
+    verdict = conclude(
+        explained.leaks,
+        explained.bounded,
+        explained.open_questions,
+        measurement.n_runs,
+        psutil.virtual_memory().available,
+        progress.failure,
+        explained.n_aside,
+    )
+    return Check(
+        settings=progress.settings,
+        verdict=verdict,
+        leaks=explained.leaks,
+        bounded=explained.bounded,
+        objects=explained.objects,
+        tensors=explained.tensors,
+        containers=explained.containers,
+        runs=run_rows(measurement, explained),
+        notes=notes,
+        failure=progress.failure,
+        environment=environment(),
+    )
+
+
+def _notes(progress: _Progress, measurement: Measurement, judgement: Judgement | None) -> tuple[str, ...]:
+    """Say what the reader should know about how it was measured."""
+    notes = []
+    slower = judge_slowdown(measurement.meters.seconds(measurement.n_runs))
+    if slower is not None:
+        notes.append(f"a run took {slower:.1f} times as long at the end as at the start")
+    if not measurement.collects and not progress.cell_freezes:
+        notes.append("the garbage collector is switched off: cyclic garbage was counted as it piles up")
+    if progress.cell_freezes:
+        notes.append("the cell calls gc.freeze(): its objects were thawed for counting and frozen again")
+    checkpoints = measurement.checkpoints
+    if len(checkpoints) > 1 and checkpoints[-1].n_threads > checkpoints[0].n_threads:
+        notes.append(f"{checkpoints[-1].n_threads - checkpoints[0].n_threads} more threads run than before")
+    if judgement is not None and judgement.native is None:
+        notes.append("the native heap could not be measured: this system's C library does not tell its level")
+    return tuple(notes)

@@ -1,0 +1,183 @@
+"""Order the leaks, and tell what deserves the reader's time from bookkeeping and consequences."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from leaklab.model import Leak, Status
+from leaklab.text import format_bytes, unit_words
+
+SMALL_BYTES = 4096
+"""What grows by less per run may be a consequence of something larger."""
+SMALL_SHARE = 0.05
+"""It is taken for one if it is also less than this share of the largest leak."""
+LIBRARY_BYTES = 1024
+"""What a library notes in its own tables, by less than this per run, is not the user's leak."""
+PLAIN_BYTES = 512
+"""Numbers and short texts that a log gets in every run, less than this, are what a log is for."""
+USER_SIDE = ("notebook variable", "module '__main__'")
+"""Where paths begin that the user can mend."""
+_GRAPH_UNIT = "graph nodes"
+_N_SHOWN = 3
+
+BOOKKEEPING_BYTES = 4096
+_BOOKKEEPERS = ("IPython.core.history.", "IPython.core.displayhook.", "IPython.core.compilerop.")
+
+
+def is_bookkeeping(leak: Leak) -> bool:
+    """Return whether *leak* is the little that a notebook notes for every cell that it runs."""
+    by_module = leak.path.root == "module 'linecache'"
+    by_owner = any(
+        step.kind.startswith(_BOOKKEEPERS) or step.reference.endswith(".user_ns_hidden") for step in leak.path.steps
+    )
+    by_history = leak.cause == "notebook-history" and leak.unit != "objects"
+    own = by_history or by_module or by_owner
+    return own and leak.bytes_per_run < BOOKKEEPING_BYTES
+
+
+def ranked(leaks: Sequence[Leak]) -> tuple[Leak, ...]:
+    """Return *leaks*, the largest first; among those of about the same size the one in the user's reach first.
+
+    What nothing in Python explains comes last, unless it is `FAR_LARGER` than the largest of the others: then first.
+    """
+    largest = max((leak.bytes_per_run for leak in leaks), default=0.0)
+    explained = _largest_explained(leaks)
+
+    def key(leak: Leak) -> tuple[int, int, bool, float, str]:
+        smaller_by = math.log(largest / leak.bytes_per_run, ALIKE) if leak.bytes_per_run > 0 else math.inf
+        size = int(smaller_by) if math.isfinite(smaller_by) else 1000
+        is_far_larger = leak.bytes_per_run > FAR_LARGER * explained
+        place = (-1 if is_far_larger else 1) if is_rest(leak) else 0
+        return place, size, leak.path.root not in USER_SIDE, -leak.bytes_per_run, leak.fingerprint
+
+    return tuple(sorted(leaks, key=key))
+
+
+def is_rest(leak: Leak) -> bool:
+    """Return whether *leak* is native memory that nothing in Python explains."""
+    return leak.unit == "bytes" and not leak.path.steps
+
+
+def _largest_explained(leaks: Sequence[Leak]) -> float:
+    return max((leak.bytes_per_run for leak in leaks if not is_rest(leak)), default=0.0)
+
+
+ALIKE = 1.5
+"""Leaks that differ by less than this factor are ranked by who can mend them."""
+FAR_LARGER = 2.5
+"""Native memory that nothing explains comes first if it is more than so many times the largest other leak.
+
+The others have a holder that can be mended, and part of what is left over may be theirs: the C++ objects of a leak of
+size 1 may truly make it 1.4, and the missing 0.4 are then in what is left over. That is the larger one by more than
+`ALIKE` only from 0.4 + 1.5 * 1.4 = 2.5 on.
+"""
+
+
+def settle(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
+    """Turn what is only a consequence, or the notebook's own bookkeeping, into notes.
+
+    Returns:
+        The leaks that remain, and the notes.
+    """
+    own = [leak for leak in leaks if is_bookkeeping(leak)]
+    notes = [
+        f"the notebook's own bookkeeping grows by {format_bytes(leak.bytes_per_run)} per run in {leak.holder}"
+        for leak in own
+    ]
+    logs = [leak for leak in leaks if leak not in own and is_log(leak)]
+    notes += [
+        f"{leak.holder} gets {unit_words(leak.count_per_run, leak.unit)} of plain data by every run, "
+        f"{format_bytes(leak.bytes_per_run)}: a log, not called a leak"
+        for leak in logs
+    ]
+    rest = [leak for leak in leaks if leak not in own and leak not in logs]
+    # Native memory does not count: it is what the others leave over, so none of them is its consequence.
+    largest = _largest_explained(rest)
+    # A graph that gets longer is small in bytes and slows every backward pass down: it is looked for only where no
+    # other leak carries a graph, so it is none's consequence either.
+    bar = min(SMALL_BYTES, SMALL_SHARE * largest)
+    small = [leak for leak in rest if leak.bytes_per_run < bar and leak.unit != _GRAPH_UNIT]
+    if small:
+        shown = "; ".join(
+            f"{leak.what} in {leak.holder}, {format_bytes(leak.bytes_per_run)} per run" for leak in small[:_N_SHOWN]
+        )
+        more = f"; and {len(small) - _N_SHOWN} more" if len(small) > _N_SHOWN else ""
+        places = "1 small place grows" if len(small) == 1 else f"{len(small)} small places grow"
+        notes.append(f"{places} beside it, most likely as a consequence: {shown}{more}")
+    return [leak for leak in rest if leak not in small], notes
+
+
+def is_log(leak: Leak) -> bool:
+    """Return whether *leak* is a container of plain data that gets a little longer by every run."""
+    return (
+        leak.unit in ("entries", "bytes", "characters") and bool(leak.path.steps) and leak.bytes_per_run < PLAIN_BYTES
+    )
+
+
+def library_note(leak: Leak) -> str:
+    """Say that a library's own table grows a little."""
+    return f"{leak.holder}, a library's own table, grows by {leak.what}, {format_bytes(leak.bytes_per_run)} per run"
+
+
+def matters(leak: Leak, rate: float) -> bool:
+    """Return whether what is bounded or undecided deserves the reader's time: the user's own, or not tiny."""
+    user_side = leak.path.root in USER_SIDE or leak.path.root.startswith("running function")
+    return user_side or rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES
+
+
+def settle_bounded(bounded: Sequence[Leak], leaks: Sequence[Leak]) -> tuple[Leak, ...]:
+    """Return the bounded places that are worth a line of their own.
+
+    Those below the place of a leak come and go with it; those that differ in keys or positions only are one.
+
+    Args:
+        bounded: What grew and stopped.
+        leaks: What is reported above.
+    """
+    places = [place for leak in leaks if (place := _place(leak))]
+    alike: dict[tuple[str, ...], list[Leak]] = {}
+    for own in bounded:
+        references = _references(own)
+        if not any(references[: len(place)] == place for place in places):
+            alike.setdefault(_shape(own, references), []).append(own)
+    return tuple(_as_one(same) for same in alike.values())
+
+
+def _references(leak: Leak) -> tuple[str, ...]:
+    """Return the root and the references of the whole path."""
+    return (leak.path.root, *(step.reference for step in leak.path.steps))
+
+
+def _place(leak: Leak) -> tuple[str, ...]:
+    """Return the root and the references down to the collection, or to the attribute or variable, that leaks.
+
+    What is stored in a collection has a key or a position of its own in each run, an attribute always the same name.
+    """
+    steps = leak.path.steps
+    if not steps:
+        return ()
+    first = next((i for i, step in enumerate(steps) if step.status is Status.LEAKED), len(steps))
+    is_attribute = first == 0 or (first < len(steps) and steps[first].reference.startswith("."))
+    return _references(leak)[: first + 1 + is_attribute]
+
+
+def _shape(leak: Leak, references: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is the same for places that differ in keys, positions and elements only; empty paths are none."""
+    if not leak.path.steps:
+        return (leak.fingerprint, leak.holder)
+    return (leak.unit, *(_SUBSCRIPT.sub("[*]", reference) for reference in references))
+
+
+_SUBSCRIPT = re.compile(r"\[.*\]", re.DOTALL)
+
+
+def _as_one(same: Sequence[Leak]) -> Leak:
+    """Return the largest of *same*, its reason saying how many others there are."""
+    largest = max(same, key=lambda leak: leak.bytes_per_run)
+    if len(same) == 1:
+        return largest
+    others = f"{len(same) - 1:,} other place{'' if len(same) == 2 else 's'} of this shape"  # noqa: PLR2004 - one other
+    return replace(largest, reason=f"{largest.reason}; {others} too")

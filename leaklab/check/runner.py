@@ -1,0 +1,228 @@
+"""Run the user's code whenever the pipeline asks for it, and keep its exception for afterwards."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import sys
+import time
+import tokenize
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from io import StringIO
+from types import CodeType
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.display import display
+from IPython.utils.capture import capture_output
+
+from leaklab.check.extra_runs import Repeated
+from leaklab.check.pipeline import Ran, Steps
+from leaklab.heap.source_lines import cell_name
+from leaklab.model import Check
+from leaklab.version import PACKAGE_FOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A check that has ended.
+
+    Attributes:
+        check: What was measured.
+        error: What the user's code raised, to be raised again once the record has been shown; None if nothing.
+    """
+
+    check: Check
+    error: BaseException | None
+
+
+def drive(steps: Steps, run_once: Callable[[int], object]) -> Finished:
+    """Call *run_once* with the run's number (0 for a warm-up) as often as *steps* wants."""
+    error: BaseException | None = None
+    # Closed also where an interrupt hits these very lines: the collector gets its state back at once.
+    with closing(steps):
+        try:
+            number = next(steps)
+            while True:
+                started = time.perf_counter()
+                try:
+                    _run(number, run_once)
+                except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
+                    error = raised
+                number = steps.send(_ran(started, error))
+        except StopIteration as stop:
+            return Finished(stop.value, _to_raise(stop.value, error))
+        finally:
+            # The user's frames know this one as their caller: a name for the error would close a cycle.
+            del error
+
+
+async def drive_async(steps: Steps, run_once: Callable[[int], Awaitable[object]]) -> Finished:
+    """As `drive`, for code that awaits."""
+    error: BaseException | None = None
+    with closing(steps):
+        try:
+            number = next(steps)
+            while True:
+                started = time.perf_counter()
+                try:
+                    await _run_async(number, run_once)
+                except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
+                    error = raised
+                number = steps.send(_ran(started, error))
+        except StopIteration as stop:
+            return Finished(stop.value, _to_raise(stop.value, error))
+        finally:
+            del error
+
+
+def _run(number: int, run_once: Callable[[int], object]) -> None:
+    if not isinstance(number, Repeated):
+        run_once(number)
+        return
+    with number.around:
+        for _ in range(number.times):
+            run_once(number)
+
+
+async def _run_async(number: int, run_once: Callable[[int], Awaitable[object]]) -> None:
+    if not isinstance(number, Repeated):
+        await run_once(number)
+        return
+    with number.around:
+        for _ in range(number.times):
+            await run_once(number)
+
+
+def _to_raise(check: Check, error: BaseException | None) -> BaseException | None:
+    """Return what the caller raises after the report: not what only a traced run raised, unless it was an interrupt."""
+    return error if check.failure or not isinstance(error, Exception) else None
+
+
+def _ran(started: float, error: BaseException | None) -> Ran:
+    return time.perf_counter() - started, type(error).__name__ if error is not None else ""
+
+
+def without_own_frames(error: BaseException) -> BaseException:
+    """Return *error* with a traceback that begins in the user's code.
+
+    Our frames would tell the user nothing, and one of them refers to *error*: with it, whatever the user's frames hold
+    would live until the next collection.
+    """
+    here = PACKAGE_FOLDER + os.sep
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(here):
+        traceback = traceback.tb_next
+    return error.with_traceback(traceback)
+
+
+# Compile a notebook cell once and run it many times in the user's namespace, as ``%%time`` runs it once.
+
+
+class Cell:
+    """A compiled cell.
+
+    Args:
+        shell: The shell whose namespace the code lives in.
+        source: The text below the magic's line.
+        n_lines_above: Lines of the notebook's cell above *source*: tracebacks then name the lines that the user sees.
+
+    Raises:
+        SyntaxError: if the text is no Python.
+        UsageError: if it holds no statement.
+    """
+
+    def __init__(self, shell: Any, source: str, *, n_lines_above: int = 1) -> None:
+        self._shell = shell
+        # A comment stands for the magic's own line: blank lines would be stripped by the transformation.
+        text = "# the magic's line\n" * n_lines_above + shell.transform_cell(source)
+        self._name = shell.compile.cache(text, max(shell.execution_count - 1, 0), raw_code=source)
+        with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+            tree = shell.transform_ast(shell.compile.ast_parse(text, filename=self._name))
+            if not tree.body:
+                msg = "the cell is empty: put the code to check below the line with %%leakcheck"
+                raise UsageError(msg)
+            self._body, self._last = self._compile(tree, shows_last=not _ends_with_semicolon(text))
+
+    def cell_name(self, filename: str) -> str:
+        """Return what the notebook calls the cell that *filename* stands for; empty for a real file."""
+        return "this cell" if filename == self._name else cell_name(self._shell, filename)
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the cell has to be awaited."""
+        return any(_is_coroutine(code) for code in (self._body, self._last) if code is not None)
+
+    def run(self, *, shown: bool) -> None:
+        """Run the cell once; its output and the value of its last expression are shown or dropped."""
+        __tracebackhide__ = True
+        with _output(shown=shown):
+            exec(self._body, self._shell.user_ns)  # noqa: S102 - running the user's cell is the purpose
+            if self._last is not None:
+                self._show(eval(self._last, self._shell.user_ns), shown=shown)  # noqa: S307
+            _flush_figures()
+
+    async def run_async(self, *, shown: bool) -> None:
+        """As `run`, for a cell that awaits."""
+        __tracebackhide__ = True
+        with _output(shown=shown):
+            for code in (self._body, self._last):
+                if code is None:
+                    continue
+                value = eval(code, self._shell.user_ns)  # noqa: S307
+                value = await value if _is_coroutine(code) else value
+                if code is self._last:
+                    self._show(value, shown=shown)
+                del value
+            _flush_figures()
+
+    def _show(self, value: object, *, shown: bool) -> None:
+        # Not through the displayhook: Out, _ and the history would keep the value.
+        if shown and value is not None:
+            display(value)  # type: ignore[no-untyped-call]
+
+    def _compile(self, tree: ast.Module, *, shows_last: bool) -> tuple[CodeType, CodeType | None]:
+        """Split off a last expression, whose value a notebook shows."""
+        last = tree.body[-1]
+        if not (shows_last and isinstance(last, ast.Expr)):
+            return self._shell.compile(tree, self._name, "exec"), None
+        body = ast.Module(tree.body[:-1], tree.type_ignores)
+        expression = ast.Expression(last.value)
+        return self._shell.compile(body, self._name, "exec"), self._shell.compile(expression, self._name, "eval")
+
+
+def awaits(code: str) -> bool:
+    """Return whether Python text *code* awaits outside of its functions: it can then run as a coroutine only."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compilation that runs will tell
+        compiled = compile(code, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    return _is_coroutine(compiled)
+
+
+def _ends_with_semicolon(code: str) -> bool:
+    """Return whether the last token of *code* is the ``;`` by which a notebook's cell shows no value."""
+    skipped = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
+    tokens = [token for token in tokenize.generate_tokens(StringIO(code).readline) if token.type not in skipped]
+    return bool(tokens) and tokens[-1].string == ";"
+
+
+def _is_coroutine(code: CodeType) -> bool:
+    return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+@contextmanager
+def _output(*, shown: bool) -> Iterator[None]:
+    with nullcontext() if shown else capture_output():
+        yield
+
+
+def _flush_figures() -> None:
+    """Show and close the figures of a run as the end of a cell would: open ones would pile up from run to run."""
+    inline = sys.modules.get("matplotlib_inline.backend_inline")
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if inline is not None and pyplot is not None and "inline" in str(pyplot.get_backend()).lower():
+        inline.flush_figures()

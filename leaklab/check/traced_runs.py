@@ -1,0 +1,249 @@
+"""Find in the live heap what the spots of leaks stand for: places to watch, and survivors of the traced runs."""
+
+from __future__ import annotations
+
+import gc
+import types
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from leaklab.check.survivor_rows import join_groups
+from leaklab.collect.allocation_lines import Made
+from leaklab.collect.change_lines import Line, Watchpoint, watchpoint
+from leaklab.collect.cycle_lines import CycleShape, Stop, shown_referents
+from leaklab.collect.measurement import Measurement
+from leaklab.explain.cycles import Orphans, group_orphans
+from leaklab.explain.groups import Spot, group_survivors
+from leaklab.heap.names import best_reference
+from leaklab.heap.view import OLD, Births, HeapView, heap_view
+from leaklab.runtime.addresses import addresses_of
+from leaklab.runtime.autograd_graph import is_node_type
+from leaklab.runtime.objects import is_kind_of, loaded_type, type_name
+
+_MAX_POINTS = 32
+_N_LINKS = 3
+"""The last object of a chain, its owner, and the owner's owner: more is never asked for."""
+
+
+def resolve(measurement: Measurement, spots: Sequence[Spot], namespace: dict[str, Any] | None) -> list[Watchpoint]:
+    """Return watches over the places of *spots*; no code of the user may have run since these were noted."""
+    chains = [_with_namespace(spot, namespace) for spot in spots[:_MAX_POINTS]]
+    wanted = np.array([address for chain in chains for address in chain], np.int64)
+    known: dict[int, object] = {} if namespace is None else {id(namespace): namespace}
+    points: list[Watchpoint | None] = []
+    try:
+        with measurement.heap() as objects:
+            for place in np.flatnonzero(np.isin(addresses_of(objects), wanted)).tolist():
+                known[id(objects[place])] = objects[place]
+        for spot, chain in zip(spots, chains, strict=False):
+            if chain:
+                points.append(watchpoint(spot.fingerprint, _objects_of(chain, known), grows=spot.grows))
+                points.append(_earlier_point(spot.fingerprint, chain, known))
+    finally:
+        known.clear()
+    return [point for point in points if point is not None]
+
+
+def earlier(fingerprint: str) -> str:
+    """Return what the watch has for a fingerprint that looks where the leak with *fingerprint* begins."""
+    return f"earlier than {fingerprint}"
+
+
+def _earlier_point(fingerprint: str, chain: tuple[int, ...], known: dict[int, object]) -> Watchpoint | None:
+    """Return the watch over what decides on the growth at the end of *chain*; None where that is decided there.
+
+    An optimizer makes the state of a parameter in the first step that updates it. It does so because the parameter was
+    put into one of its groups, by another line.
+    """
+    optimizer_type = loaded_type("torch.optim", "Optimizer")
+    above = [known[address] for address in chain if address in known]
+    optimizer = next((one for one in above if optimizer_type is not None and is_kind_of(one, optimizer_type)), None)
+    if optimizer is None:
+        return None
+    attributes: Any = object.__getattribute__(optimizer, "__dict__")
+    groups = attributes.get("param_groups")
+    if type(groups) is not list or id(attributes.get("state")) not in chain:
+        return None
+    below = [(group, group.get("params")) for group in groups[:_MAX_POINTS] if type(group) is dict]
+    parts = [watchpoint("", [optimizer, groups], grows=True)]
+    parts += [watchpoint("", list(pair), grows=True) for pair in below if pair[1] is not None]
+    shown = [part for part in parts if part is not None]
+    readers = tuple(read for part in shown for read in part.readers)
+    newest = tuple(look for part in shown for look in part.newest)
+    return Watchpoint(earlier(fingerprint), readers, newest) if shown else None
+
+
+def _with_namespace(spot: Spot, namespace: dict[str, Any] | None) -> tuple[int, ...]:
+    """Return the chain from the dict of the user's variables on, where it begins with one of them."""
+    return (id(namespace), *spot.chain) if spot.variable and namespace is not None else spot.chain
+
+
+def _objects_of(chain: tuple[int, ...], known: dict[int, object]) -> list[object]:
+    """Return the last objects of *chain*; what the collector does not list is looked for in what refers to it."""
+    found: list[object] = []
+    for address in chain[-_N_LINKS:]:
+        thing = known.get(address)
+        if thing is None and found:
+            thing = _referent(found[-1], address)
+        found.append(_UNKNOWN if thing is None else thing)
+    return found
+
+
+class _Unknown:
+    """Stands for an object that only hidden references lead to."""
+
+
+_UNKNOWN = _Unknown()
+
+
+def _referent(owner: object, address: int) -> object:
+    for referent in gc.get_referents(owner):
+        if id(referent) == address:
+            return referent
+        if type(referent) is dict:
+            for value in dict.values(referent):
+                if id(value) == address:
+                    return value
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """What the traced runs left.
+
+    Attributes:
+        lines: For the fingerprint of a leak the lines that made it, with how many objects each made.
+        shapes: Of the cycles that keep leaks which nothing else holds.
+    """
+
+    lines: dict[str, Counter[Line]]
+    shapes: tuple[CycleShape, ...] = ()
+
+
+def survivors_by_leak(
+    measurement: Measurement,
+    n_before: int,
+    namespace: dict[str, Any] | None,
+    made: dict[int, Made],
+    fingerprints: Collection[str],
+) -> Survivors:
+    """Find for each of *fingerprints* what the traced runs left there, and what made it.
+
+    Args:
+        measurement: With the traced runs after the counted ones.
+        n_before: Counted runs.
+        namespace: The user's variables.
+        made: For the address of each survivor of a traced run where it was made.
+        fingerprints: Of the leaks whose lines are wanted.
+    """
+    measurement.forget_the_dead()
+    addresses, _kinds, runs = measurement.cohorts.members()
+    births = Births(addresses, runs, measurement.n_runs)
+    with (
+        measurement.heap() as objects,
+        heap_view(objects, births, namespace, (measurement, made), summaries=False) as view,
+    ):
+        groups, orphans = group_survivors(view)
+        joined = join_groups(view, groups, measurement.n_runs)
+        cycles = group_orphans(view, orphans)
+        _name_as_before(view, cycles, n_before, fingerprints)
+        places = [(group.fingerprint, group.members) for group in (*joined, *groups)]
+        places += [(cycle.fingerprint, cycle.members) for cycle in cycles]
+        lines: dict[str, Counter[Line]] = {}
+        for fingerprint, members in places:
+            if fingerprint in fingerprints and fingerprint not in lines:
+                lines[fingerprint] = _lines(view, members, n_before, made)
+        shapes = [_shape_of(view, cycle, made) for cycle in cycles if cycle.cycle and cycle.fingerprint in fingerprints]
+    return Survivors(lines, tuple(shape for shape in shapes if shape is not None))
+
+
+def _name_as_before(view: HeapView, cycles: Sequence[Orphans], n_before: int, fingerprints: Collection[str]) -> None:
+    """Give cycles of the traced runs alone the fingerprint of the same objects of earlier runs, where that is wanted.
+
+    Where many cycles run through the same objects, as through all gradients of a model, another one of them may be the
+    shortest in one run than in the next.
+    """
+    newest = [cycle for cycle in cycles if max(view.run_of[cycle.members], default=OLD) >= n_before]
+    wanted = [cycle for cycle in cycles if cycle.fingerprint in fingerprints and cycle not in newest]
+    for older in wanted:
+        kinds = set(view.kinds[older.members].tolist())
+        for cycle in newest:
+            if cycle.fingerprint not in fingerprints and cycle.stage is older.stage:
+                same = kinds == set(view.kinds[cycle.members].tolist())
+                cycle.fingerprint = older.fingerprint if same else cycle.fingerprint
+        older.fingerprint = ""
+
+
+def _lines(view: HeapView, members: Iterable[int], n_before: int, made: dict[int, Made]) -> Counter[Line]:
+    """Count the lines of the tensors among *members*, or of all of them where there is none."""
+    new = np.array([member for member in members if view.run_of[member] >= n_before], np.int64)
+    tensors = new[view.is_tensor[new]] if len(new) else new
+    chosen = tensors if len(tensors) else new
+    return Counter(made[address].line for address in view.index.ids[chosen].tolist() if address in made)
+
+
+def _shape_of(view: HeapView, orphans: Orphans, made: dict[int, Made]) -> CycleShape | None:
+    """Return the shape of a cycle, or of the longest part of it that Python shows; None if it shows no reference."""
+    things = [view.objects[vertex] for vertex in orphans.cycle]
+    parts = _visible_parts(things)
+    is_ring = len(parts) == 1 and len(parts[0]) == len(things)
+    part = max(parts, key=len)
+    if is_ring:
+        part = _from_followed(part)
+    elif len(part) < 2:  # noqa: PLR2004 - one object makes no reference
+        return None
+    pairs = zip([part[-1], *part[:-1]], part, strict=True)
+    part = [thing for before, thing in pairs if not _is_own_dict(before, thing)]
+    same = view.kinds == view.kinds[view.index.vertex_of(id(part[0]))]
+    born_at = {made[address].born_at for address in view.index.ids[same].tolist() if address in made}
+    stops = tuple(
+        Stop(type_name(type(thing)), _variables_for(thing, after))
+        for thing, after in zip(part, [*part[1:], part[0]], strict=True)
+    )
+    return CycleShape(orphans.fingerprint, stops, is_ring, frozenset(born_at))
+
+
+def _variables_for(thing: object, after: object) -> frozenset[str]:
+    """Return the names by which *thing*, if it is a frame, refers to *after*."""
+    if type(thing) is not types.FrameType:
+        return frozenset()
+    return frozenset(name for name, value in thing.f_locals.items() if value is after)
+
+
+def _visible_parts(things: list[object]) -> list[list[object]]:
+    """Cut a cycle where its references are hidden; begin each part behind such a place."""
+    is_shown = [_is_shown(*pair) for pair in zip(things, [*things[1:], things[0]], strict=True)]
+    if all(is_shown):
+        return [things]
+    first = is_shown.index(False) + 1
+    turned = [*things[first:], *things[:first]]
+    shown = [*is_shown[first:], *is_shown[:first]]
+    parts: list[list[object]] = [[]]
+    for thing, goes_on in zip(turned, shown, strict=True):
+        parts[-1].append(thing)
+        if not goes_on:
+            parts.append([])
+    return [part for part in parts if part]
+
+
+def _is_shown(holder: object, thing: object) -> bool:
+    """Return whether Python shows that *holder* refers to *thing*, whoever else refers to it: of a node it may not."""
+    is_of_graph = is_node_type(type(holder)) or is_node_type(type(thing))
+    return not is_of_graph and any(child is thing for child in shown_referents(holder))
+
+
+def _from_followed(ring: list[object]) -> list[object]:
+    """Turn *ring* so that it begins with the first object that takes weak references, which holding it need not."""
+    first = next((place for place, thing in enumerate(ring) if _weak_offset(type(thing))), 0)
+    return [*ring[first:], *ring[:first]]
+
+
+_weak_offset = type.__dict__["__weakrefoffset__"].__get__
+
+
+def _is_own_dict(owner: object, thing: object) -> bool:
+    return type(thing) is dict and type(owner) is not dict and best_reference(owner, thing).text == ".__dict__"

@@ -1,0 +1,291 @@
+"""Name the line of the user's code during which a watched place of the heap changed.
+
+A trace function (``sys.settrace``) asks every watchpoint before each line of the user's functions, and when one of them
+is called or returns. What changed since the last question was done by the line that was running, or by what that line
+had called. Functions of libraries are entered without being traced.
+"""
+
+from __future__ import annotations
+
+import collections
+import gc
+import sys
+import threading
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+from leaklab.collect.checkpoint import measure_of
+from leaklab.runtime.objects import has_base, is_exactly, is_tensor_type, loaded_type
+
+# Watch one place of the heap: tell by a few numbers whether anything was added or replaced there.
+
+
+Token = tuple[int, ...]
+"""Differs from the one before if something was added, removed or replaced. An object is known by its address."""
+
+Part = tuple[Callable[[], int], Callable[[int], list[object]]]
+"""One number of a place, and what was put there last, given how much the number grew."""
+
+_MAX_NEW = 4
+"""So many new entries are handed out at once: they are looked at for the line that made them."""
+_MAX_REFERENTS = 200
+"""All of them are read before every line: an object with more is no instance with attributes."""
+_PLAIN_KEYS = frozenset(map(id, (str, int, float, bool, bytes, type(None))))
+"""Looking these up runs no code of the user; any other key could have an ``__eq__`` or ``__hash__`` of its own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Watchpoint:
+    """One place that is asked again and again. Holds the user's objects: let go of it soon.
+
+    Attributes:
+        fingerprint: Of the leak that is kept here.
+        readers: Each tells one number of the place.
+        newest: Each returns what was put there last; its argument is how many entries are new.
+    """
+
+    fingerprint: str
+    readers: tuple[Callable[[], int], ...]
+    newest: tuple[Callable[[int], list[object]], ...]
+
+    def token(self) -> Token:
+        """Return the numbers of this moment."""
+        return tuple([read() for read in self.readers])
+
+    def has_changed(self, since: Token) -> bool:
+        """Return whether the numbers are others than *since*; cheap, it is asked before every line."""
+        for read, old in zip(self.readers, since):  # noqa: B905, SIM110 - one length; a generator would cost as much again
+            if read() != old:
+                return True
+        return False
+
+    def new_entries(self, before: Token, after: Token) -> list[object]:
+        """Return what was put there between two tokens; the caller drops it at once."""
+        found: list[object] = []
+        for newest, old, new in zip(self.newest, before, after, strict=True):
+            if old != new:
+                found += newest(new - old)
+        return found[: 2 * _MAX_NEW]
+
+
+def watchpoint(fingerprint: str, chain: list[object], *, grows: bool) -> Watchpoint | None:
+    """Return the watch over the place that *chain* ends at, None if nothing there can be read without the user's code.
+
+    Args:
+        fingerprint: Of the leak.
+        chain: Each object refers to the next; see *grows* for the last.
+        grows: Whether the last object grows itself; otherwise it is the newest entry of the one before it.
+    """
+    parts: list[Part] = []
+    owner, last = chain[-2] if len(chain) > 1 else None, chain[-1]
+    parts += _inside(last if grows else owner)
+    if owner is not None and (slot := _slot(owner, last)) is not None:
+        parts.append(slot)
+    if not grows and owner is not None and is_tensor_type(type(owner)):
+        # What hangs on a tensor (its graph, its gradient) comes with a new tensor in the old place, or in place.
+        above = _slot(chain[-3], owner) if len(chain) > 2 else None  # noqa: PLR2004
+        parts += [above] if above is not None else []
+        parts += [_gradient_of(thing) for thing in chain[-3:-1] if is_tensor_type(type(thing))]
+    if not parts:
+        return None
+    return Watchpoint(fingerprint, tuple(read for read, _ in parts), tuple(newest for _, newest in parts))
+
+
+def _inside(thing: object) -> Iterator[Part]:
+    """Yield how to read the size of *thing*, and its newest entries."""
+    kind = type(thing)
+    if is_tensor_type(kind):
+        yield (lambda: _version(thing)), _nothing
+        return
+    measure = measure_of(kind)
+    if measure is None:
+        return
+    if has_base(kind, list) or has_base(kind, collections.deque):
+        things: Any = thing
+        yield (lambda: measure(things)), lambda n_new: list(islice(reversed(things), max(n_new, 0)))[:_MAX_NEW]
+    elif has_base(kind, dict):
+        mapping: Any = thing
+        yield (lambda: measure(mapping)), lambda n_new: _last_items(mapping, n_new)
+    else:
+        yield (lambda: measure(thing)), _nothing
+
+
+def _version(tensor: object) -> int:
+    """Return how often *tensor* was written to in place; 0 where torch does not count."""
+    base: Any = loaded_type("torch", "Tensor")
+    try:
+        return int(base._version.__get__(tensor))  # noqa: SLF001 - the counter has no public name
+    except RuntimeError:  # a tensor of inference mode
+        return 0
+
+
+def _gradient_of(tensor: object) -> Part:
+    return (lambda: _gradient(tensor)), _nothing
+
+
+def _gradient(tensor: object) -> int:
+    """Return the address of the gradient of *tensor*, 0 if it has none."""
+    base: Any = loaded_type("torch", "Tensor")
+    # Of any other tensor the question would warn.
+    gradient = base.grad.__get__(tensor) if base.is_leaf.__get__(tensor) else None
+    return 0 if gradient is None else int(gradient._cdata)  # noqa: SLF001 - the identity below the Python object
+
+
+def _nothing(_n_new: int) -> list[object]:
+    return []
+
+
+def _last_items(mapping: dict[object, object], n_new: int) -> list[object]:
+    """Return the values added last, and keys that are objects; by the dict's own order, whatever a subclass says."""
+    newest = list(islice(zip(reversed(dict.values(mapping)), reversed(dict.keys(mapping)), strict=True), max(n_new, 0)))
+    return [thing for item in newest[:_MAX_NEW] for thing in item if id(type(thing)) not in _PLAIN_KEYS]
+
+
+def _slot(owner: object, target: object) -> Part | None:
+    """Return how to read which object stands now where *owner* refers to *target*; None if that is not found."""
+    if has_base(type(owner), dict):
+        return _dict_slot(owner, target)  # type: ignore[arg-type]  # a dict
+    referents: list[object] = gc.get_referents(owner)
+    place = _place_of(target, referents)
+    if place is not None:
+        if has_base(type(owner), list):
+            return _reader(partial(_item, owner, place))
+        return _reader(partial(_referent, owner, place)) if len(referents) <= _MAX_REFERENTS else None
+    own_dicts = (referent for referent in referents[:_MAX_REFERENTS] if type(referent) is dict)
+    return next((slot for slot in (_dict_slot(own, target) for own in own_dicts) if slot is not None), None)
+
+
+def _dict_slot(mapping: dict[object, object], target: object) -> Part | None:
+    place = _place_of(target, list(dict.values(mapping)))
+    if place is None:
+        return None
+    key = next(islice(dict.keys(mapping), place, None), None)
+    return _reader(partial(dict.get, mapping, key)) if id(type(key)) in _PLAIN_KEYS else None
+
+
+def _place_of(target: object, things: list[object]) -> int | None:
+    """Return where *target* itself, not its equal, stands among *things*."""
+    return next((place for place, thing in enumerate(things) if thing is target), None)
+
+
+def _item(things: Any, place: int) -> object:
+    return list.__getitem__(things, place) if place < list.__len__(things) else None
+
+
+def _referent(owner: object, place: int) -> object:
+    referents = gc.get_referents(owner)
+    return referents[place] if place < len(referents) else None
+
+
+def _reader(read: Callable[[], object]) -> Part:
+    return (lambda: id(read())), lambda _n_new: [read()]
+
+
+Line = tuple[str, int, str]
+"""File name, line number, name of the function (``<module>`` outside of any)."""
+
+Whose = Callable[[str], "bool | None"]
+"""Tells of a file name whether its code is the user's (True), a library's (False) or leaklab's own (None)."""
+
+_SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_FRAME_OF = {types.GeneratorType: "gi_frame", types.CoroutineType: "cr_frame", types.AsyncGeneratorType: "ag_frame"}
+_SNAPSHOTS = sys.version_info < (3, 13)
+"""Up to 3.12 tracing a function leaves a dict of its variables on its frame, for as long as the frame lives."""
+
+
+class LineWatch:
+    """Counts for each watchpoint the lines that changed it.
+
+    Args:
+        points: The places; the caller lets go of them.
+        whose: Tells whose code a file is.
+    """
+
+    def __init__(self, points: list[Watchpoint], whose: Whose) -> None:
+        self.lines: dict[str, Counter[Line]] = {}
+        self._points = points
+        self._tokens: list[Token] = []
+        self._whose = whose
+        self._known: dict[str, bool | None] = {}
+        self._running: dict[int, Line | None] = {}
+        self._saw_suspended = False
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Watch inside; a trace function that the code inside installs instead is left to it."""
+        self._tokens = [point.token() for point in self._points]
+        self._running.clear()
+        of_threads = threading.gettrace() if hasattr(threading, "gettrace") else None
+        threading.settrace(self._on_call)
+        sys.settrace(self._on_call)
+        try:
+            yield
+        finally:
+            if sys.gettrace() == self._on_call:
+                sys.settrace(None)
+            threading.settrace(of_threads)
+            if self._saw_suspended and _SNAPSHOTS:
+                _refresh_snapshots()
+
+    def _is_users(self, filename: str) -> bool | None:
+        try:
+            return self._known[filename]
+        except KeyError:
+            return self._known.setdefault(filename, self._whose(filename))
+
+    def _on_call(self, frame: FrameType, _event: str, _arg: Any) -> Any:
+        code = frame.f_code
+        self._saw_suspended |= bool(code.co_flags & 0x2A0)  # generators, coroutines, asynchronous generators
+        if not self._is_users(code.co_filename):
+            return None
+        self._look()
+        self._running[threading.get_ident()] = _line_of(frame)
+        return self._on_line
+
+    def _on_line(self, frame: FrameType, event: str, _arg: Any) -> Any:
+        if event == "line":
+            self._look()
+            self._running[threading.get_ident()] = _line_of(frame)
+        elif event == "return":
+            self._look()
+            self._running[threading.get_ident()] = self._calling_line(frame.f_back)
+        return self._on_line
+
+    def _calling_line(self, frame: FrameType | None) -> Line | None:
+        while frame is not None:
+            is_users = self._is_users(frame.f_code.co_filename)
+            if is_users:
+                return _line_of(frame)
+            if is_users is None:
+                return None
+            frame = frame.f_back
+        return None
+
+    def _look(self) -> None:
+        for place, point in enumerate(self._points):
+            if point.has_changed(self._tokens[place]):
+                self._tokens[place] = point.token()
+                line = self._running.get(threading.get_ident())
+                if line is not None:
+                    self.lines.setdefault(point.fingerprint, Counter())[line] += 1
+
+
+def _line_of(frame: FrameType) -> Line:
+    code = frame.f_code
+    return code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name)  # co_qualname came with 3.11
+
+
+def _refresh_snapshots() -> None:
+    """Let what tracing noted of suspended functions' variables go where it is out of date: it would keep objects."""
+    for thing in gc.get_objects():
+        if is_exactly(thing, _SUSPENDED):
+            frame = getattr(thing, _FRAME_OF[type(thing)])
+            if frame is not None:
+                frame.f_locals  # noqa: B018 - reading it brings the snapshot up to date

@@ -1,0 +1,219 @@
+"""Measure phases of runs: a checkpoint of the whole heap, then cheap censuses, then a checkpoint again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.collect.census import Census, CensusTaker, FrozenCensus, RefreezingCensus, ScanCensus, sorted_census
+from leaklab.collect.checkpoint import Checkpoint, heap_objects, take_checkpoint
+from leaklab.collect.meters import Meters
+from leaklab.runtime.addresses import Addresses
+from leaklab.runtime.gc_control import collect_quietly, gc_paused
+
+# Know every object by the run that bore it, in packed arrays.
+
+
+_NONE = np.empty(0, np.int64)
+
+
+class Cohorts:
+    """The objects that each measured run bore.
+
+    The lists are as long as they will ever be, and hold only arrays, which the collector does not track: as objects,
+    these records would be found by the very census that they record.
+    """
+
+    def __init__(self, max_runs: int) -> None:
+        self._addresses: list[Addresses] = [_NONE] * max_runs
+        self._kinds: list[Addresses] = [_NONE] * max_runs
+        self._last_addresses, self._last_kinds = _NONE, _NONE
+        self.n_runs = 0
+
+    def start_phase(self) -> None:
+        """Forget the last census: a new baseline makes everything alive old."""
+        self._last_addresses, self._last_kinds = _NONE, _NONE
+
+    def add(self, census: Census) -> int:
+        """Make what the last census did not show the next cohort; return its size.
+
+        An object that took the address of one of the same type that died in the same run, and that the census does not
+        know to be young, is taken for that one.
+        """
+        old = _places(census, self._last_addresses, self._last_kinds)
+        new = ~old | census.young
+        if new.any():
+            self._addresses[self.n_runs] = census.addresses[new]
+            self._kinds[self.n_runs] = census.kinds[new]
+        self._last_addresses, self._last_kinds = census.addresses, census.kinds
+        self.n_runs += 1
+        return int(new.sum())
+
+    def keep_alive_ones(self, now: Census) -> None:
+        """Drop the objects that *now*, a census of the whole heap, does not show any more."""
+        taken = _NONE
+        for run in reversed(range(self.n_runs)):  # an address belongs to the newest cohort that has it
+            cohort = Census(self._addresses[run], self._kinds[run], np.zeros(len(self._kinds[run]), bool))
+            alive = _places(cohort, now.addresses, now.kinds) & ~np.isin(cohort.addresses, taken)
+            self._addresses[run], self._kinds[run] = cohort.addresses[alive], cohort.kinds[alive]
+            taken = np.concatenate([taken, self._addresses[run]])
+
+    @property
+    def n_bytes(self) -> int:
+        """The native memory that these records take."""
+        return sum(array.nbytes for array in (*self._addresses, *self._kinds))
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return how many objects each cohort holds."""
+        return tuple(len(cohort) for cohort in self._addresses[: self.n_runs])
+
+    def members(self) -> tuple[Addresses, Addresses, npt.NDArray[np.int64]]:
+        """Return the addresses, the kinds and the run indices (0-based) of all cohorts, one row an object."""
+        runs = np.repeat(np.arange(self.n_runs), self.sizes())
+        if not self.n_runs:
+            return _NONE, _NONE, runs
+        return np.concatenate(self._addresses[: self.n_runs]), np.concatenate(self._kinds[: self.n_runs]), runs
+
+    def by_kind(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield each kind's address with its count in every cohort."""
+        _addresses, kinds, runs = self.members()
+        for kind in np.unique(kinds):
+            yield int(kind), tuple(np.bincount(runs[kinds == kind], minlength=self.n_runs).tolist())
+
+
+def _places(census: Census, addresses: Addresses, kinds: Addresses) -> npt.NDArray[np.bool_]:
+    """Return for each object of *census* whether the sorted *addresses* have it, with the same kind."""
+    if not len(addresses):
+        return np.zeros(len(census.addresses), bool)
+    places = np.minimum(np.searchsorted(addresses, census.addresses), len(addresses) - 1)
+    found: npt.NDArray[np.bool_] = (addresses[places] == census.addresses) & (kinds[places] == census.kinds)
+    return found
+
+
+class Measurement:
+    """Everything counted during the measured runs.
+
+    Args:
+        max_runs: As many runs as can be recorded.
+        taker: The way to see what was born.
+        collects: Whether garbage is collected before counting.
+        frozen_too: Whether objects frozen by the user belong to the heap that checkpoints measure.
+    """
+
+    def __init__(self, max_runs: int, taker: CensusTaker, *, collects: bool, frozen_too: bool) -> None:
+        self.cohorts = Cohorts(max_runs)
+        self.meters = Meters(max_runs)
+        self.checkpoints: list[Checkpoint] = []
+        self.collects = collects
+        self._taker = taker
+        self._frozen_too = frozen_too
+        self._in_phase = False
+
+    @property
+    def may_collect(self) -> bool:
+        """Whether a collection now changes nothing that the user asked for: not where the cell freezes its objects."""
+        return not isinstance(self._taker, RefreezingCensus)
+
+    @property
+    def n_runs(self) -> int:
+        """Measured runs so far."""
+        return self.cohorts.n_runs
+
+    def open_phase(self) -> None:
+        """Start a phase: everything alive now is old."""
+        if not self.checkpoints:
+            self._check_heap()
+        self.cohorts.start_phase()
+        self._taker.begin()
+        self._in_phase = True
+        if not self.n_runs:
+            self.meters.read(0, 0.0, 0)
+
+    def start_run(self) -> None:
+        """Note that a run starts."""
+        self._taker.mark()
+
+    def finish_run(self, seconds: float) -> None:
+        """Count what the run bore; raises `DisturbedError` if the cell froze or thawed objects."""
+        n_born = self.cohorts.add(self._taker.take())
+        self.meters.read(self.n_runs, seconds, n_born, self.cohorts.n_bytes)
+
+    def close_phase(self) -> None:
+        """End a phase: thaw the baseline, collect, measure the heap, drop the dead from the cohorts."""
+        self.abandon()
+        self.meters.read_blocks(self.n_runs)
+        if self.n_runs and (not self.checkpoints or self.checkpoints[-1].after_run != self.n_runs):
+            self._check_heap()
+
+    def abandon(self) -> None:
+        """Give the baseline up, measuring nothing; does nothing outside a phase."""
+        if self._in_phase:
+            self._in_phase = False
+            self._taker.end()
+
+    @contextmanager
+    def heap(self) -> Iterator[list[object]]:
+        """Borrow every object of the heap; the list is emptied on exit, and no automatic collection runs inside."""
+        with gc_paused(), thawed(self._taker):
+            objects = heap_objects(frozen_too=self._frozen_too)
+            try:
+                yield objects
+            finally:
+                objects.clear()
+
+    @contextmanager
+    def young(self) -> Iterator[list[object]]:
+        """Borrow, while a phase is open, at least every object born in it; cheap where the baseline is frozen."""
+        with gc_paused(), thawed(self._taker):
+            objects = gc.get_objects()
+            try:
+                yield objects
+            finally:
+                objects.clear()
+
+    def forget_the_dead(self) -> None:
+        """Drop from the cohorts what is not alive any more; no phase is open."""
+        with self.heap() as objects:
+            self.cohorts.keep_alive_ones(sorted_census(objects))
+
+    def _check_heap(self) -> None:
+        if self.collects:
+            collect_quietly()
+        recorded = self.cohorts.n_bytes
+        with self.meters.leaving_out():
+            with self.heap() as objects:
+                checkpoint, everything = take_checkpoint(self.n_runs, objects)
+            self.checkpoints.append(checkpoint)
+            self.cohorts.keep_alive_ones(everything)
+            # Still alive here, the list of the whole heap would be left out for good: 4 MiB less at every look.
+            del everything
+        self.meters.own_bytes += recorded - self.cohorts.n_bytes
+
+
+@contextmanager
+def thawed(taker: CensusTaker) -> Iterator[None]:
+    """Where the cell freezes in every run, thaw for a moment: frozen holders answer no question."""
+    if not isinstance(taker, RefreezingCensus):
+        yield
+        return
+    gc.unfreeze()
+    try:
+        yield
+    finally:
+        gc.freeze()
+
+
+def choose_taker(*, user_froze: bool, cell_freezes: bool, collects: bool) -> CensusTaker:
+    """Return the cheapest census that sees everything and leaves the user's frozen objects frozen."""
+    if cell_freezes:
+        return RefreezingCensus()
+    if user_froze:
+        return ScanCensus(collects=collects)
+    return FrozenCensus(collects=collects)
+
+
+__all__ = ["Census", "Measurement", "choose_taker", "thawed"]

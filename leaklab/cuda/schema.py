@@ -1,0 +1,241 @@
+"""Bring snapshots of every age into one form, or say in one sentence what is wrong with them.
+
+Known ages: the current schema; that of 2023, whose blocks carry a ``history`` instead of ``frames`` and no address; a
+bare list of segments, as `torch.cuda.memory_snapshot` returns it; later ones with ``host_segments``. Unknown keys are
+left alone, missing ones get the value that the older versions implied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from leaklab.errors import SnapshotError
+from leaklab.text import format_bytes
+
+HOST = "pinned host"
+INACTIVE, ACTIVE, PENDING = 0, 1, 2
+
+_STATES = {"inactive": INACTIVE, "active_allocated": ACTIVE, "active_pending_free": PENDING}
+_STATES["active_awaiting_free"] = PENDING  # as torch's own documentation calls it
+_TOP_KEYS = ("segments", "device_traces", "host_segments", "host_traces")
+NOTE_KEY = "leaklab"
+"""Under this key of a file leaklab keeps what torch does not: the step, the memory of the cards."""
+
+Json = dict[str, Any]
+
+
+class Block(NamedTuple):
+    """A piece of a segment: live or free. Sizes in bytes; *state* is one of the three numbers above."""
+
+    address: int
+    size: int
+    requested: int
+    state: int
+    frames: list[Json]
+
+
+class Segment(NamedTuple):
+    """Memory taken from the driver, cut into blocks; *pool* in words."""
+
+    device: str
+    pool: str
+    is_private: bool
+    total: int
+    claimed_active: int | None
+    blocks: list[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A snapshot in one form.
+
+    Attributes:
+        name: Of the file.
+        segments: Of all devices.
+        traces: The events of each device that has a trace, as torch wrote them.
+        step: Of the training loop; None if unknown.
+        card_bytes: Memory of the cards, by device; empty if unknown.
+        notes: What was missing or does not add up.
+    """
+
+    name: str
+    segments: tuple[Segment, ...]
+    traces: tuple[tuple[str, list[Json]], ...]
+    step: int | None
+    card_bytes: dict[str, int]
+    notes: tuple[str, ...]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices with segments or events, in the order of the file."""
+        names = [segment.device for segment in self.segments] + [device for device, _events in self.traces]
+        return tuple(dict.fromkeys(names))
+
+
+def memory_of(raw: object, name: str) -> Memory:
+    """Return the snapshot *raw*, made of built-in containers, in one form.
+
+    Raises:
+        SnapshotError: if it is none; the sentence names the place.
+    """
+    try:
+        top = _top(raw)
+        streams: dict[object, int] = {0: 0}
+        groups = [("segments", ""), ("host_segments", HOST)]
+        segments = [
+            _segment(entry, f"{key}[{number}]", device, streams)
+            for key, device in groups
+            for number, entry in enumerate(_list(top.get(key, []), key))
+        ]
+        traces = tuple(_traces(top))
+    except SnapshotError as error:
+        msg = f"{name!r} is no memory snapshot: {error}; give a file written by torch.cuda.memory._dump_snapshot(path)"
+        raise SnapshotError(msg) from None
+    note = top.get(NOTE_KEY)
+    note = note if type(note) is dict else {}
+    step, cards = note.get("step"), note.get("card_bytes")
+    return Memory(
+        name=name,
+        segments=tuple(segments),
+        traces=traces,
+        step=step if type(step) is int else None,
+        card_bytes=_cards(cards),
+        notes=tuple(_notes(segments, traces)),
+    )
+
+
+def _top(raw: object) -> Json:
+    if type(raw) is list:
+        return {"segments": raw}
+    if type(raw) is not dict:
+        msg = f"it holds a {type(raw).__name__}, where a dict with segments is expected"
+        raise SnapshotError(msg)
+    if not any(key in raw for key in _TOP_KEYS):
+        keys = ", ".join(repr(key)[:40] for key in list(raw)[:4]) or "nothing"
+        msg = f"it has no 'segments' but {keys}"
+        raise SnapshotError(msg)
+    return raw
+
+
+def _traces(top: Json) -> Iterator[tuple[str, list[Json]]]:
+    groups = [("device_traces", "cuda:{}"), ("host_traces", HOST)]
+    for key, form in groups:
+        for number, events in enumerate(_list(top.get(key, []), key)):
+            if type(events) is dict and key == "host_traces":  # one flat trace
+                yield HOST, _list(top[key], key)
+                break
+            if _list(events, f"{key}[{number}]"):
+                yield form.format(number), events
+
+
+def _segment(entry: object, place: str, device: str, streams: dict[object, int]) -> Segment:
+    segment = _dict(entry, place)
+    address = _whole(segment.get("address", 0), f"{place}.address")
+    # A stream is a pointer, another one in every process: numbered by first use, two runs can be compared.
+    stream = streams.setdefault(_hashable(segment.get("stream", 0)), len(streams))
+    pool, is_private = _pool_words(segment.get("segment_type", ""), segment.get("segment_pool_id"), stream)
+    claimed = segment.get("active_size")
+    return Segment(
+        device=device or f"cuda:{_whole(segment.get('device', 0), f'{place}.device')}",
+        pool=pool,
+        is_private=is_private,
+        total=_whole(segment.get("total_size"), f"{place}.total_size"),
+        claimed_active=claimed if type(claimed) is int else None,
+        blocks=list(_blocks(_list(segment.get("blocks"), f"{place}.blocks"), address, place)),
+    )
+
+
+def _blocks(entries: list[Any], address: int, place: str) -> Iterator[Block]:
+    for number, entry in enumerate(entries):
+        try:
+            size, state = entry["size"], _STATES.get(entry["state"])
+        except (KeyError, TypeError) as error:
+            msg = f"{place}.blocks[{number}] has no size or no state"
+            raise SnapshotError(msg) from error
+        if type(size) is not int or size < 0:
+            msg = f"the size of {place}.blocks[{number}] is {_short(size)}, not a number of bytes"
+            raise SnapshotError(msg)
+        if state is None:
+            state = ACTIVE if _short(entry["state"]).strip("'").startswith("active") else INACTIVE
+        frames = entry.get("frames")
+        requested = entry.get("requested_size", size)
+        if frames is None:
+            frames = _frames_of_2023(entry.get("history"))
+        if type(frames) is not list or type(requested) is not int:
+            msg = f"the frames or the requested size of {place}.blocks[{number}] are of another type"
+            raise SnapshotError(msg)
+        yield Block(_whole(entry.get("address", address), place), size, requested, state, frames)
+        address += size
+
+
+def _frames_of_2023(history: object) -> object:
+    """Return the frames of the newest of those who used the block."""
+    if type(history) is list and history and type(history[0]) is dict:
+        return history[0].get("frames", [])
+    return []
+
+
+def _pool_words(kind: object, pool_id: object, stream: int) -> tuple[str, bool]:
+    words = [kind if type(kind) is str and kind else "unnamed"]
+    is_private = isinstance(pool_id, (list, tuple)) and any(pool_id)  # the file holds built-in types only
+    if is_private and isinstance(pool_id, (list, tuple)):
+        words.append(f"private pool {'.'.join(_short(part) for part in pool_id[:3])}")
+    if stream:
+        words.append(f"stream {stream}")
+    return ", ".join(words), is_private
+
+
+def _notes(segments: list[Segment], traces: tuple[tuple[str, list[Json]], ...]) -> Iterator[str]:
+    if not segments:
+        yield "the snapshot holds no segments: nothing was allocated when it was taken"
+    if not traces:
+        yield "there is no trace of events: no timeline, no peak; torch was told to record no history, or not in time"
+    blocks = [block for segment in segments for block in segment.blocks if block.state != INACTIVE]
+    if blocks and not any(block.frames for block in blocks):
+        yield "no live block has a call stack: recording was switched on after the memory was allocated, or context off"
+    if all(segment.claimed_active is not None for segment in segments):
+        claimed = sum(segment.claimed_active or 0 for segment in segments)
+        found = sum(block.size for block in blocks)
+        if claimed != found:
+            yield (
+                f"the segments claim {format_bytes(claimed)} active, their blocks sum up to {format_bytes(found)}:"
+                " the blocks are taken"
+            )
+
+
+def _cards(cards: object) -> dict[str, int]:
+    if type(cards) is not dict:
+        return {}
+    return {key: size for key, size in cards.items() if type(key) is str and type(size) is int and size > 0}
+
+
+def _dict(value: object, place: str) -> Json:
+    if type(value) is not dict:
+        msg = f"{place} is a {type(value).__name__}, not a dict"
+        raise SnapshotError(msg)
+    return value
+
+
+def _list(value: object, place: str) -> list[Any]:
+    if type(value) is not list:
+        msg = f"{place} is a {type(value).__name__}, not a list"
+        raise SnapshotError(msg)
+    return value
+
+
+def _whole(value: object, place: str) -> int:
+    if type(value) is not int or value < 0:
+        msg = f"{place} is {_short(value)}, not a whole number from 0"
+        raise SnapshotError(msg)
+    return value
+
+
+def _hashable(value: object) -> object:
+    return value if type(value) in (int, str) else _short(value)
+
+
+def _short(value: object) -> str:
+    """Return *value* in a few characters; a container only by its type: it may be deep."""
+    return repr(value)[:40] if type(value) in (int, str, float, bool, type(None)) else f"a {type(value).__name__}"

@@ -1,0 +1,178 @@
+"""Name call stacks, and say when two of them are the same."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from leaklab.errors import SnapshotError
+from leaklab.model.cuda import CallFrame, FrameNode, LiveStack, StackKey
+
+_NOT_PROJECT = re.compile(
+    r"/(?:site|dist)-packages/"
+    r"|/lib(?:64)?/python\d[\d.]*t?/"  # the standard library
+    r"|/(?:python[\d.]*|[^/]*conda\d?|envs/[^/]+)/lib/"  # the same on Windows
+    r"|/torch/(?:nn|optim|autograd|utils|distributed|cuda|amp|fx|jit|functional|_[a-z])"  # torch built in place
+    r"|torchinductor_|<frozen |<eval_with_key>|<__array_function__",
+    re.IGNORECASE,
+)
+_CELL = re.compile(r"/ipykernel_\d+/[^/]*$|^<ipython-input-[^>]*>$|^<tokenize>$", re.IGNORECASE)
+_SCRIPTED = (".py", ".pyx", ".ipynb")
+_AUTOGRAD_NODE = re.compile(r"(?:Backward\d*|AccumulateGrad)::apply\(")
+_EVERY_ALLOCATION = re.compile(r"unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^at::detail::|empty|^c10::")
+_ARGUMENTS = re.compile(r"\((?!anonymous).*", re.DOTALL)
+_LABEL_FRAMES = 2
+_NAME_LIMIT = 80
+MAX_FRAMES = 4096
+"""Frames read of one stack: the interpreter's own limit is 1,000 calls."""
+
+
+@functools.lru_cache(maxsize=4096)
+def is_python(filename: str) -> bool:
+    """Return whether a frame of *filename* is Python code; C++ frames have ``??`` or a C++ file."""
+    return filename.endswith(_SCRIPTED) or (filename[:1] == "<" and filename[-1:] == ">")
+
+
+@functools.lru_cache(maxsize=4096)  # a pure function, asked for every frame of every stack: 1 us, 0.1 us when known
+def is_project(filename: str) -> bool:
+    """Return whether *filename* is the user's own Python code: no installed package, no standard library."""
+    return is_python(filename) and _NOT_PROJECT.search(filename.replace("\\", "/")) is None
+
+
+@functools.lru_cache(maxsize=4096)
+def base_name(filename: str) -> str:
+    """Return the name of a file without its folders; ``cell`` for a notebook's, whose name changes with every edit."""
+    path = filename.replace("\\", "/")
+    return "cell" if _CELL.search(path) else path.rsplit("/", 1)[-1]
+
+
+def telling_frames(frames: Sequence[CallFrame]) -> list[CallFrame]:
+    """Return the project's frames, or else those of Python libraries, or else all."""
+    for rule in (is_project, is_python):
+        found = [frame for frame in frames if rule(frame.filename)]
+        if found:
+            return found
+    return list(frames)
+
+
+def frame_words(frame: CallFrame) -> str:
+    """Return ``train.py:12 step``; for C++ the function alone."""
+    if not is_python(frame.filename):
+        return _cut(_ARGUMENTS.sub("", frame.name)) or "unnamed function"
+    name = _cut(frame.name)
+    return f"{base_name(frame.filename)}:{frame.line} {name}"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_LIMIT else f"{name[: _NAME_LIMIT - 3]}..."
+
+
+def label_of(frames: Sequence[CallFrame]) -> str:
+    """Return a stack in one line: ``model.py:8 forward < train.py:12 step``."""
+    telling = telling_frames(frames)
+    if telling and not is_python(telling[0].filename):
+        telling = _telling_functions(telling)
+    return " < ".join(map(frame_words, telling[:_LABEL_FRAMES]))
+
+
+def _telling_functions(frames: list[CallFrame]) -> list[CallFrame]:
+    """Return C++ frames from the autograd node on, or without those that every allocation has."""
+    nodes = [frame for frame in frames if _AUTOGRAD_NODE.search(frame.name)]
+    return nodes[:1] or [frame for frame in frames if not _EVERY_ALLOCATION.search(frame.name)] or frames
+
+
+def key_of(frames: tuple[CallFrame, ...], key: StackKey) -> Hashable:
+    """Return what two stacks must have in common to be the same by *key*."""
+    if key is StackKey.EXACT:
+        return frames
+    # Of C++ frames only the function: their file and line are unknown.
+    return tuple((base_name(frame.filename), frame.name) for frame in telling_frames(frames))
+
+
+class StackTable:
+    """Turns the frames that a file shares among its blocks and events into stacks, each only once.
+
+    Keyed by the address of the list: the file's own lists must be alive meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._stacks: dict[int, tuple[CallFrame, ...]] = {}
+        self._frames: dict[int, CallFrame] = {}
+        self._known: dict[tuple[CallFrame, ...], tuple[CallFrame, ...]] = {}
+
+    def stack(self, frames: Sequence[object]) -> tuple[CallFrame, ...]:
+        """Return *frames* as a stack, innermost first; equal ones are the same object.
+
+        Raises:
+            SnapshotError: if they are no frames.
+        """
+        found = self._stacks.get(id(frames))
+        if found is None:
+            stack = tuple(self._each(frames[:MAX_FRAMES]))
+            found = self._stacks[id(frames)] = self._known.setdefault(stack, stack)
+        return found
+
+    def _each(self, frames: Iterable[object]) -> Iterable[CallFrame]:
+        known = self._frames
+        for frame in frames:
+            yield known.get(id(frame)) or known.setdefault(id(frame), _frame(frame))
+
+
+def _frame(frame: object) -> CallFrame:
+    if type(frame) is not dict:
+        msg = f"a frame of a call stack is a {type(frame).__name__}, not a dict"
+        raise SnapshotError(msg)
+    entries: Mapping[str, object] = frame
+    name, filename, line = entries.get("name", ""), entries.get("filename", ""), entries.get("line", 0)
+    if type(name) is not str or type(filename) is not str or type(line) is not int:
+        msg = "a frame of a call stack has no name, file name and line of the right types"
+        raise SnapshotError(msg)
+    return CallFrame(name, filename, line)
+
+
+# Put call stacks together into one tree of frames, each with the bytes that were allocated below it.
+
+
+MAX_DEPTH = 60
+"""Deeper frames are put down to the last one that is shown."""
+
+
+@dataclass(slots=True)
+class _Node:
+    active_bytes: int = 0
+    n_blocks: int = 0
+    children: dict[str, _Node] = field(default_factory=dict)
+
+    def add(self, stack: LiveStack) -> None:
+        self.active_bytes += stack.active_bytes
+        self.n_blocks += stack.n_blocks
+
+
+def tree_of(stacks: Iterable[LiveStack], label: str = "all live blocks") -> FrameNode:
+    """Return the tree: devices first, then the outermost frames. Stacks without frames are leaves of their own."""
+    root = _Node()
+    for stack in stacks:
+        node = root
+        node.add(stack)
+        for name in (stack.device, *_labels(stack)):
+            node = node.children.setdefault(name, _Node())
+            node.add(stack)
+    return _frozen(label, root)
+
+
+def _labels(stack: LiveStack) -> list[str]:
+    """Return the Python frames, outermost first; C++ frames lie below every one of them and say little."""
+    if not stack.frames:
+        return [stack.label]
+    frames: list[CallFrame] = [frame for frame in stack.frames if is_python(frame.filename)]
+    if not frames:
+        return ["(C++ only)", label_of(stack.frames)]
+    return [frame_words(frame) for frame in reversed(frames)][:MAX_DEPTH]
+
+
+def _frozen(label: str, node: _Node) -> FrameNode:
+    children = [_frozen(name, child) for name, child in node.children.items()]
+    children.sort(key=lambda child: (-child.active_bytes, child.label))
+    return FrameNode(label, node.active_bytes, node.n_blocks, tuple(children))

@@ -1,1 +1,0 @@
-"""One object, or all of the living heap: why it is there."""

@@ -1,0 +1,152 @@
+"""Find everything that keeps survivors alive on its own, and what comes back when all of it lets go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from leaklab.explain.groups import Group, Spot, holder_of
+from leaklab.explain.retained import bytes_in_place, bytes_of, bytes_of_graphs, retained
+from leaklab.explain.smallest_cut import freed_without
+from leaklab.heap.reachability import led_to, references_to
+from leaklab.heap.shortest_paths import ROOT
+from leaklab.heap.view import HeapView
+from leaklab.model import Leak
+from leaklab.runtime.addresses import Ints
+
+MAX_WEIGHED = 40
+"""So many leaks of a heap are weighed: each takes some milliseconds for every million objects."""
+MAX_HOLDERS = 8
+"""So many holders of one leak are named, those first that keep most of it."""
+_SHARE = 0.5
+"""Who keeps less than this share of what the others keep is not named: a loop variable, a last result."""
+_MAX_COMPARED = 64
+_OWN_DICT = ".__dict__"
+_GRAPH_UNIT = "graph nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What keeps a group of survivors alive.
+
+    Attributes:
+        holders: Expressions, or words where Python has none, the group's own holder first.
+        retained_bytes: What comes back when all of them let go of the survivors.
+    """
+
+    holders: tuple[str, ...]
+    retained_bytes: int
+
+
+class Weigher:
+    """Weighs the leaks of one view, as many as are worth the time.
+
+    Args:
+        view: The heap.
+    """
+
+    def __init__(self, view: HeapView) -> None:
+        self._view = view
+        self._n_asked = 0
+        self._chains: dict[tuple[str, str], list[tuple[int, ...]]] = defaultdict(list)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what was left out, as a sentence."""
+        if self._n_asked <= MAX_WEIGHED:
+            return ()
+        return (f"what would come back, and who else holds it, was looked for in {MAX_WEIGHED} of the leaks only",)
+
+    def hold(self, group: Group, survivors: Sequence[int]) -> Hold | None:
+        """Return what keeps *survivors*, those of *group* that matter most; None if there were too many before."""
+        self._n_asked += 1
+        return hold_of(self._view, group, survivors) if self._n_asked <= MAX_WEIGHED else None
+
+    def bytes_of_orphans(self, members: Sequence[int]) -> int | None:
+        """Return what comes back with *members*, which no root reaches; None if there were too many before."""
+        self._n_asked += 1
+        return retained(self._view, members).exclusive_bytes if self._n_asked <= MAX_WEIGHED else None
+
+    def note_growth(self, leak: Leak, spot: Spot) -> None:
+        """Note that *leak* grows in place, at *spot*; of several such places one may speak for all."""
+        self._chains[leak.fingerprint, leak.holder].append(spot.chain)
+
+    def weighed(self, leak: Leak) -> Leak:
+        """Return *leak*, if it grows in place with what comes back; with None if that is unknown, or too many asked."""
+        chains = [chain for holder in leak.holders for chain in self._chains.get((leak.fingerprint, holder), ())]
+        if not chains:
+            return leak
+        self._n_asked += 1
+        if self._n_asked > MAX_WEIGHED:
+            return leak
+        weigh = bytes_of_graphs if leak.unit == _GRAPH_UNIT else bytes_in_place
+        return replace(leak, retained_bytes=weigh(self._view, chains))
+
+
+def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Hold:
+    """Find what keeps *survivors* alive, objects that matter most in *group*.
+
+    A holder is an object with a reason to live that refers to them, or to other survivors that lead to them.
+    """
+    inside = _inside(view, np.asarray([*survivors, *group.entries], np.int64))
+    holders, held = _crossings(view, inside, group)
+    # What hangs on the survivors itself goes with them.
+    free = [vertex for vertex in _most_frequent(holders) if not inside[view.path(vertex)].any()]
+    names = {vertex: _name(view, vertex) for vertex in free}
+    by_name: dict[str, list[int]] = defaultdict(list)
+    for vertex, name in names.items():
+        by_name[name].append(vertex)
+    own = holder_of(view, group)[0]
+    shares = {
+        name: _n_kept(view, held[np.isin(holders, vertices)], inside, survivors) for name, vertices in by_name.items()
+    }
+    least = _SHARE * max(shares.values(), default=0)
+    others = sorted((name for name in shares if shares[name] >= least and name != own), key=lambda name: -shares[name])
+    named = [own, *others][:MAX_HOLDERS]
+    chosen = [vertex for name in named for vertex in by_name.get(name, ())]
+    is_cut = np.isin(holders, chosen)
+    freed = freed_without(view, zip(holders[is_cut].tolist(), held[is_cut].tolist(), strict=True))
+    return Hold(tuple(named), bytes_of(view, freed).exclusive_bytes)
+
+
+def _inside(view: HeapView, survivors: Ints) -> Ints:
+    """Return for each vertex whether it is one of *survivors*, or a survivor or part of a graph that leads to them."""
+    inside = np.zeros(view.index.n_vertices, bool)
+    level = np.unique(survivors)
+    while len(level):
+        inside[level] = True
+        holders, _held = references_to(view.index, level)
+        level = np.unique(holders[(view.leaked[holders] | view.in_graph[holders]) & ~inside[holders]])
+    return inside
+
+
+def _crossings(view: HeapView, inside: Ints, group: Group) -> tuple[Ints, Ints]:
+    """Return holder and held of the references from what has a reason to live to what is *inside*."""
+    holders, held = references_to(view.index, np.flatnonzero(inside))
+    # What the last run made goes with the next one, unless the paths themselves lead through it.
+    lasts = view.run_of < view.run_of.max(initial=0)
+    lasts[view.tree.parent[np.asarray(group.entries, np.int64)]] = True
+    is_holder = ~inside[holders] & ~view.is_orphan[holders] & lasts[holders]
+    roots = view.roots[inside[view.roots]]
+    return np.append(holders[is_holder], np.full(len(roots), ROOT)), np.append(held[is_holder], roots)
+
+
+def _most_frequent(holders: Ints) -> list[int]:
+    """Return the holders with most references, no more than are worth comparing; roots are none."""
+    vertices, counts = np.unique(holders[holders != ROOT], return_counts=True)
+    return [int(vertex) for vertex in vertices[np.argsort(-counts, kind="stable")][:_MAX_COMPARED]]
+
+
+def _name(view: HeapView, vertex: int) -> str:
+    """Return the expression for a holder; an instance stands for its dict."""
+    name = holder_of(view, Group(vertex, []))[0]
+    return name.removesuffix(_OWN_DICT) if name != _OWN_DICT else name
+
+
+def _n_kept(view: HeapView, tops: Ints, inside: Ints, survivors: Sequence[int]) -> int:
+    """Return how many of *survivors* are *tops* or hang on them *inside*."""
+    found = led_to(view.index, tops, inside)
+    return int(np.count_nonzero(found[np.asarray(survivors, np.int64)]))

@@ -1,1 +1,0 @@
-"""Autograd graphs: their nodes, what these saved, and which line made them."""

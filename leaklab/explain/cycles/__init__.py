@@ -1,1 +1,0 @@
-"""What no root reaches: immortal cycles, how sure they are, and where to cut them."""

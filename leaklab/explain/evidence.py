@@ -1,0 +1,342 @@
+"""What is known of a leak when its cause is looked for."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import psutil
+
+from leaklab.explain.copies import original_of
+from leaklab.explain.cycles import Orphans
+from leaklab.explain.group_sizes import Tally, has_optimizer
+from leaklab.explain.groups import Group, holder_of, orphan_holder
+from leaklab.heap.known_holders import with_known_holders
+from leaklab.heap.names import Reference
+from leaklab.heap.paths import Described
+from leaklab.heap.roles import Role, roles_by_name
+from leaklab.heap.source_lines import SourceLine, find_line
+from leaklab.heap.view import OLD, HeapView
+from leaklab.model import RootPath, Status, Step
+from leaklab.model.paths import CycleCut, Stage
+from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What only the live objects could tell, read while they were borrowed.
+
+    Attributes:
+        roles: For each step of the path the roles of its object; empty where nothing but the record is left.
+        original: Expression of the object that the survivors are copies of; empty if they are none.
+        n_workers: Child processes of this one.
+        worker_bytes: Their resident memory together.
+        gone_parameters: How many parameters an optimizer on the path keeps state for without updating them.
+        line: The user's line that puts things into the holder; None if none, or no single one, was found.
+        bytes_per_entry: Of a container that grows: bytes of one new entry; 0.0 where it is not known.
+        is_scalar: Whether each of the stored tensors has one element, so that ``.item()`` says all of them.
+    """
+
+    roles: tuple[frozenset[Role], ...] = ()
+    original: str = ""
+    n_workers: int = 0
+    worker_bytes: int = 0
+    gone_parameters: int = 0
+    line: SourceLine | None = None
+    bytes_per_entry: float = 0.0
+    is_scalar: bool = False
+
+
+NO_FACTS = Facts()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a leak when its cause is looked for.
+
+    Attributes:
+        path: From the root to one of the leaked objects.
+        holder: Expression for the object that should let go, or words for it.
+        holder_kind: Its type's name, empty if there is none.
+        crossing: How the holder refers to what leaks; None if nothing holds it, or if it grows in place.
+        entry_kinds: Names of the types of what the holder refers to.
+        kinds: Names of the types of everything that leaks.
+        what: What grows, in words.
+        unit: What is counted.
+        has_tensors: Whether tensors leak.
+        has_graph: Whether any of them was computed and still carries its graph.
+        has_optimizer: Whether an optimizer leaks.
+        is_history: Whether the path begins at one of the notebook's own names.
+        in_cycle: Whether a cycle without a root keeps it.
+        cycle_is_hidden: Whether that cycle runs where the collector does not see.
+        gc_is_off: Whether garbage stays because the collector is switched off, or because the cell freezes it.
+        stage: How sure it is that the cycle is never freed; None where no cycle keeps it.
+        cut: Where the cycle is cut best, if that is known.
+        facts: What the live objects told beside.
+    """
+
+    path: RootPath
+    holder: str
+    holder_kind: str
+    crossing: Reference | None
+    entry_kinds: frozenset[str]
+    kinds: frozenset[str]
+    what: str
+    unit: str
+    has_tensors: bool
+    has_graph: bool
+    has_optimizer: bool = False
+    is_history: bool = False
+    in_cycle: bool = False
+    cycle_is_hidden: bool = False
+    gc_is_off: bool = False
+    stage: Stage | None = None
+    cut: CycleCut | None = None
+    facts: Facts = field(default=NO_FACTS)
+
+    @property
+    def place(self) -> str:
+        """The reference to cut, as the user would write it."""
+        if self.crossing is not None and self.crossing.kind in ("attribute", "slot") and self.crossing.suffix:
+            return f"{self.holder}{self.crossing.suffix}"
+        return self.holder
+
+    @property
+    def n_above(self) -> int:
+        """How many steps lead down to the holder and the reference that crosses."""
+        steps = enumerate(self.path.steps, 1)
+        return next((i for i, step in steps if step.status is Status.LEAKED), len(self.path.steps))
+
+    @property
+    def steps_above(self) -> Sequence[Step]:
+        """The steps of the path down to the holder and the reference that crosses."""
+        return self.path.steps[: self.n_above]
+
+    @cached_property
+    def roles(self) -> tuple[frozenset[Role], ...]:
+        """For each step of the path, the roles of its object."""
+        read = self.facts.roles
+        return read if len(read) == len(self.path.steps) else roles_by_name(self.path)
+
+    @property
+    def roles_above(self) -> frozenset[Role]:
+        """The roles of the steps that lead to the holder, and of what it holds."""
+        return frozenset[Role]().union(*self.roles[: self.n_above])
+
+    @property
+    def holder_roles(self) -> frozenset[Role]:
+        """The roles of the last object that has a reason to live."""
+        expected = [i for i, step in enumerate(self.path.steps) if step.status is not Status.LEAKED]
+        return self.roles[expected[-1]] if expected else frozenset()
+
+    def any_role(self, *roles: Role) -> bool:
+        """Return whether any object of the whole path plays one of *roles*."""
+        return any(own & set(roles) for own in self.roles)
+
+    @property
+    def is_collected(self) -> bool:
+        """Whether the holder is a collection, and what leaks one of its entries."""
+        return self.crossing is not None and self.crossing.kind in ("key", "index", "element")
+
+
+# Read from the borrowed objects of one leak what an inspector wants to know beside the path.
+
+
+def facts_of(
+    view: HeapView,
+    described: Described | None,
+    members: Sequence[int] = (),
+    entries: Sequence[int] = (),
+    *,
+    sample: int = -1,
+    holder: str = "",
+    bytes_per_entry: float = 0.0,
+) -> Facts:
+    """Return the facts of a leak.
+
+    Args:
+        view: The heap.
+        described: The path to one of the leaked objects, as ``view.describe`` returned it; None for orphans.
+        members: The vertices that leak.
+        entries: Those of them that the holder refers to itself.
+        sample: The one that the path leads to, -1 if it leads to none of them.
+        holder: Expression of the holder, by which the user's line is found.
+        bytes_per_entry: Of a container that grows, bytes of one new entry.
+    """
+    workers = _workers()
+    return Facts(
+        roles=() if described is None else described.roles,
+        original=original_of(view, members),
+        n_workers=len(workers),
+        worker_bytes=sum(workers),
+        gone_parameters=_gone_parameters(view, described, sample),
+        line=find_line(holder) if holder else None,
+        bytes_per_entry=bytes_per_entry,
+        is_scalar=_are_scalars(view, members, entries),
+    )
+
+
+def _workers() -> list[int]:
+    """Return the resident bytes of each child process of this one, as far as the system tells."""
+    try:
+        children = psutil.Process().children(recursive=True)
+    except psutil.Error:
+        return []
+    return [size for size in map(_resident_bytes, children) if size]
+
+
+def _resident_bytes(child: psutil.Process) -> int:
+    try:
+        return int(child.memory_info().rss)
+    except psutil.Error:  # it has just ended
+        return 0
+
+
+def _gone_parameters(view: HeapView, described: Described | None, sample: int) -> int:
+    """Return how many of the parameters that an optimizer on the path has state for are in none of its groups."""
+    if described is None or sample < 0 or not any(Role.OPTIMIZER in roles for roles in described.roles):
+        return 0
+    optimizer_type = loaded_type("torch.optim", "Optimizer")
+    vertices = view.path(sample)
+    for vertex in vertices:
+        thing = view.objects[vertex]
+        if optimizer_type is not None and is_kind_of(thing, optimizer_type):
+            return _n_gone(thing)
+    return 0
+
+
+def _n_gone(optimizer: Any) -> int:
+    attributes: Any = object.__getattribute__(optimizer, "__dict__")
+    state, groups = attributes.get("state"), attributes.get("param_groups")
+    if not is_kind_of(state, dict) or type(groups) is not list:
+        return 0
+    updated = {id(p) for group in groups if type(group) is dict for p in gc.get_referents(group.get("params", ()))}
+    return sum(1 for parameter in dict.keys(state) if is_tensor(parameter) and id(parameter) not in updated)
+
+
+def _are_scalars(view: HeapView, members: Sequence[int], entries: Sequence[int]) -> bool:
+    """Return whether every stored tensor has one element: those that the holder or a container in it refers to.
+
+    What only a graph keeps was not stored by the user. Where the holder is itself a tensor, and its graph is what
+    leaks, it is the stored one: of a state carried from run to run the older ones are left to the graph.
+    """
+    base: Any = loaded_type("torch", "Tensor")
+    above = (int(view.tree.parent[entry]) for entry in entries)
+    stored = [v for v in above if v >= 0 and view.is_tensor[v]]
+    own = frozenset(entries)
+    stored += [v for v in {*members, *own} if view.is_tensor[v] and _is_stored(view, v, own)]
+    with no_torch_functions():
+        return bool(stored) and all(base.numel(view.objects[vertex]) == 1 for vertex in stored)
+
+
+def _is_stored(view: HeapView, tensor: int, entries: frozenset[int]) -> bool:
+    """Return whether neither an autograd node nor another tensor stands between *tensor* and the holder."""
+    vertex = tensor
+    while vertex not in entries:
+        vertex = int(view.tree.parent[vertex])
+        if vertex < 0:
+            return True
+        if view.in_graph[vertex] or view.is_tensor[vertex]:
+            return False
+    return True
+
+
+# Gather the evidence on a group of survivors: what the rules for causes look at.
+
+
+def evidence_of_group(view: HeapView, group: Group, tally: Tally, sample: int) -> Evidence:
+    """Gather what is known of *group*, whose path is the one to *sample*."""
+    holder, holder_kind = holder_of(view, group)
+    return Evidence(
+        path=view.describe(sample).path,
+        holder=holder,
+        holder_kind=holder_kind,
+        crossing=group.crossing,
+        entry_kinds=frozenset(type_name(type(view.objects[entry])) for entry in group.entries),
+        kinds=tally.kinds,
+        what=tally.what,
+        unit="objects",
+        has_tensors=bool(tally.headline) and is_tensor(view.objects[tally.headline[0]]),
+        has_graph=tally.has_graph or any(view.in_graph[entry] for entry in group.entries),
+        has_optimizer=has_optimizer(view, group.members),
+        is_history=view.starts[view.tree.root_of[sample]].is_history,
+        facts=facts_of(view, view.describe(sample), group.members, group.entries, sample=sample, holder=holder),
+    )
+
+
+def evidence_of_orphans(view: HeapView, orphans: Orphans, tally: Tally, *, gc_is_off: bool) -> Evidence:
+    """Gather what is known of survivors that no root reaches."""
+    return Evidence(
+        path=orphans.path,
+        holder=orphan_holder(orphans.path),
+        holder_kind="",
+        crossing=None,
+        entry_kinds=frozenset(),
+        kinds=tally.kinds,
+        what=tally.what,
+        unit="objects",
+        has_tensors=is_tensor(view.objects[tally.headline[0]]),
+        has_graph=tally.has_graph,
+        in_cycle=bool(orphans.cycle),
+        stage=orphans.stage,
+        cut=orphans.cut,
+        cycle_is_hidden=orphans.crosses_hidden,
+        gc_is_off=gc_is_off,
+        facts=facts_of(view, None, orphans.members),
+    )
+
+
+# Say why each object on a path has a reason to be alive, or has none: LeakCanary's statuses with their reasons.
+#
+# A reason is a fact that the code under test cannot have set by mistake: when an object was born, and what it is. The
+# references between the last expected and the first leaked object are the suspects.
+
+
+MODULE_WORDS = "a module is never leaking"
+
+
+def with_reasons(view: HeapView, vertex: int, described: Described, n_runs: int) -> RootPath:
+    """Return the path to *vertex* with the reason for the status beside the steps that decide.
+
+    These are the last step that is expected, and each leaked one whose run of birth is another than that of the step
+    before it. Known holders are named.
+
+    Args:
+        view: The heap.
+        vertex: Where the path ends.
+        described: The path in words, as ``view.describe(vertex)`` returned it.
+        n_runs: Measured runs.
+    """
+    vertices = view.path(vertex)
+    path = with_known_holders(described.path)
+    if not vertices:
+        return path
+    steps = list(path.steps)
+    last_expected = max((i for i, step in enumerate(steps) if step.status is Status.EXPECTED), default=-1)
+    before = ""
+    for number, (step, position) in enumerate(zip(steps, described.positions, strict=True)):
+        words = _reason(view, vertices[position], step, n_runs)
+        decides = number == last_expected or (step.status is Status.LEAKED and words != before)
+        before = words
+        if decides and words and not step.note:
+            steps[number] = replace(step, note=words)
+    return replace(path, steps=tuple(steps))
+
+
+def _reason(view: HeapView, vertex: int, step: Step, n_runs: int) -> str:
+    run = int(view.run_of[vertex])
+    if step.status is Status.LEAKED:
+        if run == OLD:
+            return ""  # a node that only the graph knows: nobody saw it being born
+        if run == n_runs - 1:
+            return f"made in run {n_runs}, kept by what an earlier run left"
+        return f"made in run {run + 1} of {n_runs}, still here"
+    module = loaded_type("torch.nn", "Module")
+    if run == OLD and module is not None and is_kind_of(view.objects[vertex], module):
+        return "a model that was there before the first run"
+    if run == OLD:
+        return "was there before the first run"
+    return f"the newest: made in run {n_runs}" if run == n_runs - 1 else ""

@@ -1,1 +1,0 @@
-"""What comes back if references go: retained sizes, independent holders, the smallest cut."""

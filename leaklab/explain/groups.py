@@ -1,0 +1,269 @@
+"""Put the survivors of the runs into groups: those that one reference, or one like it, keeps alive."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.heap.names import Reference
+from leaklab.heap.paths import fingerprint, fold
+from leaklab.heap.view import OLD, HeapView
+from leaklab.model import RootPath
+from leaklab.runtime.objects import type_name
+
+_MAX_SAMPLED = 8
+"""So many entries of a collection are named, to see whether its keys are few and meant, or many and made up."""
+_MAX_NAMED = 400
+"""So many attributes of one object are named."""
+_MANY_NAMES = 3
+"""More keys than this, or more names that differ in a number only, are positions in a collection."""
+_NOWHERE = -1
+_COLLECTED = ("key", "index", "element")
+
+
+@dataclass(slots=True)
+class Group:
+    """Survivors that hang on one place.
+
+    Attributes:
+        holder: The last object on the path that has a reason to live; -1 if a variable itself is the survivor, or if
+            nothing reaches it.
+        entries: The survivors that the holder refers to itself.
+        members: All of them, *entries* and what only they keep, as vertices.
+        crossing: The reference from the holder to the newest entry; None without a holder.
+        fingerprint: The same for the same place tomorrow.
+    """
+
+    holder: int
+    entries: list[int]
+    members: list[int] = field(default_factory=list)
+    crossing: Reference | None = None
+    fingerprint: str = ""
+
+    def kept(self, view: HeapView, n_runs: int, vertices: Iterable[int] | None = None) -> tuple[int, ...]:
+        """Return how many of *vertices* (default: all members) each run left, shape ``(n_runs,)``."""
+        chosen = np.fromiter(self.members if vertices is None else vertices, np.int64)
+        chosen = chosen[view.credit_of[chosen] != OLD]
+        return tuple(np.bincount(view.credit_of[chosen], minlength=n_runs).tolist())
+
+
+def group_survivors(view: HeapView) -> tuple[list[Group], list[int]]:
+    """Group what earlier runs left by the reference that keeps it.
+
+    Returns:
+        The groups, and the vertices that no root reaches.
+    """
+    leaked = np.flatnonzero(view.leaked)
+    reached = leaked[view.tree.root_of[leaked] >= 0]
+    entry_of = _entries(view, reached)
+    groups = _by_place(view, sorted(set(entry_of.values())))
+    by_entry = {entry: group for group in groups for entry in group.entries}
+    for vertex, entry in entry_of.items():
+        by_entry[entry].members.append(vertex)
+    return groups, leaked[view.tree.root_of[leaked] < 0].tolist()
+
+
+def _entries(view: HeapView, reached: npt.NDArray[np.int64]) -> dict[int, int]:
+    """Return for each leaked vertex where its path leaves what has a reason to live.
+
+    That is the first leaked object on it: whatever comes after hangs on that one. Where nodes of an autograd graph lead
+    to it, it is the first of them: the nodes of one long graph are one place, not many holders.
+    """
+    parent, leaked, in_graph = view.tree.parent, view.leaked, view.in_graph
+    entry_of: dict[int, int] = {_NOWHERE: _NOWHERE}
+    graph_of: dict[int, int] = {_NOWHERE: _NOWHERE}  # the first of the nodes that lead here without interruption
+    for vertex in reached.tolist():
+        chain = [vertex]
+        while chain[-1] not in entry_of:
+            chain.append(int(parent[chain[-1]]))
+        before = chain.pop()
+        for place in reversed(chain):
+            first = graph_of[before] if graph_of[before] >= 0 else place
+            graph_of[place] = first if in_graph[place] else _NOWHERE
+            entry_of[place] = first if leaked[place] else _NOWHERE
+            if entry_of[before] >= 0:
+                entry_of[place] = entry_of[before]
+            before = place
+    return {vertex: entry_of[vertex] for vertex in reached.tolist()}
+
+
+def _by_place(view: HeapView, entries: list[int]) -> list[Group]:
+    """Group entries by their holder's path and by how it refers to them."""
+    by_holder: dict[int, list[int]] = defaultdict(list)
+    for entry in entries:
+        by_holder[int(view.tree.parent[entry])].append(entry)
+    groups: dict[str, Group] = {}
+    newest: dict[str, int] = {}
+    prints: dict[tuple[str, ...], str] = {}
+    for parent, held in by_holder.items():
+        holder = _owner(view, parent, held[-1])
+        for entry, reference, stable in _crossings(view, parent, holder, held):
+            place = (*_stable_path(view, holder, entry), stable)
+            if thread := _thread_of(view, entry):  # whatever a thread's functions hold ends with the thread
+                place = (thread,)
+            if place not in prints:
+                prints[place] = fingerprint(place)
+            group = groups.setdefault(prints[place], Group(holder, [], fingerprint=prints[place]))
+            group.entries.append(entry)
+            if view.credit_of[entry] >= newest.get(group.fingerprint, OLD):
+                newest[group.fingerprint] = int(view.credit_of[entry])
+                group.holder, group.crossing = holder, reference
+    return list(groups.values())
+
+
+def _owner(view: HeapView, parent: int, entry: int) -> int:
+    """Return what a reader would call the holder of *entry*: *parent*, or what *parent* is only an inner part of.
+
+    The dict of an instance is one (whether there is one depends on who has looked at it), and that of a cache.
+    """
+    before = int(view.tree.parent[parent]) if parent >= 0 else _NOWHERE
+    if before < 0:
+        return parent
+    expression = view.describe(parent).expressions[-1]
+    if expression is not None and not expression.endswith(".__dict__"):
+        return parent
+    hops = fold([view.objects[vertex] for vertex in (before, parent, entry)])
+    return before if len(hops) == 1 else parent
+
+
+def _crossings(view: HeapView, parent: int, holder: int, held: list[int]) -> Iterator[tuple[int, Reference, str]]:
+    """Yield each of *held* with the reference to it and with what the fingerprint calls that reference.
+
+    Only the newest are named: it takes one look through the holder for each. The others are called like the newest.
+    """
+    newest_first = sorted(held, key=lambda entry: (-view.credit_of[entry], -entry))
+    if holder < 0:
+        named = {entry: _variable(view, entry) for entry in held}
+    else:
+        named = {newest_first[0]: _crossing(view, parent, holder, newest_first[0])}
+        n_named = _MAX_SAMPLED if named[newest_first[0]].kind in _COLLECTED else _MAX_NAMED
+        named |= {entry: _crossing(view, parent, holder, entry) for entry in newest_first[1:n_named]}
+    stable = _stable_names(named, is_collection=holder >= 0)
+    for entry in held:
+        reference = named.get(entry, named[newest_first[0]])
+        yield entry, reference, stable[reference.stable]
+
+
+def _crossing(view: HeapView, parent: int, holder: int, entry: int) -> Reference:
+    vertices = [holder, entry] if parent == holder else [holder, parent, entry]
+    hops = fold([view.objects[vertex] for vertex in vertices])
+    return hops[-1].reference
+
+
+def _stable_names(named: dict[int, Reference], *, is_collection: bool) -> dict[str, str]:
+    """Return what a fingerprint calls each of the references: one name for all where names are made up by the dozen."""
+    kinds = {reference.stable: reference.kind for reference in named.values()}
+    numbered = Counter(re.sub(r"\d+", "#", name) for name in kinds)
+    keys = [name for name, kind in kinds.items() if kind in _COLLECTED]
+    stable: dict[str, str] = {}
+    for name, kind in kinds.items():
+        without_digits = re.sub(r"\d+", "#", name)
+        stable[name] = without_digits if numbered[without_digits] > _MANY_NAMES else name
+        if is_collection and kind in _COLLECTED and len(keys) > _MANY_NAMES:
+            stable[name] = "[*]"
+    return stable
+
+
+def _variable(view: HeapView, entry: int) -> Reference:
+    start = view.starts[view.tree.root_of[entry]]
+    stable = re.sub(r"\d+", "#", start.expression)
+    return Reference(start.expression, start.expression or None, stable, "key" if start.is_variable else "other")
+
+
+def _stable_path(view: HeapView, holder: int, entry: int) -> tuple[str, ...]:
+    if holder < 0:
+        start = view.starts[view.tree.root_of[entry]]
+        return (start.words,)
+    described = view.describe(holder)
+    return (described.path.root, *described.stable)
+
+
+def _thread_of(view: HeapView, entry: int) -> str:
+    """Return the words for the thread whose frames hold *entry*, empty if its path begins elsewhere."""
+    start = view.starts[view.tree.root_of[entry]]
+    return start.words if start.words.startswith("thread ") else ""
+
+
+# Name the object that should let go, and choose the survivor to show.
+
+
+def holder_of(view: HeapView, group: Group) -> tuple[str, str]:
+    """Return the expression for the holder of *group*, or words for it, and the name of its type."""
+    if group.holder < 0:
+        return "globals()", "dict"
+    described = view.describe(group.holder)
+    kind = type_name(type(view.objects[group.holder]))
+    if described.expressions and described.expressions[-1]:
+        return described.expressions[-1], kind
+    words = " ".join(step.reference for step in described.path.steps)
+    return words or described.path.root, kind
+
+
+def orphan_holder(path: RootPath) -> str:
+    """Return words for a cycle that keeps itself: its first object, and the references around it."""
+    if not path.steps:
+        return "nothing in Python"
+    references = (step.reference for step in path.steps[1:])
+    hops = (one if one.startswith((".", "[")) else f" -> {one}" for one in references)
+    return "".join((path.steps[0].kind, *hops))
+
+
+def newest_leaked(view: HeapView, vertices: Sequence[int]) -> int:
+    """Return the survivor with the shortest path among those born last: the easiest one to follow."""
+    latest = max(int(view.credit_of[vertex]) for vertex in vertices)
+    return min((v for v in vertices if view.credit_of[v] == latest), key=lambda v: (int(view.tree.cost[v]), v))
+
+
+# Note by addresses where a leak is kept, so that the line which writes there can be looked for in a later run.
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """The place of one leak.
+
+    Attributes:
+        fingerprint: The leak's.
+        chain: Addresses from the first object of its path to what grows (or to its newest entry), that one last. Empty
+            where no root reaches it.
+        variable: The user's variable that the path begins with; empty if it begins elsewhere.
+        grows: Whether the last object grows itself; otherwise the one before it has got the last as an entry.
+    """
+
+    fingerprint: str
+    chain: tuple[int, ...]
+    variable: str
+    grows: bool
+
+
+def spot_of_growth(view: HeapView, fingerprint: str, vertex: int, *below: object) -> Spot:
+    """Return the place of something that grows: *vertex*, or the last of *below*, which it leads to."""
+    chain, variable = _way_to(view, vertex)
+    return Spot(fingerprint, (*chain, *map(id, below)), variable, grows=True)
+
+
+def spot_of_group(view: HeapView, group: Group, fingerprint: str) -> Spot:
+    """Return the place that took the newest entry of *group*."""
+    reached = [entry for entry in group.entries if view.tree.root_of[entry] >= 0]
+    if not reached:
+        return Spot(fingerprint, (), "", grows=False)
+    newest = max(reached, key=lambda entry: (int(view.credit_of[entry]), -int(view.tree.cost[entry])))
+    chain, variable = _way_to(view, newest)
+    return Spot(fingerprint, chain, variable, grows=False)
+
+
+def _way_to(view: HeapView, vertex: int) -> tuple[tuple[int, ...], str]:
+    if vertex == view.namespace:
+        return (int(view.index.ids[vertex]),), ""
+    vertices = view.path(vertex)
+    start = view.starts[view.tree.root_of[vertex]]
+    addresses = tuple(int(view.index.ids[v]) for v in vertices)
+    return addresses, _variable_name(start.expression) if start.is_variable else ""
+
+
+def _variable_name(expression: str) -> str:
+    return expression if expression.isidentifier() else ""

@@ -1,1 +1,0 @@
-"""Survivors put together into leaks, with the evidence for their cause."""

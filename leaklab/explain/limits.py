@@ -1,0 +1,147 @@
+"""Recognise a holder that limits itself, and say where it stops: a deque, an lru_cache, a queue, a handler, a pool.
+
+The bound is read from the object: through the C descriptor of a built-in type, or from the instance's own dict where
+the class that reads it there is a library's. A class of the user's may call anything ``maxsize``.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from leaklab.runtime.objects import loaded_type, mro_of, type_name
+from leaklab.text import format_bytes, unit_words
+
+FAR = 4096
+"""A limit beyond this many entries does not save anybody's memory, and is not called one."""
+FAR_BYTES = 8 * 1024 * 1024
+"""A cache that would hold more than this when it is full leaks until then."""
+
+
+def _deque_limit(thing: Any) -> int | None:
+    limit: int | None = collections.deque.maxlen.__get__(thing)
+    return limit
+
+
+def _deque_length(thing: Any) -> int:
+    return int(collections.deque.__len__(thing))
+
+
+def _cache_length(thing: Any) -> int:
+    return int(type(thing).cache_info(thing).currsize)
+
+
+def _cache_limit(thing: Any) -> int | None:
+    limit: int | None = type(thing).cache_info(thing).maxsize
+    return limit
+
+
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How one type limits itself.
+
+    Attributes:
+        module: Where the type is found once it is loaded.
+        name: Its name there.
+        attribute: What the limit is called.
+        is_meant: Whether somebody chose that many of just these.
+        read: Reads it; None to read *attribute* from the instance's dict.
+        length: Tells how many there are now; None where only the class itself could.
+        when_full: What it does then.
+    """
+
+    module: str
+    name: str
+    attribute: str
+    is_meant: bool = True
+    read: Callable[[Any], int | None] | None = None
+    length: Callable[[Any], int] | None = None
+    when_full: str = "lets go of the oldest"
+
+    def type(self) -> type | None:
+        """Return the type, None if its module is not loaded."""
+        return _LRU_CACHE if self.name == "lru_cache" else loaded_type(self.module, self.name)
+
+
+_RULES: tuple[_Rule, ...] = (
+    _Rule("collections", "deque", "maxlen", read=_deque_limit, length=_deque_length),
+    _Rule("functools", "lru_cache", "maxsize", is_meant=False, read=_cache_limit, length=_cache_length),
+    _Rule("queue", "Queue", "maxsize", when_full="lets put() wait"),
+    _Rule("asyncio", "Queue", "_maxsize", when_full="lets put() wait"),
+    _Rule("logging.handlers", "MemoryHandler", "capacity", when_full="is flushed"),
+    # cachetools writes the name of the attribute out, as Python does for two underscores.
+    _Rule("cachetools", "Cache", "_Cache__maxsize", is_meant=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much a holder will hold at most.
+
+    Attributes:
+        words: As Python writes it: ``collections.deque(maxlen=64)``.
+        entries: The number.
+        is_meant: Whether somebody chose that many of just these: a deque's length is, a cache's size often is not.
+        n_now: How many there are now; None where that is not known.
+        when_full: What the holder does when it is full.
+    """
+
+    words: str
+    entries: int
+    is_meant: bool
+    n_now: int | None = None
+    when_full: str = "lets go of the oldest"
+
+    def reason(self, per_run: float, bytes_per_run: float) -> str:
+        """Say why this is bounded, and where it stops: after how many more runs, at how many bytes.
+
+        Args:
+            per_run: Objects that each run adds while it grows, one for each entry.
+            bytes_per_run: Their bytes.
+        """
+        words = f"its holder is a {self.words}, which {self.when_full} when it is full"
+        if self.n_now is not None and self.n_now >= self.entries:
+            return f"{words}, as it is now"
+        if per_run <= 0:
+            return words
+        at = f"at about {format_bytes(self.entries * bytes_per_run / per_run)}"
+        if self.n_now is None:
+            return f"{words}, {at}"
+        return f"{words}: in about {unit_words(math.ceil((self.entries - self.n_now) / per_run), 'runs')}, {at}"
+
+    def is_far(self, bytes_per_entry: float) -> bool:
+        """Return whether a cache will be large before it lets go of anything."""
+        return not self.is_meant and self.entries * bytes_per_entry > FAR_BYTES
+
+
+def known_limit(things: Iterable[object]) -> Limit | None:
+    """Return the limit of the first of *things* that has one."""
+    rules = [(kind, rule) for rule in _RULES if (kind := rule.type()) is not None]
+    for thing in things:
+        for kind, rule in rules:
+            if any(base is kind for base in mro_of(type(thing))):
+                limit = _instance_limit(thing, rule.attribute) if rule.read is None else rule.read(thing)
+                if limit is not None and 0 < limit <= FAR:
+                    now = None if rule.length is None else rule.length(thing)
+                    shown = "functools.lru_cache" if kind is _LRU_CACHE else type_name(type(thing))
+                    return Limit(
+                        f"{shown}({rule.attribute.strip('_')}={limit})", limit, rule.is_meant, now, rule.when_full
+                    )
+    return None
+
+
+def _instance_limit(thing: object, name: str) -> int | None:
+    """Return a whole number from the dict of an instance; None where it is anything else."""
+    try:
+        attributes = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return None
+    limit = dict.get(attributes, name) if type(attributes) is dict else None
+    return limit if type(limit) is int else None

@@ -1,0 +1,154 @@
+"""Tell whose an object is: the user's, or a library's or the notebook's own affair."""
+
+from __future__ import annotations
+
+import sys
+import types
+import weakref
+from collections.abc import Iterable
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.explain.groups import Group
+from leaklab.heap.roots import Start
+from leaklab.heap.source_lines import Origin, origin_of
+from leaklab.heap.view import HeapView
+from leaklab.runtime.objects import has_base, is_kind_of, type_name
+
+_INTERPRETER_COST = 40
+_KEPT_BY_CODE = ("last exception", "exception being handled", "context variable", "signal handler")
+_FRONT_ENDS = (
+    "IPython.", "ipykernel.", "traitlets.", "zmq.", "tornado.", "jupyter_client.", "comm.", "prompt_toolkit.",
+    "matplotlib_inline.", "debugpy.",
+)  # fmt: skip
+_HISTORY = ("In", "Out", "_ih", "_oh", "_dh")
+_module_name = type.__dict__["__module__"].__get__
+
+
+class Belonging:
+    """Whose each vertex of a view is.
+
+    An object is nobody's concern if nothing in Python leads to it, if its path begins in a library or in the
+    interpreter, or if its path leads through code of a library or an object of the notebook's own: the tables inside a
+    class that the user has merely imported are none of the user's.
+    """
+
+    def __init__(self, view: HeapView) -> None:
+        self._view = view
+        self._is_aside_start = [*map(_is_aside, view.starts), True]
+        self._history = {start.address for start in view.starts if start.expression in _HISTORY}
+        self._known: dict[int, bool] = {}
+
+    def is_aside(self, vertices: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of *vertices* are no concern of the user's."""
+        return np.fromiter((self.is_aside_one(vertex) for vertex in vertices.tolist()), bool, len(vertices))
+
+    def is_aside_one(self, vertex: int) -> bool:
+        """Return whether *vertex* is no concern of the user's."""
+        view, above = self._view, []
+        if vertex == view.namespace:
+            return False
+        if self._is_aside_start[view.tree.root_of[vertex]] or int(view.index.ids[vertex]) in self._history:
+            return True
+        before = int(view.tree.parent[vertex])
+        while before >= 0 and before not in self._known:
+            above.append(before)
+            before = int(view.tree.parent[before])
+        answer = before >= 0 and self._known[before]
+        for passed in reversed(above):
+            answer = answer or _is_foreign(view.objects[passed])
+            self._known[passed] = answer
+        return answer
+
+    def place_of(self, vertex: int) -> str:
+        """Return where *vertex* is kept, in a few words."""
+        root = int(self._view.tree.root_of[vertex])
+        return self._view.starts[root].words if root >= 0 else "held by nothing in Python"
+
+
+def _is_aside(start: Start) -> bool:
+    if start.is_library:
+        return True
+    return start.cost >= _INTERPRETER_COST and start.words not in _KEPT_BY_CODE
+
+
+def _is_foreign(thing: object) -> bool:
+    kind = type(thing)
+    if kind is types.FrameType:
+        return origin_of(thing.f_code.co_filename) is not Origin.USER  # type: ignore[attr-defined]  # the type was asked
+    if kind is types.FunctionType:
+        return origin_of(thing.__code__.co_filename) is not Origin.USER  # type: ignore[attr-defined]
+    if is_kind_of(thing, type):
+        return not _is_users_class(thing)
+    if has_base(kind, types.ModuleType):
+        return False  # where a path begins, and judged there
+    return type_name(kind).startswith(_FRONT_ENDS)
+
+
+def _is_users_class(kind: object) -> bool:
+    try:
+        name = _module_name(kind)
+    except (AttributeError, TypeError):
+        return True
+    if type(name) is not str or name == "__main__":
+        return True
+    module = sys.modules.get(name)
+    file = vars(module).get("__file__") if type(module) is types.ModuleType else None
+    if type(file) is not str:
+        package = name.partition(".")[0]
+        return package not in sys.stdlib_module_names and package not in sys.builtin_module_names and package != "torch"
+    return origin_of(file) is Origin.USER
+
+
+# Tell whether survivors are a library's own affair: its objects, in its own tables.
+
+
+# Built-in types whose objects carry code of the user, or a frame of it.
+_CODE_CARRIERS = frozenset({
+    types.CellType, types.FrameType, types.CodeType, types.GeneratorType,
+    types.CoroutineType, types.AsyncGeneratorType, types.TracebackType, type,
+})  # fmt: skip
+_WITHOUT_FILE = sys.stdlib_module_names | frozenset(sys.builtin_module_names) | {"torch"}
+_module_name = type.__dict__["__module__"].__get__
+
+
+def is_library_matter(view: HeapView, vertex: int, members: Iterable[int]) -> bool:
+    """Return whether the path to *vertex* begins in a library, and none of *members* is of the user's making."""
+    if not view.is_reached(vertex) or not view.starts[view.tree.root_of[vertex]].is_library:
+        return False
+    return not any(_is_users(view.objects[member]) for member in chain(members, [vertex]))
+
+
+def are_library_weakrefs(view: HeapView, group: Group) -> bool:
+    """Return whether *group* is nothing but weak references that an object of a library keeps for itself."""
+    if group.holder < 0 or not all(is_kind_of(view.objects[member], weakref.ref) for member in group.members):
+        return False
+    above = [view.objects[vertex] for vertex in view.path(group.holder)[-2:]]
+    return any("." in type_name(type(thing)) and not is_users_kind(type(thing)) for thing in above)
+
+
+def _is_users(thing: object) -> bool:
+    if type(thing) is types.MethodType:
+        thing = thing.__func__
+    if type(thing) is types.FunctionType:
+        return origin_of(thing.__code__.co_filename) is Origin.USER
+    kind = type(thing)
+    return any(kind is carrier for carrier in _CODE_CARRIERS) or is_users_kind(kind)
+
+
+def is_users_kind(kind: type) -> bool:
+    """Return whether *kind* is a class of the user's code, as far as its module tells."""
+    try:
+        name = _module_name(kind)
+    except (AttributeError, TypeError):
+        return True
+    if type(name) is not str:
+        return True
+    if name == "builtins":
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file is None:
+        return name.partition(".")[0] not in _WITHOUT_FILE
+    return type(file) is not str or origin_of(file) is Origin.USER

@@ -1,1 +1,0 @@
-"""Paths in words: references named and folded, expressions that evaluate, known holders."""

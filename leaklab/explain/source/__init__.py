@@ -1,1 +1,0 @@
-"""Whose code a file is, and which of its lines to show."""

@@ -1,0 +1,336 @@
+"""Find the references that the garbage collector does not report, and the objects that it does not list.
+
+A table of providers: numpy arrays that hold objects, autograd graphs, running functions. Everything is read through
+the descriptors of the C types themselves, so neither a subclass, nor a hook, nor ``__torch_function__`` gets to run.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from leaklab.heap.index import ReferencePass
+from leaklab.heap.node_hooks import node_hooks, tensor_hooks
+from leaklab.heap.roots import local_variables, places_in_code, running_frames
+from leaklab.runtime.addresses import (
+    BATCH_OBJECTS,
+    AddressTable,
+    addresses_of,
+    kinds_at,
+    kinds_of,
+    referents_of,
+    types_at,
+)
+from leaklab.runtime.autograd_graph import MAX_WRAPPED_NODES, Edge, GraphWalk, count_leaves, is_node_type
+from leaklab.runtime.gc_control import gc_paused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from leaklab.runtime.addresses import Ints
+
+# Find the numpy arrays that hold objects.
+#
+# The collector knows nothing of arrays: it neither lists them nor says what lies in them. The same is true of a dict or
+# a tuple that, like ``{"losses": array}``, holds nothing the collector tracks. So the references of the whole heap are
+# looked through for arrays, and for such untracked containers, which are then looked through in turn.
+
+
+# numpy's own descriptors and methods, which is what an array of the exact type has.
+_base_of = np.ndarray.__dict__["base"].__get__
+_dtype_of = np.ndarray.__dict__["dtype"].__get__
+_shape_of = np.ndarray.__dict__["shape"].__get__
+
+
+class ArraySearch:
+    """Arrays that hold objects, what they hold, and the untracked containers on the way to them.
+
+    Attributes:
+        edges: From an array to its items, and to the object whose memory it shows.
+        vertices: Those arrays and containers, by address.
+    """
+
+    def __init__(self) -> None:
+        self.edges: list[Edge] = []
+        self.vertices: dict[int, Any] = {}
+
+    def through(self, objects: list[Any]) -> None:
+        """Look through the references of *objects*."""
+        for start in range(0, len(objects), BATCH_OBJECTS):
+            self.among(gc.get_referents(*objects[start : start + BATCH_OBJECTS]))
+
+    def among(self, things: list[Any]) -> None:
+        """Look at *things* themselves."""
+        kinds = kinds_of(things)
+        for position in np.flatnonzero(kinds == id(np.ndarray)).tolist():
+            self.into(things[position])
+        self._follow([things[position] for position in _positions_untracked(things, kinds)])
+
+    def into(self, array: Any) -> bool:
+        """Note what *array* holds, and what arrays in it hold; return whether it leads to any object."""
+        pending = [array]
+        while pending:
+            current = pending.pop()
+            if id(current) not in self.vertices and _may_hold(current):
+                found = [*_items(current), *_memory(current)]
+                if found:
+                    self.vertices[id(current)] = current
+                    self.edges.extend(found)
+                    pending.extend(target for _, target, _ in found if type(target) is np.ndarray)
+        return id(array) in self.vertices
+
+    def _follow(self, containers: list[Any]) -> None:
+        """Follow untracked containers, level by level, to arrays; keep the containers that lead to objects."""
+        inside: list[tuple[Any, Any]] = []
+        probed: set[int] = set()
+        while containers:
+            level = list({id(item): item for item in containers if id(item) not in probed}.values())
+            probed.update(map(id, level))
+            referents, _, owners = referents_of(level)
+            kinds = kinds_of(referents)
+            for position in np.flatnonzero(kinds == id(np.ndarray)).tolist():
+                if self.into(referents[position]):
+                    owner = level[owners[position]]
+                    self.vertices[id(owner)] = owner
+            nested = _positions_untracked(referents, kinds)
+            inside.extend((level[owners[position]], referents[position]) for position in nested)
+            containers = [referents[position] for position in nested]
+        self._keep_outer(inside)
+
+    def _keep_outer(self, inside: list[tuple[Any, Any]]) -> None:
+        """Keep each container in which one lies that is kept."""
+        n_kept = -1
+        while n_kept != len(self.vertices):
+            n_kept = len(self.vertices)
+            for outer, inner in reversed(inside):
+                if id(inner) in self.vertices:
+                    self.vertices[id(outer)] = outer
+
+
+def _positions_untracked(things: list[Any], kinds: Ints) -> list[int]:
+    """Return the positions of dicts and tuples that the collector does not track, and so does not report."""
+    positions = np.flatnonzero((kinds == id(tuple)) | (kinds == id(dict))).tolist()
+    return [position for position in positions if not gc.is_tracked(things[position])]
+
+
+def _may_hold(array: Any) -> bool:
+    return _dtype_of(array).hasobject or _base_of(array) is not None
+
+
+def _is_followed(items: Iterable[Any]) -> Iterator[bool]:
+    """Tell of each item whether it can lead further: the collector knows it, or it is an array worth a look."""
+    return (gc.is_tracked(item) or (type(item) is np.ndarray and _may_hold(item)) for item in items)
+
+
+def _items(array: Any) -> Iterator[Edge]:
+    """Yield the items of an object array; those that lead nowhere, like strings, are left out."""
+    if _dtype_of(array).kind != "O":
+        return
+    shape = _shape_of(array)
+    items = array.ravel().tolist() if len(shape) != 1 else array.tolist()
+    for number in compress(range(len(items)), _is_followed(items)):
+        at = ", ".join(str(place) for place in np.unravel_index(number, shape)) if len(shape) != 1 else str(number)
+        yield array, items[number], f"[{at or '()'}]"
+
+
+def _memory(array: Any) -> Iterator[Edge]:
+    """Yield the object whose memory *array* shows: the array it is a view of, or a tensor."""
+    base = _base_of(array)
+    if base is not None and next(_is_followed([base])):
+        yield array, base, ".base"
+
+
+_MAX_NAMED = 3
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class HiddenEdges:
+    """What has to be added to a heap; holds the user's objects, so let go of it soon.
+
+    Attributes:
+        edges: ``(source, target, reference)``, the reference as Python writes it where it can.
+        extra_objects: Objects to become vertices that the collector did not list: arrays, frames, autograd nodes,
+            tensors that nothing in Python had touched. None of them is in the list of objects that was given.
+        n_unwalked: Autograd nodes whose inputs, and tensors whose graph, were not looked at.
+        notes: What could not be looked at and why, one sentence each.
+    """
+
+    edges: list[Edge] = field(default_factory=list)
+    extra_objects: list[Any] = field(default_factory=list)
+    n_unwalked: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def hidden_edges(objects: list[Any], references: ReferencePass | None = None) -> HiddenEdges:
+    """Find what the collector does not report about *objects*, which ``gc.get_objects()`` returned.
+
+    Reading a gradient or a saved tensor for the first time makes a Python object of it that stays for its life: count
+    objects before, not after.
+
+    Args:
+        objects: The heap.
+        references: A pass over them that has not been made; it is made here, so that only one is needed.
+    """
+    before = places_in_code()
+    with gc_paused():
+        references = ReferencePass(objects) if references is None else references
+        found = _Found(objects, references.table)
+        frame_edges = _frames(found)
+        _arrays(found, references, [target for _, target, _ in frame_edges])
+        walk = _graphs(found)
+        result = found.result()
+    result.n_unwalked = walk.n_unwalked
+    result.notes = (*_left_out(walk.n_unwalked), *_changes(before))
+    return result
+
+
+def _left_out(n_unwalked: int) -> Iterator[str]:
+    if n_unwalked:
+        yield (
+            f"{n_unwalked:,} autograd nodes were not followed further: reading more than {MAX_WRAPPED_NODES:,} "
+            "of a graph from Python could crash the process when the graph is freed; what was counted of graphs is a "
+            "lower bound"
+        )
+
+
+def _changes(before: dict[str, tuple[int, ...]]) -> Iterator[str]:
+    """Yield a caveat for threads that ran meanwhile."""
+    after = places_in_code()
+    ran = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if ran:
+        names = ", ".join(map(repr, ran[:_MAX_NAMED])) + (" and others" if len(ran) > _MAX_NAMED else "")
+        yield (
+            f"the heap changed while it was read, because other threads ran ({names}): what they changed meanwhile may "
+            "be missing or out of date"
+        )
+
+
+class _Found:
+    """References and objects found so far, beside the objects that are known."""
+
+    def __init__(self, objects: list[Any], table: AddressTable) -> None:
+        self.objects = objects
+        self.edges: list[Edge] = []
+        self.extra: dict[int, Any] = {}
+        self._table = table
+        self._kinds = kinds_at(objects, addresses_of(objects))
+        self._types = types_at(self._kinds)
+
+    def add(self, edges: list[Edge], vertices: list[Any]) -> list[Any]:
+        """Add references and objects; return those of the objects that are new."""
+        self.edges.extend(edges)
+        unlisted = self._table.positions(addresses_of(vertices)) < 0
+        new = {id(vertices[at]): vertices[at] for at in np.flatnonzero(unlisted).tolist()}
+        new = {address: vertex for address, vertex in new.items() if address not in self.extra}
+        self.extra.update(new)
+        return list(new.values())
+
+    def of_types(self, is_wanted: Callable[[type], bool]) -> list[Any]:
+        """Return the known objects whose type *is_wanted*; each type is asked for once."""
+        wanted = [address for address, kind in self._types.items() if is_wanted(kind)]
+        return [self.objects[at] for at in np.flatnonzero(np.isin(self._kinds, wanted)).tolist()]
+
+    def result(self) -> HiddenEdges:
+        """Return everything between objects that are vertices."""
+        vertices = list(self.extra.values())
+        table = AddressTable(addresses_of(vertices))
+        is_vertex = np.ones(len(self.edges), dtype=bool)
+        for end in (0, 1):
+            addresses = addresses_of([edge[end] for edge in self.edges])
+            is_vertex &= (self._table.positions(addresses) >= 0) | (table.positions(addresses) >= 0)
+        return HiddenEdges([self.edges[at] for at in np.flatnonzero(is_vertex).tolist()], vertices)
+
+
+def _frames(found: _Found) -> list[Edge]:
+    """Add the local variables of running functions."""
+    running = running_frames()
+    edges = [
+        (one.frame, value, f"local {name!r} of {one.function}()")
+        for one in running
+        for name, value in local_variables(one.frame)
+    ]
+    found.add(edges, [one.frame for one in running])
+    return edges
+
+
+def _arrays(found: _Found, references: ReferencePass, local_values: list[Any]) -> None:
+    """Add what numpy arrays hold."""
+    arrays = ArraySearch()
+    for unlisted in references.unlisted():
+        arrays.among(unlisted)
+    arrays.among(local_values)
+    found.add(arrays.edges, list(arrays.vertices.values()))
+
+
+def _is_tensor_type(kind: type) -> bool:
+    return type.__subclasscheck__(torch.Tensor, kind)  # in C: asks no metaclass, unlike issubclass
+
+
+def _graphs(found: _Found) -> GraphWalk:
+    """Add what tensors and autograd graphs hold."""
+    nodes = found.of_types(is_node_type)
+    tensors = found.of_types(_is_tensor_type)
+    walk = GraphWalk(nodes, count_leaves(tensors))
+    while tensors:
+        n_before = len(walk.edges)
+        walk.from_tensors(tensors)
+        edges = walk.edges[n_before:]
+        new = found.add(edges, [*walk.nodes.values(), *(held for _, held, _ in edges if _is_tensor_type(type(held)))])
+        tensors = [thing for thing in new if _is_tensor_type(type(thing))]
+    hooks = [*node_hooks(walk.nodes.values()), *tensor_hooks(walk.edges)]
+    found.add(hooks, [held for _, held, _ in hooks])
+    return walk
+
+
+# Find the dicts and tuples that hold an object which the collector does not know.
+#
+# An array, a ``bytes`` or a plain ``object()`` is not tracked by the collector, and neither is a dict or a tuple that
+# holds nothing else: ``{"losses": array}`` is in no list of the heap. Only what refers to it knows it.
+
+
+def untracked_holders(objects: list[Any], target: object) -> list[Any]:
+    """Return the untracked dicts and tuples through which tracked *objects* lead to *target*, each once."""
+    with gc_paused():
+        found: dict[int, Any] = {}
+        for start in range(0, len(objects), BATCH_OBJECTS):
+            _follow(gc.get_referents(*objects[start : start + BATCH_OBJECTS]), target, found)
+        return list(found.values())
+
+
+def _follow(things: list[Any], target: object, found: dict[int, Any]) -> None:
+    """Look through *things* and what untracked containers among them hold; add to *found* what leads to *target*."""
+    seen: set[int] = set()
+    inside: list[tuple[Any, Any]] = []
+    level = _untracked_inside(things, seen)
+    while level:
+        referents, _, owners = referents_of(level)
+        for position, referent in enumerate(referents):
+            if referent is target:
+                owner = level[owners[position]]
+                found[id(owner)] = owner
+        places = _untracked_places(referents)
+        inside.extend((level[owners[place]], referents[place]) for place in places)
+        level = _untracked_inside([referents[place] for place in places], seen)
+    n_before = -1
+    while n_before != len(found):
+        n_before = len(found)
+        found.update((id(outer), outer) for outer, inner in reversed(inside) if id(inner) in found)
+
+
+def _untracked_inside(things: list[Any], seen: set[int]) -> list[Any]:
+    """Return the untracked containers among *things* that are not in *seen*, and note them there."""
+    new = {id(things[place]): things[place] for place in _untracked_places(things)}
+    new = {address: thing for address, thing in new.items() if address not in seen}
+    seen.update(new)
+    return list(new.values())
+
+
+def _untracked_places(things: list[Any]) -> list[int]:
+    kinds = kinds_of(things)
+    places = np.flatnonzero((kinds == id(tuple)) | (kinds == id(dict))).tolist()
+    return [place for place in places if not gc.is_tracked(things[place])]

@@ -1,0 +1,283 @@
+"""Build the graph of the heap: which object refers to which, in flat arrays.
+
+One pass over the heap answers every later question. It costs about two ``gc.collect()``, because everything stays in C:
+the references of thousands of objects are asked for at once, with a marker after each object's to tell where they end,
+and no list is made per object.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leaklab.runtime.addresses import (
+    BATCH_OBJECTS,
+    AddressTable,
+    JoinedTable,
+    addresses_of,
+    kinds_at,
+    referents_of,
+    types_at,
+)
+from leaklab.runtime.gc_control import gc_paused
+from leaklab.runtime.instance_dicts import (
+    dict_pointers,
+    word_at,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leaklab.runtime.addresses import Ints
+
+
+class HeapIndex:
+    """The references between the objects of a heap, by number; no object is kept.
+
+    Attributes:
+        ids: Address of each vertex, int64. A vertex is the position of its object in the list the index was built of.
+        forward_offsets: Where the references of each vertex begin in *forward_targets*; one more entry than vertices.
+        forward_targets: The vertices referred to, vertex after vertex. The same reference may occur twice.
+    """
+
+    def __init__(self, ids: Ints, forward_offsets: Ints, forward_targets: Ints, table: AddressTable) -> None:
+        self.ids = ids
+        self.forward_offsets = forward_offsets
+        self.forward_targets = forward_targets
+        self._table = table
+        self._reverse: tuple[Ints, Ints] | None = None
+
+    def __repr__(self) -> str:
+        return f"<HeapIndex: {self.n_vertices:,} objects, {self.n_edges:,} references>"
+
+    @property
+    def n_vertices(self) -> int:
+        """Number of objects."""
+        return len(self.ids)
+
+    @property
+    def n_edges(self) -> int:
+        """Number of references between them."""
+        return len(self.forward_targets)
+
+    @property
+    def reverse(self) -> tuple[Ints, Ints]:
+        """Offsets and sources of the references *to* each vertex, sources ascending; made when first asked for."""
+        if self._reverse is None:
+            self._reverse = _reversed(self.forward_offsets, self.forward_targets)
+        return self._reverse
+
+    def vertex_of(self, address: int) -> int:
+        """Return the vertex of the object at *address*, -1 if it is not in the heap."""
+        return self._table.position(address)
+
+    def vertices_of(self, addresses: Ints) -> Ints:
+        """Return the vertex of each of *addresses*, -1 where there is none."""
+        return self._table.positions(np.asarray(addresses, dtype=np.int64))
+
+    def referents(self, vertex: int) -> Ints:
+        """Return the vertices that *vertex* refers to."""
+        return self.forward_targets[self.forward_offsets[vertex] : self.forward_offsets[vertex + 1]]
+
+    def referrers(self, vertex: int) -> Ints:
+        """Return the vertices that refer to *vertex*, ascending."""
+        offsets, sources = self.reverse
+        return sources[offsets[vertex] : offsets[vertex + 1]]
+
+
+def build_index(
+    objects: list[object], *, ignored: Ints | None = None, hidden: Sequence[tuple[object, ...]] = ()
+) -> HeapIndex:
+    """Build the graph of *objects*.
+
+    Args:
+        objects: What ``gc.get_objects()`` returned, and after it any object that the collector does not track but that
+            is to be a vertex. No object twice. The list itself never becomes part of the graph.
+        ignored: Addresses of objects that get no reference, neither from nor to them: leaklab's own.
+        hidden: References that the collector does not report, as ``(source, target)``; anything more in such a tuple
+            is not looked at. One whose source or target is no vertex is left out.
+    """
+    return ReferencePass(objects, ignored).finish([], hidden)
+
+
+# They refer to nothing that matters here; a plain object is also what marks the end of an object's references.
+_PLAIN = np.array([*map(id, (bytes, types.CodeType, type, object, bool, type(None), int, float, str))], np.int64)
+
+
+def _place_of(kinds: Ints) -> Ints:
+    places: Ints = (kinds >> 4) & ((1 << 12) - 1)
+    return places
+
+
+_PLAIN_AT = np.zeros(1 << 12, np.int64)
+_PLAIN_AT[_place_of(_PLAIN)] = _PLAIN  # one that shares its place with another is looked at in vain, no more
+
+
+class ReferencePass:
+    """One pass over the references of a heap, to which objects that it brings to light can be added afterwards.
+
+    Args:
+        objects: As `build_index` has it.
+        ignored: The same.
+
+    Attributes:
+        table: The vertex of each address.
+    """
+
+    def __init__(self, objects: list[object], ignored: Ints | None = None) -> None:
+        self._objects = objects
+        self._ids = addresses_of(objects)
+        self.table = AddressTable(self._ids)
+        self._dropped = _dropped(self.table, ignored, len(objects), id(objects))
+        self._counts: list[Ints] = []
+        self._targets: list[Ints] = []
+        self._unlisted: list[tuple[Ints, Ints]] = []  # per batch: addresses, and the vertices that refer to them
+        self._is_run = False
+
+    def unlisted(self) -> Iterator[list[object]]:
+        """Make the pass; yield for each batch of objects those that they refer to and that are no vertices.
+
+        Left out are numbers, strings and the like, which refer to nothing.
+
+        Yields:
+            The same object as often as it is referred to. To be looked at before the next list is asked for.
+        """
+        self._is_run = True
+        with gc_paused():
+            for start in range(0, len(self._objects), BATCH_OBJECTS):
+                yield self._batch(start)
+
+    def finish(self, extra: list[object], hidden: Sequence[tuple[object, ...]]) -> HeapIndex:
+        """Return the graph.
+
+        Args:
+            extra: Objects that become vertices after the others; none of them is one already.
+            hidden: As `build_index` has it.
+        """
+        if not self._is_run:
+            for referents in self.unlisted():
+                referents.clear()
+        with gc_paused():
+            n_references = np.concatenate([np.zeros(1, np.int64), *self._counts])
+            targets = np.concatenate([np.zeros(0, np.int32), *self._targets])
+            self._counts.clear()
+            self._targets.clear()
+            offsets = np.cumsum(n_references)
+            ids, added = self._ids, _NO_REFERENCES
+            table = self.table
+            if extra:
+                ids = np.concatenate([ids, addresses_of(extra)])
+                table = JoinedTable(self.table, addresses_of(extra))
+                added = self._around(extra, table)
+                offsets = np.concatenate([offsets, np.full(len(extra), offsets[-1])])
+            self._unlisted.clear()
+            heads = table.positions(addresses_of([edge[0] for edge in hidden]))
+            tails = table.positions(addresses_of([edge[1] for edge in hidden]))
+            heads, tails = np.append(added[0], heads), np.append(added[1], tails)
+            offsets, targets = _with_added(offsets, targets, heads, tails, self._dropped)
+            return HeapIndex(ids, offsets, targets, table)
+
+    def _batch(self, start: int) -> list[object]:
+        """Note the references of one batch; return what is no vertex."""
+        batch = self._objects[start : start + BATCH_OBJECTS]
+        referents, addresses, owners = referents_of(batch)
+        is_known, targets = self.table.look_up(addresses)
+        heads = np.compress(is_known, owners)
+        kinds = kinds_at(referents, addresses)
+        unlisted = ~is_known & (_PLAIN_AT.take(_place_of(kinds)) != kinds)
+        if self._dropped is not None:
+            kept = ~(self._dropped[targets] | self._dropped[heads + np.int32(start)])
+            heads, targets = heads[kept], targets[kept]
+        self._counts.append(np.bincount(heads, minlength=len(batch)))
+        self._targets.append(targets.astype(np.int32, copy=False))
+        self._unlisted.append((addresses[unlisted], owners[unlisted] + np.int32(start)))
+        return [referents[place] for place in np.flatnonzero(unlisted).tolist()]
+
+    def _around(self, extra: list[object], table: AddressTable) -> tuple[Ints, Ints]:
+        """Return holder and held of the references from and to *extra*, objects that *table* knows by now.
+
+        Who seemed to refer to one of them in the pass is asked again: an address may have been used again since.
+        """
+        n_known = len(self._ids)
+        some = AddressTable(addresses_of(extra))
+        seeming = [owners[some.positions(at) >= 0] for at, owners in self._unlisted]
+        holders = np.unique(np.concatenate([np.zeros(0, np.int32), *seeming]))
+        asked = np.concatenate([holders, np.arange(n_known, n_known + len(extra))]).astype(np.int64)
+        things = [self._objects[holder] for holder in holders.tolist()] + extra
+        _, addresses, owners = referents_of(things)
+        held = table.positions(addresses)
+        holder_of = np.append(asked, -1)[owners]
+        wanted = (held >= 0) & ((held >= n_known) | (holder_of >= n_known))
+        return holder_of[wanted], held[wanted]
+
+
+_NO_REFERENCES = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def _dropped(table: AddressTable, ignored: Ints | None, n_vertices: int, own_list: int) -> Ints | None:
+    """Return which vertices are to stay without references; None if there is no such vertex."""
+    addresses = np.append(np.zeros(0, np.int64) if ignored is None else ignored, own_list).astype(np.int64)
+    vertices = table.positions(addresses)
+    vertices = vertices[vertices >= 0]
+    if len(vertices) == 0:
+        return None
+    dropped = np.zeros(n_vertices, dtype=bool)
+    dropped[vertices] = True
+    return dropped
+
+
+def _with_added(offsets: Ints, targets: Ints, heads: Ints, tails: Ints, dropped: Ints | None) -> tuple[Ints, Ints]:
+    """Add references behind the others of their source, except those of which an end is no vertex or dropped."""
+    kept = (heads >= 0) & (tails >= 0)
+    if dropped is not None:
+        is_dropped = np.append(dropped, np.zeros(len(offsets) - 1 - len(dropped), bool))
+        kept &= ~is_dropped[heads] & ~is_dropped[tails]
+    if not kept.any():
+        return offsets, targets
+    heads, tails = heads[kept], tails[kept]
+    order = np.argsort(heads, kind="stable")
+    heads, tails = heads[order], tails[order]
+    grown = offsets + np.concatenate([[0], np.cumsum(np.bincount(heads, minlength=len(offsets) - 1))])
+    return grown, np.insert(targets, offsets[heads + 1], tails)
+
+
+def _reversed(offsets: Ints, targets: Ints) -> tuple[Ints, Ints]:
+    """Return offsets and sources of the same edges turned round."""
+    n_vertices = len(offsets) - 1
+    counts = np.bincount(targets, minlength=n_vertices)
+    packed = targets.astype(np.int64) << 32
+    packed |= np.repeat(np.arange(n_vertices, dtype=np.int64), np.diff(offsets))
+    packed.sort()  # numpy sorts numbers four times faster than it sorts their positions
+    packed &= (1 << 32) - 1
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), packed.astype(np.int32)
+
+
+def own_dicts(index: HeapIndex, kinds: Ints) -> Ints:
+    """Return for each vertex that of its ``__dict__``, -1 for all but instances of Python classes that have one.
+
+    Args:
+        index: The heap, whose objects are alive.
+        kinds: For each vertex the address of its type.
+    """
+    result: Ints = np.full(index.n_vertices, -1, np.int32)
+    offset_of = dict(dict_pointers(types_at(kinds)))
+    is_dict = kinds == id(dict)
+    edges = np.flatnonzero(is_dict[index.forward_targets])
+    owners = np.searchsorted(index.forward_offsets, edges, side="right") - 1
+    possible = np.isin(kinds[owners], [*offset_of])
+    edges, owners = edges[possible], owners[possible]
+    rows = zip(
+        owners.tolist(),
+        index.forward_targets[edges].tolist(),
+        index.ids[owners].tolist(),
+        kinds[owners].tolist(),
+        strict=True,
+    )
+    ids = index.ids.data
+    for owner, target, address, kind in rows:
+        if word_at(address + offset_of[kind]) == ids[target]:
+            result[owner] = target
+    return result

@@ -1,0 +1,209 @@
+"""Add up the data that only given objects refer to: strings, numbers, arrays, and containers of nothing but such.
+
+The collector lists none of it. Whether somebody else refers to it too, its reference count tells: it is counted how
+often the given objects do, and what has no more references than that goes with them.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leaklab.runtime.addresses import BATCH_OBJECTS, addresses_of, kinds_of, types_at
+from leaklab.runtime.objects import has_base, loaded_type
+from leaklab.runtime.sizes import shallow_bytes, storages_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from leaklab.heap.index import HeapIndex
+    from leaklab.runtime.addresses import Ints
+
+_CONTAINERS = frozenset(map(id, (tuple, dict, frozenset, set)))
+_HAVE_GC = 1 << 14
+_flags_of = type.__dict__["__flags__"].__get__
+MIN_SHARED_BYTES = 1024
+"""Smaller data that others use too is not worth a word: names and numbers, which everybody uses."""
+
+
+def data_of(objects: list[Any], index: HeapIndex) -> tuple[int, int]:
+    """Return the bytes of the data that goes if *objects* go, and of the larger data that they share with others.
+
+    Args:
+        objects: Some of the heap; nothing but their own references to the data may exist in the caller.
+        index: The heap: what is a vertex of it is no data.
+    """
+    tally = _Tally(index)
+    tally.through(objects)
+    return tally.sums()
+
+
+class _Tally:
+    """Data met so far, and how often."""
+
+    def __init__(self, index: HeapIndex) -> None:
+        self._index = index
+        self._counts: dict[int, int] = {}
+        self._things: dict[int, Any] = {}
+        self._private: set[int] = set()
+        self._is_data: dict[int, bool] = {}
+
+    def through(self, objects: list[Any]) -> None:
+        """Count what *objects* refer to, then what the containers among it refer to that nobody else has."""
+        while objects:
+            for start in range(0, len(objects), BATCH_OBJECTS):
+                batch = objects[start : start + BATCH_OBJECTS]
+                self._add(gc.get_referents(*batch))
+                self._add(list(_memories(batch)))
+                self._add([key for thing in batch if has_base(type(thing), dict) for key in _skipped_keys(thing)])
+            objects = self._newly_private()
+
+    def _add(self, referents: list[Any]) -> None:
+        addresses, kinds = addresses_of(referents), kinds_of(referents)
+        new = {address: kind for address, kind in types_at(kinds).items() if address not in self._is_data}
+        self._is_data |= {address: _is_data(kind) for address, kind in new.items()}
+        is_data = np.isin(kinds, [address for address, is_data in self._is_data.items() if is_data])
+        is_data &= self._index.vertices_of(addresses) < 0
+        places = np.flatnonzero(is_data)
+        found, firsts, counts = np.unique(addresses[places], return_index=True, return_counts=True)
+        for address, place, count in zip(found.tolist(), places[firsts].tolist(), counts.tolist(), strict=True):
+            self._counts[address] = self._counts.get(address, 0) + count
+            self._things[address] = referents[place]
+
+    def _newly_private(self) -> list[Any]:
+        """Note what has no other references, and return what of it may refer to more data."""
+        pending = [address for address in self._things if address not in self._private]
+        things = [self._things[address] for address in pending]
+        probe = object()
+        twice = [probe, probe]
+        # Of a thing our dict, our list and the call hold a reference; of the probe its name, the list twice, the call.
+        ours = next(map(sys.getrefcount, twice)) - 1
+        inner = []
+        for address, n_references in zip(pending, map(sys.getrefcount, things), strict=True):
+            if n_references - ours == self._counts[address]:
+                self._private.add(address)
+                inner.append(self._things[address])
+        return inner
+
+    def sums(self) -> tuple[int, int]:
+        """Return the bytes of what has no other references, and those of the rest that is not small."""
+        exclusive = shared = 0
+        for address, thing in self._things.items():
+            n_bytes = shallow_bytes(thing)
+            if address in self._private:
+                exclusive += n_bytes
+            elif n_bytes >= MIN_SHARED_BYTES:
+                shared += n_bytes
+        return exclusive, shared
+
+
+def _is_data(kind: type) -> bool:
+    """Return whether the collector never lists objects of *kind*, or not those that hold nothing but data."""
+    return id(kind) in _CONTAINERS or not _flags_of(kind) & _HAVE_GC
+
+
+def _skipped_keys(mapping: dict[Any, Any]) -> list[Any]:
+    """Return the keys of *mapping* if the collector does not report them: it leaves out those of a table of texts."""
+    keys = list(dict.keys(mapping))
+    if not keys or type(keys[0]) is not str:
+        return []
+    n_reported = sum(1 for referent in gc.get_referents(mapping) if referent is keys[0])
+    n_values = sum(1 for value in dict.values(mapping) if value is keys[0])
+    return keys if n_reported == n_values else []
+
+
+def _memories(objects: list[Any]) -> Iterator[Any]:
+    """Yield for each view of an array the object whose memory it shows."""
+    kind: Any = loaded_type("numpy", "ndarray")
+    if kind is None:
+        return
+    for thing in objects:
+        if has_base(type(thing), kind) and (base := kind.base.__get__(thing)) is not None:
+            yield base
+
+
+# Tell which objects of a heap use which storage of tensors: one of them alone keeps it alive.
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The memory of one or more tensors.
+
+    Attributes:
+        n_bytes: Its size.
+        users: The vertices of all tensors that use it, and of the storage itself where a reference leads to it.
+        is_used_unseen: Whether C++ uses it where no object tells, so that it may outlive all *users*.
+    """
+
+    n_bytes: int
+    users: list[int] = field(default_factory=list)
+    is_used_unseen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Storages:
+    """The storages of all tensors of a heap.
+
+    Attributes:
+        by_key: Each storage, by its key.
+        keys_of: For each vertex that uses any the keys of those it uses.
+        unknown: The tensors that do not tell.
+    """
+
+    by_key: dict[int, Storage] = field(default_factory=dict)
+    keys_of: dict[int, list[int]] = field(default_factory=dict)
+    unknown: frozenset[int] = frozenset()
+
+
+def storages_in(objects: list[Any], kinds: Ints, tensors: Iterable[int], index: HeapIndex, n_listed: int) -> Storages:
+    """Find the storages of *tensors*.
+
+    Args:
+        objects: The heap.
+        kinds: The address of the type of each.
+        tensors: The vertices of all of its tensors.
+        index: Its references.
+        n_listed: So many of the objects the collector listed. What comes after is part of autograd graphs, whose own
+            use of a storage is not told apart from that of the tensor that was read from them.
+    """
+    sizes: dict[int, int] = {}
+    users: dict[int, list[int]] = {}
+    unknown: set[int] = set()
+    for vertex in tensors:
+        pairs = storages_of(objects[vertex])
+        if pairs is None:
+            unknown.add(vertex)
+        for key, n_bytes in pairs or ():
+            sizes[key] = n_bytes
+            users.setdefault(key, []).append(vertex)
+    for vertex, key in _storages_by_themselves(objects, kinds, index):
+        if key in users:
+            users[key].append(vertex)
+    found = Storages({}, {}, frozenset(unknown))
+    for key, each in users.items():
+        is_listed = max(each) < n_listed
+        found.by_key[key] = Storage(sizes[key], each, is_listed and _n_uses(key) > len(each) + 1)
+        for vertex in each:
+            found.keys_of.setdefault(vertex, []).append(key)
+    return found
+
+
+def _storages_by_themselves(objects: list[Any], kinds: Ints, index: HeapIndex) -> Iterator[tuple[int, int]]:
+    """Yield the objects that are storages and that something refers to, with the key of each."""
+    kind = loaded_type("torch", "UntypedStorage")
+    if kind is None:
+        return
+    for vertex in np.flatnonzero(kinds == id(kind)).tolist():
+        if len(index.referrers(vertex)):
+            yield vertex, objects[vertex]._cdata  # noqa: SLF001 - the storage's identity has no public name
+
+
+def _n_uses(key: int) -> int:
+    """Return how many tensors and other owners share a living storage, the Python object for it among them."""
+    torch: Any = sys.modules["torch"]
+    count = getattr(torch._C, "_storage_Use_Count", None)  # noqa: SLF001 - no public way
+    return 0 if count is None else int(count(key))

@@ -1,0 +1,306 @@
+"""Write a line of the user's code as people look for it: ``train.py:41 in step: history.append(loss)``."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import linecache
+import os
+import re
+import site
+import sys
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from leaklab.version import PACKAGE_FOLDER
+
+CellNames = Callable[[str], str]
+"""Returns what a notebook calls the cell that a file name stands for, ``Cell In[7]``; empty for a real file."""
+
+_MAX_SOURCE = 100
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class LineWriter:
+    """Writes lines, with the function they are in and their source.
+
+    Args:
+        cell_name: What the notebook calls its cells.
+    """
+
+    def __init__(self, cell_name: CellNames) -> None:
+        self._cell_name = cell_name
+        self._trees: dict[str, ast.Module | None] = {}
+
+    def statement(self, filename: str, number: int) -> tuple[str, int]:
+        """Return the file and the first line of the statement that line *number* belongs to."""
+        found = self._innermost(filename, number)
+        return filename, number if found is None or _is_compound(found) else found.lineno
+
+    def write(self, filename: str, number: int, function: str = "") -> str:
+        """Return place, function and source of a line.
+
+        Args:
+            filename: As Python's code objects have it.
+            number: Line number.
+            function: What to call the function where the source does not tell.
+        """
+        cell = self._cell_name(filename)
+        place = f"{cell}, line {number}" if cell else f"{short_path(filename)}:{number}"
+        function = self._function(filename, number) if self._tree(filename) else function.replace("<locals>.", "")
+        inside = f" in {function}" if function and function != "<module>" else ""
+        source = self._source(filename, number)
+        return f"{place}{inside}: {source}" if source else f"{place}{inside}"
+
+    def _source(self, filename: str, number: int) -> str:
+        found = self._innermost(filename, number)
+        last = number if found is None or _is_compound(found) else found.end_lineno or number
+        lines = (linecache.getline(filename, line).strip() for line in range(number, last + 1))
+        source = " ".join(filter(None, lines))
+        return source if len(source) <= _MAX_SOURCE else f"{source[: _MAX_SOURCE - 1]}…"
+
+    def _innermost(self, filename: str, number: int) -> ast.stmt | None:
+        tree = self._tree(filename)
+        if tree is None:
+            return None
+        around = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and _covers(node, number)]
+        return max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+    def _function(self, filename: str, number: int) -> str:
+        tree = self._tree(filename)
+        around = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)] if tree is not None else []
+        around = sorted((node for node in around if _covers(node, number)), key=lambda node: node.lineno)
+        # The line of a class or a decorator is outside of what it begins.
+        return ".".join(node.name for node in around if number >= node.body[0].lineno)
+
+    def _tree(self, filename: str) -> ast.Module | None:
+        if filename not in self._trees:
+            try:
+                self._trees[filename] = _parse("".join(linecache.getlines(filename)), filename)
+            except (SyntaxError, ValueError, RecursionError):
+                self._trees[filename] = None
+        return self._trees[filename]
+
+
+def cell_name(shell: Any, filename: str) -> str:
+    """Return ``Cell In[7]`` for the name under which *shell* has compiled its cell 7; empty for a real file."""
+    name_code = getattr(getattr(shell, "compile", None), "format_code_name", None)  # IPython 8 and later
+    named = name_code(filename) if name_code is not None else None
+    if named:
+        return " ".join(named)
+    numbered = re.match(r"<ipython-input-(\d+)-", filename)
+    return f"Cell In[{numbered[1]}]" if numbered else ""
+
+
+def running_cell_name(filename: str) -> str:
+    """Return what the running notebook, if any, calls the cell that *filename* stands for; empty for a real file.
+
+    IPython is looked up, never imported. A kernel calls its cells by temporary files, and knows their numbers.
+    """
+    find_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return cell_name(None if find_shell is None else find_shell(), filename)
+
+
+def _parse(source: str, filename: str) -> ast.Module | None:
+    if not source:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the user's code: said when it was compiled
+        tree = compile(source, filename, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    return tree if isinstance(tree, ast.Module) else None
+
+
+def _covers(node: ast.stmt, number: int) -> bool:
+    return node.lineno <= number <= (node.end_lineno or node.lineno)
+
+
+def _is_compound(node: ast.stmt) -> bool:
+    return hasattr(node, "body") or hasattr(node, "cases")
+
+
+def short_path(filename: str) -> str:
+    """Return *filename* from the working directory on if it lies below it, else its last two parts."""
+    try:
+        below = os.path.relpath(filename)
+    except ValueError:  # another drive
+        below = os.pardir
+    if not below.startswith(os.pardir):
+        return below
+    return str(PurePath(*PurePath(filename).parts[-2:]))
+
+
+# Tell whose code a file is: the user's, a library's, a front end's, or leaklab's own.
+
+
+class Origin(enum.Enum):
+    """Whose code something is."""
+
+    USER = "user"
+    LIBRARY = "library"
+    FRONT_END = "front end"  # what runs the user's code: IPython, its kernel and event loop, a test runner, a debugger
+    LEAKLAB = "leaklab"
+
+
+_FRONT_ENDS = frozenset({
+    "IPython", "ipykernel", "ipywidgets", "comm", "jupyter_client", "nbclient", "traitlets", "zmq", "tornado",
+    "asyncio", "decorator", "nest_asyncio", "_pytest", "pytest", "pluggy", "runpy", "unittest", "debugpy", "bdb", "pdb",
+})  # fmt: skip
+_MARKS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+def _library_folders() -> tuple[str, ...]:
+    """Return the folders that Python and its packages are installed in, longest first."""
+    paths = sysconfig.get_paths()
+    folders = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths}
+    folders.update(site.getsitepackages())
+    folders.update({os.path.dirname(os.path.realpath(os.__file__)), os.path.dirname(os.__file__)})  # noqa: PTH120
+    return tuple(sorted((folder.rstrip(os.sep) + os.sep for folder in folders), key=len, reverse=True))
+
+
+_FOLDERS = _library_folders()
+
+
+def origin_of(filename: str) -> Origin:
+    """Return whose code *filename* is; a cell, a prompt or a string executed is the user's."""
+    if filename.startswith(PACKAGE_FOLDER + os.sep):
+        return Origin.LEAKLAB
+    if filename.startswith("<frozen ") or filename.endswith(" internals>"):
+        return Origin.FRONT_END if filename == "<frozen runpy>" else Origin.LIBRARY
+    part = _part_of_library(filename)
+    if part is None:
+        return Origin.USER
+    return Origin.FRONT_END if part.partition(os.sep)[0].removesuffix(".py") in _FRONT_ENDS else Origin.LIBRARY
+
+
+def _part_of_library(filename: str) -> str | None:
+    """Return *filename* from its package on, None if it lies in no folder of packages."""
+    for mark in _MARKS:
+        if mark in filename:
+            return filename.rpartition(mark)[2]
+    for folder in _FOLDERS:
+        if filename.startswith(folder):
+            return filename[len(folder) :]
+    return None
+
+
+# Find the user's line that puts things into a holder, by reading the source of the user's cells and modules.
+#
+# Only text is read: the sources that Python keeps for its tracebacks, parsed, never run. A line is named where it is
+# the only one, or where all candidates read the same.
+
+
+MAX_SOURCES = 60
+"""So many of the newest sources are read: a long notebook has some dozens of cells."""
+MAX_CHARACTERS = 100_000
+"""A longer source is generated, or data; parsing it would cost more than 0.1 s."""
+_ADDING = frozenset({
+    "append", "appendleft", "add", "extend", "extendleft", "insert", "update", "setdefault", "put", "put_nowait",
+    "write", "writelines", "push", "register", "submit", "register_buffer",
+})  # fmt: skip
+_KERNEL_FILE = re.compile(r"ipykernel_\d+[\\/]")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A statement of the user's.
+
+    Attributes:
+        place: ``Cell In[7], line 3``, or file and line.
+        text: The statement on one line.
+        added: The expression that is put into the holder; empty if it cannot be told.
+    """
+
+    place: str
+    text: str
+    added: str = ""
+
+    def with_added(self, changed: str) -> str:
+        """Return the statement with *changed* in the place of what is added."""
+        at = self.text.rfind(self.added) if self.added else -1
+        return self.text if at < 0 else self.text[:at] + changed + self.text[at + len(self.added) :]
+
+
+def find_line(holder: str) -> SourceLine | None:
+    """Return the statement of the user that adds to what *holder* (an expression) names; None if that is not clear."""
+    name = _last_name(holder)
+    if not name:
+        return None
+    found = [line for filename, text in _sources(name) for line in _lines_in(filename, text, name)]
+    texts = {line.text for line in found}
+    return found[0] if len(texts) == 1 else None
+
+
+def _last_name(expression: str) -> str:
+    """Return the last attribute or variable that *expression* names: ``history`` of ``runs['a'].history[3]``."""
+    names: list[str] = re.findall(r"[^\W\d]\w*", re.sub(r"\[[^\]]*\]", "", expression))
+    return names[-1] if names and names[-1] != "globals" else ""
+
+
+def _sources(name: str) -> Iterator[tuple[str, str]]:
+    """Yield the sources of the user that mention *name*, the newest first."""
+    newest = list(linecache.cache.items())[::-1]
+    n_read = 0
+    for filename, entry in newest:
+        if n_read >= MAX_SOURCES:
+            return
+        if type(filename) is not str or type(entry) is not tuple or len(entry) < 3:  # noqa: PLR2004 - one not read yet
+            continue
+        if origin_of(filename) is not Origin.USER:
+            continue
+        n_read += 1
+        lines: Sequence[str] = entry[2]
+        text = "".join(lines)
+        if name in text and len(text) <= MAX_CHARACTERS:
+            yield filename, text
+
+
+def _lines_in(filename: str, text: str, name: str) -> Iterator[SourceLine]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):  # a cell with magics, or no Python at all
+        return
+    for node in ast.walk(tree):
+        added = _added_by(node, name)
+        if added is not None:
+            words = _one_line(ast.get_source_segment(text, node) or ast.unparse(node))
+            value = _one_line(ast.get_source_segment(text, added) or "") if isinstance(added, ast.expr) else ""
+            yield SourceLine(_place(filename, node.lineno), words, value)  # type: ignore[attr-defined]  # a statement
+
+
+def _added_by(node: ast.AST, name: str) -> ast.AST | None:
+    """Return what the statement *node* adds to a thing called *name*; the node itself if that is no one expression."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        call = node.value
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING and _is_called(call.func.value, name):
+            return call.args[-1] if call.args else node
+    if isinstance(node, ast.AugAssign) and _is_called(node.target, name):
+        return node.value
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+        if isinstance(target, ast.Subscript) and _is_called(target.value, name):
+            return node.value
+    return None
+
+
+def _is_called(node: ast.expr, name: str) -> bool:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Attribute):
+        return node.attr == name
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _place(filename: str, number: int) -> str:
+    if cell := running_cell_name(filename):
+        return f"{cell}, line {number}"
+    if _KERNEL_FILE.search(filename):
+        return f"a cell of this notebook, line {number}"
+    return f"{filename}, line {number}"

@@ -1,0 +1,287 @@
+"""The heap at the end of a check: one index, its roots, and the cheapest path to every object.
+
+A `HeapView` lives for the length of a ``with``. It borrows the objects; what leaves it are records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.heap.dominators import DominatorTree, dominators
+from leaklab.heap.hidden_references import hidden_edges
+from leaklab.heap.index import HeapIndex, ReferencePass, own_dicts
+from leaklab.heap.paths import Described, describe_path
+from leaklab.heap.roots import Start, find_starts, is_history_name, is_shell_type
+from leaklab.heap.shared_data import Storages, storages_in
+from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach, search
+from leaklab.model import RootPath, Status, Step
+from leaklab.runtime.addresses import Addresses, kinds_at, types_at
+from leaklab.runtime.autograd_graph import is_node_type
+from leaklab.runtime.objects import is_tensor_type, summary
+from leaklab.runtime.ours import own_addresses
+
+_VARIABLES, _NAMESPACE = "notebook variable", "globals()"
+
+OLD = -1
+"""The run of an object that was there before the first measured run."""
+
+# What it costs to come to an object: one that an earlier run left is never a detour.
+_STEP = 1
+_STEP_NEWEST = 6
+_STEP_LEAKED = 60
+_STEP_SHELL = 40  # whatever the shell knows, the notebook has a better name for
+
+
+@dataclass(frozen=True, slots=True)
+class Births:
+    """Who was born when: addresses of the survivors and the run of each (0 for the first), of one length."""
+
+    addresses: Addresses
+    runs: npt.NDArray[np.int64]
+    n_runs: int
+
+
+@dataclass
+class HeapView:
+    """The borrowed heap and what was found out about it.
+
+    Attributes:
+        objects: Every object, in the order of the index; after *n_heap* of them, what only hidden references reach.
+        index: Who refers to whom.
+        tree: The cheapest path to each object.
+        starts: The roots, in the order that *tree* numbers them.
+        run_of: For each vertex the run it was born in (0 for the first), `OLD` for what was there before.
+        credit_of: For each vertex the run that is to blame for it: its own, or that of the survivor that keeps it.
+            Hooks left by earlier runs make new tensors in every run: these are new, and yet the earlier runs' leak.
+        leaked: For each vertex whether an earlier run is to blame for it.
+        in_graph: For each vertex whether it is an autograd node, or a tensor that only such a node holds.
+        namespace: The vertex of the dict of the user's variables, -1 if there is none.
+        notes: What could not be looked at.
+        n_unwalked: Autograd nodes whose inputs were not looked at.
+        summaries: Whether paths may tell shapes and lengths.
+    """
+
+    objects: list[object]
+    n_heap: int
+    index: HeapIndex
+    tree: PathTree
+    starts: list[Start]
+    run_of: npt.NDArray[np.int64]
+    credit_of: npt.NDArray[np.int64]
+    leaked: npt.NDArray[np.bool_]
+    in_graph: npt.NDArray[np.bool_]
+    namespace: int = -1
+    notes: tuple[str, ...] = ()
+    summaries: bool = True
+    n_unwalked: int = 0
+    _described: dict[int, Described] = field(default_factory=dict)
+
+    @cached_property
+    def kinds(self) -> Addresses:
+        """For each vertex the address of its type."""
+        return kinds_at(self.objects, self.index.ids)
+
+    @cached_property
+    def is_tensor(self) -> npt.NDArray[np.bool_]:
+        """For each vertex whether it is a tensor."""
+        kinds = types_at(self.kinds)
+        mask: npt.NDArray[np.bool_] = np.isin(self.kinds, [kind for kind, of in kinds.items() if is_tensor_type(of)])
+        return mask
+
+    @cached_property
+    def tensors(self) -> list[int]:
+        """The vertices of all tensors."""
+        return np.flatnonzero(self.is_tensor).tolist()
+
+    @cached_property
+    def roots(self) -> npt.NDArray[np.int64]:
+        """Where all that is alive begins: the dict of the user's variables (or these), modules, frames, and others."""
+        has_namespace = self.namespace >= 0
+        addresses = [start.address for start in self.starts if not (has_namespace and start.is_variable)]
+        found = np.append(self.index.vertices_of(np.array(addresses, np.int64)), self.namespace)
+        return np.unique(found[found >= 0]).astype(np.int64)
+
+    @cached_property
+    def reach(self) -> Reach:
+        """All of the heap, as a tree of shortest paths.
+
+        What no root reaches is alive too: something unseen holds it, or it holds itself. Each such object counts as a
+        root here, so that what it refers to is never said to go with something else.
+        """
+        return reach(self.index, np.union1d(self.roots, np.flatnonzero(self.is_orphan)))
+
+    @cached_property
+    def is_orphan(self) -> npt.NDArray[np.bool_]:
+        """For each vertex whether no root reaches it."""
+        mask: npt.NDArray[np.bool_] = self.tree.root_of < 0
+        mask[self.roots] = False
+        return mask
+
+    @cached_property
+    def dominators(self) -> DominatorTree:
+        """Who alone keeps whom alive, for all of the heap."""
+        return dominators(self.index, self.reach)
+
+    @cached_property
+    def storages(self) -> Storages:
+        """The storages of all tensors."""
+        return storages_in(self.objects, self.kinds, self.tensors, self.index, self.n_heap)
+
+    def is_reached(self, vertex: int) -> bool:
+        """Return whether any root reaches *vertex*, or it is the dict of the user's variables itself."""
+        return bool(self.tree.root_of[vertex] >= 0 or vertex == self.namespace)
+
+    def path(self, vertex: int) -> list[int]:
+        """Return the vertices from a root to *vertex*, root first; empty if none reaches it."""
+        return path_to(self.tree, vertex)
+
+    def describe(self, vertex: int) -> Described:
+        """Return the path from a root to *vertex* in words; it must be reached."""
+        if vertex == self.namespace:
+            things = self.objects[vertex]
+            step = Step(_NAMESPACE, "dict", summary(things) if self.summaries else "", Status.EXPECTED)
+            return Described(RootPath(_VARIABLES, (step,)), (_NAMESPACE,), (_NAMESPACE,), (0,))
+        if vertex not in self._described:
+            vertices = self.path(vertex)
+            start = self.starts[self.tree.root_of[vertex]]
+            things = [self.objects[v] for v in vertices]
+            self._described[vertex] = self._words(start, things, [*map(self.status, vertices)])
+        return self._described[vertex]
+
+    def _words(self, start: Start, things: list[object], statuses: list[Status]) -> Described:
+        expression: str | None = start.expression or None
+        if start.expression and not start.is_variable and type(things[0]) is dict:
+            expression = f"{start.expression}.__dict__"  # a module's own namespace
+        return describe_path(things, start.words, expression, statuses, summaries=self.summaries)
+
+    def describe_child(self, owner: int, *below: object) -> Described:
+        """Return the path to the last of *below*, objects that *owner* leads to and the collector need not know."""
+        unknown = [Status.UNKNOWN] * len(below)
+        if owner == self.namespace:
+            things, statuses = [self.objects[owner], *below], [Status.EXPECTED, *unknown]
+            return describe_path(things, _VARIABLES, "", statuses, summaries=self.summaries)
+        vertices = self.path(owner)
+        start = self.starts[self.tree.root_of[owner]]
+        return self._words(
+            start, [*(self.objects[v] for v in vertices), *below], [*map(self.status, vertices), *unknown]
+        )
+
+    def is_history(self, described: Described) -> bool:
+        """Return whether a path begins at one of the notebook's own names."""
+        return bool(described.path.steps) and is_history_name(described.path.steps[0].reference)
+
+    def status(self, vertex: int) -> Status:
+        """Return whether *vertex* has a reason to be alive."""
+        if self.leaked[vertex] or self.in_graph[vertex]:
+            return Status.LEAKED
+        return Status.EXPECTED
+
+
+@contextmanager
+def heap_view(
+    objects: list[object],
+    births: Births,
+    namespace: dict[str, Any] | None,
+    own: Sequence[object] = (),
+    *,
+    summaries: bool = True,
+) -> Iterator[HeapView]:
+    """Build the view of *objects*, which the caller empties.
+
+    Args:
+        objects: The whole heap; objects that only hidden references reach are appended.
+        births: The survivors of the measured runs.
+        namespace: The user's variables.
+        own: Objects that must not appear as holders, beside instances of leaklab's classes, which never do.
+        summaries: Whether paths may tell shapes and lengths.
+    """
+    n_heap = len(objects)
+    ignored = np.append(own_addresses(objects), [id(thing) for thing in (*own, births, objects)])
+    references = ReferencePass(objects, ignored)
+    hidden = hidden_edges(objects, references)
+    index = references.finish(hidden.extra_objects, hidden.edges)
+    objects.extend(hidden.extra_objects)
+    del references
+    run_of = np.full(index.n_vertices, OLD, np.int64)
+    vertices = index.vertices_of(births.addresses)
+    run_of[vertices[vertices >= 0]] = births.runs[vertices >= 0]
+    kinds = kinds_at(objects, index.ids)
+    own_dict_of = own_dicts(index, kinds)
+    older = np.flatnonzero((own_dict_of >= 0) & (run_of == OLD))
+    run_of[own_dict_of[older]] = OLD  # a part of what was there, made when somebody looked: no survivor
+    left = (run_of != OLD) & (run_of < births.n_runs - 1)
+    in_graph = _graph_parts(kinds, n_heap)
+    starts = find_starts(namespace)
+    tree = _search(index, starts, id(namespace), _costs(run_of, left, kinds), own_dict_of)
+    credit_of = _credit(tree, run_of, left)
+    leaked = (credit_of != OLD) & (credit_of < births.n_runs - 1)
+    own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
+    view = HeapView(
+        objects, n_heap, index, tree, starts, run_of, credit_of, leaked, in_graph,
+        own_dict, hidden.notes, summaries, hidden.n_unwalked,
+    )  # fmt: skip
+    try:
+        yield view
+    finally:
+        view.starts.clear()
+        view._described.clear()  # noqa: SLF001 - our own
+        hidden.edges.clear()
+        hidden.extra_objects.clear()
+
+
+def _credit(tree: PathTree, run_of: npt.NDArray[np.int64], left: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return for each vertex its own run, or for one of the last run's that of the survivor on its path.
+
+    A survivor is the most expensive step of all: a path leads through one only where there is no other way.
+    """
+    credit = run_of.copy()
+    newest = np.flatnonzero((run_of != OLD) & ~left & (tree.root_of >= 0))
+    parents = tree.parent[newest]
+    is_own_dict = (parents >= 0) & (tree.cost[parents] == tree.cost[newest])  # its owner, as near, comes before it
+    for vertex in newest[np.lexsort((is_own_dict, tree.cost[newest]))].tolist():
+        before = int(tree.parent[vertex])
+        if before >= 0 and (left[before] or credit[before] != run_of[before]):
+            credit[vertex] = credit[before]
+    return credit
+
+
+def _graph_parts(kinds: Addresses, n_heap: int) -> npt.NDArray[np.bool_]:
+    """Return which objects are autograd nodes, or tensors that the collector did not list: held by such nodes only."""
+    types = types_at(kinds)
+    result: npt.NDArray[np.bool_] = np.isin(kinds, [kind for kind, of in types.items() if is_node_type(of)])
+    result[n_heap:] |= np.isin(kinds[n_heap:], [kind for kind, of in types.items() if is_tensor_type(of)])
+    return result
+
+
+def _costs(run_of: npt.NDArray[np.int64], leaked: npt.NDArray[np.bool_], kinds: Addresses) -> npt.NDArray[np.int64]:
+    cost = np.full(len(run_of), _STEP, np.int64)
+    cost[np.isin(kinds, [kind for kind, of in types_at(kinds).items() if is_shell_type(of)])] = _STEP_SHELL
+    cost[run_of != OLD] = _STEP_NEWEST
+    cost[leaked] = _STEP_LEAKED
+    return cost
+
+
+def _search(
+    index: HeapIndex,
+    starts: list[Start],
+    namespace: int,
+    cost: npt.NDArray[np.int64],
+    own: npt.NDArray[np.int64],
+) -> PathTree:
+    vertices = index.vertices_of(np.array([start.address for start in starts], np.int64)).tolist()
+    blocked = np.zeros(index.n_vertices, bool)
+    # Namespaces, modules and frames are where paths begin: none leads through them to anything else.
+    ends = [vertex for start, vertex in zip(starts, vertices, strict=True) if start.is_place]
+    blocked[[vertex for vertex in (*ends, index.vertex_of(namespace)) if vertex >= 0]] = True
+    roots = [
+        (vertex, start.cost + (int(cost[vertex]) if start.is_variable and vertex >= 0 else 0))
+        for start, vertex in zip(starts, vertices, strict=True)
+    ]
+    return search(index, roots, vertex_cost=cost, blocked_into=blocked, own_dicts=own)

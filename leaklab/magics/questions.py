@@ -1,0 +1,117 @@
+"""The line magic ``%whyalive``: evaluate, ask, display."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+from traitlets import Bool, Integer
+
+from leaklab.ask.alive import answer
+from leaklab.ask.autograd import autograd
+from leaklab.magics.options import ShellMagics, evaluated, output_options, parse_options, publish, split_line
+from leaklab.reports.alive import WHYALIVE_SUFFIXES, WhyAlive
+from leaklab.reports.autograd import AUTOGRAD_SUFFIXES, AutogradReport
+from leaklab.text import shorten
+
+_EXPRESSION_LIMIT = 200
+
+
+@magics_class
+class WhyAliveMagics(ShellMagics):
+    """The magic that asks why an object is alive; ``%config WhyAliveMagics.paths = 4`` sets its default."""
+
+    paths = Integer(8, min=1, help="How many independent paths to show (-n).").tag(config=True)
+    summaries = Bool(default_value=True, help="Show shapes and lengths of values.").tag(config=True)
+
+    @magic_arguments()
+    @argument("-n", "--paths", type=int, help="How many independent paths to show (default 8).")
+    @output_options(WHYALIVE_SUFFIXES)
+    @no_var_expand
+    @line_magic
+    def whyalive(self, line: str) -> object:
+        """Say why an object is alive: ``%whyalive [options] EXPRESSION``.
+
+        Every independent path from a variable, a module or a running function to the object, what the object keeps
+        alive, its reference counts explained, and the fewest references to cut so that it goes. Options stand before
+        the expression, which is taken as it is written. Asking keeps nothing alive.
+
+        Example::
+
+            %whyalive -v why trainer.history[0]["loss"]
+        """
+        __tracebackhide__ = True
+        written, expression = split_line(self.whyalive, line)
+        options = parse_options(self.whyalive, written, WHYALIVE_SUFFIXES)
+        expression = expression.rstrip(";").rstrip()
+        if not expression:
+            msg = "%whyalive needs an expression: %whyalive model.layers[0].weight"
+            raise UsageError(msg)
+        report = self._answer(expression, options)
+        publish(report, options, self._namespace)
+        return report if options.output else None
+
+    def _answer(self, expression: str, options: Any) -> WhyAlive:
+        __tracebackhide__ = True
+        borrowed = evaluated(expression, self._namespace)
+        try:
+            return answer(
+                borrowed,
+                self._namespace,
+                asked=shorten(expression, _EXPRESSION_LIMIT),
+                max_paths=self.paths if options.paths is None else options.paths,
+                summaries=self.summaries,
+            )
+        except (TypeError, ValueError) as error:
+            problem = str(error)
+        raise UsageError(problem)
+
+
+# The line magic ``%autograd``: what the graph behind an expression keeps alive.
+
+
+_LIMIT = 200
+
+
+@magics_class
+class AutogradMagics(ShellMagics):
+    """The magic that looks into autograd graphs."""
+
+    @magic_arguments()
+    @output_options(AUTOGRAD_SUFFIXES)
+    @no_var_expand
+    @line_magic
+    def autograd(self, line: str) -> object:
+        """Show what the autograd graph behind an expression keeps alive: ``%autograd [options] [EXPR]``.
+
+        EXPR is a tensor, a list of losses, a module, or anything that leads to tensors; without it, all variables of
+        the notebook are examined. Options stand before the expression, which is taken as it is written.
+
+        Saved tensors are told by operation, by forward line (of graphs made under
+        ``torch.autograd.set_detect_anomaly(True)``) and one by one; nothing is unpacked or computed again.
+
+        Example::
+
+            %autograd -v kept trainer.losses
+        """
+        __tracebackhide__ = True
+        written, expression = split_line(self.autograd, line)
+        options = parse_options(self.autograd, written, AUTOGRAD_SUFFIXES)
+        report = self._report(expression.rstrip(";").rstrip())
+        publish(report, options, self._namespace)
+        return report if options.output else None
+
+    def _report(self, expression: str) -> AutogradReport:
+        __tracebackhide__ = True
+        namespace = self._namespace
+        values = evaluated(expression, namespace) if expression else []
+        try:
+            if not expression:
+                return autograd(namespace=namespace)
+            return autograd(values.pop(), name=shorten(expression, _LIMIT), namespace=namespace)
+        except ValueError as error:
+            problem = str(error)
+        # Raised out here: inside, it would carry the first error, whose frames hold what the expression made.
+        raise UsageError(problem)

@@ -1,0 +1,305 @@
+"""Execute a notebook in a fresh kernel, away from the user's settings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+from nbconvert import HTMLExporter
+from nbformat import NotebookNode
+
+from leaklab.errors import LeaklabError, ReportError
+from leaklab.model.check import Collection
+from leaklab.reports.check import LeakReport
+from leaklab.reports.notebook import NotebookReport, load_report, redacted_collection
+from leaklab.text import shorten
+from leaklab.version import PACKAGE_FOLDER
+
+_KERNEL = "leaklab"
+_POLL_SECONDS = 0.2
+_LAST_SECONDS = 120  # for the last cell, after a notebook that may just have been interrupted
+
+
+def execute(
+    notebook: NotebookNode,
+    folder: Path,
+    *,
+    max_seconds: float | None,
+    working_folder: Path | None = None,
+    last: str = "",
+) -> None:
+    """Execute *notebook* in place, with the interpreter that runs this function.
+
+    Args:
+        notebook: Gets the outputs.
+        folder: An empty folder for the kernel's files: nothing of the user's Jupyter or IPython profile is read or
+            written.
+        max_seconds: The whole notebook must have ended by then; None for no limit.
+        working_folder: Where the cells run; *folder* if None.
+        last: Code to run at the end, also after a cell that failed or took too long; it leaves no trace in *notebook*.
+
+    Raises:
+        LeaklabError: in one line, if a cell fails, the kernel dies, or the time is up.
+    """
+    stop = threading.Event()
+    manager = _kernel_manager(folder)
+    client = NotebookClient(
+        notebook,
+        km=manager,
+        timeout=None,  # the limit is on the whole notebook
+        resources={"metadata": {"path": str(working_folder or folder)}},
+    )
+    # In a thread, because in the main thread nbclient takes Ctrl-C over and ends in a traceback.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        execution = pool.submit(asyncio.run, _execute_until(stop, client, manager, _environment(folder), last))
+        try:
+            execution.result(timeout=max_seconds)
+        except CellExecutionError as error:
+            msg = f"the notebook failed: {error.ename}: {error.evalue}"
+            raise LeaklabError(msg) from error
+        except DeadKernelError as error:
+            msg = "the notebook's kernel died; was there enough memory?"
+            raise LeaklabError(msg) from error
+        except FutureTimeoutError as error:
+            msg = f"the notebook did not end in {max_seconds:g} seconds; give it more with --timeout"
+            raise LeaklabError(msg) from error
+        finally:
+            stop.set()
+
+
+async def _execute_until(
+    stop: threading.Event, client: NotebookClient, manager: AsyncKernelManager, environment: dict[str, str], last: str
+) -> None:
+    """Execute the notebook, then *last*; the kernel is gone at the end, also after *stop*."""
+    client.reset_execution_trackers()
+    # The kernel's own log goes nowhere: what the cells write to stderr is in the notebook.
+    async with client.async_setup_kernel(cleanup_kc=True, env=environment, stderr=subprocess.DEVNULL):
+        execution = asyncio.ensure_future(_execute_cells(client))
+        while not execution.done() and not stop.is_set():
+            await asyncio.wait({execution}, timeout=_POLL_SECONDS)
+        if not execution.done():
+            execution.cancel()
+            await manager.interrupt_kernel()
+        try:
+            await execution
+        finally:
+            if last and await manager.is_alive():
+                await _execute_last(client, last)
+
+
+async def _execute_cells(client: NotebookClient) -> None:
+    for index, cell in enumerate(client.nb.cells):
+        await client.async_execute_cell(cell, index, execution_count=client.code_cells_executed + 1)
+    client.set_widgets_metadata()
+
+
+async def _execute_last(client: NotebookClient, source: str) -> None:
+    """Run *source*; what became of it is seen by what it wrote."""
+    new_cell: Any = nbformat.v4.new_code_cell
+    client.nb.cells.append(new_cell(source))
+    client.timeout = _LAST_SECONDS
+    ask: Any = client.kc
+    try:
+        with contextlib.suppress(CellExecutionError, DeadKernelError, TimeoutError):
+            # A kernel that has just been interrupted drops what is asked of it at that moment: wait until it answers.
+            await ask.kernel_info(reply=True, timeout=_LAST_SECONDS)
+            await client.async_execute_cell(client.nb.cells[-1], len(client.nb.cells) - 1)
+    finally:
+        client.nb.cells.pop()
+
+
+def _kernel_manager(folder: Path) -> AsyncKernelManager:
+    # A kernel specification of our own: a user's `python3` may point to another interpreter.
+    kernel = folder / "kernels" / _KERNEL
+    kernel.mkdir(parents=True)
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    specification = {"argv": command, "display_name": _KERNEL, "language": "python"}
+    (kernel / "kernel.json").write_text(json.dumps(specification), encoding="utf-8")
+    manager = AsyncKernelManager(
+        kernel_name=_KERNEL,
+        kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(folder / "kernels")]),
+        connection_file=str(folder / "connection.json"),
+    )
+    if os.name == "posix":  # sockets in our folder: nobody else on this machine can listen
+        manager.transport, manager.ip = "ipc", str(folder / "socket")
+    return manager
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    places = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR")
+    return os.environ | {place: str(folder / place.lower()) for place in places}
+
+
+# Execute the shipped notebook in a fresh kernel, away from the user's settings.
+
+
+NOTEBOOK = "01_find_a_leak.ipynb"
+# Run last, never shown: the two names are those that the notebook's `-v` options give its reports.
+_SAVE_REPORTS = "before.to_json('before.json')\nafter.to_json('after.json')"
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What the notebook found.
+
+    Attributes:
+        notebook: The executed notebook, with its outputs.
+        before: Report of the leaking training loop.
+        after: Report of the repaired one.
+    """
+
+    notebook: NotebookNode
+    before: LeakReport
+    after: LeakReport
+
+    @property
+    def failure(self) -> str:
+        """Why the demo did not show what it should; empty if it did."""
+        if not self.before.leaked:
+            return f"the shipped leak was not found ({self.before.verdict})"
+        if not any("epoch_outputs" in leak.holder for leak in self.before.leaks):
+            return "the shipped leak was found, but not what holds it (expected trainer.epoch_outputs)"
+        if self.after.leaked:
+            return f"the repaired loop still counts as a leak ({self.after.verdict})"
+        return ""
+
+
+def find_notebook() -> Path:
+    """Return the shipped notebook: inside an installed package, or beside the package in a checkout.
+
+    Raises:
+        LeaklabError: if it is in neither place.
+    """
+    package = Path(PACKAGE_FOLDER)
+    for folder in (package / "_notebooks", package.parent / "notebooks"):
+        if (folder / NOTEBOOK).is_file():
+            return folder / NOTEBOOK
+    msg = f"{NOTEBOOK} is missing from this installation of leaklab; install it again"
+    raise LeaklabError(msg)
+
+
+def run_demo(*, max_seconds: float) -> Demo:
+    """Execute the shipped notebook and return what it found.
+
+    Kernel, settings and history live in a temporary folder: nothing of the user's Jupyter or IPython profile is read
+    or written, and the interpreter is the one that runs this function.
+
+    Raises:
+        LeaklabError: if the notebook fails, or has not ended after *max_seconds*.
+    """
+    notebook = nbformat.read(find_notebook(), as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(_SAVE_REPORTS))
+    with tempfile.TemporaryDirectory(prefix="leaklab-demo-") as name:
+        folder = Path(name)
+        execute(notebook, folder, max_seconds=max_seconds)
+        before, after = (LeakReport.from_json(folder / f"{name}.json") for name in ("before", "after"))
+    notebook.cells.pop()
+    return Demo(notebook=notebook, before=before, after=after)
+
+
+def as_page(notebook: NotebookNode) -> str:
+    """Return the executed *notebook* as one HTML page that asks nothing of the network."""
+    exporter = HTMLExporter(mathjax_url="", require_js_url="", mermaid_js_url="", embed_images=True)
+    page: str
+    page, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": "leaklab demo"}})
+    return page
+
+
+def save_notebook(notebook: NotebookNode, file: Path) -> None:
+    """Write the executed *notebook* to *file*."""
+    nbformat.write(notebook, file)
+
+
+# Execute a notebook headless and collect the checks that it makes.
+
+
+_FAILURE_LIMIT = 300
+# Run last, also after a cell that failed. It needs neither a variable nor a magic of the notebook's.
+_HAND_OVER = "__import__('leaklab.magics.leakreport', fromlist=['hand_over']).hand_over({path!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookRun:
+    """What became of a notebook.
+
+    Attributes:
+        report: Its checks; those made until then if it failed.
+        failure: Why it ended early; empty if it did not.
+    """
+
+    report: NotebookReport
+    failure: str
+
+
+def run_notebook(file: Path, *, max_seconds: float | None = None, redact: bool = False) -> NotebookRun:
+    """Execute the notebook in *file*, which stays as it is, and return the checks that it made.
+
+    The cells run in the notebook's own folder, with the interpreter that runs this function.
+
+    Args:
+        file: The notebook.
+        max_seconds: Limit for the whole notebook; None for none.
+        redact: Whether to blank what the checks tell of the notebook's data.
+
+    Raises:
+        LeaklabError: if there is no such notebook, it cannot be read, or its kernel could not be asked for its checks.
+    """
+    notebook = _read(file)
+    with tempfile.TemporaryDirectory(prefix="leaklab-run-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        record, failure = folder / "checks.json", ""
+        try:
+            execute(
+                notebook,
+                folder,
+                max_seconds=max_seconds,
+                working_folder=file.resolve().parent,
+                last=_HAND_OVER.format(path=str(record)),
+            )
+        except LeaklabError as error:
+            failure = shorten(str(error), _FAILURE_LIMIT)
+        collection = _collected(record, failure)
+    collection = replace(collection, title=file.name, failure=failure)
+    return NotebookRun(NotebookReport(redacted_collection(collection) if redact else collection), failure)
+
+
+def _read(file: Path) -> nbformat.NotebookNode:
+    read: Callable[..., nbformat.NotebookNode] = nbformat.read
+    try:
+        return read(file, as_version=4)
+    except OSError as error:
+        msg = f"cannot read {file}: {error.strerror}; give the path of a notebook"
+        raise LeaklabError(msg) from error
+    except Exception as error:  # nbformat raises whatever its JSON reader and its validator raise
+        msg = f"{file} is no notebook that can be read: {shorten(str(error), _FAILURE_LIMIT)}"
+        raise LeaklabError(msg) from error
+
+
+def _collected(record: Path, failure: str) -> Collection:
+    try:
+        report = load_report(record)
+    except ReportError as error:
+        # The kernel is gone, or stuck in code that no interrupt ends: nothing was handed over.
+        msg = failure or f"the notebook's kernel did not hand over its checks: {error}"
+        raise LeaklabError(msg) from error
+    if not isinstance(report, NotebookReport):
+        msg = f"{record} holds one check instead of the notebook's"
+        raise LeaklabError(msg)
+    return report.collection

@@ -1,1 +1,0 @@
-"""Whole notebooks: the reports that they made, executing them, exporting them."""

@@ -1,0 +1,230 @@
+"""Write a snapshot, or the comparison of several, as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import PurePath
+from typing import Any
+
+from leaklab.model import Outcome
+from leaklab.model.cuda import FrameNode, LiveStack, Moment, PoolUse, SnapshotFacts, SnapshotSeries
+from leaklab.render.json import one_line
+from leaklab.text import format_bytes, format_seconds, shorten, visible
+
+N_STACKS = 15
+_N_MOMENT_STACKS = 5
+_LABEL_LIMIT = 96
+_TREE_SHARE = 0.01
+_TREE_LINES = 40
+_TREE_DEPTH = 24
+
+
+def snapshot_line(name: str, devices: Sequence[PoolUse]) -> str:
+    """Return one line on a snapshot."""
+    uses = "; ".join(
+        f"{use.device} {format_bytes(use.active_bytes)} active of {format_bytes(use.reserved_bytes)} reserved"
+        for use in devices
+    )
+    return f"{shorten(PurePath(name).name or name, 60)}: {uses}"
+
+
+def snapshot_text(facts: SnapshotFacts) -> str:
+    """Return everything about one snapshot that fits a screen or two."""
+    lines = [snapshot_line(facts.name, facts.devices), ""]
+    lines += _stack_lines(facts.stacks)
+    lines += _pool_lines(facts.pools)
+    for moment in facts.moments:
+        lines += _moment_lines(moment)
+    if facts.stacks:
+        lines += ["frames, outermost first, with what was allocated below them:"]
+        lines += [f"  {line}" for line in tree_lines(facts.tree)]
+        lines.append("")
+    lines += [f"note: {visible(note)}" for note in facts.notes]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _stack_lines(stacks: Sequence[LiveStack]) -> Iterator[str]:
+    if not stacks:
+        return
+    total = sum(stack.active_bytes for stack in stacks) or 1
+    framed = sum(stack.active_bytes for stack in stacks if stack.frames)
+    yield f"live bytes by call stack ({len(stacks):,}; {framed / total:.0%} of the bytes have one):"
+    for stack in stacks[:N_STACKS]:
+        blocks = f"{stack.n_blocks:,} {'block' if stack.n_blocks == 1 else 'blocks'}"
+        yield (
+            f"  {format_bytes(stack.active_bytes):>10}  {stack.active_bytes / total:>5.1%}  {blocks:>13}"
+            f"  {shorten(stack.label, _LABEL_LIMIT)}"
+        )
+    if len(stacks) > N_STACKS:
+        rest = sum(stack.active_bytes for stack in stacks[N_STACKS:])
+        yield f"  {format_bytes(rest):>10}  {rest / total:>5.1%}  in {len(stacks) - N_STACKS:,} more"
+    yield ""
+
+
+def _pool_lines(pools: Sequence[PoolUse]) -> Iterator[str]:
+    if not pools:
+        return
+    yield "pools:      reserved      active  split free  releasable  fragmentation"
+    for pool in pools:
+        figures = "  ".join(
+            f"{format_bytes(size):>10}"
+            for size in (pool.reserved_bytes, pool.active_bytes, pool.inactive_split_bytes, pool.releasable_bytes)
+        )
+        yield f"          {figures}  {pool.fragmentation:>13.1%}  {visible(f'{pool.device} {pool.pool}')}"
+    yield ""
+
+
+def _moment_lines(moment: Moment) -> Iterator[str]:
+    yield f"{moment_words(moment)}:"
+    for stack in moment.stacks[:_N_MOMENT_STACKS]:
+        yield f"  {format_bytes(stack.active_bytes):>10}  {shorten(stack.label, _LABEL_LIMIT)}"
+    if len(moment.stacks) > _N_MOMENT_STACKS:
+        yield f"  ... and {len(moment.stacks) - _N_MOMENT_STACKS:,} more"
+    yield ""
+
+
+def moment_words(moment: Moment) -> str:
+    """Return what a moment is, in one clause."""
+    place = f"event {moment.event:,} of {moment.n_events:,}" if moment.event else "before the first event of the trace"
+    live = f"{format_bytes(moment.live_bytes)} requested"
+    if moment.kind == "peak":
+        return f"peak of {moment.device} within the trace: {live} at {place}"
+    wanted = "" if moment.wanted_bytes is None else f" for {format_bytes(moment.wanted_bytes)}"
+    free = "" if moment.free_bytes is None else f", the device had {format_bytes(moment.free_bytes)} left"
+    return f"out of memory on {moment.device}: no room{wanted} at {place}{free}; live were {live}"
+
+
+def tree_lines(root: FrameNode) -> Iterator[str]:
+    """Yield the frames that hold at least 1 % of the bytes, indented; chains of single calls stay at one depth."""
+    least = max(1, root.active_bytes * _TREE_SHARE)
+    waiting = [(root, 0)]
+    for _ in range(_TREE_LINES):
+        if not waiting:
+            return
+        node, depth = waiting.pop()
+        indent = "  " * min(depth, _TREE_DEPTH)
+        yield f"{format_bytes(node.active_bytes):>10}  {indent}{shorten(node.label, _LABEL_LIMIT)}"
+        shown = [child for child in node.children if child.active_bytes >= least]
+        deeper = depth + (len(shown) > 1 or node is root)
+        waiting += [(child, deeper) for child in reversed(shown)]
+    if waiting:
+        yield f"{'':>10}  ... and more below: see the page that to_html() writes"
+
+
+def series_line(series: SnapshotSeries) -> str:
+    """Return one line on a comparison."""
+    return f"{series.verdict.outcome.value}: {shorten(series.verdict.reason, 90)}"
+
+
+def series_text(series: SnapshotSeries) -> str:
+    """Return the comparison as text."""
+    verdict = series.verdict
+    lines = [f"{verdict.outcome.value.upper()}  {visible(verdict.reason)}"]
+    lines += projection_lines(series)
+    lines += ["", f"{len(series.names)} snapshots, {visible(series.key_reason)}", ""]
+    lines += _device_lines(series)
+    lines += _growth_lines(series)
+    if series.tree.children:
+        lines += ["where the growth comes from, outermost frame first:"]
+        lines += [f"  {line}" for line in tree_lines(series.tree)]
+        lines.append("")
+    lines += [f"note: {visible(note)}" for note in series.notes]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def projection_lines(series: SnapshotSeries) -> Iterator[str]:
+    """Yield what the rate comes to, where there is one."""
+    verdict, unit = series.verdict, step_unit(series)
+    if verdict.outcome is Outcome.LEAK:
+        rate = verdict.bytes_per_run
+        yield f"{format_bytes(rate)} per {unit}, {format_bytes(rate * 1000)} per 1,000 {unit}s"
+        if series.full_at_step is not None and series.card_bytes:
+            where = f"at step {series.full_at_step:,}" if series.has_steps else "then"
+            yield f"the card ({format_bytes(series.card_bytes)}) is full {where}, earlier if memory fragments"
+        elif series.card_bytes is None:
+            yield "the size of the card is not known: give it (card_bytes=..., --card 80GB) to see when it is full"
+
+
+def step_unit(series: SnapshotSeries) -> str:
+    """Return what the snapshots are counted by."""
+    return "step" if series.has_steps else "snapshot"
+
+
+def _device_lines(series: SnapshotSeries) -> Iterator[str]:
+    yield "                active    reserved  split free  fragmentation"
+    for name, uses in zip(series.names, series.devices, strict=True):
+        for use in uses:
+            figures = "  ".join(
+                f"{format_bytes(size):>10}" for size in (use.active_bytes, use.reserved_bytes, use.inactive_split_bytes)
+            )
+            yield f"            {figures}  {use.fragmentation:>13.1%}  {shorten(name, 60)} {use.device}"
+    yield ""
+
+
+def _growth_lines(series: SnapshotSeries) -> Iterator[str]:
+    changed = [stack for stack in series.stacks if stack.growth_bytes or len(set(stack.live_bytes)) > 1]
+    n_same = len(series.stacks) - len(changed)
+    if changed:
+        yield f"requested live bytes by call stack ({len(changed):,} changed, {n_same:,} did not):"
+    else:
+        yield f"all {n_same:,} call stacks hold what they held"
+    for stack in changed[:N_STACKS]:
+        sign = "+" if stack.growth_bytes > 0 else ""
+        word = stack.outcome.value if stack.outcome is Outcome.LEAK else stack.change.value
+        yield (
+            f"  {sign + format_bytes(stack.growth_bytes):>11}  {word:<7}  {shorten(stack.label, _LABEL_LIMIT)}"
+            f"  ({levels_words(stack.live_bytes)})"
+        )
+    if len(changed) > N_STACKS:
+        yield f"  ... and {len(changed) - N_STACKS:,} more"
+    yield ""
+
+
+def levels_words(levels: Sequence[int]) -> str:
+    """Return levels as ``1.00 MiB -> 2.00 MiB``; of many the first and the last."""
+    words = [format_bytes(level) for level in levels]
+    if len(words) > 5:  # noqa: PLR2004 - fits a line
+        words = [*words[:2], "...", *words[-2:]]
+    return " -> ".join(words)
+
+
+def span_words(seconds: float | None, n_events: int) -> str:
+    """Return how long a trace is."""
+    return f"{n_events:,} events" + ("" if seconds is None else f" in {format_seconds(seconds)}")
+
+
+# Write snapshots and their comparison as JSON for other tools.
+
+
+FORMAT_FACTS = "leaklab snapshot"
+FORMAT_SERIES = "leaklab snapshot series"
+SCHEMA_VERSION = 1
+
+
+def facts_json(facts: SnapshotFacts) -> str:
+    """Return *facts* as one line of JSON."""
+    return _encoded(FORMAT_FACTS, facts)
+
+
+def series_json(series: SnapshotSeries) -> str:
+    """Return *series* as one line of JSON, the growth of each stack and of all beside the levels."""
+    record = _record(series)
+    record["growth_bytes"] = series.growth_bytes
+    for entry, stack in zip(record["stacks"], series.stacks, strict=True):
+        entry["growth_bytes"] = stack.growth_bytes
+    return _line(FORMAT_SERIES, record)
+
+
+def _encoded(kind: str, record: SnapshotFacts) -> str:
+    return _line(kind, _record(record))
+
+
+def _record(record: SnapshotFacts | SnapshotSeries) -> dict[str, Any]:
+    """Return the fields of *record*; the tree is left out, the stacks say the same."""
+    whole = asdict(record)
+    return {field.name: whole[field.name] for field in fields(record) if field.name != "tree"}
+
+
+def _line(kind: str, record: Mapping[str, Any]) -> str:
+    return one_line({"format": kind, "schema": SCHEMA_VERSION, **record}, "snapshot")

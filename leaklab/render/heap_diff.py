@@ -1,0 +1,326 @@
+"""Put what differs between two moments into lines that all renderers share."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from leaklab.model.heap_diff import DeviceChange, Difference, ObjectChange, PlaceChange
+from leaklab.render.html_parts import ACCENT, CALM, GOOD, bullets, code, escaped, faint, fold, page, panel, table
+from leaklab.render.words import WIDTH
+from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, format_seconds, shorten, visible
+
+_NAME_LIMIT = 120
+_MANY = 3
+_PARSED = "ast."
+_SMALL_PARTS = frozenset({
+    "tuple", "cell", "method", "builtin_function_or_method", "functools.partial", "generator", "coroutine", "frame",
+    "traceback", "weakref.ReferenceType", "_contextvars.Context", "asyncio.events.Handle", "asyncio.events.TimerHandle",
+})  # fmt: skip
+_LEAST_ATTRIBUTE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One change.
+
+    Attributes:
+        count: How many more there are (less: negative); 0 where nothing is counted.
+        what: What they are.
+        n_bytes: Their bytes; None where they say nothing.
+        holders: Expressions for some of them.
+        group: ``tensors``, ``arrays``, ``containers``, ``objects`` or ``variables``.
+    """
+
+    count: int
+    what: str
+    n_bytes: int | None
+    holders: tuple[str, ...]
+    group: str
+
+    def __str__(self) -> str:
+        count = f"{self.count:+,} " if self.count else ""
+        n_bytes = f", {format_bytes(abs(self.n_bytes))}" if self.n_bytes else ""
+        holders = f", held by {', '.join(self.holders)}" if self.holders else ""
+        return visible(f"{count}{self.what}{n_bytes}{holders}")
+
+
+def lines_of(difference: Difference) -> tuple[Line, ...]:
+    """Return everything that changed, each thing once: tensors, arrays, containers, other objects, variables."""
+    lines = [*_tensor_lines(difference), *_array_lines(difference), *_container_lines(difference)]
+    lines += _object_lines(difference)
+    told = {holder for line in lines for holder in line.holders}
+    lines += [_place_line(row) for row in difference.places if _is_untold(row, told, difference)]
+    return tuple(lines)
+
+
+def _tensor_lines(difference: Difference) -> Iterator[Line]:
+    for row in difference.tensors:
+        what = f"{row.what}{' with a graph' if row.what.has_graph else ''}"
+        yield from _born_and_died(
+            what, (row.n_born, row.n_died), (row.bytes_born, row.bytes_died), row.holders, "tensors"
+        )
+
+
+def _array_lines(difference: Difference) -> Iterator[Line]:
+    for row in difference.arrays:
+        counts, n_bytes = (row.n_born, row.n_died), (row.bytes_born, row.bytes_died)
+        yield from _born_and_died(row.what, counts, n_bytes, row.holders, "arrays")
+
+
+def _born_and_died(
+    what: str, counts: tuple[int, int], n_bytes: tuple[int, int], holders: tuple[str, ...], group: str
+) -> Iterator[Line]:
+    """Yield one line for births, one for deaths; one for both where as many died as were born."""
+    n_born, n_died = counts
+    if n_born == n_died:
+        others = "another of its kind" if n_born == 1 else "others of their kind"
+        yield Line(0, f"{n_born:,} {what} replaced by {others}", n_bytes[0], holders, group)
+        return
+    if n_born:
+        yield Line(n_born, what, n_bytes[0], holders, group)
+    if n_died:
+        yield Line(-n_died, what, n_bytes[1], (), group)
+
+
+def _container_lines(difference: Difference) -> Iterator[Line]:
+    for row in difference.containers:
+        step = abs(row.after - row.before)
+        verb = "grew" if row.after > row.before else "shrank"
+        entries = "entry" if step == 1 else "entries"
+        content = f" of {row.content}" if row.content and row.after > row.before else ""
+        name = f"{row.holder} ({row.kind})" if row.holder else row.kind
+        words = f"{name} {verb} by {step:,} {entries}{content}, {row.before:,} -> {row.after:,}"
+        yield Line(0, words, row.content_bytes or None, (), "containers")
+
+
+def object_step(row: ObjectChange) -> int:
+    """Return how many more objects of the user's there are; the notebook replaces its own, one for one.
+
+    That some of the small parts died by which code is run says nothing: nobody freed them on purpose.
+    """
+    n_born = row.n_born - row.n_aside
+    step = n_born - max(row.n_died - row.n_aside, 0)
+    return max(step, 0) if row.kind in _SMALL_PARTS or row.kind.startswith(_PARSED) else step
+
+
+def _object_lines(difference: Difference) -> Iterator[Line]:
+    tensors = {row.what.kind for row in difference.tensors}
+    for row in difference.objects:
+        step = object_step(row)
+        if step and row.kind not in tensors:
+            yield Line(step, row.kind, None, row.holders if step > 0 else (), "objects")
+
+
+def _place_line(row: PlaceChange) -> Line:
+    where = "" if row.home == "notebook" else f" of module {row.home}"
+    name = f"{'variable' if not where else 'attribute'} {row.expression}{where}"
+    if row.change == "born":
+        return Line(0, f"new {name}: {row.after}", None, (), "variables")
+    if row.change == "died":
+        return Line(0, f"{name} is gone: it was {row.before}", None, (), "variables")
+    words = {"replaced": "was replaced", "grown": "grew", "shrunk": "shrank"}[row.change]
+    return Line(0, f"{name} {words}: {row.before} -> {row.after}", None, (), "variables")
+
+
+def _is_untold(row: PlaceChange, told: set[str], difference: Difference) -> bool:
+    """Return whether the change of a name says more than the lines above it: who holds what is new is told there.
+
+    Of the attributes of modules only the larger changes are told: libraries keep many small tables.
+    """
+    is_small = max(row.bytes_before, row.bytes_after) < _LEAST_ATTRIBUTE or row.expression == "sys.modules"
+    if row.home != "notebook" and (row.home in difference.new_modules or is_small or _is_slight(row)):
+        return False
+    if row.change in ("born", "replaced"):
+        return not any(holder == row.expression or _leads_to(row.expression, holder) for holder in told)
+    if row.change in ("grown", "shrunk"):
+        return not any(change.holder == row.expression for change in difference.containers)
+    return True
+
+
+def _is_slight(row: PlaceChange) -> bool:
+    return row.change in ("grown", "shrunk") and abs(row.bytes_after - row.bytes_before) < _LEAST_ATTRIBUTE
+
+
+def _leads_to(expression: str, holder: str) -> bool:
+    """Return whether *holder* begins with the variable, as ``h[0]`` begins with ``h``."""
+    return holder.startswith((f"{expression}[", f"{expression}."))
+
+
+def headline(difference: Difference) -> str:
+    """Return the sums: objects, tensors and bytes, or that nothing changed."""
+    if not lines_of(difference):
+        return "nothing was made or freed"
+    n_objects = sum(object_step(row) for row in difference.objects)
+    n_tensors = sum(row.n_born - row.n_died for row in difference.tensors)
+    tensor_bytes = sum(row.bytes_after - row.bytes_before for row in difference.devices)
+    array_bytes = sum(row.bytes_born - row.bytes_died for row in difference.arrays)
+    parts = [_counted(n_objects, "object"), _counted(n_tensors, "tensor")]
+    if tensor_bytes:
+        parts.append(f"{signed_bytes(tensor_bytes)} in tensors")
+    if array_bytes:
+        parts.append(f"{signed_bytes(array_bytes)} in arrays")
+    return ", ".join(part for part in parts if part) or "as many objects and bytes as before"
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count:+,} {unit}{'' if abs(count) == 1 else 's'}" if count else ""
+
+
+def signed_bytes(n_bytes: int) -> str:
+    """Return *n_bytes* with its sign."""
+    return f"{'+' if n_bytes >= 0 else ''}{format_bytes(n_bytes)}"
+
+
+def title(difference: Difference) -> str:
+    """Return which two moments are compared, and how far they lie apart."""
+    names = (
+        f"{shorten(difference.before or 'before', _NAME_LIMIT)} -> {shorten(difference.after or 'after', _NAME_LIMIT)}"
+    )
+    return f"{names}, {format_seconds(max(difference.seconds, 0.0))} apart"
+
+
+def levels(difference: Difference) -> str:
+    """Return what the process-wide meters say; they include what leaklab and the notebook took."""
+    words = []
+    if difference.heap_bytes is not None:
+        words.append(f"native heap {signed_bytes(difference.heap_bytes)}")
+    if difference.accelerator_bytes is not None:
+        words.append(f"accelerator {signed_bytes(difference.accelerator_bytes)}")
+    words.append(f"resident {signed_bytes(difference.rss_bytes)}")
+    return f"process: {', '.join(words)}"
+
+
+def remarks(difference: Difference) -> tuple[str, ...]:
+    """Return the caveats, and what was left out of the lines."""
+    found = list(difference.notes)
+    if difference.failure:
+        found.insert(0, f"the code raised {difference.failure}; what its frames still hold is counted")
+    if difference.n_aside:
+        places = f" ({', '.join(difference.aside)})" if difference.aside else ""
+        found.append(
+            f"{difference.n_aside:,} new objects belong to libraries and the notebook itself{places}: left out"
+        )
+    if difference.new_modules:
+        names = difference.new_modules
+        many = len(names) > _MANY
+        shown = list(dict.fromkeys(name.partition(".")[0] for name in names)) if many else names
+        more = " and others" if len(shown) > _MANY else ""
+        were = "module was" if len(names) == 1 else "modules were"
+        found.append(f"{len(names):,} {were} imported in between: {', '.join(shown[:_MANY])}{more}")
+    return tuple(found)
+
+
+# Write a difference between two moments as HTML: a fragment for a notebook, or a page of its own.
+
+
+_FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
+_FRAGMENT = f"{_FONT};font-size:14px;line-height:1.45;color:inherit;max-width:1000px"
+_LIMIT = 200
+_N_ROWS = 30
+_RIGHT = frozenset({"change", "bytes", "before", "after", "tensors", "storages"})
+
+
+def render_difference_html(difference: Difference) -> str:
+    """Return the difference as a fragment that survives the sanitizers of notebooks."""
+    return _fragment(difference, is_page=False)
+
+
+def render_difference_page(difference: Difference) -> str:
+    """Return the difference as a page of its own that asks nothing of any server."""
+    return page(f"memdiff: {title(difference)}", _fragment(difference, is_page=True))
+
+
+def _fragment(difference: Difference, *, is_page: bool) -> str:
+    difference = clipped(difference, SHOWN_LIMIT)
+    lines = lines_of(difference)
+    parts = [_banner(difference, lines)]
+    for number, (group, members) in enumerate(groupby(lines, key=lambda line: line.group)):
+        shown = list(members)
+        left_out = "" if len(shown) <= _N_ROWS else faint(f"{len(shown) - _N_ROWS:,} more are in .{group}")
+        markup = _line_table(shown[:_N_ROWS]) + left_out
+        parts.append(fold(f"{group.capitalize()} ({len(shown):,})", markup, is_open=is_page or number == 0))
+    if lines:
+        parts += _devices_html(difference, is_page=is_page)
+    if notes := remarks(difference):
+        parts.append(fold("Notes", bullets([escaped(note) for note in notes]), is_open=True))
+    return f'<div style="{_FRAGMENT}">{"".join(parts)}</div>'
+
+
+def _banner(difference: Difference, lines: Sequence[Line]) -> str:
+    grows = sum(row.bytes_after - row.bytes_before for row in difference.devices) > 0
+    colour = (ACCENT if grows else CALM) if lines else GOOD
+    words = [f'<div style="font-size:17px"><b>{escaped(headline(difference))}</b></div>']
+    words.append(f"<div>{faint(escaped(title(difference)))}</div>")
+    if lines:
+        words.append(f"<div>{faint(escaped(levels(difference)))}</div>")
+    return panel("".join(words), colour)
+
+
+def _line_table(lines: Sequence[Line]) -> str:
+    rows = [
+        (
+            f"{line.count:+,}" if line.count else "",
+            code(shorten(line.what, _LIMIT)),
+            escaped(format_bytes(line.n_bytes)) if line.n_bytes else "",
+            ", ".join(code(shorten(holder, _LIMIT)) for holder in line.holders),
+        )
+        for line in lines
+    ]
+    return table(("change", "what", "bytes", "held by"), rows, right=_RIGHT)
+
+
+def _devices_html(difference: Difference, *, is_page: bool) -> Iterator[str]:
+    rows = [
+        (
+            code(row.device), f"{row.tensors_before:,} &rarr; {row.tensors_after:,}",
+            f"{row.storages_before:,} &rarr; {row.storages_after:,}",
+            escaped(format_bytes(row.bytes_before)), escaped(format_bytes(row.bytes_after)),
+        )
+        for row in difference.devices
+    ]  # fmt: skip
+    if rows:
+        markup = table(("device", "tensors", "storages", "before", "after"), rows, right=_RIGHT)
+        yield fold(f"Devices ({len(rows):,})", markup, is_open=is_page)
+
+
+# Write a difference between two moments as plain text, at most 100 columns wide.
+
+
+_N_LINES = 12
+_LINE_LIMIT = 300
+
+
+def render_difference(difference: Difference) -> str:
+    """Return the sums, then one line a change, largest first; of many in one group the first dozen."""
+    difference = clipped(difference, SHOWN_LIMIT)
+    lines = lines_of(difference)
+    rows = [*_wrap(f"{title(difference)}: {headline(difference)}", "")]
+    for group, members in groupby(lines, key=lambda line: line.group):
+        shown = list(members)
+        for line in shown[:_N_LINES]:
+            rows += _wrap(shorten(str(line), _LINE_LIMIT), "  ")
+        if len(shown) > _N_LINES:
+            rows.append(f"  ... {len(shown) - _N_LINES:,} more in .{'tensors' if group == 'tensors' else group}")
+    if lines:
+        rows += _device_lines(difference.devices)
+        rows += _wrap(levels(difference), "  ")
+    for remark in remarks(difference):
+        rows += _wrap(f"- {remark}", "  ")
+    return "\n".join(rows) + "\n"
+
+
+def _device_lines(devices: tuple[DeviceChange, ...]) -> Iterator[str]:
+    for row in devices:
+        if (row.bytes_before, row.tensors_before) != (row.bytes_after, row.tensors_after):
+            n_bytes = f"{format_bytes(row.bytes_before)} -> {format_bytes(row.bytes_after)}"
+            words = f"{row.device}: {n_bytes} ({signed_bytes(row.bytes_after - row.bytes_before)})"
+            yield from _wrap(f"{words}, {row.tensors_before:,} -> {row.tensors_after:,} tensors", "  ")
+
+
+def _wrap(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        visible(text), WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
+    )

@@ -1,0 +1,191 @@
+"""Write the record of a training run: one line, plain text, HTML."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from leaklab.model.alive import HeapOverview
+from leaklab.model.training_run import MemoryLevels, RunRecord, Survivor
+from leaklab.render.base import Displayed
+from leaklab.render.html_parts import ACCENT, DOUBTFUL, GOOD, code, escaped, faint, fold, panel, prose, table
+from leaklab.render.words import WIDTH, cause_words, render_path
+from leaklab.text import format_bytes, shorten, unit_words, visible
+
+_N_TOLD = 5
+
+
+def run_line(record: RunRecord) -> str:
+    """Return the result in one line."""
+    failed = f", ended by {record.failure}" if record.failure else ""
+    if not record.survivors:
+        return f"run {visible(record.name)!r}: nothing of it survives{failed}"
+    places = len(record.survivors)
+    return (
+        f"run {visible(record.name)!r}: {content_words(record.survivors)} survive, "
+        f"{format_bytes(sum(s.n_bytes for s in record.survivors))} in {_counted(places, 'place')}{failed}"
+    )
+
+
+def content_words(survivors: tuple[Survivor, ...]) -> str:
+    """Return how many models, optimizers and tensors there are: ``1 Net, 1 optimizer, 12 tensors``."""
+    models: dict[str, int] = {}
+    for survivor in survivors:
+        for name, count in survivor.models:
+            models[name] = models.get(name, 0) + count
+    words = [f"{count:,} {name}" for name, count in sorted(models.items())]
+    n_optimizers = sum(s.n_optimizers for s in survivors)
+    n_tensors = sum(s.n_tensors for s in survivors)
+    words += [_counted(n_optimizers, "optimizer")] if n_optimizers else []
+    words += [_counted(n_tensors, "tensor")] if n_tensors else []
+    return ", ".join(words) or _counted(sum(s.n_objects for s in survivors), "object")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def run_text(record: RunRecord) -> str:
+    """Return the record as lines of at most 100 columns."""
+    return "\n".join(_run_lines(record)) + "\n"
+
+
+def _run_lines(record: RunRecord) -> Iterator[str]:
+    yield from _wrapped(run_line(record), "", "  ")
+    if record.earlier:
+        yield from _wrapped(_earlier_words(record), "  ", "    ")
+        for survivor in record.earlier[:_N_TOLD]:
+            yield from _wrapped(f"{content_words((survivor,))}, held by {survivor.holder}", "    - ", "      ")
+    for survivor in record.survivors[:_N_TOLD]:
+        yield from _wrapped(
+            f"{content_words((survivor,))}, {format_bytes(survivor.n_bytes)}, held by {survivor.holder}", "  * ", "    "
+        )
+        yield from (f"      {line}" for line in render_path(survivor.path).splitlines())
+        yield from _wrapped(f"cause: {cause_words(survivor.cause)}", "      ", "      ")
+        for line in survivor.advice.splitlines():
+            own = " " * (len(line) - len(line.lstrip(" ")))
+            yield from _wrapped(line.lstrip(" "), f"      {own}", f"      {own}")
+    if len(record.survivors) > _N_TOLD:
+        yield f"  and {len(record.survivors) - _N_TOLD} smaller places (record.survivors lists all)"
+    for name, before, after in memory_rows(record.before, record.after):
+        yield f"  {name:<28} {before:>12} before   {after:>12} after"
+    for note in record.notes:
+        yield from _wrapped(f"note: {note}", "  ", "    ")
+
+
+def _earlier_words(record: RunRecord) -> str:
+    n_bytes = sum(survivor.n_bytes for survivor in record.earlier)
+    return f"it started while earlier models or optimizers were alive ({format_bytes(n_bytes)}), beside which it ran:"
+
+
+def memory_rows(before: MemoryLevels, after: MemoryLevels) -> Iterator[tuple[str, str, str]]:
+    """Yield name, level before and level after; a peak that did not move lies outside of the run, and is left out."""
+    yield "tensors", format_bytes(before.tensors), format_bytes(after.tensors)
+    if before.accelerator is not None and after.accelerator is not None:
+        yield "accelerator", format_bytes(before.accelerator), format_bytes(after.accelerator)
+    yield "process (resident)", format_bytes(before.rss), format_bytes(after.rss)
+    for name, low, high in (
+        ("peak of the accelerator", before.peak_accelerator, after.peak_accelerator),
+        ("peak of the process", before.peak_rss, after.peak_rss),
+    ):
+        if low is not None and high is not None and high > low:
+            yield name, format_bytes(low), format_bytes(high)
+
+
+def _wrapped(text: str, first: str, later: str) -> list[str]:
+    lines = textwrap.wrap(visible(text), WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
+    return lines or [first.rstrip()]
+
+
+def run_html(record: RunRecord) -> str:
+    """Return the record as HTML without styles, scripts or ids, so that it shows in a notebook that is not trusted."""
+    parts = [panel(f"<b>{escaped(run_line(record))}</b>", ACCENT if record.survivors else GOOD)]
+    if record.earlier:
+        items = "<br>".join(
+            f"{escaped(content_words((s,)))}, held by {code(s.holder)}" for s in record.earlier[:_N_TOLD]
+        )
+        parts.append(panel(f"{escaped(_earlier_words(record))}<br>{items}", DOUBTFUL))
+    for survivor in record.survivors[:_N_TOLD]:
+        words = f"{content_words((survivor,))}, {format_bytes(survivor.n_bytes)}, held by"
+        parts.append(
+            f"<div>{escaped(words)} {code(survivor.holder)}<br>{faint(escaped(str(survivor.path)))}<br>"
+            f"{faint(escaped(cause_words(survivor.cause)))}<br>{prose(survivor.advice)}</div>"
+        )
+    rows = [
+        [escaped(name), escaped(low), escaped(high)] for name, low, high in memory_rows(record.before, record.after)
+    ]
+    parts.append(table(["memory", "before", "after"], rows))
+    parts += [faint(escaped(note)) for note in record.notes]
+    return "".join(parts)
+
+
+# Show what keeps most of the heap alive, as text and as HTML; a picture of one moment.
+
+
+_N_ROWS = 15
+_WIDTH = 60
+_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HeapPicture(Displayed):
+    """What a notebook shows of a `HeapOverview`; it holds the record and nothing else."""
+
+    overview: HeapOverview
+
+    def __str__(self) -> str:
+        return "\n".join(_overview_lines(self.overview))
+
+    def __repr__(self) -> str:
+        return f"<HeapPicture: {overview_words(self.overview)}>"
+
+    def _fragment(self) -> str:
+        return _markup(self.overview)
+
+
+def overview_words(overview: HeapOverview) -> str:
+    """Return the heap in one sentence."""
+    n_bytes, count = sum(row.n_bytes for row in overview.tensors), sum(row.count for row in overview.tensors)
+    tensors = (
+        "no tensor" if not count else f"{count:,} {'tensor' if count == 1 else 'tensors'} of {format_bytes(n_bytes)}"
+    )
+    return f"{unit_words(overview.n_objects, 'objects')}, {tensors}"
+
+
+def _rows(overview: HeapOverview) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    """Yield each list with its title: sizes, names and types in words."""
+    for title, rows in (
+        ("Variables, by what only they keep alive", overview.variables),
+        ("Other large retainers", overview.retainers),
+    ):
+        cells = [
+            (format_bytes(row.retained_bytes), row.expression or f"({row.place})", f"{row.kind} {row.summary}".strip())
+            for row in rows[:_N_ROWS]
+        ]
+        yield title, cells
+    tensors = [(format_bytes(row.n_bytes), f"{row.count:,} x", f"{row.kind} {row.words}") for row in overview.tensors]
+    yield "Living tensors", tensors[:_N_ROWS]
+
+
+def _overview_lines(overview: HeapOverview) -> Iterator[str]:
+    yield f"HEAP  {overview_words(overview)}"
+    for title, rows in _rows(overview):
+        if rows:
+            yield f"\n{title}"
+            for size, name, kind in rows:
+                yield f"  {size:>9}  {shorten(name, _WIDTH)}  {shorten(kind, _WIDTH)}"
+
+
+def _markup(overview: HeapOverview) -> str:
+    parts = [f"<div><b>Heap</b> {escaped(overview_words(overview))}</div>"]
+    for title, rows in _rows(overview):
+        cells = [
+            (escaped(size), code(shorten(name, _LIMIT)), escaped(shorten(kind, _LIMIT))) for size, name, kind in rows
+        ]
+        if cells:
+            parts.append(
+                fold(escaped(title), table(("size", "name", "type"), cells, right=frozenset({"size"})), is_open=True)
+            )
+    parts += [f"<div>{faint(escaped(note))}</div>" for note in overview.notes]
+    return f'<div style="font-size:14px;line-height:1.45;color:inherit;max-width:1000px">{"".join(parts)}</div>'

@@ -1,0 +1,233 @@
+"""Put the figures of a check into words that all renderers share."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
+from leaklab.text import (
+    PER_THOUSAND,
+    SHOWN_LIMIT,
+    clipped,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    shorten,
+    unit_words,
+    visible,
+)
+
+_BYTE_UNIT = "bytes"
+
+CAUSES = {
+    "graph-kept": "an autograd graph is kept",
+    "tensor-kept": "tensors are kept",
+    "hook-left": "a hook is registered again and again",
+    "closure-kept": "a closure keeps what it uses",
+    "global-cache": "a cache without a limit",
+    "cycle-garbage": "cyclic garbage that is not collected",
+    "immortal-cycle": "a cycle that gc can never free",
+    "traceback-kept": "a traceback keeps the frames of an error",
+    "notebook-history": "the notebook keeps its own outputs",
+    "deepcopy-kept": "copies are kept",
+    "container-growth": "a container grows",
+    "thread-or-worker-kept": "threads or workers are left running",
+    "native": "memory outside Python",
+    "optimizer-state": "the state of an optimizer grows",
+    "autograd-ctx": "an autograd.Function keeps tensors on its context",
+    "run-switch": "earlier training runs are kept",
+    "callback-registry": "a registry of callbacks grows",
+    "unknown": "no known cause fits",
+}
+"""What each slug of a cause means, in a few words."""
+
+
+def count_words(count: float, unit: str) -> str:
+    """Return ``1 object``, ``2 entries``."""
+    return unit_words(count, visible(unit))
+
+
+def amount_words(leak: Leak, n_runs: int = 1) -> str:
+    """Return what *n_runs* runs leave behind: ``2 objects and 32.00 KiB``; bytes are named only once."""
+    words = []
+    if leak.unit != _BYTE_UNIT or not leak.bytes_per_run:
+        words.append(count_words(leak.count_per_run * n_runs, leak.unit))
+    if leak.bytes_per_run:
+        words.append(format_bytes(leak.bytes_per_run * n_runs))
+    return " and ".join(words)
+
+
+def rate_words(leak: Leak) -> str:
+    """Return the rate of a leak per run and per 1,000 runs."""
+    return f"{amount_words(leak)} per run; {amount_words(leak, PER_THOUSAND)} per 1,000 runs"
+
+
+def projection_words(check: Check) -> str:
+    """Return what the verdict's rate comes to, empty where nothing grows in bytes."""
+    verdict = check.verdict
+    if not verdict.bytes_per_run:
+        return ""
+    per_run, projected = format_bytes(verdict.bytes_per_run), format_bytes(verdict.bytes_per_run * PER_THOUSAND)
+    words = f"{per_run} per run, {projected} per 1,000 runs"
+    if verdict.full_after_runs is not None:
+        words += f", free memory used up after {unit_words(verdict.full_after_runs, 'runs')}"
+    return words
+
+
+def effort_words(check: Check) -> str:
+    """Return what was run: its name, the number of runs, the time they took."""
+    n_runs = check.verdict.n_runs
+    name = f' of "{shorten(check.settings.name, 80)}"' if check.settings.name else ""
+    seconds = sum(run.seconds for run in check.runs)
+    took = f" in {format_seconds(seconds)}" if check.runs else ""
+    return f"{n_runs:,} measured {'run' if n_runs == 1 else 'runs'}{name}{took}"
+
+
+def failure_words(check: Check) -> str:
+    """Return why the check ended early; call it only for a check with a failure."""
+    return f"The check ended early: {visible(check.failure).rstrip('.')}. What was measured until then is shown."
+
+
+def numbers_words(numbers: Sequence[int], width: int) -> str:
+    """Return *numbers* in at most *width* characters: all of them, or ``0 x30, 1 x2``, or the first and the last."""
+    full = " ".join(map(str, numbers))
+    if len(full) <= width:
+        return full
+    runs = [(number, len(list(group))) for number, group in groupby(numbers)]
+    packed = ", ".join(f"{number} x{n}" if n > 1 else str(number) for number, n in runs)
+    if len(packed) <= width:
+        return packed
+    for n_shown in range(len(numbers) // 2, 0, -1):
+        cut = f"{' '.join(map(str, numbers[:n_shown]))} ... {' '.join(map(str, numbers[-n_shown:]))}"
+        if len(cut) <= width:
+            return cut
+    return f"{len(numbers)} figures"
+
+
+def kept_words(kept: Sequence[int], unit: str, width: int) -> str:
+    """Return what is left of each run's objects, oldest run first, in about *width* characters."""
+    runs = "run 1" if len(kept) == 1 else f"runs 1 to {len(kept)}"
+    tail = f"{visible(unit)}, made by {runs} and still alive"
+    return f"{numbers_words(kept, max(width - len(tail) - 1, 12))} {tail}"
+
+
+def leak_kept_words(leak: Leak, width: int) -> str:
+    """Return what is left of each run but the last, whose objects are current."""
+    tail = "; the last run's are current"
+    return kept_words(leak.kept[:-1], leak.unit, width - len(tail)) + tail
+
+
+def cause_words(slug: str) -> str:
+    """Return the slug of a cause with its meaning."""
+    meaning = CAUSES.get(slug)
+    return f"{slug} ({meaning})" if meaning else visible(slug)
+
+
+def object_words(step: Step) -> str:
+    """Return the kind of a step's object and its summary, as far as there is one."""
+    separator = " " if step.summary.startswith("(") else ", "  # a shape reads on from ``torch.Tensor``
+    return separator.join(filter(None, (step.kind, step.summary)))
+
+
+def retained_words(leak: Leak) -> str:
+    """Return what comes back if those that are named let go; empty where it was not computed."""
+    if leak.retained_bytes is None:
+        return ""
+    n_holders = max(len(leak.holders), 1)
+    who, enough = {
+        1: ("the holder lets go", ""),
+        2: ("both holders let go", "; one of them alone is not enough"),
+    }.get(n_holders, (f"all {n_holders} holders let go", "; less than all of them is not enough"))
+    if not leak.retained_bytes:
+        return f"nothing comes back when {who}: something else keeps it too"
+    return f"{format_bytes(leak.retained_bytes)} come back when {who}{enough}"
+
+
+def others_words(others: Iterable[tuple[str, float]]) -> str:
+    """Return ``1 dict, 2 function`` for what each run leaves beside the leak."""
+    return ", ".join(f"{format_rate(count)} {shorten(kind, 60)}" for kind, count in others)
+
+
+def suspect_references(path: RootPath) -> range:
+    """Return the positions of the references of which one should have been dropped.
+
+    They lead from the last expected object to the first leaked one. Empty where no reference can be blamed: nothing on
+    the path is leaked, or it has no root and begins with a leaked object.
+    """
+    steps = path.steps
+    undue = [index for index, step in enumerate(steps) if step.status is not Status.EXPECTED]
+    if not undue:
+        return range(0)
+    first_leaked = next((index for index in undue if steps[index].status is Status.LEAKED), undue[-1])
+    expected = [index for index in range(first_leaked) if steps[index].status is Status.EXPECTED]
+    first = expected[-1] + 1 if expected else 0
+    if not steps[first].reference:
+        first += 1
+    return range(first, first_leaked + 1)
+
+
+def is_leak(check: Check) -> bool:
+    """Return whether the verdict is a leak; ``bounded`` counts as none."""
+    return check.verdict.outcome is Outcome.LEAK
+
+
+# Write a path from a root to a leaked object as text, with the reference to blame marked.
+
+
+WIDTH = 100
+LABEL_WIDTH = 11
+_PATH_WIDTH = WIDTH - LABEL_WIDTH  # a path is shown beside a label
+_STATUS_WIDTH = 10
+_NARROWEST, _WIDEST = 9, 34  # column of the references: a longer reference takes a line of its own
+_FIELD_LIMIT = 300  # characters of one name: a name that a person has written is shown whole
+_MARK = "<== here"
+
+
+def render_path(path: RootPath) -> str:
+    """Return *path* root first, one reference per line, the suspect references underlined and marked.
+
+    No step is left out. The lines have at most 89 columns, so that they fit beside a label.
+    """
+    path = clipped(path, SHOWN_LIMIT)
+    if not path.steps:
+        return shorten(path.root, _FIELD_LIMIT)
+    suspects = suspect_references(path)
+    column = min(max(_NARROWEST, *(len(visible(step.reference)) for step in path.steps)), _WIDEST)
+    lines = textwrap.wrap(f"from: {shorten(path.root, _FIELD_LIMIT)}", _PATH_WIDTH)
+    for index, step in enumerate(path.steps):
+        lines += _step_lines(step, column, suspect_mark(index, suspects))
+    return "\n".join(lines)
+
+
+def suspect_mark(index: int, suspects: range) -> str:
+    """Return how the reference at *index* is marked; empty where it is not suspected."""
+    if index not in suspects:
+        return ""
+    return _MARK if len(suspects) == 1 else f"{_MARK} (one of {len(suspects)} suspects)"
+
+
+def _step_lines(step: Step, column: int, mark: str) -> Iterator[str]:
+    """Yield status, reference and object; the underline below a suspect reference; the note."""
+    reference = shorten(step.reference, _FIELD_LIMIT)
+    status = f"{step.status.value:<{_STATUS_WIDTH}}"
+    blank = " " * _STATUS_WIDTH
+    indent = " " * (_STATUS_WIDTH + column + 2)
+    words = shorten(object_words(step), _FIELD_LIMIT)
+    if len(reference) <= column:
+        yield from _wrap(words, f"{status}{reference:<{column}}  ", indent)
+    else:
+        yield from _wrap(reference, status, blank)
+        yield from _wrap(words, indent, indent)
+    if mark:
+        yield f"{blank}{'~' * min(len(reference), column):<{column}}  {mark}"
+    if step.note:
+        yield from _wrap(shorten(step.note, _FIELD_LIMIT), indent, indent)
+
+
+def _wrap(text: str, first_indent: str, indent: str) -> list[str]:
+    lines = textwrap.wrap(
+        text, _PATH_WIDTH, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return lines or [first_indent.rstrip()]

@@ -1,0 +1,336 @@
+"""What the user holds after a check: the record, and every view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from leaklab.model import Check, Leak, Outcome, Verdict
+from leaklab.render import tables
+from leaklab.render.base import Displayed, Exports, FilePath, read_source, save_by_suffix
+from leaklab.render.check_html import render_html, render_page
+from leaklab.render.check_text import render_text
+from leaklab.render.dot import LEAKLAB, PathGraph
+from leaklab.render.html_parts import ACCENT, GOOD, bullets, escaped, panel
+from leaklab.render.json import from_json, to_json
+from leaklab.render.notebook_export import render_markdown
+from leaklab.render.plots import plot_growth
+from leaklab.render.tables import leaks_csv
+from leaklab.render.words import count_words
+from leaklab.text import format_bytes, shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from leaklab.explorer.widget import Explorer
+    from leaklab.render.figure import ReportFigure
+
+# Put two checks side by side: which leaks are gone, which stay, which are new, which only changed their holder.
+
+
+_NAME_LIMIT = 60
+_SAME_RATE = 0.05  # relative difference below which two rates are one
+_NAMESPACE = "globals()"
+_NO_LEAK = "no leak in either check"
+_N_TAIL = 3  # holders named one by one
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Displayed):
+    """What became of the leaks of one check in another.
+
+    Attributes:
+        fixed: Whether the first check leaked and the second proves that nothing leaks any more.
+        lines: One sentence for each leak, and one for what is not proven.
+    """
+
+    fixed: bool
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines) or _NO_LEAK
+
+    def __repr__(self) -> str:
+        word = "fixed" if self.fixed else "not fixed"
+        first = shorten(self.lines[0], _NAME_LIMIT) if self.lines else _NO_LEAK
+        more = f" (+{len(self.lines) - 1} more)" if len(self.lines) > 1 else ""
+        return f"<Comparison {word}: {first}{more}>"
+
+    def _fragment(self) -> str:
+        if not self.lines:
+            return ""
+        title = f"<b>{'Fixed' if self.fixed else 'Not fixed'}</b>"
+        return panel(title + bullets([escaped(line) for line in self.lines]), GOOD if self.fixed else ACCENT)
+
+
+def compare_checks(before: Check, after: Check) -> Comparison:
+    """Return what became of the leaks of *before* in *after*, told by fingerprint, rate and holders.
+
+    ``fixed`` is strict: a leak that is gone while another one stays or comes is not enough, and neither is a second
+    check without a verdict. A leak whose fingerprint is gone while another of its holders keeps the same is told as
+    what it is: one of several holders was fixed.
+    """
+    is_proven = after.verdict.outcome is not Outcome.INCONCLUSIVE and not after.failure
+    old, new = _by_fingerprint(before.leaks), _by_fingerprint(after.leaks)
+    bounded = {leak.fingerprint for leak in after.bounded}
+    moved = _moved({key: old[key] for key in old if key not in new}, {key: new[key] for key in new if key not in old})
+    lines = []
+    for fingerprint, leaks in old.items():
+        if fingerprint in new:
+            lines.append(_staying_line(leaks, new[fingerprint]))
+        elif fingerprint in moved:
+            lines.append(_moved_line(leaks, new[moved[fingerprint]]))
+        elif still := _listing(leaks, new.values()):
+            lines.append(
+                f"{_name(leaks)}: was {_rate(leaks)}, still a holder of {shorten(still[0].what, _NAME_LIMIT)} in "
+                f"{shorten(still[0].holder, _NAME_LIMIT)}: not fixed"
+            )
+        elif not is_proven:
+            lines.append(f"{_name(leaks)}: was {_rate(leaks)}, not seen in the second check, which proves nothing")
+        elif fingerprint in bounded:
+            lines.append(f"{_name(leaks)}: was {_rate(leaks)}, now bounded: fixed")
+        else:
+            lines.append(f"{_name(leaks)}: was {_rate(leaks)}, now 0: fixed")
+    fresh = [leaks for key, leaks in new.items() if key not in old and key not in moved.values()]
+    lines += [f"{_name(leaks)}: {_rate(leaks)}, new leak" for leaks in fresh]
+    if not is_proven:
+        lines.append(f"the second check is no proof: {after.failure or after.verdict.reason}")
+    return Comparison(fixed=bool(old) and is_proven and after.verdict.outcome is not Outcome.LEAK, lines=tuple(lines))
+
+
+def _moved(gone: dict[str, list[Leak]], fresh: dict[str, list[Leak]]) -> dict[str, str]:
+    """Pair leaks that are gone with new ones in which another holder keeps the same; each at most once.
+
+    A holder that the first check knew is proof; else the same objects at the same rate are taken for the same.
+    """
+    pairs: dict[str, str] = {}
+    for is_same in (_is_known_holder, _is_same_stuff):
+        for key, leaks in gone.items():
+            if key not in pairs:
+                candidates = (other for other in fresh if other not in pairs.values() and is_same(leaks, fresh[other]))
+                pairs.update((key, other) for other in list(candidates)[:1])
+    return pairs
+
+
+def _is_known_holder(before: list[Leak], after: list[Leak]) -> bool:
+    known = set(_holders(before))
+    return bool(known) and ({leak.holder for leak in after} <= known or bool(_listing(before, [after])))
+
+
+def _listing(before: list[Leak], others: Iterable[list[Leak]]) -> list[Leak]:
+    """Return those of *others* of which the holder of *before* still holds the same; empty if there are none.
+
+    The namespace holds many things, and so may any object: they have to be of one kind.
+    """
+    holders = {leak.holder for leak in before if leak.holder} - {_NAMESPACE}
+    same = (leaks for leaks in others if leaks[0].what == before[0].what)
+    return next((leaks for leaks in same if holders & set(_holders(leaks))), [])
+
+
+def _is_same_stuff(before: list[Leak], after: list[Leak]) -> bool:
+    return before[0].what == after[0].what and _is_same(_amount(before), _amount(after))
+
+
+def _moved_line(before: list[Leak], after: list[Leak]) -> str:
+    """Return the sentence on a leak that lost one holder and is kept by another."""
+    known = _holders(before)
+    rate = f"{shorten(before[0].what, _NAME_LIMIT)}: was {_rate(before)}, now {_rate(after)}"
+    holder = shorten(after[0].holder, _NAME_LIMIT)
+    left = _holders(after)
+    gone = [name for name in known if name not in left]
+    if not gone:
+        return f"{rate}: still leaks, no holder let go ({_listed(known)}), and {holder} is told first now"
+    if after[0].holder in known:
+        words = f"{len(gone)} of {len(known)} holders fixed ({_listed(gone)})"
+        return f"{rate}: {words}, {holder} still holds it"
+    return f"{rate}: {_listed(gone)} lets go, but {holder} holds the same: one of several holders fixed"
+
+
+def _by_fingerprint(leaks: Iterable[Leak]) -> dict[str, list[Leak]]:
+    grouped: dict[str, list[Leak]] = {}
+    for leak in leaks:
+        grouped.setdefault(leak.fingerprint, []).append(leak)
+    return grouped
+
+
+def _staying_line(before: list[Leak], after: list[Leak]) -> str:
+    """Return the sentence on a leak of both checks, with the direction in which its rate went."""
+    old, new = _amount(before), _amount(after)
+    change = "still leaks" if _is_same(old, new) else "still leaks, but less" if new < old else "leaks even more"
+    known, left = _holders(before), _holders(after)
+    gone = [name for name in known if name not in left]
+    if gone and len(left) < len(known):  # else a variable was renamed
+        change += f", {len(gone)} of {len(known)} holders fixed ({_listed(gone)})"
+    return f"{_name(before)}: was {_rate(before)}, now {_rate(after)}: {change}"
+
+
+def _holders(leaks: list[Leak]) -> list[str]:
+    """Return the expressions of all known holders, each once."""
+    names = (name for leak in leaks for name in (leak.holder, *leak.holders))
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(shorten(name, _NAME_LIMIT) for name in names[:_N_TAIL])
+    return f"{shown} and {len(names) - _N_TAIL} more" if len(names) > _N_TAIL else shown
+
+
+def _is_same(old: float, new: float) -> bool:
+    return abs(new - old) <= _SAME_RATE * max(old, new)
+
+
+def _amount(leaks: list[Leak]) -> float:
+    """Return bytes per run, or the count where no bytes are known."""
+    return sum(leak.bytes_per_run for leak in leaks) or sum(leak.count_per_run for leak in leaks)
+
+
+def _rate(leaks: list[Leak]) -> str:
+    n_bytes = sum(leak.bytes_per_run for leak in leaks)
+    if n_bytes:
+        return f"{format_bytes(n_bytes)} per run"
+    return f"{count_words(sum(leak.count_per_run for leak in leaks), leaks[0].unit)} per run"
+
+
+def _name(leaks: list[Leak]) -> str:
+    return f"{shorten(leaks[0].what, _NAME_LIMIT)} in {shorten(leaks[0].holder, _NAME_LIMIT)}"
+
+
+_REASON_LIMIT = 72
+_render_file = partial(render_page, has_record=True)
+_WRITERS: Mapping[str, Callable[[Check], str]] = {
+    ".html": _render_file,
+    ".json": to_json,
+    ".csv": leaks_csv,
+    ".md": render_markdown,
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LeakReport(Exports):
+    """The result of a check.
+
+    It holds the record and nothing else, so it can be pickled and keeps nothing of the user's alive; tables, plots and
+    graphs are made anew each time they are asked for.
+
+    Attributes:
+        check: The record, with every figure.
+    """
+
+    check: Check
+
+    @property
+    def leaked(self) -> bool:
+        """Whether the verdict is a leak; ``bounded`` and ``inconclusive`` are none."""
+        return self.check.verdict.outcome is Outcome.LEAK
+
+    @property
+    def verdict(self) -> Verdict:
+        """The outcome, its reason, its figures; ``str()`` begins with the outcome."""
+        return self.check.verdict
+
+    @property
+    def leaks(self) -> tuple[Leak, ...]:
+        """The leaks, largest first."""
+        return self.check.leaks
+
+    @property
+    def bounded(self) -> tuple[Leak, ...]:
+        """The places that grew and stopped, or whose limit is known."""
+        return self.check.bounded
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Caveats, and what could not be measured."""
+        return self.check.notes
+
+    @property
+    def objects(self) -> pd.DataFrame:
+        """What the runs left behind, by type."""
+        return tables.object_table(self.check)
+
+    @property
+    def tensors(self) -> pd.DataFrame:
+        """The tensors that the runs left behind, by shape, dtype and device."""
+        return tables.tensor_table(self.check)
+
+    @property
+    def containers(self) -> pd.DataFrame:
+        """The containers, buffers and graphs that grew in place."""
+        return tables.container_table(self.check)
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The measured runs."""
+        return tables.run_table(self.check)
+
+    def plot(self) -> ReportFigure:
+        """Return a figure of what each run left behind and of the memory after each run."""
+        return plot_growth(self.check)
+
+    def graph(self, i: int = 0, style: str = LEAKLAB) -> PathGraph:
+        """Return the path to leak number *i*, the largest first, as a graph.
+
+        Args:
+            i: Number of the leak, from 0.
+            style: ``leaklab``, or ``objgraph`` for the picture that objgraph draws of the same objects.
+
+        Raises:
+            IndexError: if there is no such leak.
+            ValueError: for any other style.
+        """
+        n_leaks = len(self.leaks)
+        if not 0 <= i < n_leaks:
+            have = f"this report has {n_leaks}, numbered from 0" if n_leaks else "this report has none"
+            msg = f"there is no leak {i}: {have}"
+            raise IndexError(msg)
+        return PathGraph(self.leaks[i], style)
+
+    def explore(self) -> Explorer:
+        """Show this report as a page with tables, graphs and buttons; the static report is displayed first."""
+        from leaklab import explore  # noqa: PLC0415 - widgets are paid by those who explore
+
+        return explore(self)
+
+    def compare(self, other: LeakReport) -> Comparison:
+        """Return what became of the leaks of this report in *other*, the check of the mended code."""
+        return compare_checks(self.check, other.check)
+
+    def _html_file(self) -> str:
+        return _render_file(self.check)
+
+    def _json_file(self) -> str:
+        return to_json(self.check)
+
+    @classmethod
+    def from_json(cls, path_or_text: FilePath) -> LeakReport:
+        """Return the report that `to_json` wrote, from its file or its text.
+
+        Raises:
+            ReportError: if there is no such file, or it holds no report that this version can read.
+        """
+        return cls(from_json(read_source(path_or_text)))
+
+    def save(self, path: FilePath) -> None:
+        """Write the report to *path*: ``.html`` a page, ``.json`` the record, ``.csv`` the table of leaks, ``.md``.
+
+        Raises:
+            ReportError: for any other suffix, or a file that cannot be written.
+        """
+        save_by_suffix(path, {suffix: partial(write, self.check) for suffix, write in _WRITERS.items()})
+
+    def __str__(self) -> str:
+        return render_text(self.check)
+
+    def __repr__(self) -> str:
+        verdict, n_leaks = self.verdict, len(self.leaks)
+        found = f"; {n_leaks} {'leak' if n_leaks == 1 else 'leaks'}" if n_leaks else ""
+        return f"<LeakReport {verdict.outcome.value}: {shorten(verdict.reason, _REASON_LIMIT)}{found}>"
+
+    def _fragment(self) -> str:
+        return render_html(self.check)
+
+
+SUFFIXES = tuple(_WRITERS)
+"""Of the files that a report can be saved to."""

@@ -1,0 +1,283 @@
+"""Keep the reports of this notebook, export them as one, and read exported reports back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from leaklab.model import Check, Outcome
+from leaklab.model.check import Collection, NotedCheck, NotedView
+from leaklab.render.base import Displayed, FilePath, check_target, known_suffix, read_bytes, save_by_suffix
+from leaklab.render.html_parts import ACCENT, GOOD, bullets, escaped, panel
+from leaklab.render.json import as_collection, collection_to_json, read_record, redacted, tally_words
+from leaklab.render.notebook_export import render_collection, render_markdown
+from leaklab.render.pdf import print_pdf, require_browser
+from leaklab.reports.check import Comparison, LeakReport, compare_checks
+from leaklab.text import shorten, unit_words
+
+# Put the checks of two reports side by side: which were repaired, which leak, which are missing.
+
+
+_NAME_LIMIT = 80
+_REASON_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CollectionComparison(Displayed):
+    """What became of the checks of one report in another.
+
+    Attributes:
+        passed: Whether every check of the second report proves that nothing leaks, and none of the first one's leaking
+            checks is missing from it.
+        pairs: The checks of both reports, by name, with what became of their leaks.
+        lines: One sentence for each check, and one for each of its leaks.
+    """
+
+    passed: bool
+    pairs: tuple[tuple[str, Comparison], ...]
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def __repr__(self) -> str:
+        compared = unit_words(len(self.pairs), "checks")
+        return f"<CollectionComparison {'passed' if self.passed else 'not passed'}: {compared} compared>"
+
+    def _fragment(self) -> str:
+        title = f"<b>{'Passed' if self.passed else 'Not passed'}</b>"
+        return panel(title + bullets([escaped(line) for line in self.lines]), GOOD if self.passed else ACCENT)
+
+
+def compare_collections(before: Collection, after: Collection) -> CollectionComparison:
+    """Return what became of the checks of *before* in *after*.
+
+    Checks are the same if they have the same ``--name``; of several with one name the last counts, as it is the one
+    after the repair. Checks without a name are paired in their order if both reports have equally many of them; two
+    reports of one check each are compared whatever their names.
+    """
+    old, new = _by_name(before), _by_name(after)
+    if len(before.checks) == len(after.checks) == 1:
+        name = next(iter(new))
+        old = {name: next(iter(old.values()))}
+    elif _n_nameless(old) != _n_nameless(new):
+        # Which is which cannot be told: the second report's are then judged alone.
+        old = {f"{name} of the first report" if not check.settings.name else name: check for name, check in old.items()}
+    lines, pairs, passed = [], [], bool(new)
+    for name, check in new.items():
+        if name in old:
+            pairs.append((name, compare_checks(old[name], check)))
+        lines += _lines(name, check, pairs[-1][1] if name in old else None)
+        passed = passed and _is_proven(check)
+    for name, check in old.items():
+        if name not in new:
+            leaked = check.verdict.outcome is Outcome.LEAK
+            lines.append(f"{name}: {'leaked, and ' if leaked else ''}is not in the second report")
+            passed = passed and not leaked
+    if not new:
+        lines.append("the second report has no check")
+    return CollectionComparison(passed, tuple(pairs), tuple(lines))
+
+
+def _by_name(collection: Collection) -> dict[str, Check]:
+    found: dict[str, Check] = {}
+    for noted in collection.checks:
+        name = shorten(noted.check.settings.name, _NAME_LIMIT) or f"check {_n_nameless(found) + 1} without a name"
+        found.pop(name, None)
+        found[name] = noted.check
+    return found
+
+
+def _n_nameless(checks: dict[str, Check]) -> int:
+    return sum(not check.settings.name for check in checks.values())
+
+
+def _is_proven(check: Check) -> bool:
+    return check.verdict.outcome in (Outcome.CLEAN, Outcome.BOUNDED) and not check.failure
+
+
+def _lines(name: str, check: Check, comparison: Comparison | None) -> list[str]:
+    verdict = check.failure or f"{check.verdict.outcome.value}: {check.verdict.reason}"
+    new = "" if comparison else " (not in the first report)"
+    lines = [f"{name}{new}: {shorten(verdict, _REASON_LIMIT)}"]
+    return lines + [f"  {line}" for line in (comparison.lines if comparison else ())]
+
+
+SUFFIXES = (".html", ".md", ".json", ".pdf")
+"""Of the files that all checks of a notebook can be saved to."""
+MAX_CHECKS, MAX_OTHERS = 200, 30
+"""A record takes some 10 KB, other reports more: more of them would weigh on the notebook."""
+_MARKUP_LIMIT = 300_000  # characters of one other report; a graph in it takes most of them
+
+
+class Journal:
+    """The reports that the magics of one notebook have shown, oldest first; the oldest are forgotten at the limit.
+
+    It holds reports, which hold nothing of the user's.
+    """
+
+    def __init__(self) -> None:
+        self._checks: list[NotedCheck] = []
+        self._others: list[tuple[object, str]] = []
+        self._n_forgotten = 0
+
+    def note(self, report: object, place: str) -> None:
+        """Keep what *report*, which a magic has just made, says.
+
+        Args:
+            report: A `LeakReport`, or any other report of leaklab, which is kept as it shows itself.
+            place: Where it was made.
+        """
+        if type(report) is LeakReport:
+            self._checks.append(NotedCheck(report.check, place))
+        else:
+            self._others.append((report, place))
+        self._n_forgotten += _shorten(self._checks, MAX_CHECKS) + _shorten(self._others, MAX_OTHERS)
+
+    def collect(self, namespace: Mapping[str, Any], *, title: str = "", redact: bool = False) -> Collection:
+        """Return all that was noted, and the reports of `leaklab.leakcheck` that variables in *namespace* hold."""
+        noted = list(self._checks)
+        known = {id(entry.check) for entry in noted}
+        # Copied first: another thread may make a variable meanwhile. `type` runs nobody's code, `isinstance` would.
+        for name, value in list(namespace.items()):
+            if type(value) is LeakReport and id(value.check) not in known:
+                known.add(id(value.check))
+                noted.append(NotedCheck(value.check, f"variable {name}"))
+        views = tuple(_viewed(report, place) for report, place in self._others)
+        collection = Collection(title, tuple(noted), views, tuple(self._notes()))
+        return redacted_collection(collection) if redact else collection
+
+    def _notes(self) -> Iterator[str]:
+        if self._n_forgotten:
+            kept = f"{MAX_CHECKS} checks and {MAX_OTHERS} other reports are kept"
+            words = (
+                "oldest report of this notebook is" if self._n_forgotten == 1 else "oldest reports of this notebook are"
+            )
+            yield f"the {self._n_forgotten:,} {words} not here: {kept}"
+
+
+def redacted_collection(collection: Collection) -> Collection:
+    """Return *collection* with every check blanked by `redacted`; the other reports are left out, and that is said."""
+    if collection.redacted:
+        return collection
+    notes = [*collection.notes, "summaries, keys, strings and folders are hidden (--redact)"]
+    if collection.views:
+        n_views = len(collection.views)
+        words = "report of another magic is" if n_views == 1 else "reports of other magics are"
+        notes.append(f"{n_views:,} {words} left out: --redact knows only checks")
+    checks = tuple(replace(noted, check=redacted(noted.check)) for noted in collection.checks)
+    return replace(collection, checks=checks, views=(), notes=tuple(notes), redacted=True)
+
+
+def _shorten(entries: list[Any], limit: int) -> int:
+    """Drop the oldest *entries* above *limit*; return how many."""
+    n_too_many = max(len(entries) - limit, 0)
+    del entries[:n_too_many]
+    return n_too_many
+
+
+def _viewed(report: object, place: str) -> NotedView:
+    bundle: dict[str, str] = {}
+    show = getattr(report, "_repr_mimebundle_", None)
+    if show is not None:
+        bundle = show()
+    markup = bundle.get("text/html", "")
+    return NotedView(
+        title=repr(report).strip("<>"),
+        place=place,
+        text=bundle.get("text/plain") or str(report),
+        markup=markup if len(markup) <= _MARKUP_LIMIT else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NotebookReport(Displayed):
+    """All checks of a notebook, as ``%leakreport`` or ``leaklab run`` exported them.
+
+    Attributes:
+        collection: The record.
+    """
+
+    collection: Collection
+
+    @property
+    def reports(self) -> tuple[LeakReport, ...]:
+        """The checks, in the order in which they were made."""
+        return tuple(LeakReport(noted.check) for noted in self.collection.checks)
+
+    @property
+    def leaked(self) -> bool:
+        """Whether any of the checks found a leak."""
+        return any(report.leaked for report in self.reports)
+
+    def compare(self, other: NotebookReport | LeakReport) -> CollectionComparison:
+        """Return what became of these checks in *other*, made after the repair."""
+        return compare_collections(self.collection, _collection_of(other))
+
+    def save(self, path: FilePath) -> None:
+        """Write all checks to *path*: ``.html`` one page, ``.md``, ``.json`` the record, ``.pdf``.
+
+        Raises:
+            ReportError: for any other suffix, a file that cannot be written, or a PDF where no Chromium is installed.
+        """
+        if known_suffix(path, SUFFIXES) == ".pdf":
+            require_browser()  # before the drawing, which may take half a minute
+            print_pdf(render_collection(self.collection, is_open=True), path)
+            return
+        writers: Mapping[str, Callable[[Collection], str]] = {
+            ".html": render_collection,
+            ".md": render_markdown,
+            ".json": collection_to_json,
+        }
+        save_by_suffix(path, {suffix: partial(write, self.collection) for suffix, write in writers.items()})
+
+    def __str__(self) -> str:
+        lines = [tally_words(self.collection)]
+        for number, report in enumerate(self.reports, 1):
+            name = report.check.settings.name
+            lines.append(f"  {number}. {f'{name}: ' if name else ''}{report.verdict}")
+        return "\n".join(lines)
+
+    def _fragment(self) -> str:
+        return ""  # one line for each check is all there is to show: `save` draws them
+
+    def __repr__(self) -> str:
+        return f"<NotebookReport {tally_words(self.collection)}>"
+
+
+def load_report(path: FilePath) -> LeakReport | NotebookReport:
+    """Return the report in a file that leaklab wrote, ``.html`` or ``.json``.
+
+    Args:
+        path: A file of ``%leakreport``, ``leaklab run``, ``report.to_html`` or ``report.to_json``.
+
+    Returns:
+        A `LeakReport` for a file of one check, a `NotebookReport` for a file of a whole notebook.
+
+    Raises:
+        ReportError: if the file cannot be read, or holds no report that this version can read.
+    """
+    record = read_record(read_bytes(path))
+    return NotebookReport(record) if isinstance(record, Collection) else LeakReport(record)
+
+
+def compare_reports(before: LeakReport | NotebookReport, after: LeakReport | NotebookReport) -> CollectionComparison:
+    """Return what became of the checks of one exported report in another."""
+    return compare_collections(_collection_of(before), _collection_of(after))
+
+
+def _collection_of(report: LeakReport | NotebookReport) -> Collection:
+    return as_collection(report.check) if isinstance(report, LeakReport) else report.collection
+
+
+def check_export_target(path: FilePath) -> None:
+    """Find out before a long run whether `NotebookReport.save` could write to *path*; writes nothing.
+
+    Raises:
+        ReportError: if the suffix is unknown, there is no such folder, or a PDF cannot be made here.
+    """
+    check_target(path, SUFFIXES)
+    if known_suffix(path, SUFFIXES) == ".pdf":
+        require_browser()

@@ -1,0 +1,195 @@
+"""Touch a live object safely: its type, its name, a short summary.
+
+Nothing here calls a method that the object's class could have written. ``type(o)`` is asked instead of ``o.__class__``,
+types are compared by identity along their ``__mro__``, and lengths are read only through built-in types' own C code: an
+object that raises, hangs or lies in ``__repr__``, ``__len__``, ``__eq__`` or ``__getattr__`` is never given the chance.
+
+torch is looked up, never imported: without it no object is a tensor.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_type_module = type.__dict__["__module__"].__get__
+_type_qualname = type.__dict__["__qualname__"].__get__
+_type_mro = type.__dict__["__mro__"].__get__
+_type_flags = type.__dict__["__flags__"].__get__
+
+SIZED_BASES: tuple[type, ...] = (
+    list, dict, set, frozenset, tuple, collections.deque, bytes, bytearray, str, array.array,
+)  # fmt: skip
+"""Types whose own ``__len__`` is C code; a subclass is measured by its base's, never by its own."""
+
+_LEN_OF: Mapping[int, Callable[[Any], int]] = {id(base): vars(base)["__len__"] for base in SIZED_BASES}
+_UNITS: Mapping[type, tuple[str, str]] = {
+    str: ("character", "characters"),
+    bytes: ("byte", "bytes"),
+    bytearray: ("byte", "bytes"),
+}
+
+
+def flags_of(kind: type) -> int:
+    """Return the ``__flags__`` of *kind* without asking its metaclass."""
+    flags: int = _type_flags(kind)
+    return flags
+
+
+def mro_of(kind: type) -> tuple[type, ...]:
+    """Return the ``__mro__`` of *kind* without asking its metaclass."""
+    mro: tuple[type, ...] = _type_mro(kind)
+    return mro
+
+
+def has_base(kind: type, base: type) -> bool:
+    """``issubclass`` along the real ``__mro__``: no ``__subclasscheck__``, no ``__eq__`` of a metaclass."""
+    return any(ancestor is base for ancestor in mro_of(kind))
+
+
+def is_kind_of(thing: object, kind: type) -> bool:
+    """``isinstance`` that looks at the real type only."""
+    return has_base(type(thing), kind)
+
+
+def is_exactly(thing: object, kinds: Iterable[type]) -> bool:
+    """Return whether the type of *thing* is one of *kinds*; ``in`` would ask a metaclass's ``__eq__``."""
+    return any(type(thing) is kind for kind in kinds)
+
+
+def loaded_type(module: str, name: str) -> type | None:
+    """Return the class *name* of *module* if that module is loaded, else None; imports nothing."""
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) else None
+
+
+def is_tensor_type(kind: type) -> bool:
+    """Return whether *kind* is ``torch.Tensor`` or derived from it."""
+    tensor_type = loaded_type("torch", "Tensor")
+    return tensor_type is not None and has_base(kind, tensor_type)
+
+
+def is_tensor(thing: object) -> bool:
+    """Return whether *thing* is a ``torch.Tensor``, without running its ``__class__``."""
+    return is_tensor_type(type(thing))
+
+
+def type_name(kind: type) -> str:
+    """Return the qualified name of *kind*: ``torch.Tensor``, ``list``, ``Trainer`` for a class of the notebook."""
+    try:
+        module, qualname = _type_module(kind), _type_qualname(kind)
+    except (AttributeError, KeyError, TypeError):
+        return "object"
+    if type(qualname) is not str:
+        return "object"
+    qualname = qualname.replace("<locals>.", "")
+    if type(module) is not str or module in ("builtins", "__main__"):
+        return qualname
+    return f"{module}.{qualname}"
+
+
+def length_function(kind: type) -> Callable[[Any], int] | None:
+    """Return the C function that measures objects of *kind*, None if only code of the user could."""
+    for base in mro_of(kind):
+        measure = _LEN_OF.get(id(base))
+        if measure is not None:
+            return measure
+    return None
+
+
+def safe_len(thing: object) -> int | None:
+    """Return the length of a built-in container (or of a subclass, by its base's rule), None for anything else."""
+    measure = length_function(type(thing))
+    return None if measure is None else int(measure(thing))
+
+
+@contextmanager
+def no_torch_functions() -> Iterator[None]:
+    """Keep ``__torch_function__`` of tensor subclasses out of what happens inside."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - no public way to keep subclasses silent
+        yield
+
+
+def tensor_words(tensor: Any) -> str:
+    """Return shape, dtype and device of *tensor* in a few words, ``?`` for what it does not tell."""
+    base: Any = loaded_type("torch", "Tensor")
+    with no_torch_functions():
+        try:
+            shape: object = tuple(base.size(tensor))
+        except (RuntimeError, TypeError, ValueError):
+            shape = "?"
+        try:
+            dtype = str(base.dtype.__get__(tensor)).removeprefix("torch.")
+            device = str(base.device.__get__(tensor))
+        except (RuntimeError, TypeError, AttributeError):
+            return f"{shape}"
+    return f"{shape} {dtype} {device}"
+
+
+def summary(thing: object) -> str:
+    """Say in a few words what *thing* is, without its content: shape of a tensor, length of a container."""
+    kind = type(thing)
+    if is_tensor(thing):
+        return tensor_words(thing)
+    if _is_array(kind):
+        return array_words(thing)
+    length = safe_len(thing)
+    if length is not None:
+        singular, plural = _UNITS.get(kind, ("entry", "entries"))
+        return f"{length:,} {singular if length == 1 else plural}"
+    if is_kind_of(thing, type):
+        return type_name(thing)  # type: ignore[arg-type]  # the real type was asked, not __class__
+    return ""
+
+
+def array_words(thing: Any) -> str:
+    """Return shape and dtype of a numpy array."""
+    base: Any = loaded_type("numpy", "ndarray")
+    return f"{tuple(base.shape.__get__(thing))} {base.dtype.__get__(thing)}"
+
+
+def _is_array(kind: type) -> bool:
+    base = loaded_type("numpy", "ndarray")
+    return base is not None and has_base(kind, base)
+
+
+STREAM_TYPES: tuple[type, ...] = (io.StringIO, io.BytesIO)
+"""In-memory files: their position tells how much was written."""
+
+
+# Tell the values that no reference keeps alive: numbers, texts, and what the interpreter has for all code.
+
+
+_SHARED: Final = (int, float, complex, bool, str, type(...), type(NotImplemented))
+_EMPTY: Final = (tuple, bytes, frozenset)
+_HEAP_TYPE = 1 << 9
+_flags_of = type.__dict__["__flags__"].__get__
+_IMMORTAL_COUNT = 1 << 28  # from 3.12 on; no count that was counted comes near
+
+
+def words_if_shared(thing: Any) -> str:
+    """Return what *thing* is if it is a value that all code shares, empty for anything that can be freed."""
+    kind = type(thing)
+    if thing is None:
+        return "None is one object for all code"
+    if any(kind is shared for shared in _SHARED):
+        return f"a value of type {type_name(kind)} may be shared by all code that uses the same value"
+    if any(kind is empty for empty in _EMPTY) and not len(thing):
+        return f"the empty {type_name(kind)} is one object for all code"
+    if is_kind_of(thing, type) and not _flags_of(thing) & _HEAP_TYPE:
+        return f"the type {type_name(thing)} is built into the interpreter"
+    if sys.getrefcount(thing) > _IMMORTAL_COUNT:
+        return f"this {type_name(kind)} was made immortal by the interpreter"
+    return ""

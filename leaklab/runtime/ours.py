@@ -1,0 +1,220 @@
+"""Tell leaklab's own objects and the notebook's own records from what the user made."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.runtime.addresses import Addresses, distinct, kinds_of, types_at
+from leaklab.runtime.instance_dicts import is_own_dict
+from leaklab.runtime.objects import has_base, type_name
+from leaklab.version import PACKAGE_FOLDER
+
+# Ask each type once what could be asked of each of its objects.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KindTable:
+    """The types of some objects.
+
+    Attributes:
+        addresses: Of the types, sorted, shape ``(n_types,)``.
+        types: The types, in the same order.
+        names: Their qualified names.
+        rows: For each object the position of its type.
+    """
+
+    addresses: Addresses
+    types: list[type]
+    names: tuple[str, ...]
+    rows: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, kinds: Addresses) -> KindTable:
+        """Build the table of *kinds*, the addresses of the types of living objects."""
+        table = distinct(kinds)
+        types = list(types_at(table).values())
+        return cls(table, types, tuple(map(type_name, types)), np.searchsorted(table, kinds))
+
+    def mask(self, is_wanted: Callable[[type], bool]) -> npt.NDArray[np.bool_]:
+        """Return for each object whether its type is wanted."""
+        return np.fromiter(map(is_wanted, self.types), bool, len(self.types))[self.rows]
+
+    def mask_by_name(self, is_wanted: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+        """Return for each object whether the name of its type is wanted."""
+        return np.fromiter(map(is_wanted, self.names), bool, len(self.names))[self.rows]
+
+
+# Find the tuples and dicts that the collector is about to forget, which is not their death.
+
+
+_is_tracked = gc.is_tracked
+
+
+def forgettable(objects: list[object], table: KindTable) -> npt.NDArray[np.int64]:
+    """Return the positions of the tuples and dicts that contain nothing the collector follows, or only such tuples.
+
+    CPython stops to follow a tuple (up to 3.13 also a dict) as soon as a collection finds nothing in it that could be
+    part of a cycle; a tuple of such tuples goes one collection later. Counted as objects, they would seem to die.
+
+    Args:
+        objects: The heap.
+        table: The types of the objects.
+    """
+    tuples = np.flatnonzero(table.mask(lambda of: of is tuple)).tolist()
+    dicts = np.flatnonzero(table.mask(lambda of: of is dict)).tolist()
+    found: list[int] = []
+    ids: set[int] = set()
+    nested: list[int] = []
+    for row in chain(tuples, dicts):
+        contents = _contents(objects[row])
+        if not any(map(_is_tracked, contents)):
+            found.append(row)
+            ids.add(id(objects[row]))
+        # Few have a tuple inside: the others are followed for good.
+        elif tuple in map(type, _contents(objects[row])):
+            nested.append(row)
+    n_before = -1
+    while len(found) > n_before:
+        n_before, left = len(found), nested
+        nested = []
+        for row in left:
+            if any(id(item) not in ids and _is_tracked(item) for item in _contents(objects[row])):
+                nested.append(row)
+            else:
+                found.append(row)
+                ids.add(id(objects[row]))
+    return np.array(found, np.int64)
+
+
+def _contents(thing: Any) -> Iterable[object]:
+    """Return what a tuple or a dict contains; exact types only, whose methods are C code."""
+    return thing if type(thing) is tuple else chain(thing.values(), thing)
+
+
+_OWN = "leaklab."
+_module_dict: Callable[[object], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
+_MACHINERY = (
+    "IPython.", "ipykernel.", "traitlets.", "zmq.", "tornado.", "jupyter_client.", "comm.", "prompt_toolkit.",
+    "matplotlib_inline.", "debugpy.", "_pydevd_bundle.", "pydevd",
+)  # fmt: skip
+_PLAIN = frozenset(map(id, (dict, list, tuple, set, frozenset, collections.deque, collections.defaultdict)))
+
+
+def is_machinery(name: str) -> bool:
+    """Return whether a type or module called *name* belongs to what runs a notebook, or to leaklab."""
+    return name.startswith(_MACHINERY) or f"{name}.".startswith((_OWN, *_MACHINERY))
+
+
+def left_out(
+    objects: list[object],
+    addresses: Addresses,
+    table: KindTable,
+    records: Iterable[object],
+    namespace: dict[str, Any] | None,
+) -> npt.NDArray[np.bool_]:
+    """Return which of *objects* are no doing of the user's.
+
+    These are the instances of leaklab's classes, with the dicts, lists and tuples that only serve them; the instances
+    of IPython's and the kernel's classes; frames, which only Python 3.10 lists while they run; *records*; and the
+    Python objects of autograd nodes of C++, which a node of any age gets when somebody, leaklab too, looks at it.
+
+    Args:
+        objects: The heap.
+        addresses: Of the objects, shape ``(n,)``.
+        table: Their types.
+        records: Containers in which a notebook keeps its texts, such as the history of its input. What they contain is
+            left out with them, as far as it is built-in containers.
+        namespace: The user's variables: what leaklab reaches through them is not its own.
+    """
+    own = table.mask_by_name(lambda name: name.startswith(_OWN))
+    mask = own | table.mask_by_name(lambda name: name.startswith(_MACHINERY))
+    mask |= table.mask(lambda of: of is types.FrameType)
+    if "torch" in sys.modules:
+        from leaklab.runtime.autograd_graph import is_wrapper_type  # noqa: PLC0415 - needs torch, which the user has imported
+
+        mask |= table.mask(is_wrapper_type)
+    ours = [objects[row] for row in np.flatnonzero(own).tolist()]
+    borders = {id(namespace), id(objects), *map(id, _module_dicts())}
+    plain = [thing for thing in (*records, *_own_locals()) if id(thing) not in borders]
+    parts = (_plain_parts([*ours, *plain], borders) | set(map(id, plain))) - borders
+    if parts:
+        mask |= np.isin(addresses, np.fromiter(parts, np.int64, len(parts)))
+    mask[forgettable(objects, table)] = True
+    return mask
+
+
+def _plain_parts(owners: list[object], borders: set[int]) -> set[int]:
+    """Return the addresses of the built-in containers that *owners* lead to through nothing but such containers."""
+    seen = set(borders)
+    frontier = owners
+    while frontier:
+        fresh = {id(thing): thing for thing in gc.get_referents(*frontier) if id(type(thing)) in _PLAIN}
+        frontier = [thing for address, thing in fresh.items() if address not in seen]
+        seen.update(fresh)
+    return seen
+
+
+def parts_of_records(records: Iterable[object]) -> int:
+    """Return how many of the built-in containers that *records* consist of are known to the collector; no tuples."""
+    plain = list(records)
+    seen: dict[int, object] = {id(thing): thing for thing in plain}
+    frontier = plain
+    while frontier:
+        fresh = {id(thing): thing for thing in gc.get_referents(*frontier) if id(type(thing)) in _PLAIN}
+        frontier = [thing for address, thing in fresh.items() if address not in seen]
+        seen.update(fresh)
+    return sum(gc.is_tracked(thing) and type(thing) is not tuple for thing in seen.values())
+
+
+def _own_locals() -> list[object]:
+    """Return the built-in containers that leaklab's running functions refer to."""
+    frame: types.FrameType | None = sys._getframe(1)  # noqa: SLF001 - the only way to one's own callers
+    found: list[object] = []
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(PACKAGE_FOLDER + os.sep):
+            snapshot: Any = frame.f_locals  # up to Python 3.12 a dict that stays with the frame
+            found += [value for value in (snapshot, *snapshot.values()) if id(type(value)) in _PLAIN]
+        frame = frame.f_back
+    return found
+
+
+def _module_dicts() -> Iterator[dict[str, Any]]:
+    for module in list(sys.modules.values()):
+        if has_base(type(module), types.ModuleType):
+            yield _module_dict(module)
+
+
+# Find leaklab's own objects: explorers, widgets, sessions and reports hold nothing for a reader to let go of.
+
+
+_EXAMPLES = "leaklab.notebooks"
+_module_of = type.__dict__["__module__"].__get__
+
+
+def is_own_kind(kind: type) -> bool:
+    """Return whether *kind* is a class of leaklab's, but for those that leak on purpose, to be tried on."""
+    try:
+        name = _module_of(kind)
+    except (AttributeError, TypeError):
+        return False
+    return type(name) is str and name.startswith(_OWN) and name != _EXAMPLES
+
+
+def own_addresses(objects: list[object]) -> Addresses:
+    """Return the addresses of those of *objects* that are leaklab's, and of their dicts."""
+    kinds = kinds_of(objects)
+    wanted = [address for address, kind in types_at(kinds).items() if is_own_kind(kind)]
+    found = [objects[place] for place in np.flatnonzero(np.isin(kinds, wanted)).tolist()]
+    dicts = [child for thing in found for child in gc.get_referents(thing) if is_own_dict(thing, child)]
+    return np.array([*map(id, found), *map(id, dicts)], np.int64)

@@ -1,0 +1,150 @@
+"""Write numbers as people read them: bytes with a unit, rates without needless digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from typing import Any, TypeVar, cast
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def format_bytes(n_bytes: float) -> str:
+    """Write *n_bytes* with three digits and a binary unit: ``96 B``, ``1.20 MiB``, ``157 KiB``."""
+    sign, size = "-" if n_bytes < 0 else "", abs(n_bytes)
+    unit = 0
+    while size >= 999.5 and unit < len(UNITS) - 1 and (unit > 0 or size >= 1023.5):  # noqa: PLR2004 - no fourth digit after rounding
+        size /= 1024
+        unit += 1
+    if unit == 0:
+        return f"{sign}{format_rate(size if size < 10 else round(size))} B"  # noqa: PLR2004
+    decimals = 2 if size < 9.995 else 1 if size < 99.95 else 0  # noqa: PLR2004
+    return f"{sign}{size:,.{decimals}f} {UNITS[unit]}"
+
+
+_IRREGULAR = {"entries": "entry"}
+
+
+def unit_words(count: float, unit: str) -> str:
+    """Write ``1 entry``, ``0.5 objects``, ``2 graph nodes``: *count* with *unit*, which is given for many."""
+    shown = format_rate(count)
+    return f"{shown} {_IRREGULAR.get(unit, unit.removesuffix('s')) if shown == '1' else unit}"
+
+
+def format_rate(per_run: float) -> str:
+    """Write a rate with at most two decimals where it needs any: ``3``, ``0.33``, ``2.5``, ``1,200``."""
+    if 0 < abs(per_run) < 0.01:  # noqa: PLR2004
+        return f"{per_run:.1g}"
+    decimals = 2 if abs(per_run) < 99.995 else 0  # noqa: PLR2004
+    text = f"{per_run:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+# Change every text of a record, and nothing else of it.
+
+
+Record = TypeVar("Record")
+TEXT_LIMIT = 4_000
+"""Characters: no sentence, advice or name that leaklab writes is longer, a string of the user's may be."""
+SHOWN_LIMIT = 800
+"""The same for one line of what is shown; a text of several lines, an advice, may be `N_LINES` times as long."""
+N_LINES = 3
+CELL_LIMIT = 20_000
+"""Of one cell of a table: the path through a long graph takes some thousands."""
+
+
+def with_texts(record: Record, change: Callable[[str], str]) -> Record:
+    """Return *record*, a frozen record or a tuple of them, with *change* applied to every string in it."""
+    return cast("Record", _changed(record, change))
+
+
+def clipped(record: Record, limit: int = TEXT_LIMIT) -> Record:
+    """Return *record* with the middle left out of every string of more than *limit* characters.
+
+    A name of a megabyte would else stand in a page ten times, and each of its characters would be looked at.
+    """
+    return with_texts(record, partial(_clip, limit=limit))
+
+
+def cell_text(cell: object) -> object:
+    """Return *cell*, where it is a text one that a table can store: well-formed, of `CELL_LIMIT` characters at most."""
+    return well_formed(_clip(cell, CELL_LIMIT)) if isinstance(cell, str) else cell
+
+
+def _clip(text: str, limit: int) -> str:
+    if "\n" in text[:limit]:
+        limit = max(limit, min(N_LINES * limit, TEXT_LIMIT))
+    if len(text) <= limit:
+        return text
+    n_tail = limit // 5
+    return f"{text[: limit - n_tail - 3]}...{text[len(text) - n_tail :]}"
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    if type(value) is str:  # members of enums are strings too, and stay
+        return change(value)
+    if type(value) is tuple:
+        items = tuple(_changed(item, change) for item in value)
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    if is_dataclass(value) and not isinstance(value, type):
+        old = {field.name: getattr(value, field.name) for field in fields(value)}
+        new = {name: _changed(item, change) for name, item in old.items()}
+        return replace(value, **new) if any(new[name] is not item for name, item in old.items()) else value
+    return value
+
+
+# Cut texts to a length that a page can show; what does not print is written as an escape.
+
+
+ROW_LIMIT = 400
+BLOCK_LIMIT = 20_000
+
+
+def clip(text: str, limit: int = ROW_LIMIT) -> str:
+    """Return *text* in one line of at most *limit* characters, its middle left out where it is longer."""
+    if len(text) > limit:  # first, so that a text of a million characters is not looked at whole
+        tail = limit // 3
+        text = f"{text[: limit - tail - 3]}...{text[len(text) - tail :]}"
+    return visible(text)
+
+
+def clip_block(text: str, limit: int = BLOCK_LIMIT) -> str:
+    """Return *text* with its lines, at most *limit* characters of it."""
+    if len(text) > limit:
+        text = f"{text[:limit]}\n..."
+    return "\n".join(map(visible, text.splitlines()))
+
+
+PER_THOUSAND = 1_000
+
+
+def visible(text: str) -> str:
+    """Return *text* with all that does not print as an escape: colour codes, line breaks, bidi marks."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def well_formed(text: str) -> str:
+    """Return *text* with lone surrogates written as escapes, so that it can be encoded and drawn."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return *text* made visible, its middle left out where it is longer than *limit* characters."""
+    if len(text) > 2 * limit:  # no character gets shorter: the others cannot be seen
+        text = text[:limit] + text[len(text) - limit :]
+    text = visible(text)
+    if len(text) <= limit:
+        return text
+    n_tail = limit // 3
+    return f"{text[: limit - n_tail - 3]}...{text[len(text) - n_tail :]}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return *seconds* in the unit that reads best: ``2.1 s``, ``13 ms``, ``40 us``."""
+    for factor, unit in ((1, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}" if seconds * factor < PER_THOUSAND else f"{seconds:,.0f} s"
+    return f"{seconds * 1e6:.3g} us"

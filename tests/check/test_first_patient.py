@@ -1,0 +1,131 @@
+"""leaklab is its own first patient: it grows nothing, keeps nothing, changes nothing."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import weakref
+from collections import Counter
+
+import pytest
+import torch
+from notebook_shell import Notebook
+
+import leaklab
+from leaklab.check.pipeline import check_steps
+from leaklab.model import Settings
+
+pytestmark = pytest.mark.untraced  # a tracer makes objects of its own
+
+
+def assert_nothing_grew(report: leaklab.LeakReport) -> None:
+    check = report.check
+    assert str(report.verdict).startswith("clean"), str(report)
+    assert [run.n_kept for run in check.runs] == [0] * report.verdict.n_runs
+    assert check.leaks == ()
+    assert check.bounded == ()
+    assert check.objects == ()
+    assert check.tensors == ()
+    assert check.containers == ()
+    assert check.failure == ""
+
+
+def test_an_empty_cell_grows_nothing_twenty_times_in_a_row(notebook: Notebook):
+    for _ in range(20):
+        assert_nothing_grew(notebook.check("pass", "-n 12"))
+
+
+def test_an_empty_function_grows_nothing_twenty_times_in_a_row():
+    for _ in range(20):
+        assert_nothing_grew(leaklab.leakcheck(lambda: None, runs=12))
+
+
+def test_an_empty_cell_with_as_many_runs_as_there_are_grows_nothing(notebook):
+    assert_nothing_grew(notebook.check("pass"))
+
+
+def test_a_leaked_tensor_dies_with_its_last_user_while_the_report_lives(notebook):
+    notebook.user.update(torch=torch, history=[])
+    report = notebook.check("history.append(torch.ones(1000, requires_grad=True) * 2)")
+    assert report.leaked
+    refs = [weakref.ref(tensor) for tensor in notebook.user["history"]]
+    notebook.user["history"].clear()
+    notebook.user.clear()
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * len(refs)
+    assert report.leaks[0].holder == "history"
+
+
+def test_a_report_makes_the_round_trip_through_pickle(notebook):
+    notebook.user.update(torch=torch, history=[])
+    report = notebook.check("history.append(torch.ones(1000))", "-n 8")
+    assert pickle.loads(pickle.dumps(report)).check == report.check  # noqa: S301 - our own bytes
+
+
+def own_objects() -> Counter[str]:
+    """Objects of leaklab's classes that the collector knows, without modules, functions and classes."""
+    gc.collect()
+    names = [f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects()]
+    return Counter(name for name in names if name.startswith("leaklab"))
+
+
+def test_nothing_of_leaklab_outlives_a_check_but_the_report():
+    history: list[object] = []
+    leaklab.leakcheck(lambda: history.append(torch.ones(1000)), runs=8)
+    before = own_objects()
+    report = leaklab.leakcheck(lambda: history.append(torch.ones(1000)), runs=8)
+    assert report.leaked
+    assert own_objects() - before != Counter()
+    del report
+    assert own_objects() == before
+
+
+def gc_state() -> tuple[object, ...]:
+    return gc.isenabled(), gc.get_threshold(), gc.get_debug(), list(gc.callbacks), gc.get_freeze_count()
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("at_call", [1, 4, 14])
+def test_the_collector_is_as_before_after_every_way_out(is_enabled, error, at_call):
+    calls: list[int] = []
+
+    def work() -> None:
+        calls.append(1)
+        if error is not None and len(calls) == at_call:
+            raise error
+
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        before = gc_state()
+        if error is None:
+            leaklab.leakcheck(work, runs=8)
+        else:
+            with pytest.raises(error):
+                leaklab.leakcheck(work)
+        assert gc_state() == before
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 4, 12])
+def test_the_collector_is_as_before_when_a_check_is_given_up(n_steps):
+    before = gc_state()
+    steps = check_steps(Settings(), None)
+    next(steps)
+    for _ in range(n_steps - 1):
+        steps.send((0.0, ""))
+    steps.close()
+    assert gc_state() == before
+
+
+@pytest.mark.parametrize("n_steps", [1, 4, 12])
+def test_the_collector_is_as_before_when_an_interrupt_hits_leaklab_itself(n_steps):
+    before = gc_state()
+    steps = check_steps(Settings(), None)
+    next(steps)
+    for _ in range(n_steps - 1):
+        steps.send((0.0, ""))
+    with pytest.raises(KeyboardInterrupt):
+        steps.throw(KeyboardInterrupt)
+    assert gc_state() == before

@@ -1,0 +1,160 @@
+"""What was counted, judged: the rules see every kind of growth."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+
+from leaklab.check.judging import judge
+from leaklab.collect.measurement import Measurement, choose_taker
+from leaklab.model import Outcome
+
+pytestmark = pytest.mark.untraced  # a tracer makes objects of its own
+
+
+def measured(run, phases=(4, 4, 4)):
+    """Measure *run* in phases of so many runs."""
+    for _ in range(2):
+        run()
+    taker = choose_taker(user_froze=False, cell_freezes=False, collects=True)
+    measurement = Measurement(sum(phases), taker, collects=True, frozen_too=False)
+    try:
+        for n_runs in phases:
+            measurement.open_phase()
+            for _ in range(n_runs):
+                measurement.start_run()
+                run()
+                measurement.finish_run(0.0)
+            measurement.close_phase()
+    finally:
+        measurement.abandon()
+    return measurement
+
+
+@pytest.fixture(autouse=True, scope="module")
+def numpy_is_warm():
+    """Let numpy make its lazy imports: a check has made them before it measures."""
+    measured(lambda: None)
+
+
+def outcome_of(judgement, thing):
+    (found,) = [c.growth.outcome for c in judgement.containers if c.address == id(thing)]
+    return found
+
+
+def test_nothing_grows_where_nothing_happens():
+    judgement = judge(measured(lambda: None))
+    assert not judgement.growing
+    assert not judgement.says_anything
+    assert not judgement.is_open
+
+
+def test_survivors_are_judged_by_their_type():
+    kept = []
+    judgement = judge(measured(lambda: kept.append([1])))
+    counts, growth = judgement.kinds[id(list)]
+    assert counts == (1,) * 12
+    assert growth.outcome is Outcome.LEAK
+    assert judgement.growing
+    assert judgement.says_anything
+
+
+def test_a_container_of_plain_data_is_judged_by_its_length():
+    kept = []
+    judgement = judge(measured(lambda: kept.append(1.5)))
+    assert judgement.kinds == {}
+    assert outcome_of(judgement, kept) is Outcome.LEAK
+    assert judgement.at_runs == (0, 4, 8, 12)
+    (found,) = [c for c in judgement.containers if c.address == id(kept)]
+    assert found.lengths == (2, 6, 10, 14)
+
+
+def test_a_string_that_gets_longer_is_judged_by_its_slot():
+    state = {"text": ["x" * 5000]}
+
+    def run():
+        state["text"][0] += "y" * 1000
+
+    judgement = judge(measured(run))
+    assert Outcome.LEAK in {growth.outcome for slot, growth in judgement.slots if slot.kind == id(str)}
+
+
+def test_a_graph_that_gets_longer_is_judged_by_its_nodes():
+    state = [torch.zeros(1, requires_grad=True)]
+
+    def run():
+        state[0] = state[0] + 1
+
+    judgement = judge(measured(run))
+    assert judgement.graph.outcome is Outcome.LEAK
+    assert judgement.graph.rate >= 1
+
+
+def test_objects_that_ever_more_makers_make_anew_are_judged_by_their_number():
+    makers, made = [], []
+
+    def run():
+        makers.append(1.5)
+        made[:] = [{"of": made} for _ in makers]
+
+    judgement = judge(measured(run))
+    assert judgement.remade[id(dict)].outcome is Outcome.LEAK
+    assert judgement.remade[id(dict)].rate == pytest.approx(1.0)
+
+
+def test_as_many_objects_made_anew_in_every_run_are_no_growth():
+    made = []
+
+    def run():
+        made[:] = [{"of": made} for _ in range(10)]
+
+    assert judge(measured(run)).remade == {}
+
+
+def test_one_phase_leaves_the_question_open():
+    kept = []
+    judgement = judge(measured(lambda: kept.append(1.5), phases=(8,)))
+    assert outcome_of(judgement, kept) is Outcome.INCONCLUSIVE
+    assert judgement.is_open
+
+
+def test_a_window_says_something_but_does_not_grow():
+    kept = []
+
+    def run():
+        if len(kept) < 8:
+            kept.append(1.5)
+
+    judgement = judge(measured(run))
+    assert outcome_of(judgement, kept) is Outcome.BOUNDED
+    assert judgement.says_anything
+    assert not judgement.growing
+
+
+@pytest.mark.parametrize("name", ["native", "accelerator"])
+def test_what_the_system_does_not_tell_is_not_judged(name, monkeypatch):
+    measurement = measured(lambda: None)
+    monkeypatch.setattr(measurement.meters, "heap", lambda n_runs: None)
+    monkeypatch.setattr(measurement.meters, "accelerator", lambda n_runs: None)
+    judgement = judge(measurement)
+    assert getattr(judgement, name) is None
+    assert len(judgement.all_growths()) >= 1
+
+
+def test_small_changes_of_the_native_heap_are_noise_and_large_ones_are_not(monkeypatch):
+    measurement = measured(lambda: None)
+    small, large = ([base * step for base in range(13)] for step in (1024, 1024 * 1024))
+    outcomes = []
+    for levels in (small, large):
+        monkeypatch.setattr(measurement.meters, "heap", lambda n_runs, levels=levels: levels)
+        outcomes.append(judge(measurement).native.outcome)
+    assert outcomes[0] is not Outcome.LEAK
+    assert outcomes[1] is Outcome.LEAK
+
+
+def test_measuring_leaves_nothing_frozen():
+    before = gc.get_freeze_count()
+    measured(lambda: None)
+    assert gc.get_freeze_count() == before

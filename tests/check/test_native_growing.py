@@ -1,0 +1,277 @@
+"""What grows in native memory: the share of the leaks found, and what is left over."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from dataclasses import replace
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch
+from explain_builders import vertex_of, view_of
+from samples import history_leak
+
+import leaklab
+from leaklab.check import extra_runs as native_caching
+from leaklab.check.explaining import Explained
+from leaklab.check.judging import NATIVE_FLOOR_BYTES, Judgement
+from leaklab.check.native import (
+    DEVICE_MEMORY,
+    NATIVE_MEMORY,
+    NativeShares,
+    device_rest,
+    explain_native,
+    malloc_rest,
+    native_leak,
+    remark,
+)
+from leaklab.decide import Growth, judge_series
+from leaklab.explain.group_sizes import EDGE_BYTES, GRADIENT_BYTES, NODE_BYTES, TENSOR_BYTES, Tallier, native_parts
+from leaklab.model import Outcome, RootPath
+from leaklab.model.check import NativeParts
+
+KIB, MIB = 1024, 1024 * 1024
+NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")
+
+
+def grows(rate, outcome=Outcome.LEAK):
+    return Growth(outcome, float(rate), "24 steps in 24 runs")
+
+
+def rest_of(rate, data=0, cpp=0):
+    return malloc_rest(grows(rate), NativeParts(data, cpp), NATIVE_FLOOR_BYTES)
+
+
+def judgement(native=None, accelerator=None):
+    return Judgement(
+        at_runs=(0, 24), kinds={}, remade={}, containers=(), slots=(), graph=NOTHING, native=native,
+        accelerator=accelerator,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rate", "data", "cpp", "expected"),
+    [
+        (16 * KIB, 0, 0, True),  # the floor is kept, alone and beside something else
+        (26 * KIB, 10 * KIB, 0, True),
+        (14 * KIB, 0, 0, False),
+        (64 * KIB, 0, 0, True),
+        (34 * KIB, 0, 20 * KIB, False),  # 14 KiB left over
+        (136 * KIB, 0, 100 * KIB, False),  # 36 KiB left over, 40 KiB of doubt
+        (144 * KIB, 0, 100 * KIB, True),  # 44 KiB
+        (1_020 * KIB, 980 * KIB, 0, False),  # 40 KiB left over, 49 KiB of doubt
+        (1_040 * KIB, 980 * KIB, 0, True),  # 60 KiB
+        (MIB + 100 * KIB, MIB - 30 * KIB, 30 * KIB, True),  # 100 KiB of C code beside a graph of 1 MiB
+        (MIB, 0, 2 * MIB, False),
+    ],
+)
+def test_native_memory_is_a_leak_of_its_own_beyond_the_floor_and_the_doubt(rate, data, cpp, expected):
+    assert rest_of(rate, data, cpp).is_leak is expected
+
+
+def test_what_is_left_over_is_the_growth_without_what_is_explained():
+    rest = rest_of(100_000, data=20_000, cpp=30_000)
+    assert (rest.bytes_per_run, rest.explained_bytes, rest.doubt_bytes) == (
+        50_000,
+        50_000,
+        0.05 * 20_000 + 0.4 * 30_000,
+    )
+
+
+@pytest.mark.parametrize("growth", [None, NOTHING, grows(1e6, Outcome.INCONCLUSIVE), grows(1e6, Outcome.BOUNDED)])
+def test_nothing_is_left_over_where_the_heap_does_not_surely_leak(growth):
+    assert malloc_rest(growth, NativeParts(), NATIVE_FLOOR_BYTES) is None
+
+
+def test_a_series_of_sixteen_kib_per_run_is_found_and_one_of_twelve_is_a_remark():
+    for step, is_leak in ((16 * KIB, True), (12 * KIB, False)):
+        growth = judge_series([200_000_000 + step * run for run in range(25)], floor_per_run=NATIVE_FLOOR_BYTES)
+        assert growth.outcome is Outcome.LEAK
+        rest = malloc_rest(growth, NativeParts(), NATIVE_FLOOR_BYTES)
+        assert rest.is_leak is is_leak
+    assert remark(rest, "memory") == (
+        "memory grows by 12.0 KiB per run without an explanation; less than 16.0 KiB is not told from caches"
+    )
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(35 * KIB, False), (500 * KIB, False), (600 * KIB, True)])
+def test_what_c_keeps_for_every_new_thread_is_no_leak_of_its_own(rate, expected):
+    every_second_run = NativeParts(n_threads=0.5)  # 512 KiB of doubt
+    assert malloc_rest(grows(rate), every_second_run, NATIVE_FLOOR_BYTES).is_leak is expected
+
+
+def test_accelerator_memory_is_a_leak_of_its_own_if_more_than_twice_what_is_explained():
+    for rate, is_leak in ((1_000_000, True), (700_000, False)):
+        rest = device_rest(grows(rate), NativeParts(data_bytes=9e9, device_bytes=400_000), 512)
+        assert rest.is_leak is is_leak
+
+
+def test_a_rest_within_the_doubt_is_a_remark_and_a_small_one_is_none():
+    assert remark(rest_of(130 * KIB, cpp=100 * KIB), "memory") == (
+        "memory grows by 30.0 KiB per run more than the leaks are estimated to take of it, 100 KiB, but that may be "
+        "wrong by 40.0 KiB: not called a leak of its own"
+    )
+    assert remark(rest_of(119 * KIB, cpp=100 * KIB), "memory") is None
+    assert remark(rest_of(7 * KIB), "memory") is None
+
+
+def test_the_leak_says_what_is_explained_and_how_well():
+    leak = native_leak(rest_of(300 * KIB, cpp=100 * KIB), NATIVE_MEMORY, "24 steps in 24 runs")
+    assert (leak.what, leak.cause, leak.unit, leak.bytes_per_run) == (NATIVE_MEMORY, "native", "bytes", 200 * KIB)
+    assert leak.reason == (
+        "native memory (malloc): 24 steps in 24 runs; Python's objects explain 100 KiB per run, give or take 40.0 KiB. "
+        "Less than 16.0 KiB per run would not be told from caches"
+    )
+
+
+def test_what_grows_beyond_the_leaks_found_is_added_to_them():
+    found = [history_leak()]
+    both = judgement(grows(100 * KIB), grows(MIB))
+    finding = explain_native(both, found, NativeParts())
+    assert finding.leaks[0] == found[0]
+    assert [leak.what for leak in finding.leaks[1:]] == [NATIVE_MEMORY, DEVICE_MEMORY]
+    assert finding.notes == ()
+
+
+def test_what_the_leaks_found_explain_is_not_added():
+    finding = explain_native(judgement(grows(100 * KIB)), [history_leak()], NativeParts(cpp_bytes=95 * KIB))
+    assert finding.leaks == (history_leak(),)
+    assert finding.notes == ()
+
+
+def test_what_a_graph_too_large_to_be_walked_keeps_is_charged_to_it():
+    small = replace(history_leak(), cause="graph-kept", bytes_per_run=10.0, fingerprint="small")
+    graph = replace(history_leak(), cause="graph-kept", bytes_per_run=500.0, reason="one per run")
+    finding = explain_native(judgement(grows(640 * KIB)), [small, graph], NativeParts(), n_unwalked=5)
+    assert finding.leaks[0] == small
+    assert finding.leaks[1].bytes_per_run == 640 * KIB + 500
+    assert finding.leaks[1].reason == (
+        "one per run; the graphs are too large to be counted, so 640 KiB per run of native memory (malloc) that "
+        "nothing else explains are taken for theirs"
+    )
+
+
+def test_without_a_kept_graph_there_is_nothing_to_charge():
+    other = replace(history_leak(), cause="container-growth")
+    finding = explain_native(judgement(grows(640 * KIB)), [other], NativeParts(), n_unwalked=5)
+    assert [leak.what for leak in finding.leaks] == [other.what, NATIVE_MEMORY]
+
+
+def parts_of(*things):
+    with view_of({"kept": list(things)}, [[*things], []]) as view:
+        return Tallier(view).native_parts([vertex_of(view, thing) for thing in things], [])
+
+
+def test_a_plain_tensor_is_its_storage_and_one_cpp_object():
+    assert parts_of(torch.zeros(1000)) == NativeParts(data_bytes=4000, cpp_bytes=TENSOR_BYTES)
+
+
+def test_a_view_shares_the_storage():
+    base = torch.zeros(1000)
+    assert parts_of(base, base[:5]).data_bytes == 4000
+
+
+def test_nodes_and_edges_of_a_graph_are_counted_without_the_tensors_that_are_gone():
+    weight = torch.ones(1, requires_grad=True)
+    total = (weight + 1) + (weight + 2)
+    with view_of({"weight": weight, "kept": total}, [[total], []]) as view:
+        parts = Tallier(view).native_parts([vertex_of(view, total)], [])
+    # Three additions and the leaf's accumulator; two edges to additions, two to the accumulator.
+    assert parts.cpp_bytes == TENSOR_BYTES + GRADIENT_BYTES + 4 * NODE_BYTES + 4 * EDGE_BYTES
+    assert parts.data_bytes == 4
+
+
+def test_a_parameter_with_a_gradient_keeps_a_node_that_it_does_not_show():
+    parameter = torch.nn.Parameter(torch.zeros(4))
+    parameter.grad = torch.zeros(4)
+    with view_of({"kept": parameter}, [[parameter], []]) as view:
+        parts = native_parts(view, [vertex_of(view, parameter)])
+    assert parts.cpp_bytes == TENSOR_BYTES + GRADIENT_BYTES + NODE_BYTES
+
+
+def test_small_objects_lie_in_pythons_own_arenas_and_large_ones_do_not():
+    assert parts_of([1.5] * 10).malloc_bytes == 0
+    assert 8_000 < parts_of([None] * 1000).malloc_bytes < 8_200
+
+
+def test_what_lies_on_a_device_is_not_in_the_heap():
+    assert parts_of(torch.zeros(1000, device="meta")) == NativeParts(cpp_bytes=TENSOR_BYTES)
+
+
+def test_the_shares_of_survivors_and_of_what_grows_in_place_add_up():
+    survivors, grown = (replace(history_leak(), bytes_per_run=5_000.0, fingerprint=name) for name in ("s", "g"))
+    tensors = [torch.zeros(1000) for _ in range(4)]
+    looks = [SimpleNamespace(n_threads=2), SimpleNamespace(n_threads=9), SimpleNamespace(n_threads=14)]
+    measurement = SimpleNamespace(checkpoints=looks, n_runs=24)
+    with view_of({"kept": tensors}, [tensors, []]) as view:
+        shares = NativeShares(Tallier(view), measurement)
+        shares.note("s", [vertex_of(view, tensor) for tensor in tensors], [], 2 / 4)  # of the four, two in every run
+        parts = shares.of([survivors, grown], bounded_bytes=300.0)
+    assert parts == NativeParts(2 * 4000 + 5_300, 2 * TENSOR_BYTES, 5_300, n_threads=0.5)
+
+
+def malloc_level():
+    info = psutil.heap_info()
+    return info.heap_used + info.mmap_used
+
+
+@pytest.mark.skipif(not hasattr(psutil, "heap_info"), reason="this system does not tell the level of its heap")
+def test_the_estimate_is_what_malloc_gives_for_the_graph_of_a_network():
+    network = torch.nn.Sequential(
+        *(layer for _ in range(10) for layer in (torch.nn.Linear(16, 16), torch.nn.LayerNorm(16), torch.nn.ReLU()))
+    )
+
+    def losses(count):
+        return [network(torch.ones(4, 16)).mean() for _ in range(count)]
+
+    losses(5)
+    gc.collect()
+    before = malloc_level()
+    kept = losses(20)
+    taken = malloc_level() - before
+    with view_of({"network": network, "kept": kept}, [kept, []]) as view:
+        parts = Tallier(view).native_parts([vertex_of(view, loss) for loss in kept], [])
+    assert abs(taken - parts.malloc_bytes) < 0.25 * taken
+
+
+@pytest.mark.untraced
+@pytest.mark.skipif(not hasattr(psutil, "heap_info"), reason="this system does not tell the level of its heap")
+def test_a_graph_is_one_leak_and_c_code_that_leaks_beside_it_is_another():
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    for n_bytes, expected in ((0, ["graph-kept"]), (100 * KIB, ["graph-kept", "native"])):
+        layers = [layer for _ in range(8) for layer in (torch.nn.Linear(64, 64), torch.nn.ReLU())]
+        variables = {"history": [], "model": torch.nn.Sequential(*layers)}
+
+        def run(n_bytes=n_bytes, variables=variables):
+            variables["history"].append(variables["model"](torch.ones(64, 64)).mean())
+            if n_bytes:
+                libc.malloc(n_bytes)
+
+        report = leaklab.leakcheck(run, namespace=variables, sites=False, runs=12)
+        assert [leak.cause for leak in report.leaks] == expected
+
+
+def explained_with(rest_bytes, native_bytes):
+    leak = replace(
+        history_leak(), what=NATIVE_MEMORY, path=RootPath("nothing", ()), bytes_per_run=float(rest_bytes), unit="bytes"
+    )
+    return Explained(leaks=(history_leak(), leak), native_bytes=native_bytes)
+
+
+@pytest.mark.parametrize(("step", "is_cache"), [(25_000, True), (48_000, True), (52_000, False), (124_000, False)])
+def test_a_cache_is_what_leaves_no_more_than_the_other_leaks_without_it(monkeypatch, step, is_cache):
+    levels = iter([1_000_000 + step * run for run in range(native_caching.N_RUNS)])
+    monkeypatch.setattr(native_caching, "native_heap_bytes", lambda: next(levels))
+    steps = native_caching.discount_caches(
+        explained_with(100_000, 24_000.0), next_run=1, collects=False, seconds_left=60
+    )
+    next(steps)
+    for _ in range(native_caching.N_RUNS - 1):
+        steps.send((0.0, ""))
+    with pytest.raises(StopIteration) as stopped:
+        steps.send((0.0, ""))
+    explained = stopped.value.value
+    assert (len(explained.leaks), len(explained.bounded)) == ((1, 1) if is_cache else (2, 0))

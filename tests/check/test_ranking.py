@@ -1,0 +1,215 @@
+"""Which leak comes first, and what becomes a note instead."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from samples import history_leak
+
+from leaklab.check.ranking import is_bookkeeping, is_log, library_note, matters, ranked, settle, settle_bounded
+from leaklab.model import RootPath, Status, Step
+
+
+def leak(n_bytes, root="notebook variable", *, holder="kept", unit="objects", cause="tensor-kept", step="kept"):
+    path = RootPath(root, (Step(step, "list", "", Status.EXPECTED),))
+    return replace(
+        history_leak(), bytes_per_run=float(n_bytes), path=path, holder=holder, unit=unit, cause=cause,
+        what="list", fingerprint=f"{n_bytes}{holder}",
+    )  # fmt: skip
+
+
+def test_the_largest_leak_comes_first():
+    leaks = [leak(1_000), leak(1_000_000), leak(50_000)]
+    assert [found.bytes_per_run for found in ranked(leaks)] == [1_000_000, 50_000, 1_000]
+
+
+def test_of_two_leaks_of_about_one_size_the_users_comes_first():
+    theirs, users = leak(1_200, "module 'torch'", holder="torch.x"), leak(1_000, "module '__main__'")
+    assert ranked([theirs, users]) == (users, theirs)
+
+
+def test_a_much_larger_leak_of_a_library_comes_before_the_users():
+    theirs, users = leak(10_000, "module 'torch'", holder="torch.x"), leak(1_000)
+    assert ranked([users, theirs]) == (theirs, users)
+
+
+def test_the_order_does_not_depend_on_the_order_they_were_found_in():
+    leaks = [leak(size, root, holder=str(i)) for i, (size, root) in enumerate(
+        [(0, "notebook variable"), (10, "module 'a'"), (11, "notebook variable"), (10, "notebook variable"), (0, "x")]
+    )]  # fmt: skip
+    expected = ranked(leaks)
+    for seed in range(20):
+        random.Random(seed).shuffle(leaks)
+        assert ranked(leaks) == expected
+
+
+def test_leaks_without_bytes_come_last():
+    assert [found.bytes_per_run for found in ranked([leak(0), leak(8)])] == [8, 0]
+    assert ranked([]) == ()
+
+
+def native(n_bytes):
+    """Make a leak of native memory that nothing in Python explains."""
+    return replace(leak(n_bytes, unit="bytes", cause="native"), path=RootPath("nothing", ()), what="native memory")
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "is_first"),
+    [(100_000, False), (150_000, False), (250_000, False), (251_000, True), (10_000_000, True)],
+)
+def test_native_memory_that_nothing_explains_is_first_only_where_doubt_about_the_others_cannot_make_it_smaller(
+    n_bytes, is_first
+):
+    larger, smaller = leak(100_000), leak(1_000, "module 'torch'", holder="torch.x")
+    rest = native(n_bytes)
+    expected = (rest, larger, smaller) if is_first else (larger, smaller, rest)
+    assert ranked([larger, rest, smaller]) == expected
+
+
+def test_native_memory_alone_is_first_and_beside_leaks_without_bytes_too():
+    assert ranked([native(5)]) == (native(5),)
+    assert ranked([leak(0), native(5)]) == (native(5), leak(0))
+
+
+def test_a_small_leak_is_no_consequence_of_native_memory_that_nothing_explains():
+    holder_of_a_c_object = leak(48)
+    leaks = [native(268_000), holder_of_a_c_object]
+    assert settle(leaks) == (leaks, [])
+
+
+def test_a_small_leak_beside_a_large_one_and_native_memory_is_the_large_ones_consequence():
+    leaks = [native(268_000), leak(100_000), leak(48, holder="registry")]
+    rest, (note,) = settle(leaks)
+    assert rest == leaks[:2]
+    assert "list in registry" in note
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        replace(leak(300, cause="notebook-history"), unit="entries"),
+        leak(300, "module 'linecache'"),
+        leak(300, step="get_ipython().user_ns_hidden"),
+        replace(
+            leak(300),
+            path=RootPath("x", (Step("", "IPython.core.history.HistoryManager", "", Status.EXPECTED),)),
+        ),
+    ],
+)
+def test_what_the_notebook_notes_for_itself_is_a_note(own):
+    assert is_bookkeeping(own)
+    rest, (note,) = settle([own])
+    assert rest == []
+    assert note == "the notebook's own bookkeeping grows by 300 B per run in kept"
+
+
+def test_a_large_history_is_a_leak():
+    large = leak(5_000, cause="notebook-history")
+    assert settle([large]) == ([large], [])
+
+
+def test_a_small_place_beside_a_large_one_is_a_consequence():
+    large, small = leak(100_000), leak(100, holder="registry")
+    rest, (note,) = settle([large, small])
+    assert rest == [large]
+    assert note == ("1 small place grows beside it, most likely as a consequence: list in registry, 100 B per run")
+
+
+def test_a_graph_that_gets_longer_is_no_consequence_however_small():
+    leaks = [leak(100_000), leak(605, holder="total", unit="graph nodes", cause="graph-kept")]
+    assert settle(leaks) == (leaks, [])
+
+
+def test_many_small_places_are_counted_and_three_are_named():
+    small = [leak(100 + i, holder=f"registry{i}") for i in range(5)]
+    rest, (note,) = settle([leak(100_000), *small])
+    assert len(rest) == 1
+    assert note.startswith("5 small places grow beside it")
+    assert note.endswith("list in registry2, 102 B per run; and 2 more")
+
+
+def test_a_small_leak_that_is_alone_is_a_leak():
+    small = leak(100)
+    assert settle([small]) == ([small], [])
+
+
+def test_a_large_leak_is_never_a_consequence():
+    leaks = [leak(10_000_000), leak(4_096, holder="other")]
+    assert settle(leaks) == (leaks, [])
+
+
+def test_a_few_numbers_per_run_are_a_log():
+    log = replace(leak(30, unit="entries", holder="losses"), count_per_run=1.0)
+    assert is_log(log)
+    assert settle([log]) == ([], ["losses gets 1 entry of plain data by every run, 30 B: a log, not called a leak"])
+
+
+@pytest.mark.parametrize("near", [leak(30), leak(600, unit="entries"), leak(30, unit="graph nodes")])
+def test_objects_and_many_bytes_and_graphs_are_no_log(near):
+    assert not is_log(near)
+
+
+def test_a_library_table_is_named_with_what_it_grows_by():
+    assert library_note(leak(200, holder="torch.x")) == ("torch.x, a library's own table, grows by list, 200 B per run")
+
+
+@pytest.mark.parametrize(
+    ("root", "n_bytes", "expected"),
+    [
+        ("notebook variable", 0, True),
+        ("running function fit()", 0, True),
+        ("module 'torch'", 100, False),
+        ("module 'torch'", 5_000, True),
+    ],
+)
+def test_what_is_bounded_matters_if_it_is_the_users_or_large(root, n_bytes, expected):
+    assert matters(leak(n_bytes, root), rate=1.0) is expected
+
+
+def place(*references, leaked=(), n_bytes=10, root="notebook variable", unit="objects"):
+    """Make a growing place with a path of *references*, of which those at the positions *leaked* leak."""
+    steps = tuple(
+        Step(name, "dict", "", Status.LEAKED if at in leaked else Status.EXPECTED) for at, name in enumerate(references)
+    )
+    return replace(leak(n_bytes, unit=unit), path=RootPath(root, steps), holder="".join(references), reason="stopped")
+
+
+SESSIONS = ("server", ".sessions")
+
+
+def test_what_stopped_below_the_collection_that_leaks_is_not_listed():
+    leaky = place(*SESSIONS, "['u9']", leaked=[2])
+    below = [place(*SESSIONS, "['u1']", "['past']", leaked=[3]), place(*SESSIONS, "['u2']"), place(*SESSIONS)]
+    beside = [place("server", ".log"), place("other", ".sessions"), place(*SESSIONS, root="module 'x'")]
+    assert settle_bounded([*below, *beside], [leaky]) == tuple(beside)
+
+
+def test_what_stopped_in_another_attribute_or_variable_than_the_one_that_leaks_is_listed():
+    attribute, variable = place("net", ".last", leaked=[1]), place("kept", leaked=[0])
+    assert settle_bounded([place("net", ".first")], [attribute]) == (place("net", ".first"),)
+    assert settle_bounded([place("net", ".last", ".x")], [attribute]) == ()
+    assert settle_bounded([place("keep")], [variable]) == (place("keep"),)
+
+
+def test_what_grows_in_place_hides_what_stopped_within():
+    log = place("log", unit="entries")
+    assert settle_bounded([place("log", "[0]")], [log]) == ()
+
+
+def test_places_that_differ_in_keys_only_are_one_line_of_the_largest():
+    found = settle_bounded([place("warm", f"['k{i}']", "[0]", leaked=[1], n_bytes=10 + i) for i in range(8)], [])
+    assert [(one.bytes_per_run, one.reason) for one in found] == [(17, "stopped; 7 other places of this shape too")]
+    pair = settle_bounded([place("a", "[0]"), place("a", "[1]")], [])
+    assert [one.reason for one in pair] == ["stopped; 1 other place of this shape too"]
+
+
+def test_places_of_other_attributes_or_units_have_a_line_each():
+    found = [place("a", ".x"), place("a", ".y"), place("a", ".x", unit="entries"), place("b", ".x")]
+    assert settle_bounded(found, []) == tuple(found)
+
+
+def test_native_memory_neither_hides_places_nor_joins_them():
+    native = [replace(place(), fingerprint=name) for name in "ab"]
+    assert settle_bounded(native, [place()]) == tuple(native)

@@ -1,0 +1,242 @@
+"""A leak is reported with the line that keeps and the line that makes, and looking for them does no harm."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import torch
+
+import leaklab
+from leaklab.check.extra_runs import find_sites, whose
+from leaklab.model import Leak, RootPath, Status, Step
+
+pytestmark = pytest.mark.untraced
+
+PATH = RootPath("notebook variable", (Step("kept", "list", "", Status.EXPECTED),))
+LEAK = Leak("list", PATH, "kept", "unknown", "", 1.0, 1.0, "entries", (), "print", "because")
+HISTORY: list[object] = []
+CACHE: dict[str, object] = {}
+SOURCE = Path(__file__).read_text().splitlines()
+
+
+class Meter:
+    def __init__(self):
+        self.total = torch.zeros((), requires_grad=True)
+
+    def update(self, value):
+        self.total = self.total + value  # mark: rebinds
+
+
+class Pair:
+    def __init__(self):
+        self.data = torch.rand(500)
+        self.hook = lambda: self  # mark: closes the cycle of a copy
+
+    def __deepcopy__(self, memo):
+        copied = Pair()
+        copied.data.copy_(self.data)
+        return copied
+
+
+METER = Meter()
+
+
+def make(n: int):
+    return torch.zeros(n)  # mark: makes
+
+
+def train():
+    HISTORY.append({"out": make(3000)})  # mark: appends
+    CACHE[
+        f"key {len(CACHE)}"
+    ] = make(2000)  # fmt: skip  # mark: ends the statement
+    METER.update(1.0)
+    METER.total.sin()
+
+
+def line(mark: str) -> str:
+    """Where a site is that carries *mark*, as reports write it."""
+    number = next(n for n, text in enumerate(SOURCE, 1) if text.endswith(f"# mark: {mark}"))
+    return f"test_siting.py:{number} in "
+
+
+@pytest.fixture(scope="module")
+def report():
+    yield leaklab.leakcheck(train, runs=16)
+    HISTORY.clear()
+    CACHE.clear()
+    METER.__init__()
+
+
+def sites_of(report, holder: str) -> tuple[str, ...]:
+    return next(leak.sites for leak in report.leaks if holder in leak.holder)
+
+
+def test_the_line_that_appends_comes_first_then_the_one_that_makes(report):
+    keeps, makes = sites_of(report, "HISTORY")
+    assert line("appends") + 'train: HISTORY.append({"out": make(3000)})' in keeps
+    assert keeps.endswith("# keeps it")
+    assert line("makes") + "make: return torch.zeros(n)" in makes
+    assert makes.endswith("# makes it")
+
+
+def test_a_statement_of_several_lines_is_named_by_its_first(report):
+    first = int(line("ends the statement").split(":")[1].split()[0]) - 2
+    assert f":{first} in train: CACHE[" in sites_of(report, "CACHE")[0]
+
+
+def test_a_graph_that_grows_is_kept_by_the_line_that_rebinds_its_holder(report):
+    assert line("rebinds") + "Meter.update" in sites_of(report, "METER")[0]
+
+
+def test_the_runs_for_lines_are_said_and_are_not_counted(report):
+    assert report.verdict.n_runs <= 16
+    assert any("more times, traced, to find the lines that leak" in note for note in report.notes)
+    assert len(report.runs) == report.verdict.n_runs
+
+
+class Loop:
+    def __init__(self):
+        self.data = torch.rand(3000)  # mark: makes in a cycle
+        self.me = self  # mark: closes a cycle
+
+
+PAIR = Pair()
+
+
+def leaves_cycles():
+    Loop()
+    copy.deepcopy(PAIR)  # mark: copies
+
+
+@pytest.fixture(scope="module")
+def garbage():
+    """What is said in a program that has switched the collector off."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return leaklab.leakcheck(leaves_cycles, runs=8, namespace={})
+    finally:
+        gc.collect()
+        if was_enabled:
+            gc.enable()
+
+
+def test_what_only_a_cycle_keeps_has_the_line_that_closes_it_before_the_one_that_makes(garbage):
+    closes, makes = sites_of(garbage, "Loop")
+    assert line("closes a cycle") + "Loop.__init__" in closes
+    assert closes.endswith("# closes the cycle")
+    assert line("makes in a cycle") + "Loop.__init__" in makes
+
+
+def test_copies_that_a_cycle_keeps_have_the_line_that_copies_first(garbage):
+    copies, closes = sites_of(garbage, "Pair")
+    assert line("copies") + "leaves_cycles" in copies
+    assert copies.endswith("# copies it")
+    assert line("closes the cycle of a copy") + "Pair.__init__" in closes
+
+
+OPTIMIZER = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1, momentum=0.9)
+
+
+def trains_another_head():
+    head = torch.zeros(2000, requires_grad=True)
+    OPTIMIZER.add_param_group({"params": [head]})  # mark: adds a group
+    head.sum().backward()
+    OPTIMIZER.step()
+
+
+def test_the_state_of_an_optimizer_is_kept_by_the_line_that_gave_it_the_parameter():
+    report = leaklab.leakcheck(trains_another_head, runs=8)
+    assert report.leaks[0].cause == "optimizer-state"
+    assert line("adds a group") in report.leaks[0].sites[0]
+
+
+def calls_of(**options) -> int:
+    calls: list[int] = []
+    kept: list[bytearray] = []
+
+    def run():
+        calls.append(1)
+        kept.append(bytearray(4000))
+
+    report = leaklab.leakcheck(run, runs=8, namespace={"kept": kept}, **options)
+    return len(calls) - 1 - report.verdict.n_runs
+
+
+def test_without_sites_the_code_is_not_run_again():
+    assert calls_of(sites=False) == 0
+
+
+def test_a_function_that_cannot_be_run_again_keeps_its_verdict_and_says_so():
+    numbers = iter(range(9))
+    kept: list[bytearray] = []
+
+    def run():
+        next(numbers)
+        kept.append(bytearray(4000))
+
+    report = leaklab.leakcheck(run, runs=8, namespace={"kept": kept})
+    assert report.leaked
+    assert any("ended with StopIteration" in note for note in report.notes)
+
+
+def leaky(kept: list[bytearray]):
+    def run():
+        kept.append(bytearray(4000))  # mark: keeps bytes
+
+    return run
+
+
+def test_a_tracer_and_tracemalloc_of_the_users_keep_their_settings_and_are_said():
+    def own(frame, event, arg):
+        return None
+
+    kept: list[bytearray] = []
+    tracemalloc.start(2)
+    sys.settrace(own)
+    try:
+        report = leaklab.leakcheck(leaky(kept), runs=8, namespace={"kept": kept})
+        assert sys.gettrace() is own
+        assert tracemalloc.get_traceback_limit() == 2
+    finally:
+        sys.settrace(None)
+        tracemalloc.stop()
+    assert any("a tracer is installed" in note for note in report.notes)
+    assert any("kept its setting of 2 frames" in note for note in report.notes)
+    assert report.leaks[0].sites[0].endswith("kept.append(bytearray(4000))  # mark: keeps bytes  # makes it")
+
+
+def test_when_the_time_is_over_no_line_is_looked_for():
+    sites = find_sites(None, [LEAK], (), None, cell_name=str, seconds_left=0.0)
+    with pytest.raises(StopIteration) as stop:
+        next(sites)
+    assert stop.value.value.sites == {}
+    assert "no time was left" in stop.value.value.notes[0]
+
+
+def test_cells_are_named_as_the_notebook_does(notebook):
+    notebook.run("history, other = [], []\ndef step():\n    history.append(bytearray(4000))")
+    number = notebook.shell.execution_count - 1
+    report = notebook.check("step()\nother.append(bytearray(4000))", "-n 8")
+    assert sites_of(report, "history")[0] == (
+        f"Cell In[{number}], line 3 in step: history.append(bytearray(4000))  # keeps it"
+    )
+    assert sites_of(report, "other")[0] == "this cell, line 3: other.append(bytearray(4000))  # keeps it"
+
+
+def test_both_options_at_once_are_refused(notebook):
+    typed = notebook.run("%%leakcheck --sites --no-sites\n1")
+    assert "exclude each other" in str(typed.error)
+
+
+def test_code_without_a_source_has_no_line_to_show():
+    assert whose(__file__) is True
+    assert whose(torch.__file__) is False
+    assert whose(leaklab.__file__) is None
+    assert whose("<string>") is False

@@ -1,0 +1,236 @@
+"""Two snapshots and more, compared by call stack and judged."""
+
+import pytest
+from snapshot_writer import KEPT, MODEL, STEP, Card, Training, snapshot, stack, write
+
+import leaklab
+from leaklab.ask.cuda import compare_snapshots, find_snapshots
+from leaklab.cuda.schema import memory_of
+from leaklab.errors import LeaklabError
+from leaklab.model import Outcome
+from leaklab.model.cuda import Change, StackKey
+from leaklab.reports.cuda import CudaSnapshot
+
+
+def opened(card, name="a.pickle", **more):
+    return CudaSnapshot(memory_of(snapshot(card, **more), name))
+
+
+def ladder(levels, frames=KEPT, names=None):
+    """Snapshots of programs that hold so many bytes at one stack."""
+    found = []
+    for number, level in enumerate(levels):
+        card = Card()
+        card.alloc(4_000_000, MODEL)
+        if level:
+            card.alloc(level, frames)
+        found.append(opened(card, names[number] if names else f"at_{number * 10}.pickle"))
+    return found
+
+
+def test_stacks_are_new_grown_shrunk_gone_or_the_same():
+    before, after = Card(), Card()
+    for frames, first, last in (("a", 0, 7), ("b", 7, 9), ("c", 9, 7), ("d", 7, 0), ("e", 7, 7)):
+        for card, size in ((before, first), (after, last)):
+            if size:
+                card.alloc(size * 1000, stack(f"/p/{frames}.py:1 f"))
+    series = compare_snapshots([opened(before, "1.pickle"), opened(after, "2.pickle")]).series
+    assert {s.label[0]: (s.change, s.growth_bytes) for s in series.stacks} == {
+        "a": (Change.NEW, 7000),
+        "b": (Change.GROWN, 2000),
+        "c": (Change.SHRUNK, -2000),
+        "d": (Change.GONE, -7000),
+        "e": (Change.SAME, 0),
+    }
+    assert series.growth_bytes == 0
+
+
+def test_growth_of_a_stack_that_was_there_before_is_seen():
+    series = compare_snapshots(ladder([2 << 20, 50 << 20])).series
+    assert (series.stacks[0].label.split()[0], series.growth_bytes) == ("metrics.py:17", 48 << 20)
+
+
+def test_two_snapshots_never_make_a_leak():
+    comparison = compare_snapshots(ladder([1 << 20, 9 << 20]))
+    assert comparison.verdict.outcome is Outcome.INCONCLUSIVE
+    assert "take three or more" in comparison.verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("levels", "outcome"),
+    [
+        ([100_000, 200_000, 300_000], Outcome.LEAK),
+        ([0, 100_000, 200_000, 300_000], Outcome.LEAK),
+        ([100_000, 300_000, 300_000, 300_000], Outcome.BOUNDED),
+        ([100_000, 500_000, 600_000], Outcome.INCONCLUSIVE),
+        ([300_000, 300_000, 300_000], Outcome.CLEAN),
+        ([300_000, 200_000, 100_000], Outcome.CLEAN),
+        ([100_000, 400_000, 100_000], Outcome.BOUNDED),
+    ],
+)
+def test_ladder_is_judged_as_cells_are(levels, outcome):
+    comparison = compare_snapshots(ladder(levels))
+    assert comparison.verdict.outcome is outcome
+    assert comparison.leaked is (outcome is Outcome.LEAK)
+
+
+def test_rate_is_per_step_and_the_projection_reaches_for_the_card():
+    comparison = compare_snapshots(ladder([0, 1_000_000, 2_000_000]), card_bytes=106_000_896)
+    verdict = comparison.verdict
+    assert verdict.bytes_per_run == 100_000  # 1 MB in ten steps
+    # 4,000,256 + 2,000,384 bytes are active, rounded up to 512
+    assert verdict.full_after_runs == (106_000_896 - 4_000_256 - 2_000_384) // 100_000
+    assert comparison.series.full_at_step == 20 + verdict.full_after_runs
+    assert "every step leaves 97.7 KiB at metrics.py:17 update" in verdict.reason
+
+
+def test_card_size_recorded_in_the_files_is_used():
+    cards = {"leaklab": {"card_bytes": {"cuda:0": 200_000_000}, "step": 0}}
+    found = []
+    for number, level in enumerate((1_000_000, 2_000_000, 3_000_000)):
+        card = Card()
+        card.alloc(level, KEPT)
+        cards["leaklab"]["step"] = number * 5
+        found.append(opened(card, f"{number}.pickle", leaklab=dict(cards["leaklab"])))
+    series = compare_snapshots(found).series
+    assert (series.card_bytes, series.at_steps) == (200_000_000, (0, 5, 10))
+    assert series.verdict.bytes_per_run == 200_000
+
+
+def test_steps_are_numbered_where_the_names_do_not_tell_them():
+    series = compare_snapshots(ladder([1000, 2000, 3000], names=["b.pickle", "a.pickle", "c.pickle"])).series
+    assert (series.at_steps, series.has_steps) == ((0, 1, 2), False)
+    assert "every snapshot leaves" in series.verdict.reason
+
+
+def test_growth_that_other_stacks_make_up_for_is_no_leak():
+    found = []
+    for number in range(4):
+        card = Card()
+        card.alloc(100_000 + 50_000 * number, KEPT)
+        card.alloc(300_000 - 60_000 * number, STEP)
+        found.append(opened(card, f"s_{number}.pickle"))
+    verdict = compare_snapshots(found).verdict
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "other stacks shrink" in verdict.reason
+
+
+def test_growth_under_ever_new_stacks_is_a_leak_of_the_sum():
+    found = []
+    for number in range(4):
+        card = Card()
+        for step in range(number + 1):
+            card.alloc(100_000, stack(f"/var/torchinductor_me/{number}/generated_{number}_{step}.py:1 call"))
+        found.append(opened(card, f"s_{number}.pickle"))
+    verdict = compare_snapshots(found).verdict
+    assert verdict.outcome is Outcome.LEAK
+    assert "no single stack" in verdict.reason
+    assert verdict.bytes_per_run == 100_000
+
+
+def moved(frames, by, folder):
+    return [
+        {**f, "line": f["line"] + by, "filename": f["filename"].replace("/home/me", folder)} if f["line"] else f
+        for f in frames
+    ]
+
+
+def test_moved_lines_and_paths_are_matched_by_function_and_said_so():
+    before, after = Card(), Card()
+    for frames in (MODEL, STEP, KEPT):
+        before.alloc(1_000_000, frames)
+        after.alloc(1_000_000, moved(frames, 3, "/data/you"))
+    series = compare_snapshots([opened(before), opened(after)]).series
+    assert series.key is StackKey.PROJECT
+    assert [s.change for s in series.stacks] == [Change.SAME] * 3
+    assert "100% of the bytes with a stack match that way, only 0% line by line" in series.key_reason
+
+
+def test_unchanged_lines_are_compared_line_by_line():
+    series = compare_snapshots(ladder([1000, 2000, 3000])).series
+    assert (series.key, series.key_reason) == (
+        StackKey.EXACT,
+        "compared line by line: 100% of the bytes with a stack match",
+    )
+
+
+@pytest.mark.parametrize(("key", "n_stacks"), [("exact", 4), ("project", 2)])
+def test_key_that_is_asked_for_is_used(key, n_stacks):
+    before, after = Card(), Card()
+    for frames in (MODEL, KEPT):
+        before.alloc(1000, frames)
+        after.alloc(1000, moved(frames, 1, "/home/me"))
+    comparison = compare_snapshots([opened(before), opened(after)], key=key)
+    assert (comparison.key.value, len(comparison.stacks)) == (key, n_stacks)
+    assert "as asked" in comparison.key_reason
+
+
+def test_two_lines_of_one_function_are_one_stack_by_project_and_two_by_exact():
+    card = Card()
+    card.alloc(1000, stack("/p/model.py:8 forward"))
+    card.alloc(3000, stack("/p/model.py:9 forward"))
+    read = opened(card)
+    assert read.by_stack("exact")["requested_bytes"].tolist() == [3000, 1000]
+    by_project = read.by_stack("project")
+    assert by_project["requested_bytes"].tolist() == [4000]
+    assert by_project["stack"].tolist() == ["model.py:9 forward (+1 more)"]
+
+
+def test_blocks_without_a_stack_are_lines_of_their_own_by_pool_and_size():
+    before, after = Card(), Card()
+    for card, n_blocks in ((before, 2), (after, 5)):
+        for _ in range(n_blocks):
+            card.alloc(8192, [])
+        card.alloc(4096, [])
+    series = compare_snapshots([opened(before), opened(after)]).series
+    assert [(s.label, s.growth_bytes, s.n_blocks) for s in series.stacks] == [
+        ("(no stack) blocks of 8.00 KiB, small", 3 * 8192, (2, 5)),
+        ("(no stack) blocks of 4.00 KiB, small", 0, (1, 1)),
+    ]
+    assert "no snapshot has call stacks" in series.key_reason
+
+
+def test_leak_of_a_training_loop_is_found_in_its_files(tmp_path):
+    training = Training(kept_bytes=3_000_000)
+    files = [training.run(10).dump(tmp_path / f"snap_{training.n_steps}.pickle") for _ in range(3)]
+    comparison = leaklab.compare_snapshots(files)
+    assert comparison.leaked
+    assert comparison.verdict.bytes_per_run == 3_000_000
+    assert comparison.stacks.iloc[0]["stack"] == "metrics.py:17 update < train.py:44 step"
+    assert comparison.series.at_steps == (10, 20, 30)
+
+
+def test_loop_that_keeps_nothing_is_clean(tmp_path):
+    training = Training(kept_bytes=0)
+    files = [training.run(10).dump(tmp_path / f"snap_{training.n_steps}.pickle") for _ in range(3)]
+    assert leaklab.compare_snapshots(files).verdict.outcome is Outcome.CLEAN
+
+
+def test_files_are_found_by_pattern_in_the_order_of_their_numbers(tmp_path):
+    for step in (100, 9, 50):
+        write(tmp_path / f"snap_{step}.pickle", snapshot(Card()))
+    found = find_snapshots([tmp_path / "snap_*.pickle"])
+    assert [file.name for file in found] == ["snap_9.pickle", "snap_50.pickle", "snap_100.pickle"]
+    with pytest.raises(LeaklabError, match="there is no file"):
+        find_snapshots([tmp_path / "other_*.pickle"])
+
+
+def test_one_snapshot_and_senseless_arguments_are_refused():
+    one = ladder([1000])
+    with pytest.raises(leaklab.SnapshotError, match="two or more snapshots, not 1"):
+        compare_snapshots(one)
+    with pytest.raises(ValueError, match="must be 'auto', 'exact' or 'project', not 'line'"):
+        compare_snapshots(one * 2, key="line")
+    with pytest.raises(ValueError, match="positive number of bytes, not 0"):
+        compare_snapshots(one * 2, card_bytes=0)
+    with pytest.raises(ValueError, match="must be 'exact' or 'project', not 'auto'"):
+        one[0].by_stack("auto")
+
+
+def test_files_of_one_name_keep_their_folders(tmp_path):
+    files = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        files.append(write(tmp_path / folder / "s.pickle", snapshot(Card())))
+    names = leaklab.compare_snapshots(files).series.names
+    assert names == (f"0: {files[0]}", f"1: {files[1]}")

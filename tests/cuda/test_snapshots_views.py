@@ -1,0 +1,242 @@
+"""What is shown of snapshots: text, tables, pages, pictures, JSON, the command line."""
+
+import json
+import pickle
+import re
+
+import pytest
+from snapshot_writer import STEP, Card, Training, frame, snapshot, stack, write
+
+import leaklab
+from leaklab import cli
+from leaklab.errors import ReportError
+from leaklab.model.cuda import FrameNode
+from leaklab.render.cuda_html import tree_markup
+from leaklab.render.cuda_plots import plot_icicle
+from leaklab.render.cuda_text import tree_lines
+
+OUTSIDE = re.compile(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?https?:""")
+NOT_SURVIVING = ("<style", "<script", "<svg", "var(", "<iframe")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A ladder of a training loop that keeps 3 MB per step, with an out-of-memory event in the last file."""
+    folder = tmp_path_factory.mktemp("ladder")
+    training = Training(kept_bytes=3_000_000)
+    found = [training.run(10).dump(folder / f"snap_{training.n_steps}.pickle") for _ in range(2)]
+    training.run(10).card.oom(1 << 30, STEP, device_free=1 << 20)
+    return [*found, training.dump(folder / "snap_30.pickle")]
+
+
+@pytest.fixture(scope="module")
+def comparison(files):
+    return leaklab.compare_snapshots(files, card_bytes=10_000_000_000)
+
+
+@pytest.fixture(scope="module")
+def last(files):
+    return leaklab.load_snapshot(files[-1])
+
+
+def test_text_of_a_snapshot_names_stacks_pools_peak_and_out_of_memory(last):
+    text = str(last)
+    assert "snap_30.pickle: cuda:0 " in text
+    assert "85.8 MiB" in text  # 30 x 3,000,000 bytes, rounded up to 512
+    assert "30 blocks  metrics.py:17 update < train.py:44 step" in text
+    assert "peak of cuda:0 within the trace" in text
+    assert "out of memory on cuda:0: no room for 1.00 GiB" in text
+    assert "the device had 1.00 MiB left" in text
+
+
+def test_text_of_a_ladder_names_verdict_rate_and_projection(comparison):
+    text = str(comparison)
+    assert text.startswith("LEAK  every step leaves 2.86 MiB at metrics.py:17 update < train.py:44 step")
+    assert "2.79 GiB per 1,000 steps" in text
+    assert "the card (9.31 GiB) is full at step 3," in text
+    assert "compared line by line: 100% of the bytes with a stack match" in text
+    assert "28.6 MiB -> 57.2 MiB -> 85.8 MiB" in text
+
+
+def test_tables_have_a_column_for_each_snapshot(comparison):
+    table = comparison.stacks
+    assert table.loc[0, ["snap_10.pickle", "snap_20.pickle", "snap_30.pickle"]].tolist() == [
+        30_000_000, 60_000_000, 90_000_000,
+    ]  # fmt: skip
+    assert (table.loc[0, "outcome"], table.loc[0, "bytes_per_step"]) == ("leak", 3_000_000)
+    assert comparison.devices["snapshot"].tolist() == ["snap_10.pickle", "snap_20.pickle", "snap_30.pickle"]
+
+
+def test_pages_ask_nothing_of_the_network_and_hold_nothing_that_notebooks_remove(last, comparison):
+    for view in (last, comparison):
+        page, fragment = view.to_html(), view._repr_mimebundle_()["text/html"]
+        assert OUTSIDE.findall(page) == []
+        assert [word for word in NOT_SURVIVING if word in page + fragment] == []
+        assert page.count("data:image/png;base64,") == 2
+        assert "metrics.py:17 update" in page
+        assert len(page) < 400_000
+
+
+def test_plain_text_of_the_bundle_is_the_report(last, comparison):
+    assert comparison._repr_mimebundle_()["text/plain"] == str(comparison)
+    assert last._repr_mimebundle_()["text/plain"] == str(last)
+
+
+def test_reprs_are_one_line(last, comparison):
+    assert repr(last).startswith("<CudaSnapshot snap_30.pickle: cuda:0 ")
+    assert repr(comparison).startswith("<SnapshotComparison leak: every step leaves 2.86 MiB")
+    assert "\n" not in repr(last) + repr(comparison)
+
+
+def test_json_holds_the_growth_of_every_stack(comparison, last):
+    record = json.loads(comparison.to_json())
+    assert (record["format"], record["key"], record["growth_bytes"]) == (
+        "leaklab snapshot series",
+        "exact",
+        60_000_000,
+    )
+    assert record["stacks"][0]["growth_bytes"] == 60_000_000
+    assert record["stacks"][0]["frames"][1] == {
+        "name": "update", "filename": "/home/me/project/metrics.py", "line": 17,
+    }  # fmt: skip
+    assert json.loads(last.to_json())["moments"][1]["kind"] == "oom"
+
+
+def test_hostile_names_are_escaped_everywhere(tmp_path):
+    evil = "<img src=x onerror=alert(1)>$\\frac$\ud800\u202e"
+    card = Card()
+    card.alloc(2000, [{**frame("/p/a.py:1 f"), "name": evil}])
+    file = write(tmp_path / "a.pickle", snapshot(card))
+    view = leaklab.load_snapshot(file)
+    other = leaklab.compare_snapshots([view, view])
+    for shown in (view, other):
+        page = shown.to_html()
+        assert "<img src=x" not in page
+        page.encode("utf-8")
+        str(shown).encode("ascii", "backslashreplace")
+        assert "\u202e" not in str(shown)
+        json.loads(shown.to_json())
+        assert shown.plot().png()[:4] == b"\x89PNG"
+    assert view.plot_stacks().png()[:4] == b"\x89PNG"
+    assert len(view.by_stack()) == 1
+
+
+def test_empty_snapshot_is_shown_and_drawn(tmp_path):
+    empty = leaklab.load_snapshot(write(tmp_path / "a.pickle", {"segments": [], "device_traces": []}))
+    assert "0 B active" in str(empty)
+    assert all([empty.plot().png(), empty.plot_stacks().png(), empty.to_html(), empty.to_json()])
+    same = leaklab.compare_snapshots([empty, empty])
+    assert str(same).startswith("CLEAN")
+    assert all([same.plot().png(), same.to_html()])
+
+
+def test_unreadable_frames_do_not_stop_the_display(tmp_path):
+    card = Card()
+    card.alloc(2000, [7])
+    bundle = leaklab.load_snapshot(write(tmp_path / "a.pickle", snapshot(card)))._repr_mimebundle_()
+    assert "not all of it could be drawn: SnapshotError" in bundle["text/plain"]
+
+
+def test_snapshots_are_saved_by_suffix(last, comparison, tmp_path):
+    for view, suffixes in ((last, (".html", ".json", ".txt")), (comparison, (".html", ".json", ".csv", ".txt"))):
+        for suffix in suffixes:
+            view.save(tmp_path / f"a{suffix}")
+            assert (tmp_path / f"a{suffix}").stat().st_size > 100
+        with pytest.raises(ReportError, match="must end in"):
+            view.save(tmp_path / "a.pdf")
+
+
+def test_text_tree_keeps_chains_at_one_depth_and_leaves_out_the_small():
+    leaf = FrameNode("leaf", 60, 1, ())
+    tree = FrameNode(
+        "root", 1000, 3, (FrameNode("a", 995, 2, (FrameNode("b", 995, 2, (leaf,)),)), FrameNode("c", 5, 1, ()))
+    )
+    assert [line[12:] for line in tree_lines(tree)] == ["root", "  a", "  b", "  leaf"]
+
+
+def test_very_deep_tree_is_drawn_and_written():
+    node = FrameNode("bottom", 10, 1, ())
+    for depth in range(900):
+        node = FrameNode(f"f{depth}", 10, 1, (node,))
+    assert tree_markup(node, is_open=True).count("<details") == tree_markup(node, is_open=True).count("</details>")
+    assert plot_icicle(node).png()
+    assert len(list(tree_lines(node))) < 50
+
+
+def test_stack_of_a_thousand_frames_is_read(tmp_path):
+    card = Card()
+    card.alloc(2000, stack(*(f"/p/a.py:{line} f" for line in range(1000))))
+    view = leaklab.load_snapshot(write(tmp_path / "a.pickle", snapshot(card)))
+    assert len(view.stacks[0].frames) == 1001
+    assert all([view.to_html(), str(view)])
+
+
+def test_diff_command_prints_writes_and_exits_by_the_limit(files, tmp_path, capsys):
+    page, figures = tmp_path / "a.html", tmp_path / "a.json"
+    command = ["diff", *map(str, files), "--html", str(page), "--json", str(figures), "--card", "80GB"]
+    assert cli.main(command) == 0
+    assert capsys.readouterr().out.startswith("LEAK  every step leaves 2.86 MiB")
+    assert "<html" in page.read_text(encoding="utf-8")
+    assert json.loads(figures.read_text())["card_bytes"] == 80_000_000_000
+    assert cli.main([*command, "--fail-above", "60MB"]) == 0
+    assert cli.main([*command, "--fail-above", "59.9MB"]) == 3
+    assert "live memory grew by 57.2 MiB, more than 57.1 MiB" in capsys.readouterr().err
+
+
+def test_diff_command_takes_a_pattern(files, capsys):
+    assert cli.main(["diff", str(files[0].parent / "snap_*.pickle")]) == 0
+    assert "3 snapshots" in capsys.readouterr().out
+
+
+def test_show_command_shows_one_file(files, tmp_path, capsys):
+    assert cli.main(["show", str(files[-1]), "--html", str(tmp_path / "a.html"), "--audit"]) == 0
+    assert "out of memory on cuda:0" in capsys.readouterr().out
+    assert (tmp_path / "a.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["show", "nowhere.pickle"], "cannot read 'nowhere.pickle': No such file"),
+        (["diff", "nowhere.pickle", "x"], "there is no file 'nowhere.pickle'"),
+        (["show", "a.pickle", "--html", "nowhere/a.html"], "does not exist"),
+    ],
+)
+def test_command_that_cannot_be_done_ends_with_1_and_one_line(command, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(command) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_hostile_file_ends_the_command_with_1(tmp_path, capsys):
+    file = tmp_path / "a.pickle"
+    file.write_bytes(pickle.dumps(print, 4))
+    assert cli.main(["show", str(file)]) == 1
+    assert "refused: at byte" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "size"),
+    [("10MB", 10_000_000), ("512KiB", 524_288), ("80gb", 80_000_000_000), ("7", 7), ("1.5G", 1_500_000_000)],
+)
+def test_sizes_are_read_as_they_are_written(word, size):
+    assert cli._bytes(word) == size
+
+
+@pytest.mark.parametrize("word", ["much", "-5MB", "5 parsecs", ""])
+def test_senseless_size_ends_the_command_with_status_2(word, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["diff", "a", "b", f"--card={word}"])
+    assert ended.value.code == 2
+    assert "a size is a number with a unit" in capsys.readouterr().err
+
+
+def test_progress_bar_is_drawn_on_a_terminal_and_removed(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with cli._bar("reading") as progress:
+        progress(50, 100)
+    drawn = capsys.readouterr().err
+    assert f"reading [{'#' * 20}" in drawn
+    assert drawn.endswith(" \r")

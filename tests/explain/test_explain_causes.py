@@ -1,0 +1,475 @@
+"""Each cause is recognised by its own evidence, and not by evidence that only looks like it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from samples import history_leak
+
+from leaklab.explain.causes import INSPECTORS, Advice, find_cause, with_effect
+from leaklab.explain.cycles import CYCLE_ROOT, UNSEEN_ROOT
+from leaklab.explain.evidence import Evidence, Facts
+from leaklab.heap.names import Reference
+from leaklab.heap.roles import Role
+from leaklab.heap.source_lines import SourceLine
+from leaklab.model import RootPath, Status, Step
+
+
+def steps_of(text):
+    """Make steps of ``history list, [3] torch.Tensor!``: reference and kind, ``!`` for a leaked one."""
+    steps = []
+    for part in filter(None, text.split(", ")):
+        reference, _, kind = part.rstrip("!").rpartition(" ")
+        steps.append(Step(reference, kind, "", Status.LEAKED if part.endswith("!") else Status.EXPECTED))
+    return tuple(steps)
+
+
+def reference(text, kind):
+    return Reference(text, text, text, kind)
+
+
+INDEX, KEY = reference("[3]", "index"), reference("['a']", "key")
+ATTRIBUTE = reference(".last", "attribute")
+
+
+def evidence(steps="", *, root="notebook variable", holder="history", crossing=None, **changes):
+    values = {
+        "holder_kind": "list", "entry_kinds": frozenset(), "kinds": frozenset(), "what": "list", "unit": "objects",
+        "has_tensors": False, "has_graph": False,
+    }  # fmt: skip
+    return Evidence(path=RootPath(root, steps_of(steps)), holder=holder, crossing=crossing, **(values | changes))
+
+
+TENSORS = {"has_tensors": True, "kinds": frozenset({"torch.Tensor"})}
+PLAIN = "history list, [3] torch.Tensor!"
+
+CASES = {
+    "notebook-history": evidence("Out dict, [7] torch.Tensor!", is_history=True, crossing=KEY, **TENSORS),
+    "immortal-cycle": evidence(
+        " Node!, .grad torch.Tensor!", root=CYCLE_ROOT, in_cycle=True, cycle_is_hidden=True, **TENSORS
+    ),
+    "deepcopy-kept": evidence(
+        "copies list, [3] Metric!", holder="copies", crossing=INDEX, facts=Facts(original="metric"), **TENSORS
+    ),
+    "cycle-garbage": evidence(" Node!, .me Node!", root=CYCLE_ROOT, in_cycle=True, gc_is_off=True),
+    "native": evidence(root=UNSEEN_ROOT),
+    "traceback-kept": evidence("errors list, [3] ValueError!, .__traceback__ traceback!", crossing=INDEX),
+    "hook-left": evidence(
+        "model Net, ._forward_hooks collections.OrderedDict, [3] function!",
+        holder="model._forward_hooks", holder_kind="collections.OrderedDict", crossing=KEY,
+        entry_kinds=frozenset({"function"}),
+    ),
+    "autograd-ctx": evidence(
+        "saved list, [3] MyFunctionBackward!", crossing=INDEX, entry_kinds=frozenset({"MyFunctionBackward"})
+    ),
+    "thread-or-worker-kept": evidence("local 'x' of work() list!", root="thread 'prefetch'"),
+    "optimizer-state": evidence(
+        "opt torch.optim.sgd.SGD, .param_groups list, [3] dict!", holder="opt.param_groups", crossing=INDEX, **TENSORS
+    ),
+    "run-switch": evidence(
+        "runs list, [3] Trainer!", holder="runs", crossing=INDEX, has_optimizer=True, **TENSORS
+    ),
+    "callback-registry": evidence(
+        "bus Bus, .listeners list, [3] method!", crossing=INDEX, entry_kinds=frozenset({"method"}),
+        kinds=frozenset({"method"}),
+    ),
+    "closure-kept": evidence(
+        "remember function, closure variable 'kept' of remember list, [3] list!", crossing=INDEX
+    ),
+    "graph-kept": evidence(PLAIN, crossing=INDEX, has_graph=True, **TENSORS),
+    "global-cache": evidence("cache dict, ['a'] list!", holder="cache", holder_kind="dict", crossing=KEY),
+    "container-growth": evidence("history list, [3] Record!", crossing=INDEX, kinds=frozenset({"Record"})),
+    "tensor-kept": evidence(PLAIN, crossing=INDEX, **TENSORS),
+}  # fmt: skip
+
+
+def test_every_cause_has_a_case():
+    assert set(CASES) == {slug for slug, _ in INSPECTORS}
+
+
+@pytest.mark.parametrize("slug", CASES)
+def test_the_cause_is_recognised_by_its_evidence(slug):
+    cause = find_cause(CASES[slug])
+    assert cause.slug == slug
+    assert len(cause.advice) > 40
+
+
+NEAR_MISSES = {
+    "results of an lru_cache in a closure": (
+        evidence(
+            "Net type, .anchors function, closure variable 'cached' of wrapper() functools._lru_cache_wrapper, "
+            "cached result torch.Tensor!",
+            holder="Net.anchors.__closure__[0].cell_contents",
+            crossing=reference("cached result", "element"),
+            **TENSORS,
+        ),
+        "global-cache",
+    ),
+    "records that a log handler keeps, which are not called": (
+        evidence("handler logging.handlers.MemoryHandler, .buffer list, [3] logging.LogRecord!", crossing=INDEX),
+        "container-growth",
+    ),
+    "handlers added to a logger in every run": (
+        evidence("log logging.Logger, .handlers list, [3] Recent!", crossing=INDEX, entry_kinds=frozenset({"Recent"})),
+        "callback-registry",
+    ),
+    "a loader without workers in a trainer of each run": (
+        evidence(
+            "runs list, [3] Trainer!",
+            holder="runs",
+            crossing=INDEX,
+            has_optimizer=True,
+            has_tensors=True,
+            kinds=frozenset({"torch.utils.data.dataloader.DataLoader", "torch.nn.parameter.Parameter"}),
+        ),
+        "run-switch",
+    ),
+    "optimizers made again for the same parameters": (
+        evidence(
+            "optimizers list, [3] torch.optim.adam.Adam!",
+            crossing=INDEX,
+            has_optimizer=True,
+            entry_kinds=frozenset({"torch.optim.adam.Adam"}),
+            **TENSORS,
+        ),
+        "optimizer-state",
+    ),
+    "items of a queue that nobody takes": (
+        evidence("box queue.Queue, .queue collections.deque, [3] torch.Tensor!", crossing=INDEX, **TENSORS),
+        "thread-or-worker-kept",
+    ),
+    "a hook on a model that each run leaves": (
+        evidence("nets list, [3] Net!, ._forward_hooks collections.OrderedDict!", crossing=INDEX, **TENSORS),
+        "tensor-kept",
+    ),
+    "a collection of which only some entries can be called": (
+        evidence("jobs list, [3] function!", crossing=INDEX, entry_kinds=frozenset({"function", "Job"})),
+        "container-growth",
+    ),
+    "a user's list that is called Out in an object": (
+        evidence("box Box, .Out list, [3] torch.Tensor!", crossing=INDEX, **TENSORS),
+        "tensor-kept",
+    ),
+    "a cycle of Python alone where the collector runs": (
+        evidence(" Node!, .me Node!", root=CYCLE_ROOT, in_cycle=True),
+        "native",
+    ),
+    "an exception without a traceback": (evidence("errors list, [3] ValueError!", crossing=INDEX), "container-growth"),
+    "an attribute that is called webhooks": (
+        evidence("site Site, .webhooks list, [3] Record!", crossing=INDEX),
+        "container-growth",
+    ),
+    "a node of torch, which is no ctx": (
+        evidence(
+            "saved list, [3] AddBackward0!", crossing=INDEX, entry_kinds=frozenset({"torch.autograd.AddBackward0"})
+        ),
+        "container-growth",
+    ),
+    "a thread that only looks on": (
+        evidence("threads list, [3] Record!", holder="threads", crossing=INDEX),
+        "container-growth",
+    ),
+    "the state of something that is no optimizer": (
+        evidence(
+            "game Game, .state dict, ['a'] torch.Tensor!",
+            holder="game.state",
+            holder_kind="dict",
+            crossing=KEY,
+            **TENSORS,
+        ),
+        "tensor-kept",
+    ),
+    "an optimizer alone": (
+        evidence("runs list, [3] torch.optim.sgd.SGD!", crossing=INDEX, has_optimizer=True),
+        "container-growth",
+    ),
+    "an object that keeps functions": (
+        evidence("history list, [3] Record!", crossing=INDEX, kinds=frozenset({"function"})),
+        "container-growth",
+    ),
+    "a function that is on no path": (
+        evidence("history list, [3] torch.Tensor!", crossing=INDEX, **TENSORS),
+        "tensor-kept",
+    ),
+    "a graph that nothing Python refers to": (evidence(root=UNSEEN_ROOT, has_graph=True), "native"),
+    "a dict deep inside an object": (
+        evidence(
+            "trainer Trainer, .logs Logs, .steps dict, ['a'] Record!",
+            holder="trainer.logs.steps",
+            holder_kind="dict",
+            crossing=KEY,
+        ),
+        "container-growth",
+    ),
+    "functions that a partial calls with, not those it calls": (
+        evidence(
+            "transform functools.partial, .args[1] functools.partial!, .args[0] torch.Tensor!",
+            holder="transform.args",
+            holder_kind="tuple",
+            crossing=INDEX,
+            entry_kinds=frozenset({"functools.partial"}),
+            **TENSORS,
+        ),
+        "closure-kept",
+    ),
+    "callbacks in a list that a partial calls with": (
+        evidence(
+            "emit functools.partial, .args[0] list, [3] method!",
+            holder="emit.args[0]",
+            crossing=INDEX,
+            entry_kinds=frozenset({"method"}),
+        ),
+        "callback-registry",
+    ),
+    "values that hold their weak keys": (
+        evidence(
+            "owners weakref.WeakKeyDictionary, .data dict, [<weakref.ReferenceType>] dict!, ['batch'] Batch!",
+            holder="owners.data",
+            holder_kind="dict",
+            crossing=KEY,
+            **TENSORS,
+        ),
+        "global-cache",
+    ),
+    "a dict called data in an object of the user's": (
+        evidence(
+            "trainer Trainer, .data dict, ['a'] torch.Tensor!",
+            holder="trainer.data",
+            holder_kind="dict",
+            crossing=KEY,
+            **TENSORS,
+        ),
+        "tensor-kept",
+    ),
+    "an attribute that links objects": (
+        evidence("root Node, .last Node!", holder="root", crossing=ATTRIBUTE),
+        "unknown",
+    ),
+}
+
+
+@pytest.mark.parametrize(("near", "expected"), NEAR_MISSES.values(), ids=NEAR_MISSES.keys())
+def test_evidence_that_only_looks_alike_has_another_cause(near, expected):
+    assert find_cause(near).slug == expected
+
+
+def test_a_graph_that_grows_in_place_is_kept_by_its_tensor():
+    cause = find_cause(evidence("total torch.Tensor, .grad_fn AddBackward0!", holder="total", unit="graph nodes"))
+    assert cause.slug == "graph-kept"
+    assert "total carries its whole history" in cause.advice
+
+
+def test_the_place_to_cut_is_the_attribute_that_crosses():
+    links = evidence("root Node, .last torch.Tensor!", holder="root", crossing=ATTRIBUTE, **TENSORS)
+    assert links.place == "root.last"
+    assert "root.last = None" in find_cause(links).advice
+
+
+def test_the_steps_above_end_at_the_first_that_leaks():
+    found = evidence("a Node, .b list, [3] Node!, .c Node!")
+    assert [step.reference for step in found.steps_above] == ["a", ".b", "[3]"]
+
+
+def test_where_nothing_leaks_all_steps_are_above():
+    assert len(evidence("a Node, .b list").steps_above) == 2
+
+
+def advice_of(found):
+    return find_cause(found).advice
+
+
+def test_the_advice_on_weak_keys_is_about_the_values():
+    near, _slug = NEAR_MISSES["values that hold their weak keys"]
+    assert "An entry of owners goes with its key, but a value that refers to its own key" in find_cause(near).advice
+
+
+def test_every_advice_shows_the_change_as_code_but_where_no_line_can_be_shown():
+    without = {slug for slug, case in CASES.items() if "\n    " not in advice_of(case)}
+    assert without == {"native"}
+
+
+def test_the_users_own_line_is_changed_where_one_plain_thing_is_added():
+    line = SourceLine("Cell In[7], line 3", "history.append(loss)", "loss")
+    kept = evidence(PLAIN, crossing=INDEX, has_graph=True, facts=Facts(line=line, is_scalar=True), **TENSORS)
+    assert "Cell In[7], line 3" in advice_of(kept)
+    assert "    before: history.append(loss)\n    after:  history.append(loss.item())" in advice_of(kept)
+
+
+def kept_by_line(statement, added, below="", **facts):
+    line = SourceLine("Cell In[7], line 3", statement, added)
+    path = f"history list, [3] dict!, {below} torch.Tensor!" if below else PLAIN
+    return evidence(path, crossing=INDEX, has_graph=True, facts=Facts(line=line, **facts), **TENSORS)
+
+
+@pytest.mark.parametrize(
+    ("added", "below", "changed"),
+    [
+        ("a + b", "", "(a + b).detach()"),
+        ("-loss", "", "(-loss).detach()"),
+        ("f(x) if x else y", "", "(f(x) if x else y).detach()"),
+        ("{'loss': loss, 'step': step}", "['loss']", "{'loss': loss.detach(), 'step': step}"),
+        ("{'step': step, 'loss': a * b}", "['loss']", "{'step': step, 'loss': (a * b).detach()}"),
+        ('{"ü": 1, "loss": ß}', "['loss']", '{"ü": 1, "loss": ß.detach()}'),
+        ("(step, loss)", "[1]", "(step, loss.detach())"),
+        ("dict(loss=loss, n=n)", "['loss']", "dict(loss=loss.detach(), n=n)"),
+        ("Step(n, loss=loss)", ".loss", "Step(n, loss=loss.detach())"),
+        ("[f(x) for x in xs]", "[2]", "[f(x).detach() for x in xs]"),
+        ("{'a': [loss]}", "['a'] list!, [0]", "{'a': [loss.detach()]}"),
+    ],
+)
+def test_the_part_of_the_users_line_that_the_path_names_is_changed(added, below, changed):
+    shown = advice_of(kept_by_line(f"history.append({added})", added, below))
+    assert f"    before: history.append({added})\n    after:  history.append({changed})" in shown
+
+
+@pytest.mark.parametrize(
+    ("statement", "added", "changed"),
+    [
+        ("history += [loss]", "[loss]", "history += [loss.detach()]"),
+        ("history.extend(f(x) for x in xs)", "f(x) for x in xs", "history.append(loss.detach())"),
+        ("history.extend([f(x) for x in xs])", "[f(x) for x in xs]", "history.extend([f(x).detach() for x in xs])"),
+        ("history.extend(losses)", "losses", "history.append(loss.detach())"),
+        ("history += losses", "losses", "history.append(loss.detach())"),
+        ("history.update({name: loss})", "{name: loss}", "history.update({name: loss.detach()})"),
+    ],
+)
+def test_of_a_line_that_adds_many_only_an_item_that_can_be_seen_is_changed(statement, added, changed):
+    assert f"    after:  {changed}\n" in advice_of(kept_by_line(statement, added))
+
+
+@pytest.mark.parametrize(
+    ("added", "below"),
+    [
+        ("(loss, step)", ""),
+        ("Step(loss)", ".loss"),
+        ("row", "['loss']"),
+        ("{**row, 'loss': loss}", "['loss']"),
+        ("{name: loss}", "['loss']"),
+        ("[f(x) for x in xs]", ".loss"),
+        ("(*losses, loss)", "[1]"),
+        ("lambda: loss", ""),
+        ("loss for x in", ""),
+    ],
+)
+def test_a_line_that_does_not_say_what_of_it_is_stored_gives_way_to_an_example(added, below):
+    shown = advice_of(kept_by_line(f"history.append({added})", added, below))
+    assert "The line that does it: Cell In[7], line 3." in shown
+    assert "    before: history.append(loss)\n    after:  history.append(loss.detach())" in shown
+
+
+def test_the_example_is_written_for_the_type_of_the_holder():
+    keyed = evidence(PLAIN, holder="store.all", holder_kind="dict", crossing=KEY, has_graph=True, **TENSORS)
+    assert "    before: store.all[key] = loss\n    after:  store.all[key] = loss.detach()" in advice_of(keyed)
+
+
+def test_of_a_carried_state_the_assignment_is_changed():
+    path = "state dict, ['past'] torch.Tensor, .grad_fn MulBackward0!, saved for backward as 'self' torch.Tensor!"
+    hidden = reference(".grad_fn", "hidden")
+    carried = evidence(path, holder="state['past']", crossing=hidden, has_graph=True, **TENSORS)
+    assert "    before: state['past'] = loss\n    after:  state['past'] = loss.detach()" in advice_of(carried)
+    line = SourceLine("Cell In[7], line 3", "state['past'] = past", "past")
+    assert "    after:  state['past'] = past.detach()" in advice_of(replace(carried, facts=Facts(line=line)))
+
+
+def test_a_line_is_shown_before_only_where_it_is_shown_after():
+    assert Advice("Do this.", before="a = 1").write() == "Do this."
+    assert Advice("Do this.", after="a = 1").write() == "Do this.\n    add:    a = 1"
+    assert all(("    before: " in shown) == ("    after:  " in shown) for shown in map(advice_of, CASES.values()))
+
+
+@pytest.mark.parametrize(
+    ("what", "call"),
+    [
+        ("torch.Tensor (3,) float32 cpu", "x.mean().item()"),
+        ("torch.Tensor (3,) int64 cpu", "x.float().mean().item()"),
+        ("torch.Tensor (3,) bool cpu", "x.float().mean().item()"),
+    ],
+)
+def test_the_mean_is_taken_of_floating_numbers(what, call):
+    assert f"history.append({call})" in advice_of(evidence(PLAIN, crossing=INDEX, what=what, **TENSORS))
+
+
+def test_a_graph_that_grows_is_cut_by_a_call_that_no_shape_refuses():
+    grown = evidence("past torch.Tensor, .grad_fn AddBackward0!", holder="past", unit="graph nodes")
+    assert "    after:  past = past + loss.detach()" in advice_of(grown)
+    assert ".item()" not in advice_of(grown)
+
+
+@pytest.mark.parametrize(("is_scalar", "call"), [(True, "loss.item()"), (False, "loss.detach()")])
+def test_a_number_is_taken_out_of_one_element_only(is_scalar, call):
+    kept = evidence(PLAIN, crossing=INDEX, has_graph=True, facts=Facts(is_scalar=is_scalar), **TENSORS)
+    assert call in advice_of(kept)
+
+
+@pytest.mark.parametrize(
+    ("path", "call"),
+    [
+        ("net Net, ._forward_pre_hooks collections.OrderedDict, [3] function!", "net.register_forward_pre_hook(hook)"),
+        ("net Net, ._backward_hooks collections.OrderedDict, [3] function!", "net.register_full_backward_hook(hook)"),
+        ("net torch.Tensor, ._backward_hooks dict, [3] function!", "net.register_hook(hook)"),
+        (
+            "net torch.optim.adam.Adam, ._optimizer_step_post_hooks dict, [3] method!",
+            "net.register_step_post_hook(hook)",
+        ),
+        (
+            "torch.nn.modules.module._global_forward_hooks dict, [3] method!",
+            "torch.nn.modules.module.register_module_forward_hook(hook)",
+        ),
+    ],
+)
+def test_the_advice_on_a_hook_names_the_call_that_registered_it(path, call):
+    store = path.partition(", [")[0].split(", ")[-1].split()[0]
+    holder = f"net{store}" if store.startswith(".") else store
+    hooked = evidence(path, holder=holder, crossing=KEY, entry_kinds=frozenset({"function"}))
+    assert find_cause(hooked).slug == "hook-left"
+    assert f"    before: {call}\n" in advice_of(hooked)
+
+
+def test_workers_of_other_processes_are_counted_in_the_advice():
+    loaders = evidence(
+        "loaders list, [3] Loader!", crossing=INDEX, holder="loaders",
+        facts=Facts(roles=(frozenset(), frozenset({Role.WORKERS})), n_workers=3, worker_bytes=3 * 1024**2),
+    )  # fmt: skip
+    assert find_cause(loaders).slug == "thread-or-worker-kept"
+    assert "3 child processes are alive with 3.00 MiB resident memory" in advice_of(loaders)
+
+
+def test_state_of_parameters_that_are_gone_is_counted():
+    state = evidence(
+        "opt torch.optim.sgd.SGD, .state collections.defaultdict, [<Parameter>] dict!", holder="opt.state",
+        crossing=KEY, facts=Facts(gone_parameters=14),
+    )  # fmt: skip
+    assert find_cause(state).slug == "optimizer-state"
+    assert "state of 14 parameters in no group" in advice_of(state)
+
+
+def test_a_container_that_grows_tells_what_an_entry_costs():
+    grown = evidence(
+        "rows list", holder="rows", unit="entries", what="list entries: dict", facts=Facts(bytes_per_entry=360)
+    )
+    assert "(list entries: dict, 360 B for each entry)" in advice_of(grown)
+
+
+def test_the_effect_is_told_from_the_figures_that_are_given():
+    leak = replace(
+        history_leak(),
+        advice="Do it.",
+        retained_bytes=2 * 1024**2,
+        kept=(2, 2, 2),
+        count_per_run=2.0,
+        bytes_per_run=1024.0,
+    )
+    assert with_effect(leak).advice == (
+        "Do it.\nLetting go of it frees 2.00 MiB (6 objects that 3 runs left); every 10 runs it keeps 20 objects, "
+        "10.0 KiB more."
+    )
+    assert with_effect(leak, slower=1.62).advice.splitlines()[1] == (
+        "The runs get slower as it grows: 1.6 times as long at the end as at the start."
+    )
+
+
+def test_no_effect_is_claimed_without_a_figure_or_where_the_cure_is_not_to_let_go():
+    assert with_effect(replace(history_leak(), retained_bytes=None)).advice == history_leak().advice
+    native = replace(history_leak(), cause="native", retained_bytes=100)
+    assert with_effect(native, slower=2.0) == native

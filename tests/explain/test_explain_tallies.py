@@ -1,0 +1,223 @@
+"""Groups of survivors in numbers and words; limits of holders; the longest graph."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import gc
+import logging.handlers
+import queue
+
+import numpy as np
+import pytest
+import torch
+from explain_builders import Link, Node, vertex_of, view_of
+
+from leaklab.explain.autograd_retention import graph_size, largest_graph
+from leaklab.explain.group_sizes import Tallier, has_optimizer
+from leaklab.explain.limits import FAR, Limit, known_limit
+
+
+def tally_of(born, variables=None, entries=None):
+    """Count what the first of two runs left."""
+    with view_of({"kept": born} if variables is None else variables, [born, []]) as view:
+        members = [vertex_of(view, thing) for thing in born]
+        return Tallier(view).count(members, members if entries is None else [vertex_of(view, e) for e in entries])
+
+
+def extra_bytes(born, bare):
+    """Return by how many bytes *born* is more than *bare*, tensors whose storages do not count."""
+    return tally_of(born).n_bytes - tally_of(bare).n_bytes
+
+
+def test_a_shared_storage_is_counted_once():
+    base = torch.zeros(1000)
+    views = [base[:10], base[10:]]
+    assert 4000 <= extra_bytes(views, [torch.empty(0), torch.empty(0)]) < 4600  # the object of the base beside it
+
+
+def test_a_storage_of_an_older_tensor_is_not_counted():
+    older = torch.zeros(1000)
+    view = older[:10]
+    with_older = tally_of([view], {"older": older, "kept": [view]})
+    alone = tally_of([torch.empty(0)])
+    assert with_older.n_bytes == alone.n_bytes
+
+
+def test_a_small_view_is_charged_for_the_storage_that_it_keeps():
+    assert 4000 <= extra_bytes([torch.zeros(1000)[:1]], [torch.empty(0)]) < 4600  # and its base
+
+
+def test_tensors_saved_for_backward_by_survivors_are_counted():
+    weight = torch.ones(1000, requires_grad=True)
+    result = [(torch.ones(1000) * weight).sum()]
+    tally = tally_of(result, {"weight": weight, "kept": result})
+    assert 4000 <= tally.n_bytes < 8000  # the saved factor and two nodes, not the weight
+    assert tally.has_graph
+
+
+def test_a_tensor_that_is_older_than_the_runs_and_saved_in_a_graph_is_not_counted():
+    weight = torch.ones(1000, requires_grad=True)
+    result = [(weight * weight).sum()]
+    assert tally_of(result, {"weight": weight, "kept": result}).n_bytes < 4000
+
+
+def test_a_graph_costs_its_nodes():
+    weight = torch.ones(1, requires_grad=True)
+    results = [weight]
+    for _ in range(10):
+        results.append(results[-1] + 1)
+    nodes = tally_of([results[-1]], {"weight": weight, "kept": results[-1:]})
+    bare = tally_of([torch.ones(1)])
+    # Ten additions and the accumulator of the weight, about 600 bytes each.
+    assert 11 * 500 < nodes.n_bytes - bare.n_bytes < 11 * 900
+
+
+def test_arrays_in_tuples_that_the_collector_forgot_are_counted():
+    kept = [(1, np.zeros(3000))]
+    gc.collect()
+    assert not gc.is_tracked(kept[0])
+    assert 24_000 <= tally_of([kept]).n_bytes < 24_400
+
+
+def test_tensors_are_named_before_what_holds_them():
+    born = [Node(), torch.zeros(3), [], torch.zeros(3)]
+    tally = tally_of(born)
+    assert tally.what == "torch.Tensor (3,) float32 cpu"
+    assert len(tally.headline) == 2
+    assert set(tally.others) == {("list", 1), ("explain_builders.Node", 1)}
+    assert tally.kinds == {"list", "explain_builders.Node", "torch.Tensor"}
+    assert not tally.has_graph
+
+
+def test_the_largest_shape_gives_the_name_and_the_others_are_counted():
+    tally = tally_of([torch.zeros(3), torch.zeros(3), torch.zeros(3), torch.zeros(1000), torch.zeros(4)])
+    assert tally.what == "torch.Tensor (1000,) float32 cpu and 2 other kinds"
+
+
+def test_without_tensors_the_entries_give_the_name():
+    inner = Node()
+    outer = Link(inner)
+    tally = tally_of([outer, inner], {"kept": [outer]}, entries=[outer])
+    assert tally.what == "explain_builders.Link"
+    assert tally.others == (("explain_builders.Node", 1),)
+
+
+def test_words_and_numbers_of_survivors_are_counted():
+    assert extra_bytes([Link("x" * 10_000)], [Link()]) >= 10_000
+
+
+def test_an_optimizer_is_recognised_by_its_base():
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with view_of({"kept": [optimizer]}) as view:
+        assert has_optimizer(view, [vertex_of(view, optimizer)])
+        assert not has_optimizer(view, [vertex_of(view, weight)])
+
+
+class Window(collections.deque):
+    """A window of its own class."""
+
+
+def cached(maxsize):
+    return functools.lru_cache(maxsize)(lambda number: number)
+
+
+@pytest.mark.parametrize(
+    ("thing", "expected"),
+    [
+        (collections.deque(maxlen=64), "collections.deque(maxlen=64)"),
+        (Window(maxlen=5), "test_explain_tallies.Window(maxlen=5)"),
+        (cached(128), "functools.lru_cache(maxsize=128)"),
+        (cached(None), None),
+        (collections.deque(), None),
+        (collections.deque(maxlen=FAR), f"collections.deque(maxlen={FAR})"),
+        (collections.deque(maxlen=FAR + 1), None),
+        ([], None),
+        (queue.Queue(maxsize=8), "queue.Queue(maxsize=8)"),
+        (queue.Queue(), None),
+        (logging.handlers.MemoryHandler(50), "logging.handlers.MemoryHandler(capacity=50)"),
+    ],
+)
+def test_a_holder_that_limits_itself_is_recognised(thing, expected):
+    limit = known_limit([{}, thing])
+    assert (limit and limit.words) == expected
+
+
+class Pretender:
+    """Has an attribute that is called like a limit."""
+
+    maxsize = maxlen = capacity = 3
+
+
+def test_a_users_class_with_an_attribute_called_maxsize_is_no_limit():
+    assert known_limit([Pretender()]) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "per_run", "ending"),
+    [
+        (Limit("deque(maxlen=100)", 100, is_meant=True, n_now=24), 2.0, ": in about 38 runs, at about 100 KiB"),
+        (Limit("deque(maxlen=100)", 100, is_meant=True, n_now=100), 2.0, "when it is full, as it is now"),
+        (Limit("Queue(maxsize=8)", 8, is_meant=True, when_full="lets put() wait"), 2.0,
+         "lets put() wait when it is full, at about 8.00 KiB"),
+        (Limit("deque(maxlen=100)", 100, is_meant=True, n_now=24), 0.0, "when it is full"),
+    ],
+)  # fmt: skip
+def test_a_bounded_holder_tells_when_and_at_how_many_bytes_it_stops(limit, per_run, ending):
+    assert limit.reason(per_run, bytes_per_run=2048.0).endswith(ending)
+
+
+def test_the_entries_of_a_limit_are_counted_now():
+    window, remember = collections.deque([1, 2], maxlen=9), cached(3)
+    remember(1)
+    assert (known_limit([window]).n_now, known_limit([remember]).n_now) == (2, 1)
+
+
+def test_the_first_limit_on_the_way_counts():
+    limit = known_limit([cached(3), collections.deque(maxlen=9)])
+    assert (limit.words, limit.entries) == ("functools.lru_cache(maxsize=3)", 3)
+
+
+@pytest.mark.parametrize(
+    ("thing", "bytes_per_entry", "expected"),
+    [
+        (cached(128), 1_000_000, True),
+        (cached(128), 1_000, False),
+        (collections.deque(maxlen=128), 1_000_000, False),  # a window of so many was asked for
+    ],
+)
+def test_a_cache_that_will_be_large_before_it_is_full_is_far_from_its_limit(thing, bytes_per_entry, expected):
+    assert known_limit([thing]).is_far(bytes_per_entry) is expected
+
+
+def chain(length):
+    result = torch.ones(1, requires_grad=True)
+    for _ in range(length):
+        result = result + 1
+    return result
+
+
+def test_a_graph_is_as_long_as_its_operations_and_its_leaf():
+    result = chain(5)
+    with view_of({"result": result}) as view:
+        assert graph_size(view, vertex_of(view, result)) >= 6
+
+
+def test_the_longest_graph_is_found_among_many_tensors():
+    long, short = chain(9), chain(3)
+    with view_of({"short": short, "long": long, "plain": torch.ones(3)}) as view:
+        assert largest_graph(view) == vertex_of(view, long)
+
+
+def test_of_a_chain_of_results_the_last_has_the_longest_graph():
+    results = [chain(1)]
+    for _ in range(300):
+        results.append(results[-1] + 1)
+    with view_of({"results": results}) as view:
+        assert largest_graph(view) == vertex_of(view, results[-1])
+
+
+def test_without_a_graph_there_is_no_longest():
+    with view_of({"plain": torch.ones(3)}) as view:
+        assert largest_graph(view) is None

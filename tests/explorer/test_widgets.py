@@ -1,0 +1,207 @@
+"""The explorer without a page: what it sends, what it answers, and that closing it frees everything."""
+
+import asyncio
+import gc
+import json
+import threading
+import weakref
+
+import pytest
+import samples
+from ipywidgets.widgets import widget as ipywidgets_home
+
+import leaklab
+from leaklab.explorer.payload import advice_blocks, report_data, source_around
+from leaklab.explorer.session import Session
+from leaklab.explorer.widget import ExplorerWidget, explore, renderer, script, style
+from leaklab.model import RootPath, Status, Step
+from leaklab.reports.check import LeakReport
+from leaklab.text import clip, clip_block
+
+MEGABYTE = "<script>alert(1)</script>\"'&{}|\u202e\udc80" + "A" * 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def no_widget_is_left_open():
+    """A test that leaves a widget of its own in ipywidgets' table fails."""
+    before = set(ipywidgets_home._instances)
+    yield
+    assert set(ipywidgets_home._instances) - before == set()
+
+
+@pytest.fixture
+def report():
+    return LeakReport(samples.leaky_check())
+
+
+def answers_of(widget, monkeypatch):
+    """Return the list into which *widget* sends from now on."""
+    sent = []
+    monkeypatch.setattr(ExplorerWidget, "send", lambda _widget, content, buffers=None: sent.append((content, buffers)))
+    return sent
+
+
+def test_record_is_json_without_an_object_of_the_user(report):
+    data = report_data(report, [])
+    assert json.loads(json.dumps(data)) == data
+    assert [item["holder"] for item in data["items"] if item["outcome"] == "leak"] == [
+        leak.holder for leak in report.leaks
+    ]
+
+
+def test_hostile_texts_of_a_megabyte_are_cut_and_made_visible(report):
+    step = Step(MEGABYTE, MEGABYTE, MEGABYTE, Status.LEAKED, MEGABYTE)
+    leak = samples.replace(
+        report.leaks[0], what=MEGABYTE, holder=MEGABYTE, advice=f"{MEGABYTE}\n    {MEGABYTE}", sites=(MEGABYTE,),
+        path=RootPath(MEGABYTE, (step,)), reason=MEGABYTE, cause=MEGABYTE, fingerprint=MEGABYTE,
+    )  # fmt: skip
+    text = json.dumps(report_data(LeakReport(samples.replace(report.check, leaks=(leak,), notes=(MEGABYTE,))), []))
+    assert len(text) < 150_000
+    assert "\\u202e" not in text.replace("\\\\u202e", "")
+    assert "\\udc80" not in text.replace("\\\\udc80", "")
+
+
+def test_clip_keeps_the_beginning_and_the_end():
+    assert clip("abcdefghij" * 10, 13) == "abcdef...ghij"
+    assert clip_block("one\ntwo\u202e") == "one\ntwo\\u202e"
+
+
+def test_advice_is_split_into_sentences_and_code():
+    advice = (
+        "Store the value.\n  before: history.append(loss)\n"
+        "  after:  history.append(\n              loss.item()\n          )\nNot always."
+    )
+    assert [(block["code"], block["label"], block["text"]) for block in advice_blocks(advice)] == [
+        (False, "", "Store the value."),
+        (True, "before", "history.append(loss)"),
+        (True, "after", "history.append(\n    loss.item()\n)"),
+        (False, "", "Not always."),
+    ]  # fmt: skip
+
+
+def test_source_is_found_around_a_line_of_a_cell():
+    cells = ["", "a = 1\nb = 2\nc = 3\nd = 4\ne = 5"]
+    assert source_around("Cell In[1], line 4: d = 4  # keeps it", cells) == [
+        (2, "b = 2", False), (3, "c = 3", False), (4, "d = 4", True), (5, "e = 5", False),
+    ]  # fmt: skip
+    assert source_around("this cell, line 1: x  # makes it", cells, "x\ny") == [(1, "x", True), (2, "y", False)]
+    assert source_around("Cell In[9], line 1", cells) == []
+
+
+def test_the_scripts_are_one_module_that_asks_no_server():
+    assert script().count("export default") == 1
+    assert "http" not in script().replace("http://www.w3.org/2000/svg", "")
+    assert "innerHTML" not in script()
+    assert "url(" not in style()
+    assert b"export{" in renderer()
+    assert b"sourceMappingURL" not in renderer()
+
+
+def test_explore_shows_the_static_report_before_the_widget(notebook, report):
+    notebook.user["report"] = report
+    notebook.run("import leaklab")
+    typed = notebook.run("explorer = leaklab.explore(report)")
+    assert typed.error is None
+    assert str(report)[:40] in typed.out
+    notebook.run("explorer.close()")
+    assert notebook.user["explorer"].is_closed
+
+
+def test_explore_refuses_what_is_no_report():
+    with pytest.raises(TypeError, match="takes the report of a check, or nothing for the living heap, not str"):
+        explore("report.json")
+    with pytest.raises(TypeError, match="namespace must be a dict of variables, not list"):
+        explore(namespace=[])
+    with pytest.raises(TypeError, match="again must be a function that returns a new report, not int"):
+        explore(again=3)
+
+
+def test_closing_frees_all_widgets_and_the_report(report, capsys):
+    explorer = explore(report, namespace={})
+    watched = [weakref.ref(explorer.widget), weakref.ref(explorer.widget.layout), weakref.ref(explorer.widget._session)]
+    explorer.close()
+    explorer.close()
+    gc.collect()
+    assert [ref() for ref in watched] == [None, None, None]
+    assert repr(explorer) == "<Explorer of a check: leak, closed>"
+
+
+def test_fifty_rounds_of_opening_and_closing_leave_a_flat_count(report, capsys):
+    counts = []
+    for _ in range(50):
+        session = Session(report, None, {})
+        ExplorerWidget(session).close()
+        counts.append(len(ipywidgets_home._instances))
+        del session
+    gc.collect()
+    alive = sum(type(thing) is Session or type(thing).__name__ == "ExplorerWidget" for thing in gc.get_objects())
+    assert len(set(counts)) == 1
+    assert alive == 0
+
+
+def test_page_is_answered_and_wrong_questions_get_a_sentence(report, monkeypatch):
+    widget = ExplorerWidget(Session(report, None, {}))
+    sent = answers_of(widget, monkeypatch)
+    widget._received({"ask": "compare", "id": 1}, [])
+    widget._received({"ask": "nonsense", "id": 2}, [])
+    widget._received({"ask": "renderer", "id": 3}, [])
+    widget._received("no question", [])
+    widget.close()
+    assert [content for content, _ in sent] == [
+        {"answer": 1, "accepted": True},
+        {
+            "answer": 1,
+            "error": "there is no other check to compare with: store one in a variable (%%leakcheck -v before), "
+            "or run again",
+        },
+        {"answer": 2, "accepted": True},
+        {"answer": 2, "error": "there is no answer to 'nonsense'"},
+        {"answer": 3},
+    ]
+    assert sent[-1][1] == [renderer()]
+
+
+def test_a_question_from_another_thread_is_not_answered_there(report, monkeypatch):
+    asked_in = []
+    monkeypatch.setattr(Session, "answer", lambda *_: asked_in.append(threading.current_thread()) or {})
+    widget = ExplorerWidget(Session(report, None, {}))
+    sent = answers_of(widget, monkeypatch)
+    thread = threading.Thread(target=widget._received, args=({"ask": "again", "id": 1}, []))
+    thread.start()
+    thread.join()
+    widget.close()
+    assert asked_in == []
+    assert sent == [({"answer": 1, "error": "busy: a cell is running; ask again when it has ended"}, None)]
+
+
+def test_a_question_from_another_thread_is_answered_by_the_loop_of_the_notebook(report, monkeypatch):
+    asked_in = []
+    monkeypatch.setattr(Session, "answer", lambda *_: asked_in.append(threading.current_thread()) or {})
+
+    async def cell():
+        widget = ExplorerWidget(Session(report, None, {}))
+        await asyncio.to_thread(widget._received, {"ask": "again", "id": 1}, [])
+        for _ in range(100):
+            if asked_in:
+                break
+            await asyncio.sleep(0.01)
+        widget.close()
+
+    asyncio.run(cell())
+    assert asked_in == [threading.main_thread()]
+
+
+def test_a_second_question_while_one_is_answered_gets_busy(report, monkeypatch):
+    widget = ExplorerWidget(Session(report, None, {}))
+    sent = answers_of(widget, monkeypatch)
+    monkeypatch.setattr(Session, "answer", lambda *_: widget._received({"ask": "explain", "id": 2}, []) or {})
+    widget._received({"ask": "again", "id": 1}, [])
+    widget.close()
+    assert {"answer": 2, "error": "busy: the explorer is still at work on the question before this one"} in [
+        content for content, _ in sent
+    ]
+
+
+def test_explore_is_public():
+    assert leaklab.explore is explore
+    assert "explore" in leaklab.__all__

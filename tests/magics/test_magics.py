@@ -1,0 +1,178 @@
+"""``%%leakcheck`` in a real shell: its options, what it shows, what it stores."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+import torch
+from notebook_shell import Notebook
+
+from leaklab.reports.check import LeakReport
+
+LEAKY = "history.append(torch.ones(1000))"
+
+
+@pytest.fixture
+def history(notebook: Notebook) -> list[object]:
+    notebook.user["torch"] = torch
+    notebook.user["history"] = []
+    return notebook.user["history"]
+
+
+def test_the_report_of_a_leaky_cell_is_shown_once_and_names_its_holder(notebook, history):
+    shown = notebook.run(f"%%leakcheck\n{LEAKY}").out
+    assert shown.count("LEAK ") == 1
+    assert "held by  history" in shown
+
+
+def test_the_magic_itself_has_no_value(notebook, history):
+    typed = notebook.run(f"%%leakcheck\n{LEAKY}")
+    assert typed.result.result is None
+    assert notebook.user["Out"] == {}
+    assert notebook.user.get("_", "") == ""
+
+
+def test_help_tells_every_option(notebook):
+    shown = notebook.run("%leakcheck?").out
+    for option in ("-n", "-w", "-t", "--setup", "--name", "-q", "-o", "-v", "-T", "--show-output", "--fail-on-leak"):
+        assert option in shown
+    assert "Run the cell repeatedly and say whether it leaks" in shown
+
+
+@pytest.mark.parametrize("option", ["-n 6", "--runs 6"])
+def test_n_limits_the_measured_runs_and_a_warm_up_comes_on_top(notebook, history, option):
+    report = notebook.check(LEAKY, f"--no-sites {option}")
+    assert report.verdict.n_runs == 6
+    assert len(history) == 7
+
+
+def test_w_sets_the_number_of_warm_ups(notebook, history):
+    notebook.check(LEAKY, "--no-sites -n 6 -w 3")
+    assert len(history) == 9
+
+
+def test_without_warm_up_only_the_measured_runs_happen(notebook, history):
+    notebook.check(LEAKY, "--no-sites -n 6 -w 0")
+    assert len(history) == 6
+
+
+def test_t_ends_the_check_after_so_many_seconds(notebook, history):
+    report = notebook.check(f"import time\ntime.sleep(0.06)\n{LEAKY}", "-t 0.2")
+    assert 2 <= report.verdict.n_runs <= 5
+
+
+def test_setup_runs_once_and_may_hold_quotes_and_blanks(notebook):
+    notebook.check("words.append([])", "--no-sites -n 5 --setup \"words = ['a b'] ; n = 1\"")
+    assert notebook.user["words"][0] == "a b"
+    assert len(notebook.user["words"]) == 7
+
+
+def test_the_name_is_shown(notebook, history):
+    assert '"my first check"' in notebook.run(f"%%leakcheck --name 'my first check'\n{LEAKY}").out
+
+
+def test_q_shows_nothing(notebook, history):
+    assert notebook.run(f"%%leakcheck -q\n{LEAKY}").out == ""
+
+
+def test_o_returns_the_report(notebook, history):
+    result = notebook.run(f"%%leakcheck -q -o\n{LEAKY}").result.result
+    assert type(result) is LeakReport
+    assert result.leaked
+
+
+def test_v_stores_the_report(notebook, history):
+    notebook.run(f"%%leakcheck -q -v found\n{LEAKY}")
+    assert notebook.user["found"].leaked
+
+
+@pytest.mark.parametrize("suffix", ["html", "json", "csv"])
+def test_the_report_is_saved_in_the_form_its_suffix_asks_for(notebook, history, tmp_path, suffix):
+    target = tmp_path / f"a report.{suffix}"
+    shown = notebook.run(f"%%leakcheck -T '{target}'\n{LEAKY}").out
+    assert f"saved to {target}" in shown
+    text = target.read_text(encoding="utf-8")
+    assert "history" in text
+    if suffix == "json":
+        assert json.loads(text)["verdict"]["outcome"] == "leak"
+    if suffix == "html":
+        assert text.startswith("<!")
+
+
+def test_output_of_the_first_run_only_is_shown(notebook):
+    assert notebook.run("%%leakcheck -n 5\nprint('hel' + 'lo')").out.count("hello") == 1
+
+
+@pytest.mark.parametrize(("options", "n_runs"), [("-w 0", 5), ("-w 2", 7)])
+def test_show_output_shows_every_run(notebook, options, n_runs):
+    assert notebook.run(f"%%leakcheck -n 5 {options} --show-output\nprint('hel' + 'lo')").out.count("hello") == n_runs
+
+
+@pytest.mark.parametrize("last", ["'hel' + 'lo'", "'hel' + 'lo'  # a remark"])
+def test_the_last_expression_is_shown_once_and_not_kept(notebook, last):
+    typed = notebook.run(f"%%leakcheck -n 5\n{last}")
+    assert typed.out.count("'hello'") == 1
+    assert notebook.user["Out"] == {}
+    assert notebook.user.get("_", "") == ""
+
+
+@pytest.mark.parametrize("last", ["'hel' + 'lo';", "'hel' + 'lo';  # a remark", "'hel' + 'lo' ;\n# a remark\n"])
+def test_a_semicolon_suppresses_the_last_expression(notebook, last):
+    assert "'hello'" not in notebook.run(f"%%leakcheck -n 5\n{last}").out
+
+
+def test_a_semicolon_in_a_comment_suppresses_nothing(notebook):
+    assert "'hello'" in notebook.run("%%leakcheck -n 5\n'hel' + 'lo'  # once;").out
+
+
+def test_names_that_the_cell_assigns_stay(notebook):
+    notebook.check("answer = 42", "-n 5")
+    assert notebook.user["answer"] == 42
+
+
+def test_the_source_of_functions_defined_in_the_cell_is_known(notebook):
+    notebook.check("def double(x):\n    return 2 * x\n", "-n 5")
+    assert inspect.getsource(notebook.user["double"]) == "def double(x):\n    return 2 * x\n"
+
+
+def test_lines_that_only_the_shell_understands_run_in_the_cell(notebook):
+    notebook.check("x = 1\n%who\nx?", "-n 5")
+    assert notebook.user["x"] == 1
+
+
+def test_future_imports_are_legal_in_the_cell(notebook):
+    notebook.check("from __future__ import annotations\ndef f(x: Unknown): ...\n", "-n 5")
+    assert notebook.user["f"].__annotations__ == {"x": "Unknown"}
+
+
+def test_braces_and_dollars_of_the_line_are_no_variables(notebook, history):
+    notebook.user["x"] = "expanded"
+    assert notebook.check(LEAKY, "-n 5 --name '$x {x}'").check.settings.name == "$x {x}"
+
+
+def test_the_magic_may_be_called_from_code(notebook, history):
+    notebook.run(f"get_ipython().run_cell_magic('leakcheck', '-q -v found', {LEAKY!r})")
+    assert notebook.user["found"].leaked
+
+
+def test_the_magic_works_below_another_one(notebook, history):
+    shown = notebook.run(f"%%time\n%%leakcheck -v found\n{LEAKY}").out
+    assert "Wall time" in shown
+    assert notebook.user["found"].leaked
+
+
+def test_fail_on_leak_raises_after_the_display(notebook, history):
+    typed = notebook.run(f"%%leakcheck --fail-on-leak -v found\n{LEAKY}")
+    assert type(typed.error).__name__ == "LeakFound"
+    assert str(typed.error) == str(notebook.user["found"].verdict)
+    assert typed.out.index("held by") < typed.out.index("LeakFound")
+
+
+def test_fail_on_leak_lets_a_clean_cell_pass(notebook):
+    assert notebook.run("%%leakcheck --fail-on-leak\npass").error is None
+
+
+def test_a_limit_of_a_billion_runs_costs_no_memory(notebook):
+    assert notebook.check("pass", "-n 1000000000").verdict.n_runs < 1000

@@ -1,0 +1,44 @@
+"""What the help of the magics and commands says of their options is complete and true."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+import pytest
+
+from leaklab import cli
+from leaklab.errors import ReportError
+from leaklab.magics import MAGICS
+from leaklab.render.base import check_target
+from leaklab.reports import check as report
+from leaklab.reports import heap_diff as moment_report
+
+PARSERS = {name: value.parser for magics in MAGICS for name, value in vars(magics).items() if hasattr(value, "parser")}
+COMMANDS = next(action for action in cli._parser()._actions if action.dest == "command").choices
+
+
+@pytest.mark.parametrize(
+    ("magic", "suffixes"),
+    [
+        ("leakcheck", [".html", ".json", ".csv", ".md"]),
+        ("memdiff", [".html", ".json", ".csv"]),
+        ("whyalive", [".html", ".svg", ".dot", ".txt", ".json"]),
+        ("autograd", [".html", ".json", ".csv", ".txt", ".svg", ".dot"]),
+    ],
+)
+def test_the_help_of_save_names_the_files_that_this_magic_writes(magic, suffixes):
+    save = next(action for action in PARSERS[magic]._actions if "-T" in action.option_strings)
+    assert re.findall(r"FILE(\.\w+)", save.help) == suffixes
+
+
+def test_a_difference_refuses_the_suffix_of_another_report_before_anything_runs(tmp_path):
+    check_target(tmp_path / "report.md", report.SUFFIXES)
+    with pytest.raises(ReportError, match=r"must end in \.html or \.json or \.csv, not in '\.md'"):
+        check_target(tmp_path / "difference.md", moment_report.SUFFIXES)
+
+
+@pytest.mark.parametrize("parser", [*PARSERS.values(), *COMMANDS.values()], ids=[*PARSERS, *COMMANDS])
+def test_every_option_is_explained(parser):
+    silent = [action.dest for action in parser._actions if not action.help or action.help is argparse.SUPPRESS]
+    assert silent == []

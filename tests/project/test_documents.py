@@ -1,0 +1,111 @@
+"""What README and docs/ say is what the code does, as far as that can be checked."""
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import leaklab
+from leaklab.magics import MAGICS
+from leaklab.render.words import CAUSES
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+HOOKS = {"load_ipython_extension", "unload_ipython_extension"}
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+def script(file):
+    """A script of docs/, which is no package, as a module."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+run_pages = script(DOCS / "run_pages.py")
+write_options = script(DOCS / "reference" / "write_options.py")
+
+
+def magic_names():
+    """Every magic, as it is written: those that take a cell with two signs."""
+    names = {}
+    for magics in MAGICS:
+        for kind, functions in magics.magics.items():
+            names |= dict.fromkeys(functions, "") | {name: "%%" for name in functions if kind == "cell"}
+    return sorted(f"{signs or '%'}{name}" for name, signs in names.items())
+
+
+def anchors(page):
+    """Where links into *page* can lead: its headings, as both GitHub and the site name them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def compiles(source):
+    """Whether *source* is Python once its line magics are taken out."""
+    try:
+        ast.parse(re.sub(r"^\s*%.*$", "", source, flags=re.MULTILINE))
+    except SyntaxError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_blocks_compile(page):
+    assert [source for source in run_pages.blocks(page, all_of_them=True) if not compiles(source)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files_and_headings_that_exist(page):
+    dead = []
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text("utf-8")):
+        file = (page.parent / target).resolve() if target else page
+        is_generated = file.name == "python.md"  # its headings come from docstrings: `mkdocs build --strict` sees them
+        if not file.exists() or (anchor and not is_generated and anchor not in anchors(file)):
+            dead.append(f"{target}#{anchor}")
+    assert dead == []
+
+
+def test_every_page_has_its_place_in_the_site():
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert [name for page in PAGES[1:] if (name := page.relative_to(DOCS).as_posix()) not in navigation] == []
+
+
+def test_tables_of_options_are_those_of_the_parsers():
+    stale = [page.name for page, wanted in write_options.pages().items() if page.read_text("utf-8") != wanted]
+    assert stale == [], "run: python docs/reference/write_options.py"
+
+
+def test_reference_has_every_public_name_and_no_other():
+    named = re.findall(r"^::: leaklab\.(\w+)$", (DOCS / "reference" / "python.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(set(leaklab.__all__) - HOOKS)
+
+
+def test_every_public_name_says_what_it_is():
+    assert [name for name in leaklab.__all__ if not getattr(leaklab, name).__doc__] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/magics.md"])
+def test_every_magic_is_named(page):
+    text = (ROOT / page).read_text("utf-8")
+    assert [name for name in magic_names() if not re.search(rf"(?<!%){name}\b", text)] == []
+
+
+def test_table_of_causes_has_every_cause():
+    named = re.findall(r"^\| `([a-z-]+)` \|", (DOCS / "how_it_works.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(CAUSES)
+
+
+@pytest.mark.notebook
+def test_readme_runs_from_top_to_bottom_and_finds_its_leak():
+    shown = run_pages.words(run_pages.run_page(ROOT / "README.md"))
+    assert shown.startswith("LEAK")
+    assert "held by  history" in shown
+    assert "cause    graph-kept" in shown

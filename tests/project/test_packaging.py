@@ -1,0 +1,99 @@
+"""What is shipped, and what the papers around the code promise."""
+
+import ast
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from whole_checks import WHOLE_CHECKS, files_with_whole_checks
+
+ROOT = Path(__file__).parents[2]
+MAX_LINES = 450
+if sys.version_info >= (3, 11):
+    import tomllib
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Names of the files in a freshly built wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (file,) = folder.glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def fenced(file, language="bash"):
+    """Every line of every fenced block of *language* in a Markdown file."""
+    blocks = re.findall(
+        rf"^```{language}\n(.*?)^```", (ROOT / file).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def test_wheel_holds_the_package_the_first_notebook_and_the_type_marker(wheel):
+    assert {"leaklab/__init__.py", "leaklab/_notebooks/01_find_a_leak.ipynb", "leaklab/py.typed"} <= set(wheel)
+
+
+def test_wheel_holds_nothing_but_the_package_and_its_metadata(wheel):
+    assert {name.split("/")[0].split("-")[0] for name in wheel} == {"leaklab"}
+
+
+def test_wheel_ships_the_notebook_of_the_checkout(wheel):
+    name = "01_find_a_leak.ipynb"
+    assert wheel[f"leaklab/_notebooks/{name}"] == (ROOT / "notebooks" / name).read_bytes()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs tomllib")
+def test_every_dependency_is_pinned_in_the_constraints():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
+    pinned = {
+        normal(line) for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if "==" in line
+    }
+    assert {normal(line) for line in wanted} - pinned == set()
+
+
+def normal(requirement):
+    return re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-").replace(".", "-")
+
+
+def test_continuous_integration_runs_the_test_command_of_the_readme():
+    (command,) = [line for line in fenced("README.md") if "tests/run_all.py" in line]
+    (call,) = re.findall(r"python tests/run_all\.py$", command)
+    steps = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if line.endswith(call)]
+    assert len(steps) == 1
+    assert steps[0].startswith('step "tests"')
+
+
+def test_every_file_with_whole_checks_is_known_by_its_name_or_its_mark():
+    names = {file.name for file in files_with_whole_checks()}
+    assert names >= WHOLE_CHECKS  # none of them was renamed or removed
+    assert {"test_moments.py", "test_siting.py"} <= names
+
+
+def test_every_module_opens_with_what_it_does_and_stays_readable():
+    too_long = {
+        file.name: len(file.read_text(encoding="utf-8").splitlines())
+        for file in (ROOT / "leaklab").rglob("*.py")
+        if len(file.read_text(encoding="utf-8").splitlines()) > MAX_LINES
+    }
+    silent = [
+        file.name
+        for file in (ROOT / "leaklab").rglob("*.py")
+        if not ast.get_docstring(ast.parse(file.read_text("utf-8")))
+    ]
+    assert (too_long, silent) == ({}, [])
+
+
+def test_importing_leaklab_loads_neither_torch_nor_the_front_ends():
+    code = "import sys, leaklab; print(*({'torch', 'IPython', 'pandas', 'matplotlib', 'nbclient'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,65 @@
+"""What shows itself in a notebook shows what it can, whatever fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from leaklab.ask.training_run import run
+from leaklab.model.check import Collection
+from leaklab.render.base import Displayed
+from leaklab.render.html_parts import page
+from leaklab.reports.check import Comparison
+from leaklab.reports.notebook import NotebookReport
+
+
+class View(Displayed):
+    def __init__(self, text: object, markup: object) -> None:
+        self._text, self._markup = text, markup
+
+    def __repr__(self) -> str:
+        return "<View>"
+
+    def __str__(self) -> str:
+        return said(self._text)
+
+    def _fragment(self) -> str:
+        return said(self._markup)
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def said(words: object) -> str:
+    if isinstance(words, Exception):
+        raise words
+    return str(words)
+
+
+@pytest.mark.parametrize(
+    ("view", "bundle"),
+    [
+        (View("text", "<p>"), {"text/plain": "text", "text/html": "<p>"}),
+        (View("text", ""), {"text/plain": "text"}),
+        (View("text", KeyError("x")), {"text/plain": "text\n(not all of it could be drawn: KeyError: 'x')"}),
+        (View("text", MuteError()), {"text/plain": "text\n(not all of it could be drawn: MuteError)"}),
+        (View(MuteError(), "<p>"), {"text/plain": "<View>\n(not all of it could be drawn: MuteError)"}),
+    ],
+)
+def test_what_can_be_drawn_is_shown(view, bundle):
+    assert view._repr_mimebundle_(include={"text/plain"}, exclude=set()) == bundle
+
+
+def test_what_has_nothing_to_draw_says_so_in_words():
+    nothing = Comparison(fixed=False, lines=())
+    assert nothing._repr_mimebundle_() == {"text/plain": "no leak in either check"}
+    assert set(NotebookReport(Collection("", (), (), ()))._repr_mimebundle_()) == {"text/plain"}
+    assert run("A", show=False)._repr_mimebundle_() == {"text/plain": "<leaklab.run('A')>"}
+
+
+def test_a_page_escapes_its_title_and_carries_its_policy_before_all_that_it_rules():
+    text = page("</title><script>", "<p>body</p>", head="<style></style>\n", policy="default-src 'none'")
+    assert "<title>&lt;/title&gt;&lt;script&gt;</title>\n<style>" in text
+    assert text.index("Content-Security-Policy") < text.index("<style>")
+    assert "Content-Security-Policy" not in page("title", "")
