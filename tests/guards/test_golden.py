@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from making import (
     table,
     tables,
 )
+from shell import open_shell
 
 import leaklab
 from leaklab.cli import main
@@ -238,6 +241,138 @@ def _script(folder: Path) -> str:
     return script_of(saved(load("notebook_after.json"), ".html", folder))
 
 
+def explored(report: Any) -> str:
+    """What the explorer sends to its page."""
+    explorer = leaklab.explore(report, namespace={})
+    try:
+        return f"{json.dumps(explorer.widget.record, indent=1)}\n#### repr\n{explorer!r}\n"
+    finally:
+        explorer.close()
+
+
+for file in ("check_bounded", "check_hostile", "check_two_leaks"):
+    on(f"{file}.explorer.json", lambda file=file: load(f"{file}.json"), explored)
+
+CELLS = (
+    "%leakreport report.html",
+    "%leakreport report.txt",
+    "%memdiff cuda_step_1.pickle cuda_step_3.pickle",
+    "%memdiff -q -v pair cuda_step_*.pickle\nprint(repr(pair))",
+    "%memdiff cuda_step_1.pickle moment_after.npz",
+    "%memdiff moment_missing.npz moment_after.npz",
+    "%memdiff unknown_mark",
+    "%memdiff",
+    "%memdiff --cuda",
+    "%memdiff --mark a.b",
+    "%memdiff --mark name x = 1",
+    "%memdiff -T report.txt x = 1",
+    "%memdiff -v 1x x = 1",
+    "%%memdiff x = 1\npass",
+    "%leakcheck",
+    "%%leakcheck -n 2\npass",
+    "%%leakcheck -w -1\npass",
+    "%%leakcheck -t 0\npass",
+    "%%leakcheck --sites --no-sites\npass",
+    "%%leakcheck -T report.pdf\npass",
+    "%%leakcheck -T missing/report.html\npass",
+    "%%leakcheck -v class\npass",
+    "%%leakcheck --setup 'await x'\npass",
+    "%leakwatch maybe",
+    "%leakwatch status",
+    "%whyalive",
+    "%whyalive missing",
+    "%whyalive 1",
+    "%whyalive None",
+    "%whyalive -n 0 print",
+    "%autograd missing",
+    "%autograd 1",
+)
+
+
+@form("magics.txt")
+def _magics(_folder: Path) -> str:
+    """What the magics say of stored files, and of what cannot be done."""
+    with open_shell(may_fail=True) as run:
+        told = {cell: last_lines(run(cell)) for cell in CELLS}
+    return parts(**told).replace(str(RECORDS), "(RECORDS)")
+
+
+def last_lines(printed: str) -> str:
+    """Leave out the lines of a traceback: what is told is its last one."""
+    return re.sub(r"(?s)-{20,}\n.*\n(?=\w+(Error|Found): )", "", printed)
+
+
+WRONG = {
+    "another kind": lambda: leaklab.WhyAlive.from_json("check_clean.json"),
+    "an answer as a check": lambda: leaklab.load_report("whyalive_held.json"),
+    "no file": lambda: leaklab.load_report("missing.json"),
+    "no JSON": lambda: leaklab.LeakReport.from_json("{"),
+    "no record": lambda: leaklab.LeakReport.from_json("{}"),
+    "of an older version": lambda: leaklab.LeakReport.from_json(of_schema(0)),
+    "of a newer version": lambda: leaklab.LeakReport.from_json(of_schema(99)),
+    "a changed record": lambda: leaklab.LeakReport.from_json(of_schema(1).replace('"n_runs"', '"n_walks"')),
+    "no moment": lambda: leaklab.Moment.load("check_clean.json"),
+    "no snapshot": lambda: leaklab.load_snapshot("moment_after.npz"),
+    "no such snapshot": lambda: leaklab.load_snapshot("missing.pickle"),
+    "one snapshot": lambda: leaklab.compare_snapshots(["cuda_oom.pickle"]),
+    "an unknown key": lambda: series("step", key="line"),
+    "a wrong card": lambda: series("step", card_bytes=0),
+    "an unknown stack key": lambda: leaklab.load_snapshot("cuda_oom.pickle").by_stack("line"),
+    "an unknown suffix": lambda: load("check_clean.json").save("report.txt"),
+    "an unknown suffix of a notebook": lambda: load("notebook_before.json").save("report.csv"),
+    "an unknown suffix of an answer": lambda: load("whyalive_held.json").save("report.md"),
+    "an unknown suffix of a graph": lambda: load("autograd_list.json").save("report.md"),
+    "an unknown suffix of a difference": lambda: rebuilt("memdiff_named.json").save("report.md"),
+    "an unknown suffix of a snapshot": lambda: leaklab.load_snapshot("cuda_oom.pickle").save("report.csv"),
+    "an unknown suffix of a moment": lambda: load("moment_after.npz").save("moment.json"),
+    "no suffix": lambda: load("check_clean.json").save("report"),
+    "no folder": lambda: load("check_clean.json").to_html("missing/report.html"),
+    "no such leak": lambda: load("check_graph_kept.json").graph(7),
+    "no leak": lambda: load("check_clean.json").graph(),
+    "an unknown style": lambda: load("check_graph_kept.json").graph(style="pretty"),
+    "few runs": lambda: leaklab.leakcheck(print, runs=2),
+    "a negative warm-up": lambda: leaklab.leakcheck(print, warmup=-1),
+    "no time": lambda: leaklab.leakcheck(print, seconds=0),
+    "no function": lambda: leaklab.leakcheck(3),
+    "a generator": lambda: leaklab.leakcheck(generator),
+    "a wrong name": lambda: leaklab.leakcheck(print, name=3),
+    "a shared value": lambda: leaklab.whyalive(None),
+    "no path": lambda: leaklab.whyalive([], max_paths=0),
+    "a nameless run": lambda: leaklab.run(3),
+    "a nameless watch": lambda: leaklab.watch(3),
+    "a watch without parentheses": lambda: leaklab.watch(generator),
+    "a nameless moment": lambda: leaklab.snapshot(3),
+    "no moments": lambda: leaklab.diff(3),
+    "nothing to explore": lambda: leaklab.explore(3),
+    "no cycle's name": lambda: leaklab.cut_cycles(3),
+    "no graph": lambda: leaklab.autograd(3, namespace={}),
+    "a wrong name of a graph": lambda: leaklab.autograd([], name=3),
+    "recording every 0 steps": lambda: leaklab.record(every=0),
+    "a step outside": lambda: leaklab.record().step(),
+}
+
+
+def generator() -> Any:
+    yield
+
+
+def of_schema(number: int) -> str:
+    return (RECORDS / "check_clean.json").read_text("utf-8").replace('"schema":1', f'"schema":{number}')
+
+
+@form("errors.txt")
+def _errors(folder: Path) -> str:
+    (folder / "page.html").write_text("<html></html>")
+    calls = {**WRONG, "a page without a record": lambda: leaklab.load_report(folder / "page.html")}
+    told = {}
+    for name, call in calls.items():
+        try:
+            told[name] = f"(no error: {call()!r})"
+        except Exception as error:  # noqa: BLE001 - its type and its words are what is told
+            told[name] = f"{type(error).__name__}: {error}"
+    return parts(**told).replace(str(RECORDS), "(RECORDS)")
+
+
 COMMANDS = {
     "show_oom": ("show", "cuda_oom.pickle"),
     "show_without_trace": ("show", "cuda_without_trace.pickle", "--audit"),
@@ -250,6 +385,8 @@ COMMANDS = {
     "diff_project": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--key", "project"),
     "diff_above": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--fail-above", "10MB"),
     "diff_below": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--fail-above", "1GiB"),
+    "diff_written": ("diff", "cuda_step_*.pickle", "--html", "(FOLDER)/page.html", "--json", "(FOLDER)/record.json"),
+    "show_written": ("show", "cuda_oom.pickle", "--html", "(FOLDER)/page.html", "--json", "(FOLDER)/record.json"),
     "diff_one": ("diff", "cuda_step_1.pickle"),
     "compare_fixed": ("compare", "check_graph_kept.html", "check_graph_kept_fixed.json"),
     "compare_not_fixed": ("compare", "check_two_leaks.json", "check_two_leaks_one_fixed.json"),
@@ -267,11 +404,43 @@ def test_the_form_is_the_golden_one(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_command_prints_the_golden_text(name, capsys):
-    status = main(COMMANDS[name])
+def test_the_command_prints_the_golden_text(name, capsys, tmp_path):
+    status = main([word.replace("(FOLDER)", str(tmp_path)) for word in COMMANDS[name]])
     printed = capsys.readouterr()
     text = parts(status=str(status), out=printed.out, err=printed.err)
-    check_golden(GOLDEN / f"command_{name}.txt", text.replace(str(RECORDS), "(RECORDS)"))
+    text = text.replace(str(RECORDS), "(RECORDS)").replace(str(tmp_path.resolve()), "(FOLDER)")
+    check_golden(GOLDEN / f"command_{name}.txt", text)
+
+
+@pytest.mark.parametrize("command", [("show", "cuda_oom.pickle"), ("diff", "cuda_step_1.pickle", "cuda_step_2.pickle")])
+def test_the_command_writes_what_the_function_writes(command, tmp_path, capsys):
+    main([*command, "--html", str(tmp_path / "page.html"), "--json", str(tmp_path / "record.json")])
+    make = leaklab.load_snapshot if command[0] == "show" else leaklab.compare_snapshots
+    view = make(command[1] if command[0] == "show" else list(command[1:]))
+    assert (tmp_path / "page.html").read_text("utf-8") == view.to_html()
+    assert (tmp_path / "record.json").read_text("utf-8") == view.to_json()
+
+
+SAVED = {
+    "check_two_leaks.json": (".html", ".json"),
+    "whyalive_held.json": (".html", ".json", ".txt", ".dot"),
+    "autograd_tensor.json": (".html", ".json", ".txt", ".dot"),
+    "memdiff_named.json": (".html", ".json"),
+    "cuda_oom.pickle": (".html", ".json", ".txt"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"), [(name, suffix) for name, suffixes in SAVED.items() for suffix in suffixes]
+)
+def test_save_writes_what_the_methods_return(name, suffix, tmp_path):
+    view = load(name)
+    forms = {".html": view.to_html, ".json": view.to_json, ".txt": view.__str__, ".dot": lambda: view.graph().dot}
+    assert saved(view, suffix, tmp_path) == forms[suffix]()
+    if suffix in (".html", ".json"):
+        method = view.to_html if suffix == ".html" else view.to_json
+        assert method(tmp_path / "again") is None
+        assert (tmp_path / "again").read_text("utf-8") == forms[suffix]()
 
 
 def test_no_golden_file_is_left_over():
