@@ -19,7 +19,7 @@ from heap_index import fill
 from measuring import cpu_seconds
 
 from leaklab.ask.heap_diff import Stretch, compare_now
-from leaklab.collect.heap_snapshot import surroundings
+from leaklab.collect.heap_snapshot import notebook_context
 from leaklab.collect.snapshot_sizes import take_totals
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ MAX_BYTES_PER_OBJECT = 32.0
 def one_stretch() -> None:
     """Do what ``%%memdiff`` does around a cell that makes one list."""
     made: list[list[int]] = []
-    stretch = Stretch(surroundings({"made": made}))
+    stretch = Stretch(notebook_context({"made": made}))
     stretch.start("before")
     made.append([1])
     stretch.finish("after")
@@ -45,7 +45,7 @@ def one_stretch() -> None:
 def main() -> int:
     """Measure, print, and return how many bars were missed."""
     heap = fill(N_OBJECTS / 1_000_000)
-    around = surroundings({})
+    around = notebook_context({})
     peaks: dict[str, int] = {}
     jobs: dict[str, Callable[[], object]] = {
         "gc.collect()": gc.collect,

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from leaklab.reports.autograd import AutogradReport
     from leaklab.reports.check import LeakReport
     from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
-    from leaklab.reports.heap_diff import MemDiff, Moment
+    from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
     from leaklab.reports.notebook import NotebookReport, load_report
 
+_OLD_NAMES = {"Moment": "HeapSnapshot"}
 _HOMES = {
     "leakcheck": "leaklab.check.api",
     "LeakReport": "leaklab.reports.check",
@@ -37,7 +38,7 @@ _HOMES = {
     "NotebookReport": "leaklab.reports.notebook",
     "load_report": "leaklab.reports.notebook",
     **dict.fromkeys(("diff", "snapshot"), "leaklab.ask.heap_diff"),
-    **dict.fromkeys(("MemDiff", "Moment"), "leaklab.reports.heap_diff"),
+    **dict.fromkeys(("MemDiff", "HeapSnapshot"), "leaklab.reports.heap_diff"),
     **dict.fromkeys(("Explorer", "explore"), "leaklab.explorer.widget"),
     "watch": "leaklab.ask.watching",
     "run": "leaklab.ask.training_run",
@@ -57,13 +58,13 @@ __all__ = [
     "AutogradReport",
     "CudaSnapshot",
     "Explorer",
+    "HeapSnapshot",
     "Leak",
     "LeakFound",
     "LeakReport",
     "LeaklabError",
     "MemDiff",
     "MissingExtraError",
-    "Moment",
     "NotebookReport",
     "Outcome",
     "ReportError",
@@ -95,6 +96,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name where it is first used: ``import leaklab`` alone stays cheap."""
     import importlib
 
+    name = _OLD_NAMES.get(name, name)
     if name not in _HOMES:
         msg = f"module 'leaklab' has no attribute {name!r}"
         raise AttributeError(msg)

@@ -26,9 +26,9 @@ from nbconvert import HTMLExporter
 from nbformat import NotebookNode
 
 from leaklab.errors import LeaklabError, ReportError
-from leaklab.model.check import Collection
+from leaklab.model.check import NotebookChecks
 from leaklab.reports.check import LeakReport
-from leaklab.reports.notebook import NotebookReport, load_report, redacted_collection
+from leaklab.reports.notebook import NotebookReport, load_report, redacted_checks
 from leaklab.text import shorten
 from leaklab.version import PACKAGE_FOLDER
 
@@ -277,7 +277,7 @@ def run_notebook(file: Path, *, max_seconds: float | None = None, redact: bool =
             failure = shorten(str(error), _FAILURE_LIMIT)
         collection = _collected(record, failure)
     collection = replace(collection, title=file.name, failure=failure)
-    return NotebookRun(NotebookReport(redacted_collection(collection) if redact else collection), failure)
+    return NotebookRun(NotebookReport(redacted_checks(collection) if redact else collection), failure)
 
 
 def _read(file: Path) -> nbformat.NotebookNode:
@@ -292,7 +292,7 @@ def _read(file: Path) -> nbformat.NotebookNode:
         raise LeaklabError(msg) from error
 
 
-def _collected(record: Path, failure: str) -> Collection:
+def _collected(record: Path, failure: str) -> NotebookChecks:
     try:
         report = load_report(record)
     except ReportError as error:

@@ -10,7 +10,7 @@ import numpy as np
 from leaklab.heap.index import HeapIndex, build_index
 from leaklab.heap.roots import Start
 from leaklab.heap.shortest_paths import ROOT, UNREACHED, search
-from leaklab.heap.view import OLD, HeapView
+from leaklab.heap.view import BASELINE, HeapView
 
 
 def index_of(n_vertices, edges):
@@ -91,6 +91,6 @@ def plain_view(objects, places):
     tree = search(
         index, [(place, 0) for place in places], vertex_cost=np.ones(len(objects), np.int64), blocked_into=blocked
     )
-    runs = np.full(len(objects), OLD, np.int64)
+    runs = np.full(len(objects), BASELINE, np.int64)
     nothing = np.zeros(len(objects), bool)
     return HeapView(objects, len(objects), index, tree, starts, runs, runs, nothing, nothing)

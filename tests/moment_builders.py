@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from leaklab.model.heap_diff import HeapMoment, MomentWords, Place, TensorKind
+from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place, TensorKind
 
 FLOATS = TensorKind("torch.Tensor", "(64, 128)", "float32", "cpu", has_graph=False)
 
@@ -33,7 +33,7 @@ def moment(
     arrays: Sequence[tuple[int, str, int]] = (),
     places: Sequence[Place] = (),
     modules: Sequence[str] = (),
-) -> HeapMoment:
+) -> HeapSnapshotRecord:
     """Build a moment.
 
     *storages* are ``(address of the tensor or -1, key, bytes)``, *arrays* ``(address, words, bytes)``.
@@ -56,7 +56,7 @@ def moment(
     def small(numbers: Sequence[int]) -> np.ndarray:
         return np.array(list(numbers), np.int32)
 
-    return HeapMoment(
+    return HeapSnapshotRecord(
         name=name,
         taken_at=taken_at,
         process=process,

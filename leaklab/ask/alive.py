@@ -22,7 +22,7 @@ from leaklab.heap.hidden_references import untracked_holders
 from leaklab.heap.names import best_reference
 from leaklab.heap.view import Births, HeapView, heap_view
 from leaklab.model import RootPath
-from leaklab.model.alive import Alive, HeapOverview, LiveGraph
+from leaklab.model.alive import HeapOverview, LiveGraph, WhyAliveRecord
 from leaklab.reports.alive import WhyAlive
 from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
@@ -80,7 +80,9 @@ def answer(
         borrowed.clear()
 
 
-def _explain(borrowed: list[Any], namespace: dict[str, Any], asked: str, max_paths: int, *, summaries: bool) -> Alive:
+def _explain(
+    borrowed: list[Any], namespace: dict[str, Any], asked: str, max_paths: int, *, summaries: bool
+) -> WhyAliveRecord:
     if gc.isenabled():
         collect_quietly()  # garbage that waits for a collection is nobody's holder
     raw = read_counts(borrowed)

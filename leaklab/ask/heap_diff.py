@@ -13,24 +13,24 @@ import numpy as np
 
 from leaklab.collect.census import BirthWindow
 from leaklab.collect.checkpoint import heap_objects
-from leaklab.collect.heap_snapshot import Surroundings, surroundings
-from leaklab.decide.heap_diff import compare_moments, unpack
+from leaklab.collect.heap_snapshot import NotebookContext, notebook_context
+from leaklab.decide.heap_diff import compare_heap_snapshots, unpack
 from leaklab.decide.pairing import kinds_gone, still_there
 from leaklab.explain.new_objects import name_holders
 from leaklab.heap.view import Births, heap_view
-from leaklab.model.heap_diff import Changed, Difference, HeapMoment
+from leaklab.model.heap_diff import Changed, Difference, HeapSnapshotRecord
 from leaklab.render.base import FilePath
-from leaklab.render.heap_snapshot_file import load_moment
-from leaklab.reports.heap_diff import MemDiff, Moment
+from leaklab.render.heap_snapshot_file import load_heap_snapshot
+from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.runtime.addresses import Addresses
 from leaklab.runtime.gc_control import user_has_frozen
 
 
-def snapshot(name: str = "") -> Moment:
+def snapshot(name: str = "") -> HeapSnapshot:
     """Note everything that is alive now.
 
     Garbage is collected first, unless the user has switched the collector off. In one process the moment can be
-    compared with any later one; `Moment.save` keeps it for another.
+    compared with any later one; `HeapSnapshot.save` keeps it for another.
 
     Args:
         name: For the reader.
@@ -41,10 +41,10 @@ def snapshot(name: str = "") -> Moment:
     if type(name) is not str:
         msg = f"the name of a moment must be a str, not {type(name).__name__}"
         raise TypeError(msg)
-    return Moment(surroundings(sys._getframe(1).f_globals).take(name))  # noqa: SLF001 - the caller's variables
+    return HeapSnapshot(notebook_context(sys._getframe(1).f_globals).take(name))  # noqa: SLF001 - the caller's variables
 
 
-def diff(a: Moment | FilePath, b: Moment | FilePath | None = None) -> MemDiff:
+def diff(a: HeapSnapshot | FilePath, b: HeapSnapshot | FilePath | None = None) -> MemDiff:
     """Return what was born, died, grew and was replaced between two moments.
 
     Args:
@@ -55,14 +55,14 @@ def diff(a: Moment | FilePath, b: Moment | FilePath | None = None) -> MemDiff:
         TypeError: if one of them is no moment.
         ReportError: if a file holds no moment.
     """
-    around = surroundings(sys._getframe(1).f_globals)  # noqa: SLF001 - the caller's variables
+    around = notebook_context(sys._getframe(1).f_globals)  # noqa: SLF001 - the caller's variables
     earlier = _moment(a)
     if b is None:
         return compare_now(earlier, around.take("now"), around)
     return compare_past(earlier, _moment(b), around)
 
 
-def compare_now(a: HeapMoment, b: HeapMoment, around: Surroundings, failure: str = "") -> MemDiff:
+def compare_now(a: HeapSnapshotRecord, b: HeapSnapshotRecord, around: NotebookContext, failure: str = "") -> MemDiff:
     """Compare *a* with *b*, which was taken this very moment, and say who holds what is new.
 
     Args:
@@ -71,15 +71,15 @@ def compare_now(a: HeapMoment, b: HeapMoment, around: Surroundings, failure: str
         around: Where to look for holders.
         failure: What the code in between raised.
     """
-    difference, changed = compare_moments(a, b)
+    difference, changed = compare_heap_snapshots(a, b)
     return MemDiff(_named(replace(difference, failure=failure), changed, b, around.namespace))
 
 
-def compare_past(a: HeapMoment, b: HeapMoment, around: Surroundings) -> MemDiff:
+def compare_past(a: HeapSnapshotRecord, b: HeapSnapshotRecord, around: NotebookContext) -> MemDiff:
     """Compare two past moments, the earlier first; holders are named for what is still alive."""
     if a.taken_at > b.taken_at:
         a, b = b, a
-    difference, changed = compare_moments(a, b)
+    difference, changed = compare_heap_snapshots(a, b)
     if not difference.same_process or changed.is_empty:
         return MemDiff(difference)
     now = around.take("now", with_places=False)
@@ -112,10 +112,10 @@ class Stretch:
         around: Where the code runs.
     """
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: NotebookContext) -> None:
         self._around = around
         self._window = BirthWindow()
-        self._before: HeapMoment | None = None
+        self._before: HeapSnapshotRecord | None = None
 
     def start(self, name: str) -> None:
         """Take the moment before the code, called *name*, and begin to watch."""
@@ -135,7 +135,7 @@ class Stretch:
         after = self._around.take(name, born=born, exact_since="" if born is None else before.token)
         return compare_now(before, after, self._around, failure)
 
-    def _finish_frozen(self, before: HeapMoment, name: str, failure: str) -> MemDiff:
+    def _finish_frozen(self, before: HeapSnapshotRecord, name: str, failure: str) -> MemDiff:
         """Thaw what the code has frozen for as long as it takes to look; its garbage stays, as frozen garbage does."""
         gc.unfreeze()
         try:
@@ -151,7 +151,7 @@ class Stretch:
 def _named(
     difference: Difference,
     changed: Changed,
-    later: HeapMoment,
+    later: HeapSnapshotRecord,
     namespace: dict[str, Any] | None,
     all_born: Addresses | None = None,
 ) -> Difference:
@@ -184,10 +184,10 @@ def _named(
     return _without_gone(named, kinds_gone(later, names, changed.born if all_born is None else all_born, alive))
 
 
-def _moment(given: object) -> HeapMoment:
-    if type(given) is Moment:
+def _moment(given: object) -> HeapSnapshotRecord:
+    if type(given) is HeapSnapshot:
         return given.record
     if isinstance(given, (str, os.PathLike)):
-        return load_moment(given)
+        return load_heap_snapshot(given)
     msg = f"diff compares moments of leaklab.snapshot(), or the files they were saved to, not {type(given).__name__}"
     raise TypeError(msg)

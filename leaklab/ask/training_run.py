@@ -20,11 +20,11 @@ import psutil
 
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.checkpoint import heap_objects
-from leaklab.collect.measurement import choose_taker
+from leaklab.collect.measurement import choose_baseline
 from leaklab.collect.meters import accelerator_bytes
 from leaklab.explain.training_run import remains, remains_bytes
 from leaklab.heap.view import Births, heap_view
-from leaklab.model.training_run import MemoryLevels, RunRecord, Survivor
+from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.render.base import Displayed
 from leaklab.render.training_run import run_html, run_line, run_text
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, types_at
@@ -68,7 +68,7 @@ class TrainingRun(Displayed):
     """
 
     def __init__(self, name: str, namespace: dict[str, Any], *, show: bool) -> None:
-        self.record: RunRecord | None = None
+        self.record: TrainingRunRecord | None = None
         self._name = name
         self._namespace: dict[str, Any] | None = namespace
         self._show = show
@@ -86,7 +86,7 @@ class TrainingRun(Displayed):
         self._untracked = _untracked_dicts()
         self._modules = frozenset(sys.modules)
         # Garbage is collected before counting, also where the user's collector is off: a run is not switched often.
-        self._taker = choose_taker(user_froze=user_has_frozen(), cell_freezes=False, collects=True)
+        self._taker = choose_baseline(user_froze=user_has_frozen(), cell_freezes=False, collects=True)
         self._taker.begin()
         self._taker.mark()
         self._started = time.perf_counter()
@@ -103,7 +103,7 @@ class TrainingRun(Displayed):
         after = _levels()
         born = born[~np.isin(born, self._untracked)]
         new_modules = sorted(name for name in frozenset(sys.modules) - self._modules if type(name) is str)
-        record = RunRecord(
+        record = TrainingRunRecord(
             self._name,
             seconds,
             (),
@@ -169,8 +169,8 @@ def _import_notes(n_modules: int) -> tuple[str, ...]:
 
 
 def _with_survivors(
-    record: RunRecord, born: Addresses, namespace: dict[str, Any] | None, new_modules: list[str]
-) -> RunRecord:
+    record: TrainingRunRecord, born: Addresses, namespace: dict[str, Any] | None, new_modules: list[str]
+) -> TrainingRunRecord:
     if not len(born):
         return record
     with gc_paused():

@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from leaklab.ask.heap_diff import compare_now
-from leaklab.collect.heap_snapshot import Surroundings, surroundings
+from leaklab.collect.heap_snapshot import NotebookContext, notebook_context
 from leaklab.collect.snapshot_sizes import take_totals
 from leaklab.decide.checkpoint_levels import judge_habit
-from leaklab.model.heap_diff import HeapMoment, Totals
+from leaklab.model.heap_diff import HeapSnapshotRecord, Totals
 from leaklab.render.heap_diff import signed_bytes
 from leaklab.reports.heap_diff import MemDiff
 from leaklab.text import format_seconds
@@ -65,10 +65,10 @@ class watch:  # noqa: N801 - read as a word: `with leaklab.watch("epoch"):`
         self.name = name
         self.quiet = quiet
         self.diff: MemDiff | None = None
-        self._open: dict[tuple[int, int], list[tuple[HeapMoment, Surroundings]]] = {}
+        self._open: dict[tuple[int, int], list[tuple[HeapSnapshotRecord, NotebookContext]]] = {}
 
     def __enter__(self: _Watch) -> _Watch:  # noqa: PYI019 - typing.Self came with Python 3.11
-        around = surroundings(sys._getframe(1).f_globals)  # noqa: SLF001 - the variables of the block
+        around = notebook_context(sys._getframe(1).f_globals)  # noqa: SLF001 - the variables of the block
         self._start(around)
         return self
 
@@ -118,7 +118,7 @@ class watch:  # noqa: N801 - read as a word: `with leaklab.watch("epoch"):`
     @contextmanager
     def _stretch(self, name: str, function: Callable[..., Any]) -> Iterator[None]:
         """Watch one call: its moment lives in this frame, so calls may end in any order."""
-        around = surroundings(getattr(inspect.unwrap(function), "__globals__", None))
+        around = notebook_context(getattr(inspect.unwrap(function), "__globals__", None))
         before = around.take("before")
         try:
             yield
@@ -129,7 +129,7 @@ class watch:  # noqa: N801 - read as a word: `with leaklab.watch("epoch"):`
             raise
         self._report(before, around, name, None)
 
-    def _start(self, around: Surroundings) -> None:
+    def _start(self, around: NotebookContext) -> None:
         self._open.setdefault(_here(), []).append((around.take("before"), around))
 
     def _stop(self, name: str, kind: type[BaseException] | None) -> None:
@@ -140,7 +140,9 @@ class watch:  # noqa: N801 - read as a word: `with leaklab.watch("epoch"):`
             del self._open[here]
         self._report(before, around, name, kind)
 
-    def _report(self, before: HeapMoment, around: Surroundings, name: str, kind: type[BaseException] | None) -> None:
+    def _report(
+        self, before: HeapSnapshotRecord, around: NotebookContext, name: str, kind: type[BaseException] | None
+    ) -> None:
         failure = kind.__name__ if kind is not None else ""
         self.diff = compare_now(before, around.take("after"), around, failure)
         if not self.quiet:

@@ -8,17 +8,17 @@ from typing import Any
 from leaklab.check.growing_places import MAX_ROWS, grown_graph, grown_places
 from leaklab.check.judging import Judgement
 from leaklab.check.native import GRAPH_CAUSES, NativeShares, explain_native
-from leaklab.check.ranking import LIBRARY_BYTES, library_note, matters, ranked, settle, settle_bounded
+from leaklab.check.ranking import LIBRARY_BYTES, drop_covered_bounds, drop_noise, is_worth_showing, library_note, ranked
 from leaklab.check.survivor_rows import join_groups, kept_tensors, object_rows, only_replaces, tensor_rows
 from leaklab.collect.measurement import Measurement
-from leaklab.decide import Growth, judge_cohorts
+from leaklab.decide import Growth, judge_survivors
 from leaklab.decide.checkpoint_levels import judge_slowdown
 from leaklab.explain.all_holders import Weigher
 from leaklab.explain.causes import find_cause, with_effect
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.evidence import Evidence, evidence_of_group, evidence_of_orphans, with_reasons
-from leaklab.explain.group_sizes import Tallier, Tally
-from leaklab.explain.groups import Group, Spot, group_survivors, newest_leaked, spot_of_group
+from leaklab.explain.group_sizes import GroupSizer, GroupSummary
+from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_survivors, newest_leaked
 from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import are_library_weakrefs, is_library_matter
 from leaklab.heap.view import Births, HeapView, heap_view
@@ -43,7 +43,7 @@ class Explained:
     kept: tuple[int, ...] = ()
     tensors_kept: tuple[int, ...] = ()
     tensor_bytes_kept: tuple[int, ...] = ()
-    spots: tuple[Spot, ...] = ()
+    spots: tuple[LeakAddress, ...] = ()
     native_bytes: float = 0.0  # what malloc hands out per run for the leaks that Python explains
 
 
@@ -84,7 +84,7 @@ class _Explanation:
         self._measurement = measurement
         self._judgement = judgement
         self._n_runs = measurement.n_runs
-        self._tallier = Tallier(view)
+        self._tallier = GroupSizer(view)
         self._weigher = Weigher(view)
         self._shares = NativeShares(self._tallier, measurement)
         self._leaks: list[Leak] = []
@@ -93,7 +93,7 @@ class _Explanation:
         self._asides: list[str] = []
         self._bounded_bytes = 0.0
         self._rows: list[ContainerGrowth] = []
-        self._spots: list[Spot] = []
+        self._spots: list[LeakAddress] = []
 
     def explain(self) -> Explained:
         """Explain survivors, then what grows in place, then what is left."""
@@ -111,14 +111,14 @@ class _Explanation:
         self._remade()
         self._explain_graph()
         native_bytes = self._explain_native()
-        self._leaks, remarks = settle(self._leaks)
+        self._leaks, remarks = drop_noise(self._leaks)
         self._asides += remarks
         first, last = self._measurement.checkpoints[0], self._measurement.checkpoints[-1]
         slower = judge_slowdown(self._measurement.meters.seconds(self._n_runs))
         tensors_kept, tensor_bytes_kept = kept_tensors(self._view, self._tallier, self._n_runs)
         return Explained(
             leaks=ranked([with_effect(self._weigher.weighed(leak), slower) for leak in self._leaks]),
-            bounded=settle_bounded(self._bounded, self._leaks),
+            bounded=drop_covered_bounds(self._bounded, self._leaks),
             objects=object_rows(self._view, self._tallier, self._n_runs, first, last),
             tensors=tensor_rows(self._view, self._n_runs),
             containers=tuple(self._rows[:MAX_ROWS]),
@@ -136,17 +136,19 @@ class _Explanation:
         """File *leak* by what the rules say of it."""
         if growth.outcome is Outcome.LEAK:
             self._leaks.append(leak)
-        elif growth.outcome is Outcome.BOUNDED and matters(leak, growth.rate):
+        elif growth.outcome is Outcome.BOUNDED and is_worth_showing(leak, growth.rate):
             self._bounded.append(leak)
-        elif growth.outcome is Outcome.INCONCLUSIVE and matters(leak, growth.rate):
+        elif growth.outcome is Outcome.INCONCLUSIVE and is_worth_showing(leak, growth.rate):
             self._open.append(f"{leak.what} in {leak.holder}: {growth.reason}")
 
     def _survivors(self, group: Group) -> tuple[Leak, Growth]:
         """Describe the survivors that one place holds, and judge the place by its limits too."""
-        tally = self._tallier.count(group.members, group.entries)
-        growth, count_per_run = self._judge(group, tally)
-        leak, sample = self._place(self._view, group, tally, growth, count_per_run)
-        self._shares.note(leak.fingerprint, group.members, group.entries, count_per_run / max(len(tally.headline), 1))
+        summary = self._tallier.count(group.members, group.entries)
+        growth, count_per_run = self._judge(group, summary)
+        leak, sample = self._place(self._view, group, summary, growth, count_per_run)
+        self._shares.note(
+            leak.fingerprint, group.members, group.entries, count_per_run / max(len(summary.main_objects), 1)
+        )
         if growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE):
             growth = self._limited(leak, sample, growth)
         if growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE) and only_replaces(
@@ -160,7 +162,7 @@ class _Explanation:
         ):
             self._asides.append(library_note(leak))
             growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
-        if growth.outcome is Outcome.LEAK and (hold := self._weigher.hold(group, tally.headline)):
+        if growth.outcome is Outcome.LEAK and (hold := self._weigher.hold(group, summary.main_objects)):
             leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
         return replace(leak, reason=growth.reason), growth
 
@@ -182,46 +184,48 @@ class _Explanation:
     def _remade(self) -> None:
         """Add what there is more and more of although all of it is new: somebody makes it anew in every run."""
         for kind, growth in self._judgement.remade.items():
-            newest = (self._view.run_of == self._n_runs - 1) & (self._view.kinds == kind) & ~self._view.leaked
-            view = replace(self._view, leaked=newest, credit_of=self._view.run_of, _described={})
+            newest = (self._view.birth_run == self._n_runs - 1) & (self._view.kinds == kind) & ~self._view.leaked
+            view = replace(self._view, leaked=newest, blamed_run=self._view.birth_run, _described={})
             groups, _orphans = group_survivors(view)
             group = max(groups, key=lambda group: len(group.members), default=None)
             if group is None or len(group.members) < growth.rate * self._n_runs / 2:
                 continue
-            tally = self._tallier.count(group.members, group.entries)
-            leak, _sample = self._place(view, group, tally, growth, growth.rate)
+            summary = self._tallier.count(group.members, group.entries)
+            leak, _sample = self._place(view, group, summary, growth, growth.rate)
             reason = f"there are more and more, all of them made anew in every run: {growth.reason}"
             self._take(replace(leak, kept=(), reason=reason), growth)
 
     def _place(
-        self, view: HeapView, group: Group, tally: Tally, growth: Growth, count_per_run: float
+        self, view: HeapView, group: Group, summary: GroupSummary, growth: Growth, count_per_run: float
     ) -> tuple[Leak, int]:
         """Describe the objects of *group*; the second value is the one that the path leads to."""
-        sample = newest_leaked(view, tally.headline)
-        evidence = evidence_of_group(view, group, tally, sample)
-        kept = group.kept(view, self._n_runs, tally.headline)
-        leak = self._leak(evidence, tally, place=group.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
+        sample = newest_leaked(view, summary.main_objects)
+        evidence = evidence_of_group(view, group, summary, sample)
+        kept = group.kept(view, self._n_runs, summary.main_objects)
+        leak = self._leak(evidence, summary, place=group.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
         leak = replace(leak, path=with_reasons(view, sample, view.describe(sample), self._n_runs))
-        self._spots.append(spot_of_group(view, group, group.fingerprint))
+        self._spots.append(address_of_group(view, group, group.fingerprint))
         return leak, sample
 
     def _orphans(self, orphans: Orphans) -> tuple[Leak, Growth]:
         """Describe survivors that no root reaches."""
-        view, tally = self._view, self._tallier.count(orphans.members, [])
+        view, summary = self._view, self._tallier.count(orphans.members, [])
         group = Group(-1, [], orphans.members)
-        growth, count_per_run = self._judge(group, tally)
-        evidence = evidence_of_orphans(view, orphans, tally, gc_is_off=not self._measurement.collects)
-        kept = group.kept(view, self._n_runs, tally.headline)
-        leak = self._leak(evidence, tally, place=orphans.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
-        self._shares.note(leak.fingerprint, orphans.members, [], count_per_run / max(len(tally.headline), 1))
+        growth, count_per_run = self._judge(group, summary)
+        evidence = evidence_of_orphans(view, orphans, summary, gc_is_off=not self._measurement.collects)
+        kept = group.kept(view, self._n_runs, summary.main_objects)
+        leak = self._leak(evidence, summary, place=orphans.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
+        self._shares.note(leak.fingerprint, orphans.members, [], count_per_run / max(len(summary.main_objects), 1))
         if growth.outcome is Outcome.LEAK:
             leak = replace(leak, retained_bytes=self._weigher.bytes_of_orphans(orphans.members))
         return leak, growth
 
-    def _judge(self, group: Group, tally: Tally) -> tuple[Growth, float]:
+    def _judge(self, group: Group, summary: GroupSummary) -> tuple[Growth, float]:
         """Judge a group by what matters most in it first, then by all of it; the second value is objects per run."""
-        series = [group.kept(self._view, self._n_runs, chosen) for chosen in (tally.headline, group.entries, None)]
-        growths = [judge_cohorts(kept) for kept in series]
+        series = [
+            group.kept(self._view, self._n_runs, chosen) for chosen in (summary.main_objects, group.entries, None)
+        ]
+        growths = [judge_survivors(kept) for kept in series]
         rank = [Outcome.LEAK, Outcome.INCONCLUSIVE, Outcome.BOUNDED, Outcome.CLEAN]
         growth = min(growths, key=lambda growth: rank.index(growth.outcome))
         settled = series[0][1:-1] or (0,)
@@ -229,13 +233,13 @@ class _Explanation:
 
     @staticmethod
     def _leak(
-        evidence: Evidence, tally: Tally, *, place: str, kept: tuple[int, ...], growth: Growth, per_run: float
+        evidence: Evidence, summary: GroupSummary, *, place: str, kept: tuple[int, ...], growth: Growth, per_run: float
     ) -> Leak:
         cause = find_cause(evidence)
-        per_object = tally.n_bytes / max(len(tally.headline), 1)
-        others = tuple((name, count / max(len(tally.headline), 1) * per_run) for name, count in tally.others)
+        per_object = summary.n_bytes / max(len(summary.main_objects), 1)
+        others = tuple((name, count / max(len(summary.main_objects), 1) * per_run) for name, count in summary.others)
         return Leak(
-            what=tally.what,
+            what=summary.what,
             path=evidence.path,
             holder=evidence.holder,
             cause=cause.slug,

@@ -29,7 +29,7 @@ from leaklab.collect.cycle_lines import ClosingWatch, CycleShape
 from leaklab.collect.measurement import Measurement
 from leaklab.collect.meters import native_caches_off, native_heap_bytes
 from leaklab.collect.native_lines import NativeGrowth, NativeTraces
-from leaklab.explain.groups import Spot
+from leaklab.explain.groups import LeakAddress
 from leaklab.heap.source_lines import CellNames, LineWriter, Origin, origin_of
 from leaklab.model import Leak
 from leaklab.runtime.gc_control import collect_quietly
@@ -47,7 +47,7 @@ _FEWEST = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Sited:
+class FoundLines:
     """What the traced runs told.
 
     Attributes:
@@ -59,7 +59,7 @@ class Sited:
     notes: tuple[str, ...] = ()
 
 
-NOTHING = Sited({})
+NOTHING = FoundLines({})
 
 
 def whose(filename: str) -> bool | None:
@@ -73,15 +73,15 @@ def whose(filename: str) -> bool | None:
     return origin is Origin.USER and not (filename.startswith("<") and not linecache.getlines(filename))
 
 
-def find_sites(
+def find_lines(
     measurement: Measurement,
     leaks: Sequence[Leak],
-    spots: Sequence[Spot],
+    spots: Sequence[LeakAddress],
     namespace: dict[str, Any] | None,
     *,
     cell_name: CellNames,
     seconds_left: float,
-) -> Generator[int, Ran, Sited]:
+) -> Generator[int, Ran, FoundLines]:
     """Run the code again, traced, and name the lines of *leaks*.
 
     Args:
@@ -96,7 +96,7 @@ def find_sites(
     if not wanted:
         return NOTHING
     if seconds_left <= 0:
-        return Sited({}, ("no time was left (-t) for a traced run: the lines that leak are not named",))
+        return FoundLines({}, ("no time was left (-t) for a traced run: the lines that leak are not named",))
     search = _Search(measurement, wanted, spots, namespace)
     yield from search.run(seconds_left)
     return search.result(LineWriter(cell_name))
@@ -106,7 +106,11 @@ class _Search:
     """One traced pass."""
 
     def __init__(
-        self, measurement: Measurement, leaks: list[Leak], spots: Sequence[Spot], namespace: dict[str, Any] | None
+        self,
+        measurement: Measurement,
+        leaks: list[Leak],
+        spots: Sequence[LeakAddress],
+        namespace: dict[str, Any] | None,
     ) -> None:
         self._measurement = measurement
         self._leaks = leaks
@@ -241,14 +245,14 @@ class _Search:
                 "that made their Python objects"
             )
 
-    def result(self, writer: LineWriter) -> Sited:
+    def result(self, writer: LineWriter) -> FoundLines:
         """Return the lines in words."""
         sites = {leak.fingerprint: self._sites_of(leak, writer) for leak in self._leaks}
         unknown = [leak.what for leak in self._leaks if not sites[leak.fingerprint]]
         if unknown and not self._notes:
             self._notes.append(f"no line of your code was found that makes or keeps: {'; '.join(unknown[:3])}")
         self._notes.append(f"the code was run {self._n_runs} more times, traced, to find the lines that leak")
-        return Sited(sites, tuple(self._notes))
+        return FoundLines(sites, tuple(self._notes))
 
     def _sites_of(self, leak: Leak, writer: LineWriter) -> tuple[str, ...]:
         words: dict[tuple[str, int], str] = {}
@@ -275,7 +279,7 @@ def _chief(lines: Counter[Line], writer: LineWriter) -> list[Line]:
     return [(*statement, names[statement]) for statement, count in statements.most_common(_N_LINES) if count >= fewest]
 
 
-def with_sites(leaks: tuple[Leak, ...], found: Sequence[Sited]) -> tuple[Leak, ...]:
+def with_sites(leaks: tuple[Leak, ...], found: Sequence[FoundLines]) -> tuple[Leak, ...]:
     """Return *leaks* with the lines that were found for them."""
     return tuple(
         replace(leak, sites=tuple(line for sited in found for line in sited.sites.get(leak.fingerprint, ())))
@@ -368,7 +372,7 @@ class Repeated(int):
 
 def find_native_sites(
     leaks: Sequence[Leak], *, next_run: int, cell_name: CellNames, seconds_left: float
-) -> Generator[int, Ran, Sited]:
+) -> Generator[int, Ran, FoundLines]:
     """Run the code again under memray, and name the C or C++ functions that leave memory behind.
 
     Args:
@@ -378,18 +382,18 @@ def find_native_sites(
         seconds_left: No run starts after so many seconds of running.
     """
     if seconds_left <= 0:
-        return Sited({}, ("--native: no time was left (-t) for runs under memray",))
+        return FoundLines({}, ("--native: no time was left (-t) for runs under memray",))
     traces = NativeTraces(whose, _N_NATIVE)
     _seconds, failure = yield Repeated(next_run, traces, _N_NATIVE)
     if problem := traces.problem or (failure and f"the code raised {failure}"):
-        return Sited({}, (f"--native: memray could not track {_N_NATIVE} runs: {problem}",))
+        return FoundLines({}, (f"--native: memray could not track {_N_NATIVE} runs: {problem}",))
     words = tuple(_native_words(growth, LineWriter(cell_name)) for growth in traces.growths[:_N_NATIVE_LINES])
     native = [leak.fingerprint for leak in leaks if leak.cause == "native"]
     notes = [f"--native: the code was run {_N_NATIVE} more times under memray"]
     if not native or not words:
         found = "; ".join(words) or "nothing that every run leaves was allocated by C or C++ code"
         notes.append(f"--native: {found}")
-    return Sited(dict.fromkeys(native, words) if words else {}, tuple(notes))
+    return FoundLines(dict.fromkeys(native, words) if words else {}, tuple(notes))
 
 
 def _native_words(growth: NativeGrowth, writer: LineWriter) -> str:

@@ -17,10 +17,10 @@ from leaklab.explain.autograd_retention import largest_graph
 from leaklab.explain.causes import find_cause
 from leaklab.explain.evidence import Evidence, facts_of
 from leaklab.explain.group_sizes import EDGE_BYTES, NODE_BYTES, content_of
-from leaklab.explain.groups import Spot, spot_of_growth
+from leaklab.explain.groups import LeakAddress, spot_of_growth
 from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.roots import is_history_name
-from leaklab.heap.view import OLD, HeapView
+from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
 from leaklab.runtime.objects import safe_len, summary, type_name
 
@@ -50,7 +50,7 @@ class Grown:
     leak: Leak
     row: ContainerGrowth | None
     growth: Growth
-    spot: Spot
+    spot: LeakAddress
 
 
 def grown_places(view: HeapView, judgement: Judgement) -> list[Grown]:
@@ -91,9 +91,9 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
         key=lambda pair: pair[1].lengths[0] - pair[1].lengths[-1],
     )
     # One of the last run cannot have grown over the check: it only has the address of those before it.
-    newest = view.run_of.max(initial=OLD)
+    newest = view.birth_run.max(initial=BASELINE)
     known = ((v, c) for v, c in found if v >= 0 and view.is_reached(v) and not view.leaked[v])
-    lasting = ((v, c) for v, c in known if view.run_of[v] == OLD or view.run_of[v] < newest)
+    lasting = ((v, c) for v, c in known if view.birth_run[v] == BASELINE or view.birth_run[v] < newest)
     for vertex, container in islice(lasting, _MAX_EXPLAINED):
         seen.add(container.address)
         if vertex == view.namespace and _is_history(view.objects[vertex], container.lengths[-1] - container.lengths[0]):
@@ -115,7 +115,7 @@ _SPOKEN_FOR = Growth(Outcome.CLEAN, 0.0, "see the leaks")
 def _is_survivors(view: HeapView, vertex: int, lengths: Sequence[int]) -> bool:
     """Return whether survivors are what a container grew by: at least half of its new entries."""
     referents = view.index.referents(vertex)
-    n_new = int(np.count_nonzero(view.run_of[referents] != OLD))
+    n_new = int(np.count_nonzero(view.birth_run[referents] != BASELINE))
     return bool(view.leaked[referents].any()) and 2 * n_new >= lengths[-1] - lengths[0]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from leaklab.collect.checkpoint import follow
 from leaklab.collect.measurement import Measurement
 from leaklab.collect.slots import GrownSlot, grown_slots
-from leaklab.decide import Growth, judge_cohorts, judge_levels, judge_series
+from leaklab.decide import Growth, judge_checkpoints, judge_per_run_bytes, judge_survivors
 from leaklab.model import Outcome
 
 NATIVE_FLOOR_BYTES = 16 * 1024
@@ -91,13 +91,15 @@ def judge(measurement: Measurement) -> Judgement:
     heap, accelerator = measurement.meters.heap(n_runs), measurement.meters.accelerator(n_runs)
     return Judgement(
         at_runs=at_runs,
-        kinds={kind: (kept, judge_cohorts(kept)) for kind, kept in measurement.cohorts.by_kind()},
+        kinds={kind: (kept, judge_survivors(kept)) for kind, kept in measurement.cohorts.by_kind()},
         remade=dict(_judge_totals(measurement, at_runs)),
         containers=_judge_containers(measurement, at_runs),
         slots=_judge_slots(measurement, at_runs),
-        graph=judge_levels([checkpoint.graph_nodes for checkpoint in checkpoints], at_runs),
-        native=None if heap is None else judge_series(heap, floor_per_run=NATIVE_FLOOR_BYTES),
-        accelerator=None if accelerator is None else judge_series(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES),
+        graph=judge_checkpoints([checkpoint.graph_nodes for checkpoint in checkpoints], at_runs),
+        native=None if heap is None else judge_per_run_bytes(heap, floor_per_run=NATIVE_FLOOR_BYTES),
+        accelerator=None
+        if accelerator is None
+        else judge_per_run_bytes(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES),
     )
 
 
@@ -106,7 +108,7 @@ def _judge_totals(measurement: Measurement, at_runs: tuple[int, ...]) -> Iterato
     for kind, kept in measurement.cohorts.by_kind():
         if kept[-1] and not any(kept[:-1]):
             totals = [checkpoint.count_of(kind) for checkpoint in measurement.checkpoints]
-            growth = judge_levels(totals, at_runs, floor_per_run=REMADE_FLOOR)
+            growth = judge_checkpoints(totals, at_runs, floor_per_run=REMADE_FLOOR)
             if growth.outcome in _GROWING:
                 yield kind, growth
 
@@ -115,7 +117,7 @@ def _judge_containers(measurement: Measurement, at_runs: tuple[int, ...]) -> tup
     addresses, kinds, table = follow([checkpoint.lengths for checkpoint in measurement.checkpoints])
     own = id(measurement.checkpoints)  # one longer at every look: without this, every cell would seem to grow
     return tuple(
-        GrownContainer(address, kind, tuple(lengths), judge_levels(lengths, at_runs))
+        GrownContainer(address, kind, tuple(lengths), judge_checkpoints(lengths, at_runs))
         for address, kind, lengths in zip(addresses.tolist(), kinds.tolist(), table.tolist(), strict=True)
         if address != own
     )
@@ -125,7 +127,7 @@ def _judge_slots(measurement: Measurement, at_runs: tuple[int, ...]) -> tuple[tu
     checkpoints = measurement.checkpoints
     own = {id(record) for checkpoint in checkpoints for record in (checkpoint, checkpoint.lengths, checkpoint.slots)}
     return tuple(
-        (slot, judge_levels(slot.sizes, at_runs))
+        (slot, judge_checkpoints(slot.sizes, at_runs))
         for slot in grown_slots([checkpoint.slots for checkpoint in checkpoints])
         if slot.owner not in own
     )

@@ -11,7 +11,7 @@ from leaklab.decide.trend import Growth
 from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
-from leaklab.explain.group_sizes import Tallier
+from leaklab.explain.group_sizes import GroupSizer
 from leaklab.heap.paths import fingerprint
 from leaklab.model import Leak, Outcome, RootPath
 from leaklab.model.check import NativeParts
@@ -97,7 +97,7 @@ class NativeShares:
         measurement: What was counted in the runs.
     """
 
-    def __init__(self, tallier: Tallier, measurement: Measurement) -> None:
+    def __init__(self, tallier: GroupSizer, measurement: Measurement) -> None:
         self._tallier = tallier
         first, last = measurement.checkpoints[0], measurement.checkpoints[-1]
         self._threads_per_run = max(0, last.n_threads - first.n_threads) / max(1, measurement.n_runs)

@@ -19,15 +19,15 @@ from leaklab.check.explaining import Explained, explain_growth, explain_nothing
 from leaklab.check.extra_runs import (
     MAX_TRACED_RUNS,
     NOTHING,
-    Sited,
+    FoundLines,
     discount_caches,
+    find_lines,
     find_native_sites,
-    find_sites,
     with_sites,
 )
 from leaklab.check.judging import Judgement, judge
 from leaklab.collect.census import DisturbedError
-from leaklab.collect.measurement import Measurement, choose_taker
+from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.collect.native_lines import require_memray
 from leaklab.decide.checkpoint_levels import judge_slowdown
 from leaklab.decide.verdict import conclude, next_phase
@@ -162,7 +162,7 @@ def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, Measurement
     """Measure; where the cell freezes or thaws objects, start again with a census that can bear it."""
     while True:
         progress.collects = gc.isenabled() and not progress.cell_freezes
-        taker = choose_taker(
+        taker = choose_baseline(
             user_froze=progress.user_froze, cell_freezes=progress.cell_freezes, collects=progress.collects
         )
         room = progress.max_runs + MAX_TRACED_RUNS
@@ -238,14 +238,14 @@ def _find_sites(
     explained: Explained,
     namespace: dict[str, Any] | None,
     cell_name: Callable[[str], str],
-) -> Generator[int, Ran, Sited]:
+) -> Generator[int, Ran, FoundLines]:
     """Run the code a few more times, traced, where the settings want that; not after a run that failed."""
     settings = progress.settings
     leaks = (*explained.leaks, *explained.bounded) if settings.sites else explained.leaks
     if settings.sites is False or progress.failure or not leaks:
         return NOTHING
     return (
-        yield from find_sites(
+        yield from find_lines(
             measurement,
             leaks,
             explained.spots,
@@ -258,7 +258,7 @@ def _find_sites(
 
 def _find_native(
     progress: _Progress, measurement: Measurement, explained: Explained, cell_name: Callable[[str], str]
-) -> Generator[int, Ran, Sited]:
+) -> Generator[int, Ran, FoundLines]:
     """Run the code a few more times under memray, where the settings want that."""
     if not progress.settings.native or progress.failure:
         return NOTHING
@@ -267,7 +267,7 @@ def _find_native(
     return (yield from find_native_sites(leaks, next_run=number, cell_name=cell_name, seconds_left=left))
 
 
-def _completed(check: Check, found: tuple[Sited, ...], restored: tuple[str, ...]) -> Check:
+def _completed(check: Check, found: tuple[FoundLines, ...], restored: tuple[str, ...]) -> Check:
     """Return *check* with the lines that were found, and with what was put back at the end."""
     notes = [*check.notes, *(note for sited in found for note in sited.notes)]
     if restored:

@@ -76,7 +76,7 @@ size 1 may truly make it 1.4, and the missing 0.4 are then in what is left over.
 """
 
 
-def settle(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
+def drop_noise(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
     """Turn what is only a consequence, or the notebook's own bookkeeping, into notes.
 
     Returns:
@@ -122,13 +122,13 @@ def library_note(leak: Leak) -> str:
     return f"{leak.holder}, a library's own table, grows by {leak.what}, {format_bytes(leak.bytes_per_run)} per run"
 
 
-def matters(leak: Leak, rate: float) -> bool:
+def is_worth_showing(leak: Leak, rate: float) -> bool:
     """Return whether what is bounded or undecided deserves the reader's time: the user's own, or not tiny."""
     user_side = leak.path.root in USER_SIDE or leak.path.root.startswith("running function")
     return user_side or rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES
 
 
-def settle_bounded(bounded: Sequence[Leak], leaks: Sequence[Leak]) -> tuple[Leak, ...]:
+def drop_covered_bounds(bounded: Sequence[Leak], leaks: Sequence[Leak]) -> tuple[Leak, ...]:
     """Return the bounded places that are worth a line of their own.
 
     Those below the place of a leak come and go with it; those that differ in keys or positions only are one.

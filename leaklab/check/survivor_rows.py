@@ -10,11 +10,11 @@ import numpy as np
 
 from leaklab.collect.checkpoint import Checkpoint
 from leaklab.collect.measurement import Measurement
-from leaklab.decide import judge_cohorts
-from leaklab.explain.group_sizes import Tallier
+from leaklab.decide import judge_survivors
+from leaklab.explain.group_sizes import GroupSizer
 from leaklab.explain.groups import Group
 from leaklab.explain.limits import FAR
-from leaklab.heap.view import OLD, HeapView
+from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ObjectGrowth, Outcome, TensorGrowth
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
 
@@ -38,8 +38,8 @@ def _joined(view: HeapView, parts: list[Group], n_runs: int) -> list[Group]:
         entries=[entry for part in parts for entry in part.entries],
         members=[member for part in parts for member in part.members],
     )
-    growths = [judge_cohorts(part.kept(view, n_runs, part.entries)) for part in parts]
-    together = judge_cohorts(whole.kept(view, n_runs, whole.entries))
+    growths = [judge_survivors(part.kept(view, n_runs, part.entries)) for part in parts]
+    together = judge_survivors(whole.kept(view, n_runs, whole.entries))
     apart = sum(growth.rate for growth in growths if growth.outcome is Outcome.LEAK)
     is_more = together.outcome is Outcome.LEAK and together.rate > JOINED_SHARE * apart
     return [whole] if is_more else parts
@@ -63,18 +63,18 @@ MAX_ROWS = 200
 
 
 def object_rows(
-    view: HeapView, tallier: Tallier, n_runs: int, first: Checkpoint, last: Checkpoint
+    view: HeapView, tallier: GroupSizer, n_runs: int, first: Checkpoint, last: Checkpoint
 ) -> tuple[ObjectGrowth, ...]:
     """Return one row for each type of which earlier runs left objects, the growing ones first, then by bytes."""
     by_kind: dict[int, list[int]] = defaultdict(list)
-    for vertex in np.flatnonzero(view.run_of != OLD).tolist():
+    for vertex in np.flatnonzero(view.birth_run != BASELINE).tolist():
         by_kind[id(type(view.objects[vertex]))].append(vertex)
     rows = []
     for kind, vertices in by_kind.items():
         kept = _kept(view, vertices, n_runs)
         if not any(kept[:-1]):
             continue
-        growth = judge_cohorts(kept)
+        growth = judge_survivors(kept)
         n_bytes = tallier.bytes_of(vertices)
         rows.append(
             ObjectGrowth(
@@ -95,7 +95,7 @@ def tensor_rows(view: HeapView, n_runs: int) -> tuple[TensorGrowth, ...]:
     base = loaded_type("torch", "Tensor")
     groups: dict[tuple[str, tuple[int, ...], str, str, bool], list[int]] = defaultdict(list)
     with no_torch_functions():
-        for vertex in np.flatnonzero(view.run_of != OLD).tolist():
+        for vertex in np.flatnonzero(view.birth_run != BASELINE).tolist():
             thing = view.objects[vertex]
             if base is not None and is_tensor(thing):
                 groups[_tensor_key(thing, base)].append(vertex)
@@ -104,12 +104,12 @@ def tensor_rows(view: HeapView, n_runs: int) -> tuple[TensorGrowth, ...]:
     return tuple(sorted(rows, key=lambda row: (*_order(row.outcome, row.bytes_kept), row.shape))[:MAX_ROWS])
 
 
-def kept_tensors(view: HeapView, tallier: Tallier, n_runs: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def kept_tensors(view: HeapView, tallier: GroupSizer, n_runs: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return how many tensors each run left, and the bytes of their storages."""
     by_run: dict[int, list[int]] = defaultdict(list)
-    for vertex in np.flatnonzero(view.run_of != OLD).tolist():
+    for vertex in np.flatnonzero(view.birth_run != BASELINE).tolist():
         if is_tensor(view.objects[vertex]):
-            by_run[int(view.run_of[vertex])].append(vertex)
+            by_run[int(view.birth_run[vertex])].append(vertex)
     counts = tuple(len(by_run.get(run, ())) for run in range(n_runs))
     return counts, tuple(tallier.storages_of(by_run.get(run, ())) for run in range(n_runs))
 
@@ -130,8 +130,8 @@ def _tensor_row(
 ) -> TensorGrowth:
     kind, shape, dtype, device, has_graph = key
     kept = _kept(view, vertices, n_runs)
-    growth = judge_cohorts(kept)
-    n_bytes = Tallier.storages_of_all(view, vertices)
+    growth = judge_survivors(kept)
+    n_bytes = GroupSizer.storages_of_all(view, vertices)
     per_tensor = n_bytes / len(vertices)
     return TensorGrowth(
         kind, shape, dtype, device, has_graph, kept, n_bytes, growth.rate, growth.rate * per_tensor, growth.outcome
@@ -139,7 +139,7 @@ def _tensor_row(
 
 
 def _kept(view: HeapView, vertices: Iterable[int], n_runs: int) -> tuple[int, ...]:
-    return tuple(np.bincount(view.run_of[list(vertices)], minlength=n_runs).tolist())
+    return tuple(np.bincount(view.birth_run[list(vertices)], minlength=n_runs).tolist())
 
 
 def _order(outcome: Outcome, amount: float) -> tuple[int, float]:

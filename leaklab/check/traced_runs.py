@@ -14,12 +14,12 @@ import numpy as np
 from leaklab.check.survivor_rows import join_groups
 from leaklab.collect.allocation_lines import Made
 from leaklab.collect.change_lines import Line, Watchpoint, watchpoint
-from leaklab.collect.cycle_lines import CycleShape, Stop, shown_referents
+from leaklab.collect.cycle_lines import CycleShape, CycleStep, shown_referents
 from leaklab.collect.measurement import Measurement
 from leaklab.explain.cycles import Orphans, group_orphans
-from leaklab.explain.groups import Spot, group_survivors
+from leaklab.explain.groups import LeakAddress, group_survivors
 from leaklab.heap.names import best_reference
-from leaklab.heap.view import OLD, Births, HeapView, heap_view
+from leaklab.heap.view import BASELINE, Births, HeapView, heap_view
 from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import is_kind_of, loaded_type, type_name
@@ -29,7 +29,9 @@ _N_LINKS = 3
 """The last object of a chain, its owner, and the owner's owner: more is never asked for."""
 
 
-def resolve(measurement: Measurement, spots: Sequence[Spot], namespace: dict[str, Any] | None) -> list[Watchpoint]:
+def resolve(
+    measurement: Measurement, spots: Sequence[LeakAddress], namespace: dict[str, Any] | None
+) -> list[Watchpoint]:
     """Return watches over the places of *spots*; no code of the user may have run since these were noted."""
     chains = [_with_namespace(spot, namespace) for spot in spots[:_MAX_POINTS]]
     wanted = np.array([address for chain in chains for address in chain], np.int64)
@@ -77,7 +79,7 @@ def _earlier_point(fingerprint: str, chain: tuple[int, ...], known: dict[int, ob
     return Watchpoint(earlier(fingerprint), readers, newest) if shown else None
 
 
-def _with_namespace(spot: Spot, namespace: dict[str, Any] | None) -> tuple[int, ...]:
+def _with_namespace(spot: LeakAddress, namespace: dict[str, Any] | None) -> tuple[int, ...]:
     """Return the chain from the dict of the user's variables on, where it begins with one of them."""
     return (id(namespace), *spot.chain) if spot.variable and namespace is not None else spot.chain
 
@@ -167,7 +169,7 @@ def _name_as_before(view: HeapView, cycles: Sequence[Orphans], n_before: int, fi
     Where many cycles run through the same objects, as through all gradients of a model, another one of them may be the
     shortest in one run than in the next.
     """
-    newest = [cycle for cycle in cycles if max(view.run_of[cycle.members], default=OLD) >= n_before]
+    newest = [cycle for cycle in cycles if max(view.birth_run[cycle.members], default=BASELINE) >= n_before]
     wanted = [cycle for cycle in cycles if cycle.fingerprint in fingerprints and cycle not in newest]
     for older in wanted:
         kinds = set(view.kinds[older.members].tolist())
@@ -180,7 +182,7 @@ def _name_as_before(view: HeapView, cycles: Sequence[Orphans], n_before: int, fi
 
 def _lines(view: HeapView, members: Iterable[int], n_before: int, made: dict[int, Made]) -> Counter[Line]:
     """Count the lines of the tensors among *members*, or of all of them where there is none."""
-    new = np.array([member for member in members if view.run_of[member] >= n_before], np.int64)
+    new = np.array([member for member in members if view.birth_run[member] >= n_before], np.int64)
     tensors = new[view.is_tensor[new]] if len(new) else new
     chosen = tensors if len(tensors) else new
     return Counter(made[address].line for address in view.index.ids[chosen].tolist() if address in made)
@@ -201,7 +203,7 @@ def _shape_of(view: HeapView, orphans: Orphans, made: dict[int, Made]) -> CycleS
     same = view.kinds == view.kinds[view.index.vertex_of(id(part[0]))]
     born_at = {made[address].born_at for address in view.index.ids[same].tolist() if address in made}
     stops = tuple(
-        Stop(type_name(type(thing)), _variables_for(thing, after))
+        CycleStep(type_name(type(thing)), _variables_for(thing, after))
         for thing, after in zip(part, [*part[1:], part[0]], strict=True)
     )
     return CycleShape(orphans.fingerprint, stops, is_ring, frozenset(born_at))

@@ -46,7 +46,7 @@ class Census:
     young: npt.NDArray[np.bool_]
 
 
-class CensusTaker(Protocol):
+class Baseline(Protocol):
     """One way to see what was born; used as ``begin``, then per run ``mark`` and ``take``, then ``end``."""
 
     def begin(self) -> None:

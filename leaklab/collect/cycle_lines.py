@@ -39,7 +39,7 @@ _N_OWN_REFERENCES = 2
 _WITHOUT_DICT = (dict, list, tuple, set, types.CellType, types.MethodType, types.TracebackType)
 
 
-class Stop(NamedTuple):
+class CycleStep(NamedTuple):
     """One object of a cycle, as far as every cycle like it has the same.
 
     Attributes:
@@ -65,7 +65,7 @@ class CycleShape:
     """
 
     fingerprint: str
-    stops: tuple[Stop, ...]
+    stops: tuple[CycleStep, ...]
     is_ring: bool
     born_at: frozenset[tuple[str, int]]
 
@@ -84,7 +84,7 @@ class ClosingWatch(LineWatch):
     def __init__(self, shapes: Iterable[CycleShape], whose: Whose) -> None:
         super().__init__([], whose)
         self.asked: dict[str, Counter[Line]] = {}
-        self._hunts = [_Hunt(shape) for shape in shapes]
+        self._hunts = [_CycleTracer(shape) for shape in shapes]
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -112,7 +112,7 @@ class ClosingWatch(LineWatch):
                     self.asked.setdefault(fingerprint, Counter())[asking] += n_closed
 
 
-class _Hunt:
+class _CycleTracer:
     """The search for new objects of one shape, and for the moment when their cycle is closed."""
 
     def __init__(self, shape: CycleShape) -> None:

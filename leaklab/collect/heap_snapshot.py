@@ -24,7 +24,7 @@ from leaklab.collect.checkpoint import container_lengths, heap_objects
 from leaklab.collect.meters import accelerator_bytes, native_heap_bytes
 from leaklab.collect.slots import MIN_BYTES
 from leaklab.collect.snapshot_sizes import TensorTable, bytes_of_kinds, find_arrays, storage_mask, tensor_mask
-from leaklab.model.heap_diff import HeapMoment, MomentWords, Place
+from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen
 from leaklab.runtime.objects import has_base, is_tensor, is_tensor_type, loaded_type, safe_len, summary, type_name
@@ -111,7 +111,7 @@ def _place(expression: str, home: str, value: object) -> Place:
 _NONE = np.empty(0, np.int64)
 
 
-def take_moment(
+def take_heap_snapshot(
     name: str,
     namespace: dict[str, Any] | None,
     *,
@@ -121,7 +121,7 @@ def take_moment(
     exact_since: str = "",
     collects: bool = True,
     with_places: bool = True,
-) -> HeapMoment:
+) -> HeapSnapshotRecord:
     """Note everything that is alive now.
 
     The collector's switches are the same afterwards. Costs about as much as the ``gc.collect()`` that it begins with.
@@ -151,7 +151,7 @@ def take_moment(
         if was_enabled:
             gc.enable()
     accelerator, heap_after = accelerator_bytes(), native_heap_bytes()
-    return HeapMoment(
+    return HeapSnapshotRecord(
         name=name,
         taken_at=time.time(),
         process=_process_name(),
@@ -275,7 +275,7 @@ _HISTORY_RECORDS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Surroundings:
+class NotebookContext:
     """Where code runs: what is looked at first for holders, and what is nobody's doing but the notebook's.
 
     Attributes:
@@ -296,15 +296,15 @@ class Surroundings:
         exact_since: str = "",
         collects: bool = True,
         with_places: bool = True,
-    ) -> HeapMoment:
-        """Take a moment here; the arguments are those of `take_moment`.
+    ) -> HeapSnapshotRecord:
+        """Take a moment here; the arguments are those of `take_heap_snapshot`.
 
         What was printed is flushed first: a kernel sends it from another thread, with objects of its own.
         """
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # a stream of the user's may raise anything
                 stream.flush()
-        return take_moment(
+        return take_heap_snapshot(
             name,
             self.namespace,
             hidden_names=self.hidden_names,
@@ -316,7 +316,7 @@ class Surroundings:
         )
 
 
-def surroundings(namespace: dict[str, Any] | None, shell: Any = None) -> Surroundings:
+def notebook_context(namespace: dict[str, Any] | None, shell: Any = None) -> NotebookContext:
     """Return the surroundings of code in *namespace*, in the notebook *shell* or the running one, if any.
 
     IPython is looked up, never imported.
@@ -325,11 +325,11 @@ def surroundings(namespace: dict[str, Any] | None, shell: Any = None) -> Surroun
     ipython = sys.modules.get("IPython")
     shell = shell or (ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None)
     if shell is None:
-        return Surroundings(namespace, (), tuple(records))
+        return NotebookContext(namespace, (), tuple(records))
     history = getattr(shell, "history_manager", None)
     records += [found for name in _HISTORY_RECORDS if (found := getattr(history, name, None)) is not None]
     records += [found for found in (getattr(shell.compile, "_filename_map", None),) if found is not None]
     if namespace is None:
         namespace = shell.user_ns
     is_notebook = namespace is shell.user_ns
-    return Surroundings(namespace, frozenset(shell.user_ns_hidden) if is_notebook else (), tuple(records))
+    return NotebookContext(namespace, frozenset(shell.user_ns_hidden) if is_notebook else (), tuple(records))

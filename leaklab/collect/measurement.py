@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.collect.census import Census, CensusTaker, FrozenCensus, RefreezingCensus, ScanCensus, sorted_census
+from leaklab.collect.census import Baseline, Census, FrozenCensus, RefreezingCensus, ScanCensus, sorted_census
 from leaklab.collect.checkpoint import Checkpoint, heap_objects, take_checkpoint
 from leaklab.collect.meters import Meters
 from leaklab.runtime.addresses import Addresses
@@ -104,7 +104,7 @@ class Measurement:
         frozen_too: Whether objects frozen by the user belong to the heap that checkpoints measure.
     """
 
-    def __init__(self, max_runs: int, taker: CensusTaker, *, collects: bool, frozen_too: bool) -> None:
+    def __init__(self, max_runs: int, taker: Baseline, *, collects: bool, frozen_too: bool) -> None:
         self.cohorts = Cohorts(max_runs)
         self.meters = Meters(max_runs)
         self.checkpoints: list[Checkpoint] = []
@@ -195,7 +195,7 @@ class Measurement:
 
 
 @contextmanager
-def thawed(taker: CensusTaker) -> Iterator[None]:
+def thawed(taker: Baseline) -> Iterator[None]:
     """Where the cell freezes in every run, thaw for a moment: frozen holders answer no question."""
     if not isinstance(taker, RefreezingCensus):
         yield
@@ -207,7 +207,7 @@ def thawed(taker: CensusTaker) -> Iterator[None]:
         gc.freeze()
 
 
-def choose_taker(*, user_froze: bool, cell_freezes: bool, collects: bool) -> CensusTaker:
+def choose_baseline(*, user_froze: bool, cell_freezes: bool, collects: bool) -> Baseline:
     """Return the cheapest census that sees everything and leaves the user's frozen objects frozen."""
     if cell_freezes:
         return RefreezingCensus()
@@ -216,4 +216,4 @@ def choose_taker(*, user_froze: bool, cell_freezes: bool, collects: bool) -> Cen
     return FrozenCensus(collects=collects)
 
 
-__all__ = ["Census", "Measurement", "choose_taker", "thawed"]
+__all__ = ["Census", "Measurement", "choose_baseline", "thawed"]

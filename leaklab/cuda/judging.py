@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from leaklab.cuda.live_blocks import Matched, Matching
 from leaklab.cuda.stacks import tree_of
-from leaklab.decide import Growth, judge_levels
+from leaklab.decide import Growth, judge_checkpoints
 from leaklab.model import Outcome, Verdict
 from leaklab.model.cuda import Change, LiveStack, PoolUse, SnapshotSeries, StackGrowth
 from leaklab.text import format_bytes
@@ -40,7 +40,7 @@ def judge_snapshots(
     judged = [_judge(stack, at_steps) for stack in matching.stacks]
     stacks = tuple(sorted(judged, key=lambda stack: (-abs(stack.growth_bytes), -stack.live_bytes[-1])))
     totals = [sum(stack.live_bytes[i] for stack in stacks) for i in range(len(names))]
-    total = judge_levels(totals, [step - at_steps[0] for step in at_steps])
+    total = judge_checkpoints(totals, [step - at_steps[0] for step in at_steps])
     unit = "snapshot" if steps is None else "step"
     full_after = _full_after(stacks, total, devices[-1], card_bytes)
     return SnapshotSeries(
@@ -67,7 +67,7 @@ _NO = Growth(Outcome.CLEAN, 0.0, "")
 def _judge(stack: Matched, at_steps: Sequence[int]) -> StackGrowth:
     growth = _NO  # most stacks do not change, and there may be thousands
     if len(set(stack.live_bytes)) > 1:
-        growth = judge_levels(stack.live_bytes, [step - at_steps[0] for step in at_steps])
+        growth = judge_checkpoints(stack.live_bytes, [step - at_steps[0] for step in at_steps])
     return StackGrowth(
         device=stack.device,
         label=stack.label,

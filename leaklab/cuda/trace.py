@@ -17,7 +17,7 @@ from leaklab.cuda.live_blocks import frameless_label, largest_first, live_blocks
 from leaklab.cuda.schema import Memory
 from leaklab.cuda.stacks import StackTable, is_project, is_python, label_of
 from leaklab.errors import SnapshotError
-from leaklab.model.cuda import CallFrame, LiveStack, Moment, Timeline
+from leaklab.model.cuda import CallFrame, LiveStack, Timeline, TracePoint
 
 # Turn the events of a trace into columns, and find for each allocation when it was freed.
 
@@ -189,23 +189,23 @@ def freed_unseen(events: Events) -> Ints:
     return unseen
 
 
-def peak_of(history: History) -> Moment:
+def peak_of(history: History) -> TracePoint:
     """Return the moment with the most live bytes, and what they were."""
     return _moment(history, "peak", int(np.argmax(history.levels)), {})
 
 
-def ooms_of(history: History) -> list[Moment]:
+def ooms_of(history: History) -> list[TracePoint]:
     """Return the out-of-memory events of the trace, the newest ten, and what was live."""
     found = np.flatnonzero(history.events.action == OOM).tolist()[-_MAX_OOMS:]
     return [_moment(history, "oom", position + 1, history.events.raw[position]) for position in found]
 
 
-def _moment(history: History, kind: str, event: int, raw: dict[str, Any]) -> Moment:
+def _moment(history: History, kind: str, event: int, raw: dict[str, Any]) -> TracePoint:
     events = history.events
     time_us = int(events.time_us[event - 1]) if event else 0
     wanted, free = raw.get("size"), raw.get("device_free")
     frames = raw.get("frames")
-    return Moment(
+    return TracePoint(
         device=events.device,
         kind=kind,
         event=event,

@@ -21,7 +21,7 @@ SETTLED_RATIO = 0.9
 MIN_STEPS = 3
 
 
-def judge_levels(levels: Sequence[float], at_runs: Sequence[int], *, floor_per_run: float = 0.0) -> Growth:
+def judge_checkpoints(levels: Sequence[float], at_runs: Sequence[int], *, floor_per_run: float = 0.0) -> Growth:
     """Judge the levels at checkpoints.
 
     Args:
@@ -80,7 +80,7 @@ def _judge_pause(
     """Judge growth with a flat phase among the last two: it stopped, or its steps are longer than a phase."""
     if moves.count(1) >= MIN_STEPS and 0 in moves[:-1] and len(moves) >= 2 * MIN_STEPS - 1:
         pairs = list(range(len(levels) - 1, -1, -2))[::-1]
-        merged = judge_levels([levels[i] for i in pairs], [at_runs[i] for i in pairs], floor_per_run=floor_per_run)
+        merged = judge_checkpoints([levels[i] for i in pairs], [at_runs[i] for i in pairs], floor_per_run=floor_per_run)
         if merged.outcome is Outcome.LEAK:
             return merged
     if moves[-1] == 1:
@@ -126,8 +126,8 @@ class Habit:
 def judge_habit(runs: Sequence[Totals]) -> Habit | None:
     """Return what each execution leaves behind; None if nothing does, or it is too early to tell.
 
-    The rule is that of levels at checkpoints (`judge_levels`): growth in every one of the later executions, at a steady
-    pace. A cell that replaces what it made before, or fills a cache, has no such habit.
+    The rule is that of levels at checkpoints (`judge_checkpoints`): growth in every one of the later executions,
+    at a steady pace. A cell that replaces what it made before, or fills a cache, has no such habit.
 
     Args:
         runs: What each execution changed, the first one first.
@@ -152,7 +152,7 @@ def _steady_rate(amounts: Sequence[int], floor: float) -> float:
     if min(amounts) <= 0:
         return 0.0
     levels = list(accumulate(amounts, initial=0))
-    growth = judge_levels(levels, range(len(levels)), floor_per_run=floor)
+    growth = judge_checkpoints(levels, range(len(levels)), floor_per_run=floor)
     return growth.rate if growth.outcome is Outcome.LEAK else 0.0
 
 

@@ -16,7 +16,7 @@ from leaklab.model.heap_diff import (
     Changed,
     DeviceChange,
     Difference,
-    HeapMoment,
+    HeapSnapshotRecord,
     MomentWords,
     ObjectChange,
     Place,
@@ -110,7 +110,13 @@ _Array = tuple[int, str, int]  # address, words, bytes
 
 
 def compare_tensors(
-    a: HeapMoment, b: HeapMoment, words_a: MomentWords, words_b: MomentWords, pairs: Pairs, *, same_process: bool
+    a: HeapSnapshotRecord,
+    b: HeapSnapshotRecord,
+    words_a: MomentWords,
+    words_b: MomentWords,
+    pairs: Pairs,
+    *,
+    same_process: bool,
 ) -> tuple[TensorChange, ...]:
     """Return a row for each kind of tensor of which some were born or died, most bytes first."""
     born, died = pairs.born[b.tensor_rows], pairs.died[a.tensor_rows]
@@ -135,7 +141,7 @@ def compare_tensors(
 
 
 def _changed_in_place(
-    a: HeapMoment, b: HeapMoment, words_a: MomentWords, words_b: MomentWords, pairs: Pairs
+    a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: MomentWords, words_b: MomentWords, pairs: Pairs
 ) -> tuple[Mask, Mask]:
     """Return which tensors of *a* and of *b* have the same address and another shape, dtype or device.
 
@@ -153,12 +159,12 @@ def _changed_in_place(
     return changed_a, changed_b
 
 
-def _count(moment: HeapMoment, words: MomentWords, chosen: Mask | None) -> Counter[TensorKind]:
+def _count(moment: HeapSnapshotRecord, words: MomentWords, chosen: Mask | None) -> Counter[TensorKind]:
     numbers = moment.tensor_kinds if chosen is None else moment.tensor_kinds[chosen]
     return Counter({words.tensor_kinds[number]: count for number, count in Counter(numbers.tolist()).items()})
 
 
-def _fresh_bytes(moment: HeapMoment, words: MomentWords, chosen: Mask) -> Counter[TensorKind]:
+def _fresh_bytes(moment: HeapSnapshotRecord, words: MomentWords, chosen: Mask) -> Counter[TensorKind]:
     """Return by kind the bytes of storages that no other tensor than the *chosen* ones owns, each counted once."""
     owned = moment.storage_tensors >= 0
     keys, sizes, owners = moment.storage_keys[owned], moment.storage_bytes[owned], moment.storage_tensors[owned]
@@ -172,7 +178,7 @@ def _fresh_bytes(moment: HeapMoment, words: MomentWords, chosen: Mask) -> Counte
 
 
 def compare_arrays(
-    a: HeapMoment, b: HeapMoment, words_a: MomentWords, words_b: MomentWords, *, same_process: bool
+    a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: MomentWords, words_b: MomentWords, *, same_process: bool
 ) -> tuple[tuple[ArrayChange, ...], Whole]:
     """Compare the arrays that the collector does not know; those of one address, kind and size are the same one.
 
@@ -197,7 +203,7 @@ def compare_arrays(
     return tuple(rows), np.array(addresses, np.int64).reshape(-1, 2)
 
 
-def _arrays(moment: HeapMoment, words: MomentWords) -> list[_Array]:
+def _arrays(moment: HeapSnapshotRecord, words: MomentWords) -> list[_Array]:
     kinds = [words.arrays[number] for number in moment.array_kinds.tolist()]
     return list(zip(moment.array_addresses.tolist(), kinds, moment.array_bytes.tolist(), strict=True))
 
@@ -213,7 +219,7 @@ def _numbered(arrays: list[_Array]) -> list[_Array]:
 
 
 def compare_devices(
-    a: HeapMoment, b: HeapMoment, words_a: MomentWords, words_b: MomentWords
+    a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: MomentWords, words_b: MomentWords
 ) -> tuple[DeviceChange, ...]:
     """Return a row for each device that holds a tensor's storage at either moment."""
     before, after = _by_device(a, words_a), _by_device(b, words_b)
@@ -226,7 +232,7 @@ def compare_devices(
     return tuple(rows)
 
 
-def _by_device(moment: HeapMoment, words: MomentWords) -> dict[str, tuple[int, int, int]]:
+def _by_device(moment: HeapSnapshotRecord, words: MomentWords) -> dict[str, tuple[int, int, int]]:
     """Return tensors, unique storages and their bytes for each device that has storages: ``meta`` has none."""
     counts = Counter(words.tensor_kinds[number].device for number in moment.tensor_kinds.tolist())
     _keys, first = np.unique(moment.storage_keys, return_index=True)
@@ -247,7 +253,7 @@ def unpack(words: bytes) -> MomentWords:
     return msgspec.json.decode(words, type=MomentWords)
 
 
-def compare_moments(a: HeapMoment, b: HeapMoment) -> tuple[Difference, Changed]:
+def compare_heap_snapshots(a: HeapSnapshotRecord, b: HeapSnapshotRecord) -> tuple[Difference, Changed]:
     """Compare *a* with the later *b*.
 
     Within a process objects are followed by address. Across processes only kinds can be compared: what there is more of
@@ -294,7 +300,7 @@ def _among(places: Iterable[Place], born: Whole) -> frozenset[int]:
     return frozenset(addresses[is_among(addresses, born)].tolist())
 
 
-def _born_tensors(b: HeapMoment, words: MomentWords, born: Whole, rows: tuple[TensorChange, ...]) -> Whole:
+def _born_tensors(b: HeapSnapshotRecord, words: MomentWords, born: Whole, rows: tuple[TensorChange, ...]) -> Whole:
     """Return the address of each tensor born, and the row that counts it."""
     numbers = {row.what: number for number, row in enumerate(rows)}
     row_of_kind = np.array([numbers.get(kind, -1) for kind in words.tensor_kinds] or [-1], np.int64)
@@ -308,7 +314,7 @@ def _step(before: int, after: int) -> int | None:
     return after - before if min(before, after) >= 0 else None
 
 
-def _notes(a: HeapMoment, b: HeapMoment, *, same_process: bool) -> tuple[str, ...]:
+def _notes(a: HeapSnapshotRecord, b: HeapSnapshotRecord, *, same_process: bool) -> tuple[str, ...]:
     notes = []
     if not same_process:
         notes.append(
@@ -322,12 +328,18 @@ def _notes(a: HeapMoment, b: HeapMoment, *, same_process: bool) -> tuple[str, ..
     return tuple(notes)
 
 
-def _strangers(a: HeapMoment, b: HeapMoment) -> Pairs:
+def _strangers(a: HeapSnapshotRecord, b: HeapSnapshotRecord) -> Pairs:
     return Pairs(_NONE, _NONE, np.ones(len(a.addresses), bool), np.ones(len(b.addresses), bool), exact=False)
 
 
 def _objects(
-    a: HeapMoment, b: HeapMoment, words_a: MomentWords, words_b: MomentWords, pairs: Pairs, *, same_process: bool
+    a: HeapSnapshotRecord,
+    b: HeapSnapshotRecord,
+    words_a: MomentWords,
+    words_b: MomentWords,
+    pairs: Pairs,
+    *,
+    same_process: bool,
 ) -> tuple[ObjectChange, ...]:
     before, after = _by_name(a.kinds, words_a.kinds), _by_name(b.kinds, words_b.kinds)
     if same_process:
@@ -364,7 +376,7 @@ def _weigh(names: tuple[str, ...], weights: Whole) -> Counter[str]:
     return result
 
 
-def _grown(a: HeapMoment, b: HeapMoment, pairs: Pairs) -> Whole:
+def _grown(a: HeapSnapshotRecord, b: HeapSnapshotRecord, pairs: Pairs) -> Whole:
     """Return the containers that live at both moments and have another length."""
     at_a, at_b = common_rows(pairs.survivors_a, a.container_rows.astype(np.int64))
     if not len(at_a):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.model.heap_diff import HeapMoment, MomentWords, Whole
+from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Whole
 
 Mask = npt.NDArray[np.bool_]
 
@@ -32,7 +32,7 @@ class Pairs:
     exact: bool
 
 
-def pair_objects(a: HeapMoment, b: HeapMoment, words_a: MomentWords, words_b: MomentWords) -> Pairs:
+def pair_objects(a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: MomentWords, words_b: MomentWords) -> Pairs:
     """Pair the objects of *a* with those of *b*, which was taken later in the same process.
 
     An address is used again as soon as its object has died, often by the next object of the same size. So the same
@@ -62,7 +62,7 @@ def pair_objects(a: HeapMoment, b: HeapMoment, words_a: MomentWords, words_b: Mo
     return Pairs(survivors_a, survivors_b, died, born, exact)
 
 
-def still_there(earlier: HeapMoment, now: HeapMoment) -> Whole:
+def still_there(earlier: HeapSnapshotRecord, now: HeapSnapshotRecord) -> Whole:
     """Return the addresses of the objects of *earlier* that *now* shows with the same type."""
     at_a, at_b = common_rows(earlier.addresses, now.addresses)
     same = earlier.kind_addresses[earlier.kinds[at_a]] == now.kind_addresses[now.kinds[at_b]]
@@ -70,7 +70,7 @@ def still_there(earlier: HeapMoment, now: HeapMoment) -> Whole:
     return addresses[~is_among(addresses, now.young)] if earlier.collected else addresses
 
 
-def kinds_gone(moment: HeapMoment, names: tuple[str, ...], born: Whole, alive: Whole) -> Counter[str]:
+def kinds_gone(moment: HeapSnapshotRecord, names: tuple[str, ...], born: Whole, alive: Whole) -> Counter[str]:
     """Count by the names of their types those of *born*, addresses in *moment*, that are not among *alive*."""
     gone = np.isin(moment.addresses, born) & ~np.isin(moment.addresses, alive)
     counts: Counter[str] = Counter()
@@ -98,7 +98,7 @@ def is_among(numbers: Whole, these: Whole) -> Mask:
     return found
 
 
-def _unfollowed(a: HeapMoment, words_a: MomentWords, words_b: MomentWords) -> Whole:
+def _unfollowed(a: HeapSnapshotRecord, words_a: MomentWords, words_b: MomentWords) -> Whole:
     """Return the addresses of old dicts and tuples that the collector did not list at *a*, sorted.
 
     It does not follow a dict of nothing but numbers and texts until something else is put into it: that is no birth.
@@ -115,7 +115,7 @@ def _unfollowed(a: HeapMoment, words_a: MomentWords, words_b: MomentWords) -> Wh
     return result
 
 
-def _renamed(a: HeapMoment, b: HeapMoment, kinds_a: tuple[str, ...], kinds_b: tuple[str, ...]) -> Whole:
+def _renamed(a: HeapSnapshotRecord, b: HeapSnapshotRecord, kinds_a: tuple[str, ...], kinds_b: tuple[str, ...]) -> Whole:
     """Return the rows in *b*'s table of types at whose address *a* had a type of another name."""
     at_a, at_b = common_rows(a.kind_addresses, b.kind_addresses)
     other = [row for row_a, row in zip(at_a.tolist(), at_b.tolist(), strict=True) if kinds_a[row_a] != kinds_b[row]]

@@ -87,7 +87,7 @@ class _Series:
         return sum(steps[hits[0] + 1 : hits[-1] + 1]) / (hits[-1] - hits[0])
 
 
-def judge_series(levels: Sequence[float], *, floor_per_run: float) -> Growth:
+def judge_per_run_bytes(levels: Sequence[float], *, floor_per_run: float) -> Growth:
     """Judge a level that was read after every run.
 
     Args:

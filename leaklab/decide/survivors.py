@@ -24,7 +24,7 @@ LEAST_HALF = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Cohorts:
+class SurvivorCounts:
     """The complete cohorts: the newest is not among them.
 
     Attributes:
@@ -40,7 +40,7 @@ class Cohorts:
     n_slips: int
 
     @classmethod
-    def of(cls, kept: Sequence[int]) -> Cohorts:
+    def of(cls, kept: Sequence[int]) -> SurvivorCounts:
         """Take *kept*, the survivors of each complete cohort; what is below zero counts as none."""
         raw = [max(0, count) for count in kept]
         counts = _undo_slips(raw)
@@ -120,7 +120,7 @@ ENOUGH_HITS = 5
 """Survivors in so many runs are growth without any regularity; fewer must come at equal distances."""
 
 
-def judge_cohorts(kept: Sequence[int]) -> Growth:
+def judge_survivors(kept: Sequence[int]) -> Growth:
     """Judge the survivors of each run.
 
     Args:
@@ -130,19 +130,19 @@ def judge_cohorts(kept: Sequence[int]) -> Growth:
     Returns:
         The judgement; its rate is in objects per run.
     """
-    cohorts = Cohorts.of(kept[:-1])
+    cohorts = SurvivorCounts.of(kept[:-1])
     if cohorts.n < MIN_COHORTS:
         return Growth(Outcome.INCONCLUSIVE, 0.0, f"{len(kept)} runs are too few to tell a leak from a warm-up")
     return next(growth for rule in _RULES if (growth := rule(cohorts)) is not None)
 
 
-def _nothing(cohorts: Cohorts) -> Growth | None:
+def _nothing(cohorts: SurvivorCounts) -> Growth | None:
     if cohorts.hits:
         return None
     return Growth(Outcome.CLEAN, 0.0, f"nothing that {cohorts.n + 1} runs made is still alive but the newest")
 
 
-def _warm_up_only(cohorts: Cohorts) -> Growth | None:
+def _warm_up_only(cohorts: SurvivorCounts) -> Growth | None:
     if cohorts.hits != (0,):
         return None
     return Growth(
@@ -152,13 +152,13 @@ def _warm_up_only(cohorts: Cohorts) -> Growth | None:
     )
 
 
-def _newest_two(cohorts: Cohorts) -> Growth | None:
+def _newest_two(cohorts: SurvivorCounts) -> Growth | None:
     if cohorts.hits != (cohorts.n - 1,):
         return None
     return Growth(Outcome.CLEAN, 0.0, f"nothing that {cohorts.n + 1} runs made is still alive but the newest two runs'")
 
 
-def _every_run(cohorts: Cohorts) -> Growth | None:
+def _every_run(cohorts: SurvivorCounts) -> Growth | None:
     if len(cohorts.hits) < cohorts.n:
         return None
     if _is_falling(cohorts.counts):
@@ -180,7 +180,7 @@ def _is_falling(counts: Sequence[float]) -> bool:
     return kendall_tau(counts) <= -0.8 and last <= 0.75 * middle  # noqa: PLR2004 - a decay of 10 % per run reads 0.48
 
 
-def _few_runs(cohorts: Cohorts) -> Growth | None:
+def _few_runs(cohorts: SurvivorCounts) -> Growth | None:
     if cohorts.n >= FEW_COHORTS:
         return None
     if cohorts.counts[0] and cohorts.settled.tail >= MIN_SILENCE and len(cohorts.hits) == cohorts.hits[-1] + 1:
@@ -188,7 +188,7 @@ def _few_runs(cohorts: Cohorts) -> Growth | None:
     return _open(cohorts, f"{cohorts.words}: too few runs to see a rhythm")
 
 
-def _one_hit(cohorts: Cohorts) -> Growth | None:
+def _one_hit(cohorts: SurvivorCounts) -> Growth | None:
     """Judge a single survivor after the first run: a one-off, unless the silence on both sides is too short to say."""
     later = cohorts.later_hits
     if len(later) != 1:
@@ -201,7 +201,7 @@ def _one_hit(cohorts: Cohorts) -> Growth | None:
     return Growth(Outcome.CLEAN, 0.0, f"{cohorts.words}, the others nothing")
 
 
-def _two_hits(cohorts: Cohorts) -> Growth | None:
+def _two_hits(cohorts: SurvivorCounts) -> Growth | None:
     later = cohorts.later_hits
     if len(later) != 2:  # noqa: PLR2004
         return None
@@ -215,7 +215,7 @@ def _two_hits(cohorts: Cohorts) -> Growth | None:
     return _open(cohorts, f"{cohorts.words}: twice is no rhythm")
 
 
-def _stopped(cohorts: Cohorts) -> Growth | None:
+def _stopped(cohorts: SurvivorCounts) -> Growth | None:
     """Judge the silence at the end: full if it is longer than every pause before it and improbable at that pace."""
     settled = cohorts.settled
     chance = settled.chance_of_silence(settled.tail)
@@ -228,7 +228,7 @@ def _stopped(cohorts: Cohorts) -> Growth | None:
     return None
 
 
-def _window(cohorts: Cohorts) -> Growth | None:
+def _window(cohorts: SurvivorCounts) -> Growth | None:
     """Judge the silence at the beginning: a window if the old are gone and only the newest are kept."""
     settled = cohorts.settled
     chance = settled.chance_of_silence(settled.lead)
@@ -242,13 +242,13 @@ def _window(cohorts: Cohorts) -> Growth | None:
     )
 
 
-def _bursts(cohorts: Cohorts) -> Growth | None:
+def _bursts(cohorts: SurvivorCounts) -> Growth | None:
     if not cohorts.settled.is_one_pause():
         return None
     return _open(cohorts, f"{cohorts.words}, in bursts with {cohorts.settled.widest - 1} silent runs between")
 
 
-def _slowing(cohorts: Cohorts) -> Growth | None:
+def _slowing(cohorts: SurvivorCounts) -> Growth | None:
     """Judge amounts that fade in the last two thirds; the first third may have been a warm-up."""
     third = cohorts.n // 3
     settled_z, whole_z = mann_kendall_z(cohorts.counts[third:]), mann_kendall_z(cohorts.counts)
@@ -262,14 +262,14 @@ def _slowing(cohorts: Cohorts) -> Growth | None:
     return _open(cohorts, reason)
 
 
-def _mostly_newest(cohorts: Cohorts) -> Growth | None:
+def _mostly_newest(cohorts: SurvivorCounts) -> Growth | None:
     """Judge survivors that thin out towards the past: a cache that evicts at random keeps mostly the newest."""
     if mann_kendall_z([count > 0 for count in cohorts.counts]) < STARTING_Z:
         return None
     return _open(cohorts, f"{cohorts.words}, mostly late ones: a limit, or a late start")
 
 
-def _too_thin(cohorts: Cohorts) -> Growth | None:
+def _too_thin(cohorts: SurvivorCounts) -> Growth | None:
     """Keep the question open where a few scattered one-offs would look the same."""
     if sum(1 for count in cohorts.counts[cohorts.n // 2 :] if count) < 2:  # noqa: PLR2004
         return _open(cohorts, f"{cohorts.words}, fewer than 2 of them in the second half")
@@ -281,7 +281,7 @@ def _too_thin(cohorts: Cohorts) -> Growth | None:
     return None
 
 
-def _some_runs(cohorts: Cohorts) -> Growth | None:
+def _some_runs(cohorts: SurvivorCounts) -> Growth | None:
     hits = cohorts.hits if cohorts.hits[0] else cohorts.hits[1:]  # the first run may be a warm-up out of step
     gaps = set(Rhythm(hits, cohorts.n).gaps)
     if len(gaps) == 1 and (gap := gaps.pop()) > 1:
@@ -292,7 +292,7 @@ def _some_runs(cohorts: Cohorts) -> Growth | None:
     return Growth(Outcome.LEAK, cohorts.rate, f"{cohorts.words}, at the same pace to the end")
 
 
-_RULES: tuple[Callable[[Cohorts], Growth | None], ...] = (
+_RULES: tuple[Callable[[SurvivorCounts], Growth | None], ...] = (
     _nothing,
     _warm_up_only,
     _newest_two,
@@ -310,14 +310,14 @@ _RULES: tuple[Callable[[Cohorts], Growth | None], ...] = (
 )
 
 
-def _stopped_after(cohorts: Cohorts) -> Growth:
+def _stopped_after(cohorts: SurvivorCounts) -> Growth:
     n_grew = cohorts.hits[-1] + 1
     return Growth(Outcome.BOUNDED, 0.0, f"grew in the first {n_grew} of {cohorts.n + 1} runs, then stopped")
 
 
-def _window_from(cohorts: Cohorts, first: int) -> Growth:
+def _window_from(cohorts: SurvivorCounts, first: int) -> Growth:
     return Growth(Outcome.BOUNDED, 0.0, f"only the last {cohorts.n + 1 - first} runs' are alive")
 
 
-def _open(cohorts: Cohorts, reason: str) -> Growth:
+def _open(cohorts: SurvivorCounts, reason: str) -> Growth:
     return Growth(Outcome.INCONCLUSIVE, cohorts.rate, reason)

@@ -18,7 +18,7 @@ from leaklab.explain.alive_counts import (
 )
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.retained import bytes_of, retained
-from leaklab.explain.smallest_cut import ROOT, freed_without, how_to_let_go, independent_paths, smallest_cut
+from leaklab.explain.smallest_cut import ROOT, freed_without, independent_paths, release_statement, smallest_cut
 from leaklab.heap.known_holders import remark_on
 from leaklab.heap.names import MAX_NAMES, Reference, name_references
 from leaklab.heap.names.containers import keys_of
@@ -28,8 +28,8 @@ from leaklab.heap.roles import with_reasons
 from leaklab.heap.roots import Start
 from leaklab.heap.view import HeapView
 from leaklab.model import RootPath, Status
-from leaklab.model.alive import Alive, AlivePath, Counts, Cut, CutReference, Hold, Retained
-from leaklab.model.paths import Stage
+from leaklab.model.alive import AlivePath, Counts, Cut, CutReference, Hold, Retained, WhyAliveRecord
+from leaklab.model.paths import CycleCertainty
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, summary, type_name
 from leaklab.runtime.sizes import storages_of
 from leaklab.text import format_bytes
@@ -191,7 +191,7 @@ def _reference(view: HeapView, holder: int, held: int) -> CutReference:
         expressions: Sequence[str] = places
     else:
         expressions = (expression,)
-    advice, is_statement = how_to_let_go(view.objects[holder], step.reference, expressions, owner)
+    advice, is_statement = release_statement(view.objects[holder], step.reference, expressions, owner)
     return CutReference(owner, step.reference, target, advice, is_statement)
 
 
@@ -214,7 +214,7 @@ def _of_root(view: HeapView, held: int, target: str) -> CutReference:
     if start.is_variable:
         known = _places(view, view.namespace, held) if view.namespace >= 0 else ()
         names = known or (start.expression,)
-        advice, is_statement = how_to_let_go({}, names[0], names, "globals()")
+        advice, is_statement = release_statement({}, names[0], names, "globals()")
         return CutReference("globals()", names[0], target, advice, is_statement)
     advice = f"del {start.expression}" if is_deletable(start.expression) else f"release it: {start.words} holds it"
     return CutReference(start.words, start.expression, target, advice, advice.startswith("del "))
@@ -225,7 +225,11 @@ def is_deletable(expression: str) -> bool:
     return bool(expression) and not expression.endswith(")")
 
 
-_HOLDS = {Stage.PROVED: Hold.IMMORTAL, Stage.PROBABLE: Hold.PROBABLE, Stage.GARBAGE: Hold.GARBAGE}
+_HOLDS = {
+    CycleCertainty.PROVED: Hold.IMMORTAL,
+    CycleCertainty.PROBABLE: Hold.PROBABLE,
+    CycleCertainty.GARBAGE: Hold.GARBAGE,
+}
 _SENTENCES = {
     Hold.GARBAGE: "no variable reaches it: a cycle of references keeps it, which the next collection frees",
     Hold.IMMORTAL: "no variable reaches it, and yet it is never freed: its cycle runs through autograd's C++ side",
@@ -240,7 +244,7 @@ _MANY_TIMES = 4
 _WORTH_A_REMARK = 1 << 20
 
 
-def explain_alive(view: HeapView, vertex: int, raw: RawCounts, *, asked: str, max_paths: int) -> Alive:
+def explain_alive(view: HeapView, vertex: int, raw: RawCounts, *, asked: str, max_paths: int) -> WhyAliveRecord:
     """Return everything that is known about what keeps the object at *vertex* alive.
 
     Args:
@@ -263,7 +267,7 @@ def explain_alive(view: HeapView, vertex: int, raw: RawCounts, *, asked: str, ma
     size = retained(view, [vertex])
     autograd, n_nodes = autograd_holders(view, vertex)
     thing = view.objects[vertex]
-    return Alive(
+    return WhyAliveRecord(
         asked=asked,
         what=" ".join(filter(None, (type_name(type(thing)), summary(thing) if view.summaries else ""))),
         hold=hold,
@@ -324,7 +328,7 @@ def _nearest_first(walked: list[WalkedPath], numbers: dict[int, int]) -> dict[in
 def _hold(walked: list[WalkedPath], orphans: Orphans | None, counts: Counts) -> Hold:
     if walked or orphans is None:
         return Hold.HELD
-    if orphans.stage is not Stage.UNSEEN:
+    if orphans.stage is not CycleCertainty.UNSEEN:
         return _HOLDS[orphans.stage]
     return Hold.UNSEEN if counts.python > 0 or (counts.use_count or 0) > 1 else Hold.NOTHING
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from leaklab.explain.groups import Group, Spot, holder_of
+from leaklab.explain.groups import Group, LeakAddress, holder_of
 from leaklab.explain.retained import bytes_in_place, bytes_of, bytes_of_graphs, retained
 from leaklab.explain.smallest_cut import freed_without
 from leaklab.heap.reachability import led_to, references_to
@@ -29,7 +29,7 @@ _GRAPH_UNIT = "graph nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class IndependentHold:
     """What keeps a group of survivors alive.
 
     Attributes:
@@ -60,7 +60,7 @@ class Weigher:
             return ()
         return (f"what would come back, and who else holds it, was looked for in {MAX_WEIGHED} of the leaks only",)
 
-    def hold(self, group: Group, survivors: Sequence[int]) -> Hold | None:
+    def hold(self, group: Group, survivors: Sequence[int]) -> IndependentHold | None:
         """Return what keeps *survivors*, those of *group* that matter most; None if there were too many before."""
         self._n_asked += 1
         return hold_of(self._view, group, survivors) if self._n_asked <= MAX_WEIGHED else None
@@ -70,7 +70,7 @@ class Weigher:
         self._n_asked += 1
         return retained(self._view, members).exclusive_bytes if self._n_asked <= MAX_WEIGHED else None
 
-    def note_growth(self, leak: Leak, spot: Spot) -> None:
+    def note_growth(self, leak: Leak, spot: LeakAddress) -> None:
         """Note that *leak* grows in place, at *spot*; of several such places one may speak for all."""
         self._chains[leak.fingerprint, leak.holder].append(spot.chain)
 
@@ -86,7 +86,7 @@ class Weigher:
         return replace(leak, retained_bytes=weigh(self._view, chains))
 
 
-def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Hold:
+def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> IndependentHold:
     """Find what keeps *survivors* alive, objects that matter most in *group*.
 
     A holder is an object with a reason to live that refers to them, or to other survivors that lead to them.
@@ -109,7 +109,7 @@ def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Hold:
     chosen = [vertex for name in named for vertex in by_name.get(name, ())]
     is_cut = np.isin(holders, chosen)
     freed = freed_without(view, zip(holders[is_cut].tolist(), held[is_cut].tolist(), strict=True))
-    return Hold(tuple(named), bytes_of(view, freed).exclusive_bytes)
+    return IndependentHold(tuple(named), bytes_of(view, freed).exclusive_bytes)
 
 
 def _inside(view: HeapView, survivors: Ints) -> Ints:
@@ -127,7 +127,7 @@ def _crossings(view: HeapView, inside: Ints, group: Group) -> tuple[Ints, Ints]:
     """Return holder and held of the references from what has a reason to live to what is *inside*."""
     holders, held = references_to(view.index, np.flatnonzero(inside))
     # What the last run made goes with the next one, unless the paths themselves lead through it.
-    lasts = view.run_of < view.run_of.max(initial=0)
+    lasts = view.birth_run < view.birth_run.max(initial=0)
     lasts[view.tree.parent[np.asarray(group.entries, np.int64)]] = True
     is_holder = ~inside[holders] & ~view.is_orphan[holders] & lasts[holders]
     roots = view.roots[inside[view.roots]]

@@ -14,7 +14,7 @@ import torch
 from leaklab.explain.autograd_nodes import GraphNodes, NameFile, read_graph
 from leaklab.explain.autograd_saved import MAX_OBJECTS, FoundTensors, SavedStorages
 from leaklab.heap.view import HeapView
-from leaklab.model.autograd import Drawing, DrawnBy, GraphBox, Retention, Sharing
+from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, Sharing
 from leaklab.runtime.objects import is_tensor, no_torch_functions, type_name
 from leaklab.text import format_bytes
 
@@ -153,7 +153,7 @@ _requires_grad, _is_leaf = _tensor["requires_grad"].__get__, _tensor["is_leaf"].
 
 def explain_retention(
     starts: Mapping[str, object], variables: Mapping[str, object], name: str, name_file: NameFile
-) -> Retention:
+) -> AutogradRecord:
     """Return what the graphs behind the tensors in *starts* keep alive.
 
     Args:
@@ -175,7 +175,7 @@ def explain_retention(
     leaf_names = _leaf_names(graph, holders)
     roots = [tensor for tensor in found.tensors if _has_graph(tensor)]
     lines = {position: node.line for position, node in enumerate(graph.nodes) if node.line}
-    return Retention(
+    return AutogradRecord(
         name=name,
         roots=tuple(found.name_of(tensor) for tensor in roots[:_MAX_ROOTS]),
         n_roots=max(len(roots), len(graph.starts)),

@@ -152,7 +152,7 @@ _MAX_SAVERS = 8
 
 
 @dataclass(slots=True)
-class Storage:
+class SavedStorage:
     """Memory that at least one operation saved.
 
     Attributes:
@@ -183,7 +183,7 @@ class SavedStorages:
 
     def __init__(self, nodes: list[Node], found: FoundTensors) -> None:
         """Read the fields of *nodes*, and look among the *found* tensors for who else holds their memory."""
-        self.by_key: dict[Key, Storage] = {}
+        self.by_key: dict[Key, SavedStorage] = {}
         self.n_saved = self.n_packed = self.n_opaque = self.n_freed = 0
         self._nodes = nodes
         for position, node in enumerate(nodes):
@@ -255,7 +255,7 @@ class SavedStorages:
         for key, n_bytes in _keys_of(tensor):
             storage = self.by_key.get(key)
             if storage is None:
-                storage = self.by_key[key] = Storage(n_bytes, _words(tensor))
+                storage = self.by_key[key] = SavedStorage(n_bytes, _words(tensor))
             storage.savers.append((position, name))
             storage.is_packed |= is_packed
 
@@ -284,7 +284,7 @@ class SavedStorages:
         self.unsaved_leaf_bytes = sum(size for key, size in sizes.items() if key not in saved)
         self.unheld_leaf_bytes = sum(size for key, size in sizes.items() if key not in held)
 
-    def _row(self, one: Storage) -> KeptTensor:
+    def _row(self, one: SavedStorage) -> KeptTensor:
         kind, shape, dtype, device = one.words
         savers = _first(f"{self._nodes[position].name}.{name}" for position, name in one.savers)
         lines = _first(self._nodes[position].line for position, _name in one.savers)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from leaklab.heap.names.reference import MISSING, c_descriptor, read_by
-from leaklab.heap.view import OLD, HeapView
+from leaklab.heap.view import BASELINE, HeapView
 from leaklab.runtime.objects import (
     has_base,
     is_kind_of,
@@ -31,7 +31,7 @@ MIN_ELEMENTS = 4
 """Tensors with fewer elements say nothing about where they come from."""
 MAX_ELEMENTS = 1 << 20
 """Of a larger tensor the first so many elements are compared: reading them takes a millisecond."""
-LIKE = 0.6
+MIN_CORRELATION = 0.6
 """Correlation of the values. That of two random vectors of 64 elements exceeds it once in 10**7 pairs."""
 _MAX_PAIRS = 8
 _NOWHERE = -1
@@ -51,12 +51,12 @@ def original_of(view: HeapView, members: Sequence[int]) -> str:
     """
     copies: dict[int, list[int]] = {}
     for vertex in members:
-        if view.run_of[vertex] != OLD and _may_be_copied(view.objects[vertex]):
+        if view.birth_run[vertex] != BASELINE and _may_be_copied(view.objects[vertex]):
             copies.setdefault(int(view.kinds[vertex]), []).append(vertex)
     for kind, vertices in sorted(copies.items(), key=lambda item: -len(item[1])):
         if len(vertices) < MIN_COPIES:
             continue
-        newest = max(vertices, key=lambda vertex: (int(view.run_of[vertex]), -vertex))
+        newest = max(vertices, key=lambda vertex: (int(view.birth_run[vertex]), -vertex))
         found = _original(view, kind, newest)
         if found:
             return found
@@ -80,24 +80,24 @@ def _is_plain(kind: type) -> bool:
 
 
 def _original(view: HeapView, kind: int, copy: int) -> str:
-    place = next((vertex for vertex in reversed(view.path(copy)) if view.run_of[vertex] == OLD), _NOWHERE)
-    same_kind = np.flatnonzero((view.kinds == kind) & (view.run_of == OLD)).tolist()
+    place = next((vertex for vertex in reversed(view.path(copy)) if view.birth_run[vertex] == BASELINE), _NOWHERE)
+    same_kind = np.flatnonzero((view.kinds == kind) & (view.birth_run == BASELINE)).tolist()
     reached = [vertex for vertex in same_kind if view.is_reached(vertex) and vertex != copy]
     for vertex in sorted(reached, key=lambda vertex: (int(view.tree.cost[vertex]), vertex))[:_MAX_PAIRS]:
         if place in view.path(vertex):
             continue  # kept in the same place, as what the warm-up left is: an earlier copy, or all of them are equals
-        if are_twins(view.objects[vertex], view.objects[copy]):
+        if is_copy(view.objects[vertex], view.objects[copy]):
             return view.describe(vertex).expressions[-1] or type_name(type(view.objects[vertex]))
     return ""
 
 
-def are_twins(one: object, other: object) -> bool:
+def is_copy(one: object, other: object) -> bool:
     """Return whether two objects have the same attributes, of the same types and shapes, and tensors of like values."""
     pairs = list(islice(_paired(one, other, _MAX_DEPTH), _MAX_COMPARED))
     if not pairs or any(not _same_shape(a, b) for a, b in pairs):
         return False
     values = [_likeness(a, b) for a, b in pairs if is_tensor(a) and not _is_constant(a)]
-    return bool(values) and min(values) > LIKE
+    return bool(values) and min(values) > MIN_CORRELATION
 
 
 def _paired(one: object, other: object, depth: int) -> Iterator[tuple[object, object]]:

@@ -28,7 +28,7 @@ from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, mro_of, type_name
 
 
-class Joint(NamedTuple):
+class CycleJoint(NamedTuple):
     """A reference of a cycle with what comes before it: *before* refers to *holder*, *holder* to *held*."""
 
     before: Any
@@ -44,7 +44,7 @@ class Offer(NamedTuple):
 
     cut: CycleCut
     perform: Callable[[], None] | None
-    joint: Joint
+    joint: CycleJoint
 
 
 _Way = tuple[CycleCut, Callable[[], None] | None]
@@ -57,7 +57,7 @@ def best_offer(things: Sequence[Any]) -> Offer | None:
         things: The objects of the cycle in order; the last refers to the first.
     """
     # A cycle may be one object that refers to itself.
-    joints = [Joint(things[at - 2 % len(things)], things[at - 1], things[at]) for at in range(len(things))]
+    joints = [CycleJoint(things[at - 2 % len(things)], things[at - 1], things[at]) for at in range(len(things))]
     for rule in _RULES:
         for joint in joints:
             found = rule(joint)
@@ -66,7 +66,7 @@ def best_offer(things: Sequence[Any]) -> Offer | None:
     return None
 
 
-def _hook(joint: Joint) -> _Way | None:
+def _hook(joint: CycleJoint) -> _Way | None:
     """A tensor or a node, its dict of hooks, a hook."""
     if not is_kind_of(joint.holder, dict) or not (is_tensor(joint.before) or is_node_type(type(joint.before))):
         return None
@@ -92,7 +92,7 @@ def _hook(joint: Joint) -> _Way | None:
     )
 
 
-def _gradient(joint: Joint) -> _Way | None:
+def _gradient(joint: CycleJoint) -> _Way | None:
     """A tensor, its gradient."""
     tensor = joint.holder
     if not is_tensor(tensor) or best_reference(tensor, joint.held).text != ".grad":
@@ -108,7 +108,7 @@ def _gradient(joint: Joint) -> _Way | None:
     )
 
 
-def _attribute(joint: Joint) -> _Way | None:
+def _attribute(joint: CycleJoint) -> _Way | None:
     """An object, an attribute: in its dict, in its own array of values, in a slot."""
     if type(joint.holder) is dict and _is_dict_of(joint.before, joint.holder):
         keys = [key for key in keys_of(joint.holder, joint.held) if type(key) is str]
@@ -149,7 +149,7 @@ def _is_dict_of(owner: Any, attributes: Any) -> bool:
     return type(owner) is not dict and best_reference(owner, attributes).text == ".__dict__"
 
 
-def _entry(joint: Joint) -> _Way | None:
+def _entry(joint: CycleJoint) -> _Way | None:
     """A dict or a list, an entry."""
     holder: Any = joint.holder
     if is_kind_of(holder, dict):
@@ -173,7 +173,7 @@ def _has(thing: Any, kind: type) -> bool:
     return any(each is kind for each in mro_of(type(thing)))
 
 
-def _array_item(joint: Joint) -> _Way | None:
+def _array_item(joint: CycleJoint) -> _Way | None:
     """An array of objects, an item."""
     array: Any = joint.holder
     if type(array) is not np.ndarray or array.dtype != np.dtype(object):
@@ -185,7 +185,7 @@ def _array_item(joint: Joint) -> _Way | None:
     return (cut, lambda: array.flat.__setitem__(at, None))
 
 
-def _closure(joint: Joint) -> _Way | None:
+def _closure(joint: CycleJoint) -> _Way | None:
     """A function's cell, the variable in it."""
     if type(joint.holder) is not types.CellType:
         return None
@@ -196,7 +196,7 @@ def _closure(joint: Joint) -> _Way | None:
     return (CycleCut("closure variable", "value = ref()", words, is_safe=False), None)
 
 
-def _saved(joint: Joint) -> _Way | None:
+def _saved(joint: CycleJoint) -> _Way | None:
     """A node, what it saved for backward."""
     if not is_node_type(type(joint.holder)):
         return None
@@ -210,7 +210,7 @@ def _saved(joint: Joint) -> _Way | None:
     return (CycleCut(reference, "return value.detach()", words, is_safe=False), None)
 
 
-_RULES: Final[tuple[Callable[[Joint], _Way | None], ...]] = (
+_RULES: Final[tuple[Callable[[CycleJoint], _Way | None], ...]] = (
     _hook,
     _gradient,
     _attribute,

@@ -16,7 +16,7 @@ from leaklab.heap.node_hooks import TENSOR_HOOKS
 from leaklab.heap.paths import Hop, fingerprint, fold, place_of, summary_of
 from leaklab.heap.view import HeapView
 from leaklab.model import RootPath, Status, Step
-from leaklab.model.paths import CycleCut, Stage
+from leaklab.model.paths import CycleCertainty, CycleCut
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import type_name
 
@@ -48,7 +48,7 @@ class Orphans:
 
     cycle: list[int]
     path: RootPath
-    stage: Stage
+    stage: CycleCertainty
     cut: CycleCut | None = None
     members: list[int] = field(default_factory=list)
     fingerprint: str = ""
@@ -56,22 +56,22 @@ class Orphans:
     @property
     def crosses_hidden(self) -> bool:
         """Whether a cycle keeps them that runs through references which the collector does not see."""
-        return self.stage in (Stage.PROVED, Stage.PROBABLE)
+        return self.stage in (CycleCertainty.PROVED, CycleCertainty.PROBABLE)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundRegion:
     """A region with its cycles of one stage.
 
     Attributes:
-        region: The region; one with assumed references for `Stage.PROBABLE`.
+        region: The region; one with assumed references for `CycleCertainty.PROBABLE`.
         crossing: Which of its references make the cycles what they are; None where any does.
         stage: The stage.
     """
 
     region: Region
     crossing: npt.NDArray[np.bool_] | None
-    stage: Stage
+    stage: CycleCertainty
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def immortal_cycles(view: HeapView) -> Iterator[Immortal]:
     """Yield every immortal cycle of a heap, each by itself, whoever made it and when."""
     region = Region(view.index, view.tree.root_of < 0, view.leaked)
     stages = Stages(view, region)
-    found = _Found(region, stages.crossing, Stage.PROVED)
+    found = _FoundRegion(region, stages.crossing, CycleCertainty.PROVED)
     for component in np.flatnonzero(stages.immortal).tolist():
         yield Immortal(stages, component, _write_cycle(view, found, component))
 
@@ -117,13 +117,13 @@ def _in_stages(view: HeapView, orphans: list[int]) -> Iterator[Orphans]:
     stages = Stages(view, region)
     kept, others = region.by_cycle(orphans, stages.immortal)
     # What could not be looked at may reach the cycle.
-    sure = Stage.PROBABLE if view.notes else Stage.PROVED
-    yield from _in_cycles(view, _Found(region, stages.crossing, sure), kept)
+    sure = CycleCertainty.PROBABLE if view.notes else CycleCertainty.PROVED
+    yield from _in_cycles(view, _FoundRegion(region, stages.crossing, sure), kept)
     is_held = stages.is_held[region.places_of(others)]
     held = [orphan for orphan, is_it in zip(others, is_held, strict=True) if is_it]
     waiting = [orphan for orphan, is_it in zip(others, is_held, strict=True) if not is_it]
     garbage, rest = region.by_cycle(waiting)
-    yield from _in_cycles(view, _Found(region, None, Stage.GARBAGE), garbage)
+    yield from _in_cycles(view, _FoundRegion(region, None, CycleCertainty.GARBAGE), garbage)
     yield from _held(view, unreached, stages, held + rest)
 
 
@@ -134,18 +134,18 @@ def _held(view: HeapView, unreached: npt.NDArray[np.bool_], stages: Stages, orph
         region = Region(view.index, unreached, view.leaked, assumed)
         likely = region.numbers < 0
         kept, orphans = region.by_cycle(orphans, region.cycles_with(likely))
-        yield from _in_cycles(view, _Found(region, likely, Stage.PROBABLE), kept)
+        yield from _in_cycles(view, _FoundRegion(region, likely, CycleCertainty.PROBABLE), kept)
     yield from _unseen(view, stages.region, orphans)
 
 
-def _in_cycles(view: HeapView, found: _Found, in_cycles: dict[int, list[int]]) -> Iterator[Orphans]:
+def _in_cycles(view: HeapView, found: _FoundRegion, in_cycles: dict[int, list[int]]) -> Iterator[Orphans]:
     """Yield the orphans of each kind of cycle.
 
     A cell that leaves thousands of cycles leaves thousands of the same: those made of the same types are not all
     written out to find that out.
     """
     by_types: dict[bytes, list[int]] = defaultdict(list)
-    newest_first = sorted(in_cycles, key=lambda component: -int(view.run_of[in_cycles[component]].max()))
+    newest_first = sorted(in_cycles, key=lambda component: -int(view.birth_run[in_cycles[component]].max()))
     for component in newest_first:
         by_types[np.sort(view.kinds[found.region.members_of(component)]).tobytes()].append(component)
     for components in by_types.values():
@@ -161,11 +161,11 @@ def _in_cycles(view: HeapView, found: _Found, in_cycles: dict[int, list[int]]) -
         yield from places.values()
 
 
-def _write_cycle(view: HeapView, found: _Found, component: int) -> Orphans:
+def _write_cycle(view: HeapView, found: _FoundRegion, component: int) -> Orphans:
     cycle = cycle_of(view, found.region, component, found.crossing)
     things = [view.objects[vertex] for vertex in [*cycle, cycle[0]]]
     hops = fold(things)
-    notes = _notes(things, hops, is_assumed=found.stage is Stage.PROBABLE and not view.notes)
+    notes = _notes(things, hops, is_assumed=found.stage is CycleCertainty.PROBABLE and not view.notes)
     steps = [_step(view, cycle[0], "")]
     steps += [
         _step(view, cycle[hop.end], hop.reference.text, note) for hop, note in zip(hops[:-1], notes, strict=False)
@@ -176,7 +176,7 @@ def _write_cycle(view: HeapView, found: _Found, component: int) -> Orphans:
     stable = {f"{type_name(type(things[end]))}{hop.reference.stable}" for end, hop in zip(ends, hops, strict=False)}
     offer = best_offer(things[:-1])
     # A result's own hook is immortal, a leaf's is garbage: the same references make two kinds of cycle.
-    kind = [CYCLE_ROOT, *sorted(stable), *([found.stage] if found.stage is Stage.GARBAGE else [])]
+    kind = [CYCLE_ROOT, *sorted(stable), *([found.stage] if found.stage is CycleCertainty.GARBAGE else [])]
     return Orphans(
         cycle,
         RootPath(CYCLE_ROOT, _shortened(steps)),
@@ -270,7 +270,7 @@ def _unseen(view: HeapView, region: Region, orphans: list[int]) -> Iterator[Orph
     path = RootPath(UNSEEN_ROOT, ())
     for top, members in region.hanging_together(orphans):
         kinds = sorted({type_name(type(view.objects[vertex])) for vertex in top})
-        yield Orphans([], path, Stage.UNSEEN, members=members, fingerprint=fingerprint([UNSEEN_ROOT, *kinds]))
+        yield Orphans([], path, CycleCertainty.UNSEEN, members=members, fingerprint=fingerprint([UNSEEN_ROOT, *kinds]))
 
 
 def _step(view: HeapView, vertex: int, reference: str, note: str = "") -> Step:

@@ -12,16 +12,16 @@ import psutil
 
 from leaklab.explain.copies import original_of
 from leaklab.explain.cycles import Orphans
-from leaklab.explain.group_sizes import Tally, has_optimizer
+from leaklab.explain.group_sizes import GroupSummary, has_optimizer
 from leaklab.explain.groups import Group, holder_of, orphan_holder
 from leaklab.heap.known_holders import with_known_holders
 from leaklab.heap.names import Reference
 from leaklab.heap.paths import Described
 from leaklab.heap.roles import Role, roles_by_name
 from leaklab.heap.source_lines import SourceLine, find_line
-from leaklab.heap.view import OLD, HeapView
+from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import RootPath, Status, Step
-from leaklab.model.paths import CycleCut, Stage
+from leaklab.model.paths import CycleCertainty, CycleCut
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
 
 
@@ -93,7 +93,7 @@ class Evidence:
     in_cycle: bool = False
     cycle_is_hidden: bool = False
     gc_is_off: bool = False
-    stage: Stage | None = None
+    stage: CycleCertainty | None = None
     cut: CycleCut | None = None
     facts: Facts = field(default=NO_FACTS)
 
@@ -247,7 +247,7 @@ def _is_stored(view: HeapView, tensor: int, entries: frozenset[int]) -> bool:
 # Gather the evidence on a group of survivors: what the rules for causes look at.
 
 
-def evidence_of_group(view: HeapView, group: Group, tally: Tally, sample: int) -> Evidence:
+def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sample: int) -> Evidence:
     """Gather what is known of *group*, whose path is the one to *sample*."""
     holder, holder_kind = holder_of(view, group)
     return Evidence(
@@ -256,18 +256,18 @@ def evidence_of_group(view: HeapView, group: Group, tally: Tally, sample: int) -
         holder_kind=holder_kind,
         crossing=group.crossing,
         entry_kinds=frozenset(type_name(type(view.objects[entry])) for entry in group.entries),
-        kinds=tally.kinds,
-        what=tally.what,
+        kinds=summary.kinds,
+        what=summary.what,
         unit="objects",
-        has_tensors=bool(tally.headline) and is_tensor(view.objects[tally.headline[0]]),
-        has_graph=tally.has_graph or any(view.in_graph[entry] for entry in group.entries),
+        has_tensors=bool(summary.main_objects) and is_tensor(view.objects[summary.main_objects[0]]),
+        has_graph=summary.has_graph or any(view.in_graph[entry] for entry in group.entries),
         has_optimizer=has_optimizer(view, group.members),
         is_history=view.starts[view.tree.root_of[sample]].is_history,
         facts=facts_of(view, view.describe(sample), group.members, group.entries, sample=sample, holder=holder),
     )
 
 
-def evidence_of_orphans(view: HeapView, orphans: Orphans, tally: Tally, *, gc_is_off: bool) -> Evidence:
+def evidence_of_orphans(view: HeapView, orphans: Orphans, summary: GroupSummary, *, gc_is_off: bool) -> Evidence:
     """Gather what is known of survivors that no root reaches."""
     return Evidence(
         path=orphans.path,
@@ -275,11 +275,11 @@ def evidence_of_orphans(view: HeapView, orphans: Orphans, tally: Tally, *, gc_is
         holder_kind="",
         crossing=None,
         entry_kinds=frozenset(),
-        kinds=tally.kinds,
-        what=tally.what,
+        kinds=summary.kinds,
+        what=summary.what,
         unit="objects",
-        has_tensors=is_tensor(view.objects[tally.headline[0]]),
-        has_graph=tally.has_graph,
+        has_tensors=is_tensor(view.objects[summary.main_objects[0]]),
+        has_graph=summary.has_graph,
         in_cycle=bool(orphans.cycle),
         stage=orphans.stage,
         cut=orphans.cut,
@@ -327,16 +327,16 @@ def with_reasons(view: HeapView, vertex: int, described: Described, n_runs: int)
 
 
 def _reason(view: HeapView, vertex: int, step: Step, n_runs: int) -> str:
-    run = int(view.run_of[vertex])
+    run = int(view.birth_run[vertex])
     if step.status is Status.LEAKED:
-        if run == OLD:
+        if run == BASELINE:
             return ""  # a node that only the graph knows: nobody saw it being born
         if run == n_runs - 1:
             return f"made in run {n_runs}, kept by what an earlier run left"
         return f"made in run {run + 1} of {n_runs}, still here"
     module = loaded_type("torch.nn", "Module")
-    if run == OLD and module is not None and is_kind_of(view.objects[vertex], module):
+    if run == BASELINE and module is not None and is_kind_of(view.objects[vertex], module):
         return "a model that was there before the first run"
-    if run == OLD:
+    if run == BASELINE:
         return "was there before the first run"
     return f"the newest: made in run {n_runs}" if run == n_runs - 1 else ""

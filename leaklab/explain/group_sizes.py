@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.heap.reachability import references_of
-from leaklab.heap.view import OLD, HeapView
+from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model.check import NativeParts
 from leaklab.runtime.addresses import Ints
 from leaklab.runtime.objects import (
@@ -110,12 +110,12 @@ def _storage_bytes(tensors: Iterable[Any], without: Collection[int]) -> tuple[in
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class GroupSummary:
     """A group of survivors in numbers and words.
 
     Attributes:
         what: The objects that matter most: its tensors if it has any, else what the holder refers to.
-        headline: Those objects, as vertices.
+        main_objects: Those objects, as vertices.
         n_bytes: Bytes of all of the group, storages of other owners not counted; the C++ parts are estimated.
         others: The other types in it, with how many of each, most frequent first.
         kinds: Names of all types in it.
@@ -123,14 +123,14 @@ class Tally:
     """
 
     what: str
-    headline: tuple[int, ...]
+    main_objects: tuple[int, ...]
     n_bytes: int
     others: tuple[tuple[str, int], ...]
     kinds: frozenset[str]
     has_graph: bool
 
 
-class Tallier:
+class GroupSizer:
     """Counts groups of one view.
 
     Args:
@@ -139,22 +139,22 @@ class Tallier:
 
     def __init__(self, view: HeapView) -> None:
         self._view = view
-        others = (v for v in view.tensors if v < view.n_heap and view.run_of[v] == OLD)
+        others = (v for v in view.tensors if v < view.n_heap and view.birth_run[v] == BASELINE)
         self._owned_by_others = frozenset(storage_bytes(view.objects[vertex] for vertex in others))
 
-    def count(self, members: Sequence[int], entries: Sequence[int]) -> Tally:
+    def count(self, members: Sequence[int], entries: Sequence[int]) -> GroupSummary:
         """Count *members*; *entries* are those that the holder refers to."""
         objects = self._view.objects
         places = np.asarray(members, np.int64)
         tensors = places[self._view.is_tensor[places]].tolist()
-        headline = tensors or [vertex for vertex in entries if self._view.leaked[vertex]] or list(members)
+        main_objects = tensors or [vertex for vertex in entries if self._view.leaked[vertex]] or list(members)
         names = self._names(places)
-        what, main_kind = self._words(headline)
+        what, main_kind = self._words(main_objects)
         vertices = [*members, *self._hidden_below({*members, *entries})]
         data_bytes = owned_bytes([objects[v] for v in vertices], without_storages=self._owned_by_others)
-        return Tally(
+        return GroupSummary(
             what=what,
-            headline=tuple(headline),
+            main_objects=tuple(main_objects),
             n_bytes=data_bytes + cpp_bytes(self._view, vertices),
             others=tuple((name, count) for name, count in names.most_common(8) if name != main_kind),
             kinds=frozenset(names),
@@ -189,10 +189,10 @@ class Tallier:
             names[type_name(type(self._view.objects[int(places[first])]))] += count
         return names
 
-    def _words(self, headline: Sequence[int]) -> tuple[str, str]:
-        """Return the words for the biggest kind among *headline*, and the name of its type."""
+    def _words(self, main_objects: Sequence[int]) -> tuple[str, str]:
+        """Return the words for the biggest kind among *main_objects*, and the name of its type."""
         shapes: Counter[tuple[str, str]] = Counter()
-        places = np.asarray(headline, np.int64)
+        places = np.asarray(main_objects, np.int64)
         is_tensor = self._view.is_tensor[places]
         for thing in (self._view.objects[vertex] for vertex in places[is_tensor].tolist()):
             weight = sum(size for _key, size in storages_of(thing) or ())

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from leaklab.heap.names import Reference
 from leaklab.heap.paths import fingerprint, fold
-from leaklab.heap.view import OLD, HeapView
+from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import RootPath
 from leaklab.runtime.objects import type_name
 
@@ -48,8 +48,8 @@ class Group:
     def kept(self, view: HeapView, n_runs: int, vertices: Iterable[int] | None = None) -> tuple[int, ...]:
         """Return how many of *vertices* (default: all members) each run left, shape ``(n_runs,)``."""
         chosen = np.fromiter(self.members if vertices is None else vertices, np.int64)
-        chosen = chosen[view.credit_of[chosen] != OLD]
-        return tuple(np.bincount(view.credit_of[chosen], minlength=n_runs).tolist())
+        chosen = chosen[view.blamed_run[chosen] != BASELINE]
+        return tuple(np.bincount(view.blamed_run[chosen], minlength=n_runs).tolist())
 
 
 def group_survivors(view: HeapView) -> tuple[list[Group], list[int]]:
@@ -110,8 +110,8 @@ def _by_place(view: HeapView, entries: list[int]) -> list[Group]:
                 prints[place] = fingerprint(place)
             group = groups.setdefault(prints[place], Group(holder, [], fingerprint=prints[place]))
             group.entries.append(entry)
-            if view.credit_of[entry] >= newest.get(group.fingerprint, OLD):
-                newest[group.fingerprint] = int(view.credit_of[entry])
+            if view.blamed_run[entry] >= newest.get(group.fingerprint, BASELINE):
+                newest[group.fingerprint] = int(view.blamed_run[entry])
                 group.holder, group.crossing = holder, reference
     return list(groups.values())
 
@@ -136,7 +136,7 @@ def _crossings(view: HeapView, parent: int, holder: int, held: list[int]) -> Ite
 
     Only the newest are named: it takes one look through the holder for each. The others are called like the newest.
     """
-    newest_first = sorted(held, key=lambda entry: (-view.credit_of[entry], -entry))
+    newest_first = sorted(held, key=lambda entry: (-view.blamed_run[entry], -entry))
     if holder < 0:
         named = {entry: _variable(view, entry) for entry in held}
     else:
@@ -215,15 +215,15 @@ def orphan_holder(path: RootPath) -> str:
 
 def newest_leaked(view: HeapView, vertices: Sequence[int]) -> int:
     """Return the survivor with the shortest path among those born last: the easiest one to follow."""
-    latest = max(int(view.credit_of[vertex]) for vertex in vertices)
-    return min((v for v in vertices if view.credit_of[v] == latest), key=lambda v: (int(view.tree.cost[v]), v))
+    latest = max(int(view.blamed_run[vertex]) for vertex in vertices)
+    return min((v for v in vertices if view.blamed_run[v] == latest), key=lambda v: (int(view.tree.cost[v]), v))
 
 
 # Note by addresses where a leak is kept, so that the line which writes there can be looked for in a later run.
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class LeakAddress:
     """The place of one leak.
 
     Attributes:
@@ -240,20 +240,20 @@ class Spot:
     grows: bool
 
 
-def spot_of_growth(view: HeapView, fingerprint: str, vertex: int, *below: object) -> Spot:
+def spot_of_growth(view: HeapView, fingerprint: str, vertex: int, *below: object) -> LeakAddress:
     """Return the place of something that grows: *vertex*, or the last of *below*, which it leads to."""
     chain, variable = _way_to(view, vertex)
-    return Spot(fingerprint, (*chain, *map(id, below)), variable, grows=True)
+    return LeakAddress(fingerprint, (*chain, *map(id, below)), variable, grows=True)
 
 
-def spot_of_group(view: HeapView, group: Group, fingerprint: str) -> Spot:
+def address_of_group(view: HeapView, group: Group, fingerprint: str) -> LeakAddress:
     """Return the place that took the newest entry of *group*."""
     reached = [entry for entry in group.entries if view.tree.root_of[entry] >= 0]
     if not reached:
-        return Spot(fingerprint, (), "", grows=False)
-    newest = max(reached, key=lambda entry: (int(view.credit_of[entry]), -int(view.tree.cost[entry])))
+        return LeakAddress(fingerprint, (), "", grows=False)
+    newest = max(reached, key=lambda entry: (int(view.blamed_run[entry]), -int(view.tree.cost[entry])))
     chain, variable = _way_to(view, newest)
-    return Spot(fingerprint, chain, variable, grows=False)
+    return LeakAddress(fingerprint, chain, variable, grows=False)
 
 
 def _way_to(view: HeapView, vertex: int) -> tuple[tuple[int, ...], str]:

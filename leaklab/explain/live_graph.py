@@ -15,7 +15,7 @@ from leaklab.explain.retained import retained_sizes
 from leaklab.explain.smallest_cut import independent_paths
 from leaklab.heap.names import best_reference
 from leaklab.model import Status
-from leaklab.model.alive import HeapOverview, LiveGraph, LiveLink, LiveNode, Retainer, TensorKind
+from leaklab.model.alive import HeapOverview, LiveGraph, LiveLink, LiveNode, LiveTensorKind, Retainer
 from leaklab.runtime.objects import is_kind_of, summary, tensor_words, type_name
 from leaklab.runtime.ours import is_own_kind
 
@@ -216,7 +216,7 @@ def _is_fixture(thing: object) -> bool:
     return any(is_kind_of(thing, kind) for kind in (types.ModuleType, type, types.FrameType))
 
 
-def _tensor_kinds(view: HeapView) -> list[TensorKind]:
+def _tensor_kinds(view: HeapView) -> list[LiveTensorKind]:
     counts: dict[tuple[str, str], int] = defaultdict(int)
     sizes: dict[tuple[str, str], int] = defaultdict(int)
     seen: set[int] = set()
@@ -227,5 +227,5 @@ def _tensor_kinds(view: HeapView) -> list[TensorKind]:
         fresh = set(view.storages.keys_of.get(vertex, ())) - seen
         seen |= fresh
         sizes[kind] += sum(view.storages.by_key[key].n_bytes for key in fresh)
-    rows = [TensorKind(*kind, count, sizes[kind]) for kind, count in counts.items()]
+    rows = [LiveTensorKind(*kind, count, sizes[kind]) for kind, count in counts.items()]
     return sorted(rows, key=lambda row: (-row.n_bytes, -row.count))

@@ -46,8 +46,8 @@ def name_holders(view: HeapView, difference: Difference, changed: Changed) -> Di
     belonging = Belonging(view)
     vertices = _known(view, changed.born)
     # A tensor is told wherever it is kept.
-    is_aside = belonging.is_aside(vertices) & ~view.is_tensor[vertices]
-    aside, users = vertices[is_aside], vertices[~is_aside]
+    is_not_users = belonging.is_not_users(vertices) & ~view.is_tensor[vertices]
+    aside, users = vertices[is_not_users], vertices[~is_not_users]
     aside_kinds = _names(view, aside)
     places = Counter(map(belonging.place_of, aside.tolist()))
     holders = _holders_by_name(view, users)

@@ -41,7 +41,7 @@ class Belonging:
         self._history = {start.address for start in view.starts if start.expression in _HISTORY}
         self._known: dict[int, bool] = {}
 
-    def is_aside(self, vertices: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def is_not_users(self, vertices: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of *vertices* are no concern of the user's."""
         return np.fromiter((self.is_aside_one(vertex) for vertex in vertices.tolist()), bool, len(vertices))
 

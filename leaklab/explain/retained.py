@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Retained:
+class RetainedSize:
     """What objects keep alive.
 
     Attributes:
@@ -47,7 +47,7 @@ class Retained:
     n_objects: int
 
 
-def retained(view: HeapView, vertices: Iterable[int]) -> Retained:
+def retained(view: HeapView, vertices: Iterable[int]) -> RetainedSize:
     """Return what comes back if the objects at *vertices* go, all of them together.
 
     Of objects that no root reaches, such as the members of an immortal cycle, what only they keep alive goes too.
@@ -64,13 +64,13 @@ def freed_with(view: HeapView, vertices: Iterable[int]) -> Ints:
     return freed_with_objects(view.index, view.reach, gone)
 
 
-def bytes_of(view: HeapView, freed: Sequence[int] | Ints) -> Retained:
+def bytes_of(view: HeapView, freed: Sequence[int] | Ints) -> RetainedSize:
     """Return what comes back if exactly the objects at *freed* go: the answer of `freed_without`, in bytes."""
     places = np.unique(np.asarray(freed, np.int64))
     things = [view.objects[vertex] for vertex in places.tolist()]
     data_bytes, shared_bytes = data_of(things, view.index)
     storage_bytes, shared_storage_bytes, is_unsure = _storages_of(view, places)
-    return Retained(
+    return RetainedSize(
         exclusive_bytes=int(own_bytes(things).sum()) + data_bytes + storage_bytes + cpp_bytes(view, places),
         shared_bytes=shared_bytes + shared_storage_bytes,
         is_lower_bound=is_unsure,
@@ -153,7 +153,7 @@ def bytes_in_place(view: HeapView, chains: Iterable[Sequence[int]]) -> int | Non
 
     Args:
         view: The heap.
-        chains: Addresses as `Spot.chain` has them, that of what grows last; all of living objects.
+        chains: Addresses as `LeakAddress.chain` has them, that of what grows last; all of living objects.
 
     Returns:
         None where it is not known: for the attributes of an object or a module, which are more than what grows; for

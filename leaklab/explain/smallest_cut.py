@@ -158,7 +158,7 @@ def price_of_root(words: str, *, is_place: bool) -> int:
     return NEVER if is_place or words.startswith(_FIXED_ROOTS) else _AWKWARD
 
 
-__all__ = ["ROOT", "Cut", "freed_without", "independent_paths", "smallest_cut"]
+__all__ = ["ROOT", "FoundCut", "freed_without", "independent_paths", "smallest_cut"]
 
 _ONE = 4096
 """What one reference counts: more than the prices of all references of a cut together."""
@@ -169,7 +169,7 @@ _MAX_TURNS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class FoundCut:
     """References whose removal makes the targets unreachable from every root.
 
     Attributes:
@@ -188,7 +188,7 @@ class Cut:
     n_orphans: int = 0
 
 
-def smallest_cut(view: HeapView, targets: Sequence[int], *, keeps_variables: bool = False) -> Cut:
+def smallest_cut(view: HeapView, targets: Sequence[int], *, keeps_variables: bool = False) -> FoundCut:
     """Return a smallest set of references whose removal makes all *targets* unreachable from every root.
 
     Args:
@@ -201,11 +201,11 @@ def smallest_cut(view: HeapView, targets: Sequence[int], *, keeps_variables: boo
     region = found.region
     if found.is_known:
         references = tuple((int(region.holders[number]), int(region.held[number])) for number in found.numbers)
-        return Cut(references, region.is_whole, "", region.n_orphans)
+        return FoundCut(references, region.is_whole, "", region.n_orphans)
     if found.is_open:
         obstacle = "too many of the references turned out to be parts of objects"
-        return Cut((), is_exact=False, obstacle=obstacle, n_orphans=region.n_orphans)
-    return Cut((), region.is_whole, _obstacle(view, targets, region), region.n_orphans)
+        return FoundCut((), is_exact=False, obstacle=obstacle, n_orphans=region.n_orphans)
+    return FoundCut((), region.is_whole, _obstacle(view, targets, region), region.n_orphans)
 
 
 def independent_paths(view: HeapView, target: int, limit: int = 8, *, keeps_variables: bool = False) -> list[list[int]]:
@@ -361,7 +361,7 @@ _BY_REFERENCE: Final = tuple(
 _SET_TO_NONE: Final = (".grad", ".__traceback__", ".__context__", ".__cause__")
 
 
-def how_to_let_go(holder: object, reference: str, expressions: Sequence[str], owner: str) -> tuple[str, bool]:
+def release_statement(holder: object, reference: str, expressions: Sequence[str], owner: str) -> tuple[str, bool]:
     """Return how *holder* drops a reference, and whether that is a Python statement.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.evidence import Evidence, evidence_of_group, evidence_of_orphans
-from leaklab.explain.group_sizes import Tallier, Tally
+from leaklab.explain.group_sizes import GroupSizer, GroupSummary
 from leaklab.explain.groups import Group, group_survivors, newest_leaked
 from leaklab.explain.ownership import is_library_matter, is_users_kind
 from leaklab.heap.view import HeapView
@@ -31,20 +31,20 @@ def remains(view: HeapView, new_modules: Iterable[str] = ()) -> tuple[Survivor, 
         new_modules: Names of modules that the run imported: what they consist of is none of its remains.
     """
     groups, orphans = group_survivors(view)
-    tallier = Tallier(view)
+    tallier = GroupSizer(view)
     imported = frozenset(f"module {name!r}" for name in new_modules)
     wanted = (g for g in groups if not _is_librarys(view, g) and not _is_imported(view, g, imported))
     found = [_held(view, tallier, group) for group in wanted]
     cycles = (c for c in group_orphans(view, orphans) if not (imported and _is_of_imports(view, c.members)))
     found += [_unheld(view, tallier, cycle) for cycle in cycles]
-    matters = [s for s in found if s.models or s.n_optimizers or s.n_tensors or s.n_bytes >= SMALL_BYTES]
-    return tuple(sorted(matters, key=lambda s: (-s.n_bytes, s.holder, s.what))[:MAX_PLACES])
+    shown = [s for s in found if s.models or s.n_optimizers or s.n_tensors or s.n_bytes >= SMALL_BYTES]
+    return tuple(sorted(shown, key=lambda s: (-s.n_bytes, s.holder, s.what))[:MAX_PLACES])
 
 
 def remains_bytes(view: HeapView) -> tuple[int, int]:
     """Return how many tensors are leaked, and the bytes of their storages without those of others."""
     tensors = [vertex for vertex in view.tensors if view.leaked[vertex] and vertex < view.n_heap]
-    return len(tensors), Tallier(view).storages_of(tensors)
+    return len(tensors), GroupSizer(view).storages_of(tensors)
 
 
 def _is_librarys(view: HeapView, group: Group) -> bool:
@@ -83,30 +83,30 @@ def _has_models(view: HeapView, members: Sequence[int]) -> bool:
     return any(_of_type(view, members, kind) for kind in kinds)
 
 
-def _held(view: HeapView, tallier: Tallier, group: Group) -> Survivor:
-    tally = tallier.count(group.members, group.entries)
+def _held(view: HeapView, tallier: GroupSizer, group: Group) -> Survivor:
+    summary = tallier.count(group.members, group.entries)
     # Of what one place keeps, its own entry is what a reader looks for: `runs['A']`, not a weight deep inside.
     sample = newest_leaked(view, group.entries)
-    evidence = evidence_of_group(view, group, tally, sample)
+    evidence = evidence_of_group(view, group, summary, sample)
     if group.holder < 0:  # a variable is the survivor itself
         evidence = replace(evidence, holder=view.describe(sample).expressions[-1] or evidence.holder)
-    return _survivor(view, tally, group.members, evidence)
+    return _survivor(view, summary, group.members, evidence)
 
 
-def _unheld(view: HeapView, tallier: Tallier, orphans: Orphans) -> Survivor:
-    tally = tallier.count(orphans.members, [])
-    return _survivor(view, tally, orphans.members, evidence_of_orphans(view, orphans, tally, gc_is_off=False))
+def _unheld(view: HeapView, tallier: GroupSizer, orphans: Orphans) -> Survivor:
+    summary = tallier.count(orphans.members, [])
+    return _survivor(view, summary, orphans.members, evidence_of_orphans(view, orphans, summary, gc_is_off=False))
 
 
-def _survivor(view: HeapView, tally: Tally, members: Sequence[int], evidence: Evidence) -> Survivor:
+def _survivor(view: HeapView, summary: GroupSummary, members: Sequence[int], evidence: Evidence) -> Survivor:
     cause = find_cause(evidence)
     return Survivor(
-        what=tally.what,
+        what=summary.what,
         models=_models(view, members),
         n_optimizers=len(_of_type(view, members, loaded_type("torch.optim", "Optimizer"))),
         n_tensors=int(np.count_nonzero(view.is_tensor[np.asarray(members, np.int64)])),
         n_objects=len(members),
-        n_bytes=tally.n_bytes,
+        n_bytes=summary.n_bytes,
         holder=evidence.holder,
         path=evidence.path,
         cause=cause.slug,

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from leaklab.model import Leak
-from leaklab.model.alive import Alive
+from leaklab.model.alive import WhyAliveRecord
 from leaklab.render.alive_text import render_alive
 from leaklab.render.autograd_text import details, headline
 from leaklab.render.back_graph import BackGraph, graph_of_leak
@@ -239,7 +239,7 @@ def _cell(value: object) -> object:
 # Turn the answer of whyalive, and what an autograd graph keeps, into plain data for the explorer's page.
 
 
-def explanation_data(alive: Alive) -> Data:
+def explanation_data(alive: WhyAliveRecord) -> Data:
     """Return the answer: its sentence, the references to cut as code where Python can write them, the whole text."""
     cut = alive.cut.references if alive.cut is not None else ()
     return {

@@ -179,7 +179,7 @@ def hidden_edges(objects: list[Any], references: ReferencePass | None = None) ->
     before = places_in_code()
     with gc_paused():
         references = ReferencePass(objects) if references is None else references
-        found = _Found(objects, references.table)
+        found = _FoundArrays(objects, references.table)
         frame_edges = _frames(found)
         _arrays(found, references, [target for _, target, _ in frame_edges])
         walk = _graphs(found)
@@ -210,7 +210,7 @@ def _changes(before: dict[str, tuple[int, ...]]) -> Iterator[str]:
         )
 
 
-class _Found:
+class _FoundArrays:
     """References and objects found so far, beside the objects that are known."""
 
     def __init__(self, objects: list[Any], table: AddressTable) -> None:
@@ -246,7 +246,7 @@ class _Found:
         return HiddenEdges([self.edges[at] for at in np.flatnonzero(is_vertex).tolist()], vertices)
 
 
-def _frames(found: _Found) -> list[Edge]:
+def _frames(found: _FoundArrays) -> list[Edge]:
     """Add the local variables of running functions."""
     running = running_frames()
     edges = [
@@ -258,7 +258,7 @@ def _frames(found: _Found) -> list[Edge]:
     return edges
 
 
-def _arrays(found: _Found, references: ReferencePass, local_values: list[Any]) -> None:
+def _arrays(found: _FoundArrays, references: ReferencePass, local_values: list[Any]) -> None:
     """Add what numpy arrays hold."""
     arrays = ArraySearch()
     for unlisted in references.unlisted():
@@ -271,7 +271,7 @@ def _is_tensor_type(kind: type) -> bool:
     return type.__subclasscheck__(torch.Tensor, kind)  # in C: asks no metaclass, unlike issubclass
 
 
-def _graphs(found: _Found) -> GraphWalk:
+def _graphs(found: _FoundArrays) -> GraphWalk:
     """Add what tensors and autograd graphs hold."""
     nodes = found.of_types(is_node_type)
     tensors = found.of_types(_is_tensor_type)

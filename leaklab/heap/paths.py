@@ -83,7 +83,7 @@ class Hop(NamedTuple):
     end: int
 
 
-class Joint(NamedTuple):
+class PathJoint(NamedTuple):
     """Two references in a row and the objects they join."""
 
     holder: Any
@@ -100,7 +100,7 @@ def fold(objects: Sequence[object]) -> list[Hop]:
         hops.append(Hop(best_reference(objects[end - 1], objects[end]), end))
         while len(hops) > 1:
             start = hops[-3].end if len(hops) > 2 else 0  # noqa: PLR2004 - the hop before the two that may be folded
-            joint = Joint(
+            joint = PathJoint(
                 objects[start], hops[-2].reference, objects[hops[-2].end], hops[-1].reference, objects[hops[-1].end]
             )
             folded = next(filter(None, (rule(joint) for rule in _RULES)), None)
@@ -110,7 +110,7 @@ def fold(objects: Sequence[object]) -> list[Hop]:
     return hops
 
 
-def _attribute(joint: Joint) -> Reference | None:
+def _attribute(joint: PathJoint) -> Reference | None:
     """Instance, class, module or function, its ``__dict__``, a value."""
     if joint.first.text != ".__dict__" or type(joint.middle) is not dict:
         return None
@@ -118,7 +118,7 @@ def _attribute(joint: Joint) -> Reference | None:
     return attribute_reference(joint.holder, keys[0]) if keys else None
 
 
-def _part_of_module(joint: Joint) -> Reference | None:
+def _part_of_module(joint: PathJoint) -> Reference | None:
     """``torch.nn.Module``, one of its tables, a parameter, buffer or module."""
     module_type = loaded_type("torch.nn", "Module")
     if joint.first.text not in _MODULE_TABLES or module_type is None or not is_kind_of(joint.holder, module_type):
@@ -141,7 +141,7 @@ def _is_torchs(kind: type, *names: str) -> bool:
     return any(kind is loaded_type("torch.nn", name) for name in names)
 
 
-def _closure_cell(joint: Joint) -> Reference | None:
+def _closure_cell(joint: PathJoint) -> Reference | None:
     """Function, tuple of cells, a cell."""
     if type(joint.holder) is not types.FunctionType or joint.first.text != ".__closure__":
         return None
@@ -153,7 +153,7 @@ def _closure_cell(joint: Joint) -> Reference | None:
     return None
 
 
-def _cell_contents(joint: Joint) -> Reference | None:
+def _cell_contents(joint: PathJoint) -> Reference | None:
     """Something that holds a cell by the name of a variable, the cell, its value."""
     if type(joint.middle) is not types.CellType or joint.first.kind not in ("closure", "frame-local"):
         return None
@@ -163,7 +163,7 @@ def _cell_contents(joint: Joint) -> Reference | None:
     return next(direct, joint.first)
 
 
-def _default(joint: Joint) -> Reference | None:
+def _default(joint: PathJoint) -> Reference | None:
     """Function, tuple or dict of default values, a value."""
     if type(joint.holder) is not types.FunctionType or joint.second.suffix is None:
         return None
@@ -178,7 +178,7 @@ def _default(joint: Joint) -> Reference | None:
     return in_words(words, "default", f"{joint.first.text}{joint.second.suffix}")
 
 
-def _joined_arguments(joint: Joint) -> Reference | None:
+def _joined_arguments(joint: PathJoint) -> Reference | None:
     """Arguments of a partial or an exception, an item: one name after the other."""
     is_arguments = is_kind_of(joint.holder, BaseException) or is_kind_of(joint.holder, functools.partial)
     if joint.first.text not in _JOINED or joint.second.suffix is None or not is_arguments:
@@ -191,7 +191,7 @@ def _joined_arguments(joint: Joint) -> Reference | None:
     )
 
 
-def _local_of_generator(joint: Joint) -> Reference | None:
+def _local_of_generator(joint: PathJoint) -> Reference | None:
     """Generator or coroutine, its frame, a local variable."""
     if joint.first.text not in _FRAMES or joint.second.kind != "frame-local":
         return None
@@ -200,12 +200,12 @@ def _local_of_generator(joint: Joint) -> Reference | None:
     return dataclasses.replace(joint.second, suffix=suffix)
 
 
-def _inside_context(joint: Joint) -> Reference | None:
+def _inside_context(joint: PathJoint) -> Reference | None:
     """A context or a node of its mapping, another node, whatever that one holds."""
     return joint.second if is_one_of(type(joint.middle), CONTEXT_NODES) else None
 
 
-def _through_words(joint: Joint) -> Reference | None:
+def _through_words(joint: PathJoint) -> Reference | None:
     """Things that CPython puts between a holder and what it holds for the programmer."""
     if joint.first.text == "buffer" and type(joint.holder) is memoryview:
         return next(iter(name_references(joint.holder, joint.child)), None)
@@ -216,7 +216,7 @@ def _through_words(joint: Joint) -> Reference | None:
     return None
 
 
-_RULES: Final[tuple[Callable[[Joint], Reference | None], ...]] = (
+_RULES: Final[tuple[Callable[[PathJoint], Reference | None], ...]] = (
     _attribute,
     _part_of_module,
     _closure_cell,

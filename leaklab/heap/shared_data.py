@@ -130,7 +130,7 @@ def _memories(objects: list[Any]) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class SharedStorage:
     """The memory of one or more tensors.
 
     Attributes:
@@ -154,7 +154,7 @@ class Storages:
         unknown: The tensors that do not tell.
     """
 
-    by_key: dict[int, Storage] = field(default_factory=dict)
+    by_key: dict[int, SharedStorage] = field(default_factory=dict)
     keys_of: dict[int, list[int]] = field(default_factory=dict)
     unknown: frozenset[int] = frozenset()
 
@@ -186,7 +186,7 @@ def storages_in(objects: list[Any], kinds: Ints, tensors: Iterable[int], index: 
     found = Storages({}, {}, frozenset(unknown))
     for key, each in users.items():
         is_listed = max(each) < n_listed
-        found.by_key[key] = Storage(sizes[key], each, is_listed and _n_uses(key) > len(each) + 1)
+        found.by_key[key] = SharedStorage(sizes[key], each, is_listed and _n_uses(key) > len(each) + 1)
         for vertex in each:
             found.keys_of.setdefault(vertex, []).append(key)
     return found

@@ -29,7 +29,7 @@ from leaklab.runtime.ours import own_addresses
 
 _VARIABLES, _NAMESPACE = "notebook variable", "globals()"
 
-OLD = -1
+BASELINE = -1
 """The run of an object that was there before the first measured run."""
 
 # What it costs to come to an object: one that an earlier run left is never a detour.
@@ -57,8 +57,8 @@ class HeapView:
         index: Who refers to whom.
         tree: The cheapest path to each object.
         starts: The roots, in the order that *tree* numbers them.
-        run_of: For each vertex the run it was born in (0 for the first), `OLD` for what was there before.
-        credit_of: For each vertex the run that is to blame for it: its own, or that of the survivor that keeps it.
+        birth_run: For each vertex the run it was born in (0 for the first), `BASELINE` for what was there before.
+        blamed_run: For each vertex the run that is to blame for it: its own, or that of the survivor that keeps it.
             Hooks left by earlier runs make new tensors in every run: these are new, and yet the earlier runs' leak.
         leaked: For each vertex whether an earlier run is to blame for it.
         in_graph: For each vertex whether it is an autograd node, or a tensor that only such a node holds.
@@ -73,8 +73,8 @@ class HeapView:
     index: HeapIndex
     tree: PathTree
     starts: list[Start]
-    run_of: npt.NDArray[np.int64]
-    credit_of: npt.NDArray[np.int64]
+    birth_run: npt.NDArray[np.int64]
+    blamed_run: npt.NDArray[np.int64]
     leaked: npt.NDArray[np.bool_]
     in_graph: npt.NDArray[np.bool_]
     namespace: int = -1
@@ -209,22 +209,22 @@ def heap_view(
     index = references.finish(hidden.extra_objects, hidden.edges)
     objects.extend(hidden.extra_objects)
     del references
-    run_of = np.full(index.n_vertices, OLD, np.int64)
+    birth_run = np.full(index.n_vertices, BASELINE, np.int64)
     vertices = index.vertices_of(births.addresses)
-    run_of[vertices[vertices >= 0]] = births.runs[vertices >= 0]
+    birth_run[vertices[vertices >= 0]] = births.runs[vertices >= 0]
     kinds = kinds_at(objects, index.ids)
     own_dict_of = own_dicts(index, kinds)
-    older = np.flatnonzero((own_dict_of >= 0) & (run_of == OLD))
-    run_of[own_dict_of[older]] = OLD  # a part of what was there, made when somebody looked: no survivor
-    left = (run_of != OLD) & (run_of < births.n_runs - 1)
+    older = np.flatnonzero((own_dict_of >= 0) & (birth_run == BASELINE))
+    birth_run[own_dict_of[older]] = BASELINE  # a part of what was there, made when somebody looked: no survivor
+    survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
     in_graph = _graph_parts(kinds, n_heap)
     starts = find_starts(namespace)
-    tree = _search(index, starts, id(namespace), _costs(run_of, left, kinds), own_dict_of)
-    credit_of = _credit(tree, run_of, left)
-    leaked = (credit_of != OLD) & (credit_of < births.n_runs - 1)
+    tree = _search(index, starts, id(namespace), _costs(birth_run, survived, kinds), own_dict_of)
+    blamed_run = _credit(tree, birth_run, survived)
+    leaked = (blamed_run != BASELINE) & (blamed_run < births.n_runs - 1)
     own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
     view = HeapView(
-        objects, n_heap, index, tree, starts, run_of, credit_of, leaked, in_graph,
+        objects, n_heap, index, tree, starts, birth_run, blamed_run, leaked, in_graph,
         own_dict, hidden.notes, summaries, hidden.n_unwalked,
     )  # fmt: skip
     try:
@@ -236,18 +236,18 @@ def heap_view(
         hidden.extra_objects.clear()
 
 
-def _credit(tree: PathTree, run_of: npt.NDArray[np.int64], left: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def _credit(tree: PathTree, birth_run: npt.NDArray[np.int64], survived: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     """Return for each vertex its own run, or for one of the last run's that of the survivor on its path.
 
     A survivor is the most expensive step of all: a path leads through one only where there is no other way.
     """
-    credit = run_of.copy()
-    newest = np.flatnonzero((run_of != OLD) & ~left & (tree.root_of >= 0))
+    credit = birth_run.copy()
+    newest = np.flatnonzero((birth_run != BASELINE) & ~survived & (tree.root_of >= 0))
     parents = tree.parent[newest]
     is_own_dict = (parents >= 0) & (tree.cost[parents] == tree.cost[newest])  # its owner, as near, comes before it
     for vertex in newest[np.lexsort((is_own_dict, tree.cost[newest]))].tolist():
         before = int(tree.parent[vertex])
-        if before >= 0 and (left[before] or credit[before] != run_of[before]):
+        if before >= 0 and (survived[before] or credit[before] != birth_run[before]):
             credit[vertex] = credit[before]
     return credit
 
@@ -260,10 +260,10 @@ def _graph_parts(kinds: Addresses, n_heap: int) -> npt.NDArray[np.bool_]:
     return result
 
 
-def _costs(run_of: npt.NDArray[np.int64], leaked: npt.NDArray[np.bool_], kinds: Addresses) -> npt.NDArray[np.int64]:
-    cost = np.full(len(run_of), _STEP, np.int64)
+def _costs(birth_run: npt.NDArray[np.int64], leaked: npt.NDArray[np.bool_], kinds: Addresses) -> npt.NDArray[np.int64]:
+    cost = np.full(len(birth_run), _STEP, np.int64)
     cost[np.isin(kinds, [kind for kind, of in types_at(kinds).items() if is_shell_type(of)])] = _STEP_SHELL
-    cost[run_of != OLD] = _STEP_NEWEST
+    cost[birth_run != BASELINE] = _STEP_NEWEST
     cost[leaked] = _STEP_LEAKED
     return cost
 

@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 
 from leaklab.ask.watching import CellWatcher
-from leaklab.collect.heap_snapshot import surroundings
+from leaklab.collect.heap_snapshot import notebook_context
 
 _EVENTS = ("pre_run_cell", "post_run_cell")
 
@@ -52,7 +52,7 @@ class LeakWatchMagics(Magics):
             print(self._watcher.status())
             return
         shell: Any = self.shell
-        self._watcher = CellWatcher(lambda: surroundings(shell.user_ns, shell).records, _write)
+        self._watcher = CellWatcher(lambda: notebook_context(shell.user_ns, shell).records, _write)
         self._watcher.start_cell()
         for event, callback in zip(_EVENTS, (self._before_cell, self._after_cell), strict=True):
             self._events.register(event, callback)

@@ -16,11 +16,11 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from leaklab.ask.cuda import CudaStretch
 from leaklab.ask.heap_diff import Stretch, compare_now, compare_past
 from leaklab.check.runner import Cell, without_own_frames
-from leaklab.collect.heap_snapshot import Surroundings, surroundings
+from leaklab.collect.heap_snapshot import NotebookContext, notebook_context
 from leaklab.errors import LeaklabError
 from leaklab.magics.options import ShellMagics, output_options, parse_options, publish, split_line, unquoted
-from leaklab.model.heap_diff import HeapMoment
-from leaklab.reports.heap_diff import SUFFIXES, MemDiff, Moment
+from leaklab.model.heap_diff import HeapSnapshotRecord
+from leaklab.reports.heap_diff import SUFFIXES, HeapSnapshot, MemDiff
 
 # Tell what stands behind ``%memdiff``: marks or files.
 
@@ -33,14 +33,14 @@ class Marks:
     """The moments that were marked, by name; the newest is the last."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, HeapMoment] = {}
+        self._by_name: dict[str, HeapSnapshotRecord] = {}
 
-    def add(self, moment: HeapMoment) -> None:
+    def add(self, moment: HeapSnapshotRecord) -> None:
         """Keep *moment* under its name, instead of an older one of that name."""
         self._by_name.pop(moment.name, None)
         self._by_name[moment.name] = moment
 
-    def named(self, names: Sequence[str]) -> list[HeapMoment]:
+    def named(self, names: Sequence[str]) -> list[HeapSnapshotRecord]:
         """Return the marks called *names*; the newest if there are none.
 
         Raises:
@@ -140,8 +140,8 @@ class MemDiffMagics(ShellMagics):
         return self._over(rest, options, n_lines_above=0)
 
     @property
-    def _around(self) -> Surroundings:
-        return surroundings(self._namespace, self.shell)
+    def _around(self) -> NotebookContext:
+        return notebook_context(self._namespace, self.shell)
 
     def _mark(self, name: str, rest: str, cell: str | None) -> None:
         if rest or cell is not None:
@@ -152,7 +152,7 @@ class MemDiffMagics(ShellMagics):
             raise UsageError(msg)
         moment = self._around.take(name)
         self._marks.add(moment)
-        print(f"marked {name!r}: {repr(Moment(moment)).partition(': ')[2].rstrip('>')}")
+        print(f"marked {name!r}: {repr(HeapSnapshot(moment)).partition(': ')[2].rstrip('>')}")
 
     def _between(self, names: list[str], options: Any) -> object:
         """Compare one mark with now, or two marks."""
@@ -265,7 +265,7 @@ def _is_statement(text: str) -> bool:
     return not all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Name) for node in body)
 
 
-def _compare_files(files: list[str], around: Surroundings) -> MemDiff | Any:
+def _compare_files(files: list[str], around: NotebookContext) -> MemDiff | Any:
     """Compare saved moments, or memory snapshots of torch.
 
     Raises:
@@ -275,7 +275,7 @@ def _compare_files(files: list[str], around: Surroundings) -> MemDiff | Any:
     problem = ""
     try:
         if all(Path(file).suffix == MOMENT_SUFFIX for file in files):
-            moments = [Moment.load(file).record for file in files]
+            moments = [HeapSnapshot.load(file).record for file in files]
             if len(moments) == 1:
                 return compare_now(moments[0], around.take("now"), around)
             if len(moments) == 2:  # noqa: PLR2004

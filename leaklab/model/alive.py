@@ -212,7 +212,7 @@ class FanIn:
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class WhyAliveRecord:
     """Everything that was found out about one object: the record behind a `WhyAlive`.
 
     Attributes:
@@ -340,7 +340,7 @@ class Retainer:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorKind:
+class LiveTensorKind:
     """Living tensors of one shape, dtype and device; a storage that several use counts in one row only."""
 
     kind: str
@@ -363,6 +363,6 @@ class HeapOverview:
 
     variables: tuple[Retainer, ...]
     retainers: tuple[Retainer, ...]
-    tensors: tuple[TensorKind, ...]
+    tensors: tuple[LiveTensorKind, ...]
     n_objects: int
     notes: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 RETENTION_SCHEMA = 1
-"""Raised whenever `Retention` changes so that older files cannot be read any more."""
+"""Raised whenever `AutogradRecord` changes so that older files cannot be read any more."""
 
 
 class Sharing(str, enum.Enum):
@@ -117,7 +117,7 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class AutogradRecord:
     """What the autograd graphs behind some tensors keep alive.
 
     Attributes:

@@ -246,12 +246,12 @@ class Check:
 # The record of a notebook's checks: what an exported report is made from, and what is read back from it.
 
 
-COLLECTION_SCHEMA = 1
+NOTEBOOK_SCHEMA = 1
 """Raised whenever the record of a collection changes so that older files cannot be read any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class NotedCheck:
+class KeptCheck:
     """One check of a notebook.
 
     Attributes:
@@ -264,12 +264,12 @@ class NotedCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class NotedView:
+class KeptView:
     """Another report that a magic has shown, as it was shown.
 
     Attributes:
         title: One line that names it.
-        place: As in `NotedCheck`.
+        place: As in `KeptCheck`.
         text: The report as text.
         markup: The report as HTML that leaklab made and escaped; empty where there is none.
     """
@@ -281,7 +281,7 @@ class NotedView:
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class NotebookChecks:
     """All checks of one notebook, in the order in which they were made.
 
     Attributes:
@@ -294,12 +294,12 @@ class Collection:
     """
 
     title: str
-    checks: tuple[NotedCheck, ...]
-    views: tuple[NotedView, ...] = ()
+    checks: tuple[KeptCheck, ...]
+    views: tuple[KeptView, ...] = ()
     notes: tuple[str, ...] = ()
     failure: str = ""
     redacted: bool = False
-    schema: int = COLLECTION_SCHEMA
+    schema: int = NOTEBOOK_SCHEMA
 
 
 # What objects take of the memory that native allocators hand out.

@@ -94,7 +94,7 @@ class PoolUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TracePoint:
     """What was live at one event of the trace. Bytes are requested bytes: the trace records no rounding.
 
     Attributes:
@@ -252,7 +252,7 @@ class SnapshotFacts:
     devices: tuple[PoolUse, ...]
     pools: tuple[PoolUse, ...]
     stacks: tuple[LiveStack, ...]
-    moments: tuple[Moment, ...]
+    moments: tuple[TracePoint, ...]
     timelines: tuple[Timeline, ...]
     tree: FrameNode
     notes: tuple[str, ...]

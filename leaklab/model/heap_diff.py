@@ -15,7 +15,7 @@ Small = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HeapMoment:
+class HeapSnapshotRecord:
     """Everything that was alive at one moment, in flat arrays and packed words.
 
     Nothing in it is an object that Python's collector follows: kept between two cells it is not itself something that

@@ -62,7 +62,7 @@ class RootPath:
 # Records of cycles that no variable reaches: how sure the finding is, where to cut, what a cut gave back.
 
 
-class Stage(str, enum.Enum):
+class CycleCertainty(str, enum.Enum):
     """Why objects that no root reaches are alive, and how sure that is."""
 
     PROVED = "proved immortal cycle"  # every reference of the cycle was read, one of them is C++'s: never freed

@@ -56,7 +56,7 @@ class MemoryLevels:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
+class TrainingRunRecord:
     """Everything that is known of one run after it.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leaklab.model import RootPath, Status
-from leaklab.model.alive import Alive, AlivePath, Cut, Hold
+from leaklab.model.alive import AlivePath, Cut, Hold, WhyAliveRecord
 from leaklab.render.alive_text import (
     HEADLINES,
     autograd_words,
@@ -61,17 +61,17 @@ _MAX_SVG_CHARACTERS = 120_000  # some 60 boxes; more would swell the notebook
 _TITLE_LIMIT = 300
 
 
-def render_alive_html(alive: Alive) -> str:
+def render_alive_html(alive: WhyAliveRecord) -> str:
     """Return the answer as a fragment that survives the sanitizers of notebooks, with leaklab's own drawing."""
     return _fragment(alive, is_page=False)
 
 
-def render_alive_page(alive: Alive) -> str:
+def render_alive_page(alive: WhyAliveRecord) -> str:
     """Return the answer as a page of its own, all unfolded, with both drawings, that asks nothing of any server."""
     return page(f"Why is it alive: {title_words(alive)}", _fragment(alive, is_page=True))
 
 
-def _fragment(alive: Alive, *, is_page: bool) -> str:
+def _fragment(alive: WhyAliveRecord, *, is_page: bool) -> str:
     alive = clipped(alive, SHOWN_LIMIT)
     parts = [_banner(alive), _cut(alive.cut, alive.wider_cut), *_cycle(alive), *_pictures(alive, is_page=is_page)]
     for number, path in enumerate(alive.paths):
@@ -88,7 +88,7 @@ def _fragment(alive: Alive, *, is_page: bool) -> str:
     return f'<div style="{_FRAGMENT}">{"".join(parts)}</div>'
 
 
-def _banner(alive: Alive) -> str:
+def _banner(alive: WhyAliveRecord) -> str:
     colour = _COLOURS[alive.hold]
     word = f'<b style="color:{colour}">{HEADLINES[alive.hold]}</b>'
     what = code(shorten(title_words(alive), _TITLE_LIMIT))
@@ -112,7 +112,7 @@ def _cut(cut: Cut | None, wider: Cut | None) -> str:
     return panel(f"<b>To let it go</b><br>{title}{bullets(items) if items else ''}{more}", GOOD)
 
 
-def _cycle(alive: Alive) -> Iterator[str]:
+def _cycle(alive: WhyAliveRecord) -> Iterator[str]:
     """Yield the cycle that keeps the object, and where to cut it."""
     if alive.cycle is not None:
         yield fold("The cycle that keeps it", _steps(alive.cycle, ()), is_open=True)
@@ -121,7 +121,7 @@ def _cycle(alive: Alive) -> Iterator[str]:
         yield panel(f"<b>To cut it</b><br>{code(cut.how)}<br>{faint(escaped(cut.words))}", GOOD)
 
 
-def _pictures(alive: Alive, *, is_page: bool) -> Iterator[str]:
+def _pictures(alive: WhyAliveRecord, *, is_page: bool) -> Iterator[str]:
     """Yield leaklab's own drawing, on a page objgraph's too; where nothing can draw, the paths as text."""
     graph = graph_of_alive(alive)
     alt = shorten("; ".join(str(one.path) for one in alive.paths) or alive.reason, 3 * _TITLE_LIMIT)
@@ -161,14 +161,14 @@ def _steps(path: RootPath, all_cuts: tuple[int, ...]) -> str:
     return root + table(("status", "reference", "object"), rows)
 
 
-def _figures(alive: Alive) -> str:
+def _figures(alive: WhyAliveRecord) -> str:
     rows = [(f"{label} count", escaped(words)) for label, words in counts_words(alive)]
     if alive.autograd:
         rows.append(("autograd", "<br>".join(escaped(autograd_words(one)) for one in alive.autograd)))
     return facts(rows)
 
 
-def _references(alive: Alive) -> str:
+def _references(alive: WhyAliveRecord) -> str:
     rows = [
         (
             code(shorten(one.holder, _TITLE_LIMIT)), code(shorten(one.reference, _TITLE_LIMIT)), escaped(one.kind),

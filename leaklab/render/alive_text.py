@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Collection, Iterator, Sequence
 
 from leaklab.model import RootPath, Status, Step
-from leaklab.model.alive import Alive, AlivePath, AutogradHolder, CountItem, Cut, DirectReference, Hold
+from leaklab.model.alive import AlivePath, AutogradHolder, CountItem, Cut, DirectReference, Hold, WhyAliveRecord
 from leaklab.render.words import LABEL_WIDTH, WIDTH, render_path
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, visible
 
-# Put the figures of an `Alive` into words that its text, its page and its tables share.
+# Put the figures of a `WhyAliveRecord` into words that its text, its page and its tables share.
 
 
 HEADLINES = {
@@ -31,7 +31,7 @@ def n_words(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def title_words(alive: Alive) -> str:
+def title_words(alive: WhyAliveRecord) -> str:
     """Return what was asked about, and what it is."""
     return f"{alive.asked}: {alive.what}" if alive.asked else alive.what
 
@@ -49,7 +49,7 @@ def told(path: RootPath, cut_at: Collection[int] = ()) -> tuple[RootPath, frozen
     return RootPath(path.root, steps), frozenset(moved)
 
 
-def path_title(alive: Alive, number: int) -> str:
+def path_title(alive: WhyAliveRecord, number: int) -> str:
     """Return the heading of path *number*, from 0."""
     path = alive.paths[number]
     many = f"{len(alive.paths)}{' shown' if alive.has_more_paths else ''}"
@@ -62,7 +62,7 @@ def holder_words(path: AlivePath) -> str:
     return path.holder or "no Python expression leads to what holds it"
 
 
-def retained_words(alive: Alive) -> str:
+def retained_words(alive: WhyAliveRecord) -> str:
     """Return what comes back if the object goes."""
     size = alive.retained
     least = "at least " if size.is_lower_bound else ""
@@ -105,7 +105,7 @@ def count_words(total: int, items: tuple[CountItem, ...], n_unexplained: int) ->
     return f"{total} = {' + '.join(parts)}" if parts else str(total)
 
 
-def counts_words(alive: Alive) -> list[tuple[str, str]]:
+def counts_words(alive: WhyAliveRecord) -> list[tuple[str, str]]:
     """Return label and explanation of each reference count; what the question itself held is left out."""
     counts = alive.counts
     rows = [("Python", count_words(counts.python, counts.python_items, counts.n_unexplained))]
@@ -133,7 +133,7 @@ _TITLE_LIMIT = 300
 _CODE_LIMIT = 400
 
 
-def render_alive(alive: Alive) -> str:
+def render_alive(alive: WhyAliveRecord) -> str:
     """Return the whole answer, what keeps the object alive first."""
     alive = clipped(alive, SHOWN_LIMIT)
     blocks = [list(_head(alive)), *_path_blocks(alive), list(_cycle(alive)), list(_cut(alive.cut, alive.wider_cut))]
@@ -143,24 +143,24 @@ def render_alive(alive: Alive) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if any(block)) + "\n"
 
 
-def render_paths(alive: Alive) -> str:
+def render_paths(alive: WhyAliveRecord) -> str:
     """Return the paths alone, or the cycle where there is none."""
     alive = clipped(alive, SHOWN_LIMIT)
     blocks = [*_path_blocks(alive), list(_cycle(alive))]
     return "\n\n".join("\n".join(block) for block in blocks if block) or "\n".join(_wrap(alive.reason, "", ""))
 
 
-def _head(alive: Alive) -> Iterator[str]:
+def _head(alive: WhyAliveRecord) -> Iterator[str]:
     word = HEADLINES[alive.hold]
     yield from _wrap(shorten(title_words(alive), _TITLE_LIMIT), f"{word}  ", " " * (len(word) + 2))
     yield from _wrap(alive.reason, " " * (len(word) + 2), " " * (len(word) + 2))
 
 
-def _path_blocks(alive: Alive) -> list[list[str]]:
+def _path_blocks(alive: WhyAliveRecord) -> list[list[str]]:
     return [list(_path(alive, number)) for number in range(len(alive.paths))]
 
 
-def _path(alive: Alive, number: int) -> Iterator[str]:
+def _path(alive: WhyAliveRecord, number: int) -> Iterator[str]:
     path = alive.paths[number]
     yield from _wrap(shorten(path_title(alive, number), _TITLE_LIMIT), "", "  ")
     yield from _fact("held by", shorten(holder_words(path), _TITLE_LIMIT))
@@ -170,7 +170,7 @@ def _path(alive: Alive, number: int) -> Iterator[str]:
         yield from _fact("known", path.remark)
 
 
-def _cycle(alive: Alive) -> Iterator[str]:
+def _cycle(alive: WhyAliveRecord) -> Iterator[str]:
     if alive.cycle is not None:
         yield "The cycle that keeps it"
         yield from (" " * LABEL_WIDTH + line for line in render_path(alive.cycle).splitlines())
@@ -191,13 +191,13 @@ def _cut(cut: Cut | None, wider: Cut | None) -> Iterator[str]:
         yield from _wrap(wider_words(wider), "  ", "    ")
 
 
-def _figures(alive: Alive) -> Iterator[str]:
+def _figures(alive: WhyAliveRecord) -> Iterator[str]:
     yield from _fact("frees", retained_words(alive))
     for label, words in counts_words(alive):
         yield from _fact(f"{label}", f"reference count {words}" if label == "Python" else f"use count {words}")
 
 
-def _references(alive: Alive) -> Iterator[str]:
+def _references(alive: WhyAliveRecord) -> Iterator[str]:
     if not alive.references:
         return
     yield f"Direct references ({alive.n_references:,})"
@@ -207,7 +207,7 @@ def _references(alive: Alive) -> Iterator[str]:
         yield f"  - {len(alive.references) - _N_REFERENCES:,} more are in .references"
 
 
-def _autograd(alive: Alive) -> Iterator[str]:
+def _autograd(alive: WhyAliveRecord) -> Iterator[str]:
     if alive.autograd:
         yield "Autograd"
     for holder in alive.autograd[:_N_REFERENCES]:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leaklab.model.autograd import Drawing, DrawnBy, GraphBox, GraphPart, KeptTensor, Retention
+from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, GraphPart, KeptTensor
 from leaklab.render.autograd_text import details, headline, sharing_words, size_words, tensor_words
 from leaklab.render.drawing import Picture
 from leaklab.render.html_parts import CALM, bullets, code, escaped, faint, fold, page, panel, table
@@ -135,7 +135,7 @@ _TENSOR_NAMES = ("bytes", "tensor", "saved by", "who else holds it", "forward li
 _RIGHT = frozenset({*_PART_NAMES})
 
 
-def retention_fragment(retention: Retention, *, is_page: bool = False) -> str:
+def retention_fragment(retention: AutogradRecord, *, is_page: bool = False) -> str:
     """Return the record as a fragment that survives the sanitizers of notebooks; all unfolded on a page."""
     retention = clipped(retention, SHOWN_LIMIT)
     lines = [f'<div style="font-weight:600">{escaped(headline(retention))}</div>']
@@ -150,12 +150,12 @@ def retention_fragment(retention: Retention, *, is_page: bool = False) -> str:
     return f'<div style="{_STYLE}">{"".join(blocks)}</div>'
 
 
-def retention_page(retention: Retention) -> str:
+def retention_page(retention: AutogradRecord) -> str:
     """Return the record as a page of its own that asks nothing of any server."""
     return page(f"graph of {shorten(retention.name, _CELL_LIMIT)}", retention_fragment(retention, is_page=True))
 
 
-def _tables(retention: Retention, *, is_page: bool) -> Iterator[str]:
+def _tables(retention: AutogradRecord, *, is_page: bool) -> Iterator[str]:
     for title, name, parts in (
         ("By operation", "operation", retention.operations),
         ("By forward line", "line", retention.lines),

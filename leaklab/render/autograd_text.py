@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from leaklab.model.autograd import GraphPart, KeptTensor, Retention, Sharing
+from leaklab.model.autograd import AutogradRecord, GraphPart, KeptTensor, Sharing
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, visible
 
 # Put what a graph keeps into the sentences that text and HTML share.
@@ -20,12 +20,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def at_least(retention: Retention) -> str:
+def at_least(retention: AutogradRecord) -> str:
     """Return the words before a figure that may be larger."""
     return "" if retention.is_complete else "at least "
 
 
-def headline(retention: Retention) -> str:
+def headline(retention: AutogradRecord) -> str:
     """Return what the graphs keep, in one sentence."""
     keep = "keeps" if retention.n_nodes == 1 else "keep"
     return (
@@ -34,7 +34,7 @@ def headline(retention: Retention) -> str:
     )
 
 
-def details(retention: Retention) -> list[str]:
+def details(retention: AutogradRecord) -> list[str]:
     """Return how those bytes divide, and what has become of the saved tensors; only what applies."""
     lines = []
     if retention.saved_bytes:
@@ -86,7 +86,7 @@ _NUMBERS = "{:>9}{:>9}{:>9}{:>12}{:>12}"
 _N_NUMBER_COLUMNS = 51
 
 
-def render_retention(retention: Retention) -> str:
+def render_retention(retention: AutogradRecord) -> str:
     """Return the whole record as lines of at most 100 columns, the sum first."""
     retention = clipped(retention, SHOWN_LIMIT)
     blocks = [list(_head(retention)), list(_parts("By operation", retention.operations))]
@@ -98,7 +98,7 @@ def render_retention(retention: Retention) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if any(block)) + "\n"
 
 
-def _head(retention: Retention) -> Iterator[str]:
+def _head(retention: AutogradRecord) -> Iterator[str]:
     yield from _wrapped(headline(retention), "GRAPH  ", " " * 7)
     for line in details(retention):
         yield from _wrapped(line, " " * 7, " " * 9)

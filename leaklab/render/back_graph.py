@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from leaklab.model import Leak, RootPath, Status, Step
-from leaklab.model.alive import Alive, FanIn
+from leaklab.model.alive import FanIn, WhyAliveRecord
 from leaklab.render.words import suspect_references
 from leaklab.text import SHOWN_LIMIT, clipped, shorten
 
@@ -90,7 +90,7 @@ class _Way:
     cut_at: tuple[int, ...]
 
 
-def graph_of_alive(alive: Alive) -> BackGraph:
+def graph_of_alive(alive: WhyAliveRecord) -> BackGraph:
     """Return the graph of all paths to the object asked about, or of the cycle that keeps it."""
     alive = clipped(alive, SHOWN_LIMIT)
     if alive.paths:

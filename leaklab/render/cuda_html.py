@@ -12,11 +12,11 @@ from leaklab.model.cuda import (
     Change,
     FrameNode,
     LiveStack,
-    Moment,
     PoolUse,
     SnapshotFacts,
     SnapshotSeries,
     StackGrowth,
+    TracePoint,
 )
 from leaklab.render.check_html import COLOURS
 from leaklab.render.cuda_plots import plot_icicle, plot_series, plot_timeline
@@ -190,7 +190,7 @@ def _pool_rows(pools: Sequence[PoolUse]) -> str:
     return table(names, rows, right=_RIGHT) + faint(escaped(legend))
 
 
-def _moment(moment: Moment, *, is_open: bool) -> str:
+def _moment(moment: TracePoint, *, is_open: bool) -> str:
     request = ""
     if moment.request:
         lines = "<br>".join(

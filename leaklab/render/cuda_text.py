@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from leaklab.model import Outcome
-from leaklab.model.cuda import FrameNode, LiveStack, Moment, PoolUse, SnapshotFacts, SnapshotSeries
+from leaklab.model.cuda import FrameNode, LiveStack, PoolUse, SnapshotFacts, SnapshotSeries, TracePoint
 from leaklab.render.json import one_line
 from leaklab.text import format_bytes, format_seconds, shorten, visible
 
@@ -75,7 +75,7 @@ def _pool_lines(pools: Sequence[PoolUse]) -> Iterator[str]:
     yield ""
 
 
-def _moment_lines(moment: Moment) -> Iterator[str]:
+def _moment_lines(moment: TracePoint) -> Iterator[str]:
     yield f"{moment_words(moment)}:"
     for stack in moment.stacks[:_N_MOMENT_STACKS]:
         yield f"  {format_bytes(stack.active_bytes):>10}  {shorten(stack.label, _LABEL_LIMIT)}"
@@ -84,7 +84,7 @@ def _moment_lines(moment: Moment) -> Iterator[str]:
     yield ""
 
 
-def moment_words(moment: Moment) -> str:
+def moment_words(moment: TracePoint) -> str:
     """Return what a moment is, in one clause."""
     place = f"event {moment.event:,} of {moment.n_events:,}" if moment.event else "before the first event of the trace"
     live = f"{format_bytes(moment.live_bytes)} requested"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leaklab.model import Leak, RootPath, Status, Step
-from leaklab.model.alive import Alive
+from leaklab.model.alive import WhyAliveRecord
 from leaklab.render.alive_text import render_paths
 from leaklab.render.back_graph import Arrow, BackGraph, Box, graph_of_alive, graph_of_leak, objgraph_dot
 from leaklab.render.drawing import Picture
@@ -303,7 +303,7 @@ class BackReferenceGraph(Picture):
         style: ``leaklab``, or ``objgraph`` for the classic picture.
     """
 
-    alive: Alive
+    alive: WhyAliveRecord
     style: str = LEAKLAB
 
     def __post_init__(self) -> None:

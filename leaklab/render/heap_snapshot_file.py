@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from leaklab.errors import ReportError
-from leaklab.model.heap_diff import MOMENT_SCHEMA, HeapMoment, MomentWords
+from leaklab.model.heap_diff import MOMENT_SCHEMA, HeapSnapshotRecord, MomentWords
 from leaklab.render.base import FilePath, known_suffix, read_bytes
 
 SUFFIX = ".npz"
@@ -21,13 +21,13 @@ _HEADER = "header"
 _MAX_BYTES = 1 << 32  # a moment of a hundred million objects is half of that; more is no moment of ours
 _PLAIN = ("name", "taken_at", "process", "token", "exact_since", "collected", "heap_bytes", "accelerator_bytes",
           "rss_bytes", "n_left_out", "schema")  # fmt: skip
-_ARRAYS = tuple(field.name for field in fields(HeapMoment) if field.name not in (*_PLAIN, "words"))
+_ARRAYS = tuple(field.name for field in fields(HeapSnapshotRecord) if field.name not in (*_PLAIN, "words"))
 _SMALL = frozenset(
     {"kinds", "container_rows", "tensor_rows", "tensor_kinds", "storage_tensors", "storage_devices", "array_kinds"}
 )
 
 
-class _Header(msgspec.Struct):
+class _FileHeader(msgspec.Struct):
     """The fields of a moment that are no arrays."""
 
     format: str
@@ -44,14 +44,14 @@ class _Header(msgspec.Struct):
     n_left_out: int
 
 
-def save_moment(moment: HeapMoment, path: FilePath) -> None:
+def save_heap_snapshot(moment: HeapSnapshotRecord, path: FilePath) -> None:
     """Write *moment* to *path*, which must end in ``.npz``.
 
     Raises:
         ReportError: for another suffix, or a file that cannot be written.
     """
     known_suffix(path, (SUFFIX,))
-    header = _Header(format=_FORMAT, **{name: getattr(moment, name) for name in _PLAIN})
+    header = _FileHeader(format=_FORMAT, **{name: getattr(moment, name) for name in _PLAIN})
     arrays = {name: getattr(moment, name) for name in _ARRAYS}
     arrays["words"] = np.frombuffer(moment.words, np.uint8)
     arrays[_HEADER] = np.frombuffer(msgspec.json.encode(header), np.uint8)
@@ -66,8 +66,8 @@ def save_moment(moment: HeapMoment, path: FilePath) -> None:
         raise ReportError(msg) from error
 
 
-def load_moment(path: FilePath) -> HeapMoment:
-    """Return the moment that `save_moment` wrote.
+def load_heap_snapshot(path: FilePath) -> HeapSnapshotRecord:
+    """Return the moment that `save_heap_snapshot` wrote.
 
     Raises:
         ReportError: if the file cannot be read, is damaged, or holds something else.
@@ -98,15 +98,15 @@ def _refuse_bombs(data: bytes) -> None:
             raise ValueError(msg)
 
 
-def _moment_of(arrays: dict[str, Any]) -> HeapMoment:
-    header = msgspec.json.decode(arrays.pop(_HEADER).tobytes(), type=_Header)
+def _moment_of(arrays: dict[str, Any]) -> HeapSnapshotRecord:
+    header = msgspec.json.decode(arrays.pop(_HEADER).tobytes(), type=_FileHeader)
     if header.format != _FORMAT or header.schema != MOMENT_SCHEMA:
         msg = f"it is of schema {header.schema} of {header.format!r}, this version reads {MOMENT_SCHEMA} of {_FORMAT!r}"
         raise ValueError(msg)
     words = arrays.pop("words").tobytes()
     _refuse_strangers(arrays, msgspec.json.decode(words, type=MomentWords))
     plain = {name: getattr(header, name) for name in _PLAIN}
-    return HeapMoment(words=words, **plain, **arrays)
+    return HeapSnapshotRecord(words=words, **plain, **arrays)
 
 
 def _refuse_strangers(arrays: dict[str, Any], words: MomentWords) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from leaklab.errors import ReportError
 from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, RootPath
-from leaklab.model.check import COLLECTION_SCHEMA, Collection, NotedCheck
+from leaklab.model.check import NOTEBOOK_SCHEMA, KeptCheck, NotebookChecks
 from leaklab.text import well_formed, with_texts
 
 if TYPE_CHECKING:
@@ -145,24 +145,24 @@ def find_embedded(page: bytes) -> bytes | None:
 # Write the record of a notebook's checks as JSON, read it back, and say in a line what it holds.
 
 
-COLLECTION_FORMAT = "leaklab checks"
+NOTEBOOK_FORMAT = "leaklab checks"
 
 
 class _NotebookHeader(msgspec.Struct):
     format: str = ""
 
 
-def collection_to_json(collection: Collection) -> str:
+def notebook_to_json(collection: NotebookChecks) -> str:
     """Return *collection* as one line of JSON; of the other reports only title and text.
 
     Raises:
         ReportError: if a figure is NaN or infinite, which JSON cannot say.
     """
     views = tuple(replace(view, markup="") for view in collection.views)
-    return record_to_json(replace(collection, views=views), COLLECTION_FORMAT, "collection")
+    return record_to_json(replace(collection, views=views), NOTEBOOK_FORMAT, "collection")
 
 
-def read_record(data: bytes) -> Check | Collection:
+def read_record(data: bytes) -> Check | NotebookChecks:
     """Return the record in *data*: JSON, or an HTML page that carries it within itself.
 
     Raises:
@@ -179,16 +179,16 @@ def read_record(data: bytes) -> Check | Collection:
         form = msgspec.json.decode(found, type=_NotebookHeader).format
     except (msgspec.DecodeError, UnicodeDecodeError):
         form = FORMAT  # the reader of single checks says what is wrong
-    if form == COLLECTION_FORMAT:
-        return record_from_json(found, Collection, COLLECTION_FORMAT, COLLECTION_SCHEMA)
+    if form == NOTEBOOK_FORMAT:
+        return record_from_json(found, NotebookChecks, NOTEBOOK_FORMAT, NOTEBOOK_SCHEMA)
     return from_json(found)
 
 
-def as_collection(record: Check | Collection) -> Collection:
+def as_notebook_checks(record: Check | NotebookChecks) -> NotebookChecks:
     """Return *record*, a single check as a collection of one."""
-    if isinstance(record, Collection):
+    if isinstance(record, NotebookChecks):
         return record
-    return Collection(title=record.settings.name, checks=(NotedCheck(record),))
+    return NotebookChecks(title=record.settings.name, checks=(KeptCheck(record),))
 
 
 def heading(check: Check, number: int) -> str:
@@ -196,7 +196,7 @@ def heading(check: Check, number: int) -> str:
     return check.settings.name or f"check {number}"
 
 
-def tally_words(collection: Collection) -> str:
+def tally_words(collection: NotebookChecks) -> str:
     """Return ``4 checks: 2 leak, 1 clean, 1 inconclusive``."""
     n_checks = len(collection.checks)
     if not n_checks:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from leaklab.model import Check, Leak, Outcome
-from leaklab.model.check import Collection, NotedCheck, NotedView
+from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
 from leaklab.render.check_html import COLOURS, Draw, Extent, render_body
 from leaklab.render.check_text import render_text
 from leaklab.render.drawing import draw_svg
@@ -29,7 +29,7 @@ from leaklab.render.html_parts import (
     with_classes,
     without_tooltips,
 )
-from leaklab.render.json import as_collection, collection_to_json, embedded, heading, tally_words
+from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_to_json, tally_words
 from leaklab.render.plots import plot_png
 from leaklab.render.words import (
     amount_words,
@@ -211,7 +211,7 @@ class _Budget:
         self._plot_bytes -= len(image)
         return image
 
-    def markup(self, view: NotedView) -> str:
+    def markup(self, view: KeptView) -> str:
         """Return the markup of *view* while there is room; empty afterwards."""
         self._view_characters -= len(view.markup)
         return view.markup if self._view_characters >= 0 else ""
@@ -224,7 +224,7 @@ class _Budget:
 
 
 def render_collection(
-    collection: Collection,
+    collection: NotebookChecks,
     *,
     draw: Draw = draw_svg,
     plot: Callable[[Check], bytes] = plot_png,
@@ -249,13 +249,13 @@ def render_collection(
     body, rules = with_classes(body)
     if len(body) > _TOOLTIP_CHARACTERS:
         body = without_tooltips(body)
-    record = embedded(collection_to_json(replace(collection, views=views)))
+    record = embedded(notebook_to_json(replace(collection, views=views)))
     head = f"<style>{STYLE}{rules}</style>\n"
     whole = f"{body}\n{record}\n<script>{SCRIPT}</script>"
     return page(title, whole, head=head, policy=security_policy(), style=_BODY)
 
 
-def _head(collection: Collection) -> Iterator[str]:
+def _head(collection: NotebookChecks) -> Iterator[str]:
     yield f"<div>{escaped(tally_words(collection))}</div>"
     if collection.failure:
         yield panel(f"<b>The notebook ended early</b>: {escaped(collection.failure)}", ACCENT)
@@ -266,7 +266,7 @@ def _head(collection: Collection) -> Iterator[str]:
         yield f'<nav aria-label="contents">{table(_NAMES, rows, right=_RIGHT)}</nav>'
 
 
-def _row(number: int, noted: NotedCheck) -> tuple[str, ...]:
+def _row(number: int, noted: KeptCheck) -> tuple[str, ...]:
     check = noted.check
     place = f"<br>{faint(escaped(shorten(noted.place, _NAME_LIMIT)))}" if noted.place else ""
     link = f'<a href="#check-{number}" style="color:inherit">{escaped(_title(check, number))}</a>'
@@ -277,7 +277,7 @@ def _row(number: int, noted: NotedCheck) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _check_section(number: int, noted: NotedCheck, budget: _Budget, *, is_open: bool) -> str:
+def _check_section(number: int, noted: KeptCheck, budget: _Budget, *, is_open: bool) -> str:
     check = noted.check
     extent = Extent(n_leaks=budget.n_leaks(check), n_open=len(check.leaks) if is_open else 3, is_open=is_open,
                     has_table=True)  # fmt: skip
@@ -291,7 +291,7 @@ def _check_section(number: int, noted: NotedCheck, budget: _Budget, *, is_open: 
     return f'<section id="check-{number}" style="margin-top:14px">{part}</section>'
 
 
-def _view_section(view: NotedView, budget: _Budget, *, is_open: bool) -> str:
+def _view_section(view: KeptView, budget: _Budget, *, is_open: bool) -> str:
     place = f" &nbsp;{faint(escaped(shorten(view.place, _NAME_LIMIT)))}" if view.place else ""
     title = f"{escaped(shorten(view.title, _TITLE_LIMIT))}{place}"
     part = fold(title, budget.markup(view) or text_block(view.text), is_open=is_open)
@@ -322,9 +322,9 @@ _N_LEAKS = 20
 _SIGNIFICANT = re.compile(r"[\\`*_{}\[\]()#+!|~$@:&<>\"'-]")
 
 
-def render_markdown(record: Check | Collection) -> str:
+def render_markdown(record: Check | NotebookChecks) -> str:
     """Return a check, or all checks of a notebook, as Markdown: a table of contents, then each check folded."""
-    whole = as_collection(record)
+    whole = as_notebook_checks(record)
     collection = clipped(replace(whole, views=()))  # those are texts of many lines
     title = shorten(collection.title, _NAME_LIMIT) or "leaklab: the checks of a notebook"
     lines = [f"# {_plain(title)}", "", _plain(tally_words(collection)), ""]
@@ -339,7 +339,7 @@ def render_markdown(record: Check | Collection) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _contents(checks: tuple[NotedCheck, ...]) -> Iterator[str]:
+def _contents(checks: tuple[KeptCheck, ...]) -> Iterator[str]:
     if not checks:
         return
     yield "| no. | check | verdict | runs | leaks | bytes per run | largest leak is held by |"
@@ -353,7 +353,7 @@ def _contents(checks: tuple[NotedCheck, ...]) -> Iterator[str]:
         yield f"| {' | '.join((*cells, holder))} |"
 
 
-def _check_lines(number: int, noted: NotedCheck) -> Iterator[str]:
+def _check_lines(number: int, noted: KeptCheck) -> Iterator[str]:
     check, verdict = noted.check, noted.check.verdict
     yield f"## {number}. {_name(check, number)} {_SIGNS[verdict.outcome]}"
     yield ""
@@ -389,7 +389,7 @@ def _leak(leak: Leak, number: int) -> Iterator[str]:
         yield from _fenced("\n".join(map(visible, leak.advice.splitlines())))
 
 
-def _view_lines(view: NotedView) -> Iterator[str]:
+def _view_lines(view: KeptView) -> Iterator[str]:
     yield f"## {_plain(shorten(view.title, _REASON_LIMIT))}"
     yield ""
     if view.place:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leaklab.model import Check
-from leaklab.model.alive import Alive
-from leaklab.model.autograd import GraphPart, Retention
+from leaklab.model.alive import WhyAliveRecord
+from leaklab.model.autograd import AutogradRecord, GraphPart
 from leaklab.model.heap_diff import Difference
 from leaklab.render.heap_diff import lines_of
 from leaklab.text import cell_text
@@ -167,7 +167,7 @@ def _joined(numbers: Iterable[int]) -> str:
     return " ".join(map(str, numbers))
 
 
-# Turn the records of an `Alive` into DataFrames.
+# Turn the records of a `WhyAliveRecord` into DataFrames.
 
 
 _PATH_TYPES: Mapping[str, str] = {
@@ -191,7 +191,7 @@ _REFERENCE_TYPES: Mapping[str, str] = {
 }
 
 
-def path_table(alive: Alive) -> pd.DataFrame:
+def path_table(alive: WhyAliveRecord) -> pd.DataFrame:
     """Return one row for each step of each path; ``path`` and ``step`` are numbered from 0."""
     rows = (
         (number, one.path.root, position, step.reference, step.kind, step.summary, step.status.value,
@@ -202,7 +202,7 @@ def path_table(alive: Alive) -> pd.DataFrame:
     return _frame(rows, _PATH_TYPES)
 
 
-def reference_table(alive: Alive) -> pd.DataFrame:
+def reference_table(alive: WhyAliveRecord) -> pd.DataFrame:
     """Return one row for each direct reference to the object."""
     rows = ((r.holder, r.reference, r.kind, r.count, r.from_cpp, r.is_reached) for r in alive.references)
     return _frame(rows, _REFERENCE_TYPES)
@@ -386,7 +386,7 @@ def part_table(parts: Sequence[GraphPart], index: str) -> pd.DataFrame:
     return _retention_frame(rows, {index: "string", **_PART_TYPES}).set_index(index)
 
 
-def kept_table(retention: Retention) -> pd.DataFrame:
+def kept_table(retention: AutogradRecord) -> pd.DataFrame:
     """Return the saved tensors, largest first; those that are alike in everything make one row."""
     rows = [
         (
@@ -398,7 +398,7 @@ def kept_table(retention: Retention) -> pd.DataFrame:
     return _retention_frame(rows, _SAVED_TENSOR_TYPES)
 
 
-def kept_csv(retention: Retention) -> str:
+def kept_csv(retention: AutogradRecord) -> str:
     """Return the saved tensors as CSV with a header line."""
     return kept_table(retention).to_csv(index=False, lineterminator="\n")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leaklab.model.alive import HeapOverview
-from leaklab.model.training_run import MemoryLevels, RunRecord, Survivor
+from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.render.base import Displayed
 from leaklab.render.html_parts import ACCENT, DOUBTFUL, GOOD, code, escaped, faint, fold, panel, prose, table
 from leaklab.render.words import WIDTH, cause_words, render_path
@@ -16,7 +16,7 @@ from leaklab.text import format_bytes, shorten, unit_words, visible
 _N_TOLD = 5
 
 
-def run_line(record: RunRecord) -> str:
+def run_line(record: TrainingRunRecord) -> str:
     """Return the result in one line."""
     failed = f", ended by {record.failure}" if record.failure else ""
     if not record.survivors:
@@ -46,12 +46,12 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def run_text(record: RunRecord) -> str:
+def run_text(record: TrainingRunRecord) -> str:
     """Return the record as lines of at most 100 columns."""
     return "\n".join(_run_lines(record)) + "\n"
 
 
-def _run_lines(record: RunRecord) -> Iterator[str]:
+def _run_lines(record: TrainingRunRecord) -> Iterator[str]:
     yield from _wrapped(run_line(record), "", "  ")
     if record.earlier:
         yield from _wrapped(_earlier_words(record), "  ", "    ")
@@ -74,7 +74,7 @@ def _run_lines(record: RunRecord) -> Iterator[str]:
         yield from _wrapped(f"note: {note}", "  ", "    ")
 
 
-def _earlier_words(record: RunRecord) -> str:
+def _earlier_words(record: TrainingRunRecord) -> str:
     n_bytes = sum(survivor.n_bytes for survivor in record.earlier)
     return f"it started while earlier models or optimizers were alive ({format_bytes(n_bytes)}), beside which it ran:"
 
@@ -98,7 +98,7 @@ def _wrapped(text: str, first: str, later: str) -> list[str]:
     return lines or [first.rstrip()]
 
 
-def run_html(record: RunRecord) -> str:
+def run_html(record: TrainingRunRecord) -> str:
     """Return the record as HTML without styles, scripts or ids, so that it shows in a notebook that is not trusted."""
     parts = [panel(f"<b>{escaped(run_line(record))}</b>", ACCENT if record.survivors else GOOD)]
     if record.earlier:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from leaklab.model.alive import ALIVE_SCHEMA_VERSION, Alive, Counts, Cut, Hold, Retained
+from leaklab.model.alive import ALIVE_SCHEMA_VERSION, Counts, Cut, Hold, Retained, WhyAliveRecord
 from leaklab.render.alive_html import render_alive_html, render_alive_page
 from leaklab.render.alive_text import render_alive
 from leaklab.render.base import Exports, FilePath, read_source, save_by_suffix
@@ -36,7 +36,7 @@ class WhyAlive(Exports):
         record: Everything that was found out.
     """
 
-    record: Alive
+    record: WhyAliveRecord
 
     @property
     def hold(self) -> Hold:
@@ -104,7 +104,7 @@ class WhyAlive(Exports):
         Raises:
             ReportError: if there is no such file, or it holds no answer that this version can read.
         """
-        return cls(record_from_json(read_source(path_or_text), Alive, FORMAT, ALIVE_SCHEMA_VERSION))
+        return cls(record_from_json(read_source(path_or_text), WhyAliveRecord, FORMAT, ALIVE_SCHEMA_VERSION))
 
     def save(self, path: FilePath) -> None:
         """Write to *path*: ``.html`` a page, ``.svg`` or ``.dot`` the graph, ``.txt`` the text, ``.json`` the record.

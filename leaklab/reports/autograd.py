@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leaklab.model.autograd import RETENTION_SCHEMA, DrawnBy, Retention
+from leaklab.model.autograd import RETENTION_SCHEMA, AutogradRecord, DrawnBy
 from leaklab.render.autograd_html import RetentionGraph, retention_fragment, retention_page
 from leaklab.render.autograd_text import headline, render_retention
 from leaklab.render.base import Exports, FilePath, known_suffix, read_source, save_by_suffix
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORMAT = "leaklab autograd"
 """What a file says it is, in its first field."""
 
-_WRITERS: Mapping[str, Callable[[Retention], str]] = {
+_WRITERS: Mapping[str, Callable[[AutogradRecord], str]] = {
     ".html": retention_page,
     ".json": lambda retention: record_to_json(retention, FORMAT, "retention"),
     ".csv": kept_csv,
@@ -41,7 +41,7 @@ class AutogradReport(Exports):
         retention: The record, with every figure.
     """
 
-    retention: Retention
+    retention: AutogradRecord
 
     @property
     def operations(self) -> pd.DataFrame:
@@ -89,7 +89,7 @@ class AutogradReport(Exports):
         Raises:
             ReportError: if there is no such file, or it holds no report that this version can read.
         """
-        return cls(record_from_json(read_source(path_or_text), Retention, FORMAT, RETENTION_SCHEMA))
+        return cls(record_from_json(read_source(path_or_text), AutogradRecord, FORMAT, RETENTION_SCHEMA))
 
     def save(self, path: FilePath) -> None:
         """Write the report to *path*: ``.html``, ``.json``, ``.csv`` the saved tensors, ``.txt``, ``.svg`` the graph.

@@ -11,7 +11,16 @@ from leaklab.cuda.schema import HOST, Memory
 from leaklab.cuda.stacks import StackTable, tree_of
 from leaklab.cuda.trace import History, histories, ooms_of, peak_of, timeline_of
 from leaklab.model import Outcome, Verdict
-from leaklab.model.cuda import FrameNode, LiveStack, Moment, PoolUse, SnapshotFacts, SnapshotSeries, StackKey, Timeline
+from leaklab.model.cuda import (
+    FrameNode,
+    LiveStack,
+    PoolUse,
+    SnapshotFacts,
+    SnapshotSeries,
+    StackKey,
+    Timeline,
+    TracePoint,
+)
 from leaklab.render.base import Exports, FilePath, save_by_suffix
 from leaklab.render.cuda_html import (
     pool_table,
@@ -123,18 +132,18 @@ class CudaSnapshot(Exports):
             return tuple(histories(self.memory, self._table))
 
     @cached_property
-    def peaks(self) -> tuple[Moment, ...]:
+    def peaks(self) -> tuple[TracePoint, ...]:
         """For each device with a trace, its moment with the most live bytes; what was before the trace is unknown."""
         with collector_paused():
             return tuple(map(peak_of, self._histories))
 
     @property
-    def peak(self) -> Moment | None:
+    def peak(self) -> TracePoint | None:
         """The largest of the peaks; None without a trace."""
         return max(self.peaks, key=lambda moment: moment.live_bytes, default=None)
 
     @cached_property
-    def ooms(self) -> tuple[Moment, ...]:
+    def ooms(self) -> tuple[TracePoint, ...]:
         """The out-of-memory events in the traces, at most ten of each device, with what was live."""
         return tuple(moment for history in self._histories for moment in ooms_of(history))
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leaklab.model.heap_diff import Difference, HeapMoment
+from leaklab.model.heap_diff import Difference, HeapSnapshotRecord
 from leaklab.render import tables
 from leaklab.render.base import Exports, FilePath, save_by_suffix
 from leaklab.render.heap_diff import (
@@ -17,7 +17,7 @@ from leaklab.render.heap_diff import (
     render_difference_html,
     render_difference_page,
 )
-from leaklab.render.heap_snapshot_file import load_moment, save_moment
+from leaklab.render.heap_snapshot_file import load_heap_snapshot, save_heap_snapshot
 from leaklab.render.json import one_line
 from leaklab.text import format_bytes, shorten
 
@@ -117,7 +117,7 @@ def _to_json(difference: Difference) -> str:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Moment:
+class HeapSnapshot:
     """Everything that was alive at one moment: addresses, types, sizes, names.
 
     It keeps nothing of the user's alive, takes some 20 bytes an object, and can be saved and compared later, also by
@@ -127,7 +127,7 @@ class Moment:
         record: The record, with every figure.
     """
 
-    record: HeapMoment
+    record: HeapSnapshotRecord
 
     @property
     def name(self) -> str:
@@ -155,18 +155,18 @@ class Moment:
         Raises:
             ReportError: for another suffix, or a file that cannot be written.
         """
-        save_moment(self.record, path)
+        save_heap_snapshot(self.record, path)
 
     @classmethod
-    def load(cls, path: FilePath) -> Moment:
+    def load(cls, path: FilePath) -> HeapSnapshot:
         """Return the moment that `save` wrote.
 
         Raises:
             ReportError: if the file cannot be read, is damaged, or holds something else.
         """
-        return cls(load_moment(path))
+        return cls(load_heap_snapshot(path))
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
         tensors = f"{self.n_tensors:,} tensor{'' if self.n_tensors == 1 else 's'}"
-        return f"<Moment{name}: {self.n_objects:,} objects, {tensors}, {format_bytes(self.tensor_bytes)}>"
+        return f"<HeapSnapshot{name}: {self.n_objects:,} objects, {tensors}, {format_bytes(self.tensor_bytes)}>"

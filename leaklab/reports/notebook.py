@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from leaklab.model import Check, Outcome
-from leaklab.model.check import Collection, NotedCheck, NotedView
+from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
 from leaklab.render.base import Displayed, FilePath, check_target, known_suffix, read_bytes, save_by_suffix
 from leaklab.render.html_parts import ACCENT, GOOD, bullets, escaped, panel
-from leaklab.render.json import as_collection, collection_to_json, read_record, redacted, tally_words
+from leaklab.render.json import as_notebook_checks, notebook_to_json, read_record, redacted, tally_words
 from leaklab.render.notebook_export import render_collection, render_markdown
 from leaklab.render.pdf import print_pdf, require_browser
 from leaklab.reports.check import Comparison, LeakReport, compare_checks
@@ -25,7 +25,7 @@ _REASON_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CollectionComparison(Displayed):
+class NotebookComparison(Displayed):
     """What became of the checks of one report in another.
 
     Attributes:
@@ -44,14 +44,14 @@ class CollectionComparison(Displayed):
 
     def __repr__(self) -> str:
         compared = unit_words(len(self.pairs), "checks")
-        return f"<CollectionComparison {'passed' if self.passed else 'not passed'}: {compared} compared>"
+        return f"<NotebookComparison {'passed' if self.passed else 'not passed'}: {compared} compared>"
 
     def _fragment(self) -> str:
         title = f"<b>{'Passed' if self.passed else 'Not passed'}</b>"
         return panel(title + bullets([escaped(line) for line in self.lines]), GOOD if self.passed else ACCENT)
 
 
-def compare_collections(before: Collection, after: Collection) -> CollectionComparison:
+def compare_notebooks(before: NotebookChecks, after: NotebookChecks) -> NotebookComparison:
     """Return what became of the checks of *before* in *after*.
 
     Checks are the same if they have the same ``--name``; of several with one name the last counts, as it is the one
@@ -78,10 +78,10 @@ def compare_collections(before: Collection, after: Collection) -> CollectionComp
             passed = passed and not leaked
     if not new:
         lines.append("the second report has no check")
-    return CollectionComparison(passed, tuple(pairs), tuple(lines))
+    return NotebookComparison(passed, tuple(pairs), tuple(lines))
 
 
-def _by_name(collection: Collection) -> dict[str, Check]:
+def _by_name(collection: NotebookChecks) -> dict[str, Check]:
     found: dict[str, Check] = {}
     for noted in collection.checks:
         name = shorten(noted.check.settings.name, _NAME_LIMIT) or f"check {_n_nameless(found) + 1} without a name"
@@ -119,7 +119,7 @@ class Journal:
     """
 
     def __init__(self) -> None:
-        self._checks: list[NotedCheck] = []
+        self._checks: list[KeptCheck] = []
         self._others: list[tuple[object, str]] = []
         self._n_forgotten = 0
 
@@ -131,12 +131,12 @@ class Journal:
             place: Where it was made.
         """
         if type(report) is LeakReport:
-            self._checks.append(NotedCheck(report.check, place))
+            self._checks.append(KeptCheck(report.check, place))
         else:
             self._others.append((report, place))
         self._n_forgotten += _shorten(self._checks, MAX_CHECKS) + _shorten(self._others, MAX_OTHERS)
 
-    def collect(self, namespace: Mapping[str, Any], *, title: str = "", redact: bool = False) -> Collection:
+    def collect(self, namespace: Mapping[str, Any], *, title: str = "", redact: bool = False) -> NotebookChecks:
         """Return all that was noted, and the reports of `leaklab.leakcheck` that variables in *namespace* hold."""
         noted = list(self._checks)
         known = {id(entry.check) for entry in noted}
@@ -144,10 +144,10 @@ class Journal:
         for name, value in list(namespace.items()):
             if type(value) is LeakReport and id(value.check) not in known:
                 known.add(id(value.check))
-                noted.append(NotedCheck(value.check, f"variable {name}"))
+                noted.append(KeptCheck(value.check, f"variable {name}"))
         views = tuple(_viewed(report, place) for report, place in self._others)
-        collection = Collection(title, tuple(noted), views, tuple(self._notes()))
-        return redacted_collection(collection) if redact else collection
+        collection = NotebookChecks(title, tuple(noted), views, tuple(self._notes()))
+        return redacted_checks(collection) if redact else collection
 
     def _notes(self) -> Iterator[str]:
         if self._n_forgotten:
@@ -158,7 +158,7 @@ class Journal:
             yield f"the {self._n_forgotten:,} {words} not here: {kept}"
 
 
-def redacted_collection(collection: Collection) -> Collection:
+def redacted_checks(collection: NotebookChecks) -> NotebookChecks:
     """Return *collection* with every check blanked by `redacted`; the other reports are left out, and that is said."""
     if collection.redacted:
         return collection
@@ -178,13 +178,13 @@ def _shorten(entries: list[Any], limit: int) -> int:
     return n_too_many
 
 
-def _viewed(report: object, place: str) -> NotedView:
+def _viewed(report: object, place: str) -> KeptView:
     bundle: dict[str, str] = {}
     show = getattr(report, "_repr_mimebundle_", None)
     if show is not None:
         bundle = show()
     markup = bundle.get("text/html", "")
-    return NotedView(
+    return KeptView(
         title=repr(report).strip("<>"),
         place=place,
         text=bundle.get("text/plain") or str(report),
@@ -200,7 +200,7 @@ class NotebookReport(Displayed):
         collection: The record.
     """
 
-    collection: Collection
+    collection: NotebookChecks
 
     @property
     def reports(self) -> tuple[LeakReport, ...]:
@@ -212,9 +212,9 @@ class NotebookReport(Displayed):
         """Whether any of the checks found a leak."""
         return any(report.leaked for report in self.reports)
 
-    def compare(self, other: NotebookReport | LeakReport) -> CollectionComparison:
+    def compare(self, other: NotebookReport | LeakReport) -> NotebookComparison:
         """Return what became of these checks in *other*, made after the repair."""
-        return compare_collections(self.collection, _collection_of(other))
+        return compare_notebooks(self.collection, _collection_of(other))
 
     def save(self, path: FilePath) -> None:
         """Write all checks to *path*: ``.html`` one page, ``.md``, ``.json`` the record, ``.pdf``.
@@ -226,10 +226,10 @@ class NotebookReport(Displayed):
             require_browser()  # before the drawing, which may take half a minute
             print_pdf(render_collection(self.collection, is_open=True), path)
             return
-        writers: Mapping[str, Callable[[Collection], str]] = {
+        writers: Mapping[str, Callable[[NotebookChecks], str]] = {
             ".html": render_collection,
             ".md": render_markdown,
-            ".json": collection_to_json,
+            ".json": notebook_to_json,
         }
         save_by_suffix(path, {suffix: partial(write, self.collection) for suffix, write in writers.items()})
 
@@ -260,16 +260,16 @@ def load_report(path: FilePath) -> LeakReport | NotebookReport:
         ReportError: if the file cannot be read, or holds no report that this version can read.
     """
     record = read_record(read_bytes(path))
-    return NotebookReport(record) if isinstance(record, Collection) else LeakReport(record)
+    return NotebookReport(record) if isinstance(record, NotebookChecks) else LeakReport(record)
 
 
-def compare_reports(before: LeakReport | NotebookReport, after: LeakReport | NotebookReport) -> CollectionComparison:
+def compare_reports(before: LeakReport | NotebookReport, after: LeakReport | NotebookReport) -> NotebookComparison:
     """Return what became of the checks of one exported report in another."""
-    return compare_collections(_collection_of(before), _collection_of(after))
+    return compare_notebooks(_collection_of(before), _collection_of(after))
 
 
-def _collection_of(report: LeakReport | NotebookReport) -> Collection:
-    return as_collection(report.check) if isinstance(report, LeakReport) else report.collection
+def _collection_of(report: LeakReport | NotebookReport) -> NotebookChecks:
+    return as_notebook_checks(report.check) if isinstance(report, LeakReport) else report.collection
 
 
 def check_export_target(path: FilePath) -> None:

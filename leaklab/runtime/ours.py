@@ -61,7 +61,7 @@ class KindTable:
 _is_tracked = gc.is_tracked
 
 
-def forgettable(objects: list[object], table: KindTable) -> npt.NDArray[np.int64]:
+def soon_untracked(objects: list[object], table: KindTable) -> npt.NDArray[np.int64]:
     """Return the positions of the tuples and dicts that contain nothing the collector follows, or only such tuples.
 
     CPython stops to follow a tuple (up to 3.13 also a dict) as soon as a collection finds nothing in it that could be
@@ -150,7 +150,7 @@ def left_out(
     parts = (_plain_parts([*ours, *plain], borders) | set(map(id, plain))) - borders
     if parts:
         mask |= np.isin(addresses, np.fromiter(parts, np.int64, len(parts)))
-    mask[forgettable(objects, table)] = True
+    mask[soon_untracked(objects, table)] = True
     return mask
 
 

@@ -13,9 +13,9 @@ import torch
 
 import leaklab
 from leaklab.ask.heap_diff import MemDiff, Stretch, compare_now
-from leaklab.collect.heap_snapshot import surroundings
+from leaklab.collect.heap_snapshot import notebook_context
 from leaklab.errors import ReportError
-from leaklab.reports.heap_diff import Moment
+from leaklab.reports.heap_diff import HeapSnapshot
 
 KEPT: list[object] = []
 
@@ -50,7 +50,7 @@ def stretch(code: str, **variables: object) -> MemDiff:
     space = vars(module)
     space.update(variables, torch=torch, np=np, Net=Net, leaklab=leaklab)
     variables.clear()
-    watched = Stretch(surroundings(space))
+    watched = Stretch(notebook_context(space))
     compiled = compile(code, "<cell>", "exec")
     watched.start("before")
     try:
@@ -155,7 +155,7 @@ def test_hostile_objects_are_counted_and_never_asked(busy):
 
 
 def test_the_state_of_the_collector_is_the_same_after_a_stretch_that_fails():
-    watched = Stretch(surroundings({}))
+    watched = Stretch(notebook_context({}))
     watched.start("before")
     assert gc.get_freeze_count() > 10_000
     watched.abandon()
@@ -184,12 +184,12 @@ def test_where_the_collector_is_off_nothing_is_collected_and_that_is_said():
 
 
 @pytest.fixture(scope="module")
-def pair() -> tuple[Moment, MemDiff]:
+def pair() -> tuple[HeapSnapshot, MemDiff]:
     """Two moments of this process, and two tensors made between them."""
-    around = surroundings(globals())
+    around = notebook_context(globals())
     before = around.take("before")
     KEPT.extend(torch.ones(11, 13) for _ in range(2))
-    return Moment(before), compare_now(before, around.take("after"), around)
+    return HeapSnapshot(before), compare_now(before, around.take("after"), around)
 
 
 def test_what_was_made_between_two_moments_is_told(pair):
@@ -206,7 +206,7 @@ def test_a_moment_has_no_field_that_the_collector_follows(pair):
 
 def test_a_saved_moment_is_the_same_moment(pair, tmp_path):
     pair[0].save(tmp_path / "m.npz")
-    again = Moment.load(tmp_path / "m.npz")
+    again = HeapSnapshot.load(tmp_path / "m.npz")
     assert repr(again) == repr(pair[0])
     assert again.record.words == pair[0].record.words
     assert np.array_equal(again.record.addresses, pair[0].record.addresses)
@@ -217,7 +217,7 @@ def test_leaklab_never_appears_in_what_it_finds(pair):
 
 
 def test_the_repr_of_a_moment_is_one_line(pair):
-    assert repr(pair[0]).startswith("<Moment 'before': ")
+    assert repr(pair[0]).startswith("<HeapSnapshot 'before': ")
 
 
 def test_a_moment_lets_go_of_what_it_saw():
@@ -259,7 +259,7 @@ def test_a_moment_is_saved_as_npz_only(tmp_path):
     from moment_builders import moment
 
     with pytest.raises(ReportError, match=r"must end in \.npz"):
-        Moment(moment({})).save(tmp_path / "m.pickle")
+        HeapSnapshot(moment({})).save(tmp_path / "m.pickle")
 
 
 def test_arrays_that_do_not_fit_each_other_are_refused(tmp_path):
@@ -267,11 +267,11 @@ def test_arrays_that_do_not_fit_each_other_are_refused(tmp_path):
 
     from moment_builders import moment
 
-    from leaklab.render.heap_snapshot_file import load_moment, save_moment
+    from leaklab.render.heap_snapshot_file import load_heap_snapshot, save_heap_snapshot
 
     good = moment({16: "list"}, lengths={16: 3})
-    save_moment(replace(good, kinds=np.array([9], np.int32)), tmp_path / "m.npz")
+    save_heap_snapshot(replace(good, kinds=np.array([9], np.int32)), tmp_path / "m.npz")
     with pytest.raises(ReportError, match="kinds does not fit"):
-        load_moment(tmp_path / "m.npz")
-    save_moment(good, tmp_path / "m.npz")
-    assert load_moment(tmp_path / "m.npz").lengths.tolist() == [3]
+        load_heap_snapshot(tmp_path / "m.npz")
+    save_heap_snapshot(good, tmp_path / "m.npz")
+    assert load_heap_snapshot(tmp_path / "m.npz").lengths.tolist() == [3]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from leaklab.ask.heap_diff import Stretch
-from leaklab.collect.heap_snapshot import surroundings
+from leaklab.collect.heap_snapshot import notebook_context
 
 
 class Search:
@@ -21,7 +21,7 @@ def step():
     optimizer = torch.optim.Adam(model.parameters())
     search.recent += [model(torch.randn(4, 30)).relu().pow(2).sum() for _ in range(3)]
     variables = {"optimizer": optimizer, "search": search, "model": model}
-    stretch = Stretch(surroundings(variables))
+    stretch = Stretch(notebook_context(variables))
     stretch.start("before")
     try:
         search.recent.append(model(torch.randn(4, 30)).relu().mv(torch.randn(30)).pow(2).sum())

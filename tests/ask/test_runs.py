@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.model.training_run import MemoryLevels, RunRecord
+from leaklab.model.training_run import MemoryLevels, TrainingRunRecord
 from leaklab.render.training_run import memory_rows, run_html, run_text
 
 
@@ -134,7 +134,7 @@ def test_the_report_is_printed_unless_told_otherwise(capsys):
 
 
 def test_a_hostile_name_is_escaped():
-    record = RunRecord("<script>", 0.0, (), 0, 0, MemoryLevels(0, 0), MemoryLevels(0, 0))
+    record = TrainingRunRecord("<script>", 0.0, (), 0, 0, MemoryLevels(0, 0), MemoryLevels(0, 0))
     assert "&lt;script&gt;" in run_html(record)
 
 

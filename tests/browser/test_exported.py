@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import samples
 
-from leaklab.model.check import Collection, NotedCheck, NotedView
+from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
 from leaklab.reports.notebook import NotebookReport, load_report
 
 pytestmark = pytest.mark.browser
@@ -17,8 +17,8 @@ RTL = "\u202egnp.exe\u202c \u05e9\u05dc\u05d5\u05dd"
 
 def collection():
     checks = (samples.leaky_check(), samples.clean_check(), samples.failed_check(), samples.hostile_check(), huge())
-    view = NotedView("<script>alert(2)</script>", "In [9]", "a <b>text</b>\nof two lines")
-    return Collection("</title><script>alert(3)</script>", tuple(NotedCheck(c, RTL) for c in checks), (view,))
+    view = KeptView("<script>alert(2)</script>", "In [9]", "a <b>text</b>\nof two lines")
+    return NotebookChecks("</title><script>alert(3)</script>", tuple(KeptCheck(c, RTL) for c in checks), (view,))
 
 
 def huge():
@@ -119,7 +119,7 @@ def test_without_script_everything_is_there_to_read(browser, file):
 def test_three_hundred_leaks_are_less_than_three_megabytes_and_read_back(page, tmp_path):
     leaks = tuple(replace(samples.history_leak(), fingerprint=f"{number:012}") for number in range(5))
     check = replace(samples.leaky_check(), leaks=leaks)
-    many = Collection("many", (NotedCheck(check),) * 60)
+    many = NotebookChecks("many", (KeptCheck(check),) * 60)
     file = tmp_path / "many.html"
     from leaklab.render.notebook_export import render_collection
 

@@ -11,7 +11,7 @@ import torch
 import leaklab
 from leaklab.check.explaining import explain_growth
 from leaklab.check.judging import judge
-from leaklab.collect.measurement import Measurement, choose_taker
+from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.model import Outcome, Settings
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whole_report.txt"
@@ -110,7 +110,7 @@ def test_a_steady_leak_of_many_objects_in_a_big_heap_is_explained_in_the_time_of
 
     ballast = [[i] for i in range(300_000)]
     run, namespace = leaky(n_each=500)
-    measurement = Measurement(12, choose_taker(user_froze=False, cell_freezes=False, collects=True),
+    measurement = Measurement(12, choose_baseline(user_froze=False, cell_freezes=False, collects=True),
                               collects=True, frozen_too=False)  # fmt: skip
     for _ in range(2):
         measurement.open_phase()

@@ -16,7 +16,7 @@ from explain_builders import Node, view_of
 from leaklab.check.growing_places import grown_graph, grown_places
 from leaklab.check.judging import GrownContainer, Judgement
 from leaklab.collect.slots import GrownSlot
-from leaklab.decide import Growth, judge_levels
+from leaklab.decide import Growth, judge_checkpoints
 from leaklab.explain.group_sizes import content_of
 from leaklab.model import Outcome
 
@@ -28,7 +28,7 @@ NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")
 def grown(thing, per_run=1):
     """Say that *thing* got longer by so much in every run."""
     lengths = tuple(per_run * run for run in AT_RUNS)
-    return GrownContainer(id(thing), id(type(thing)), lengths, judge_levels(lengths, AT_RUNS))
+    return GrownContainer(id(thing), id(type(thing)), lengths, judge_checkpoints(lengths, AT_RUNS))
 
 
 def judgement(*containers, slots=(), graph=NOTHING):
@@ -41,7 +41,7 @@ def judgement(*containers, slots=(), graph=NOTHING):
 def slot_of(owner, thing, sizes, anchor=None):
     """Say that the slot of *owner* that holds *thing* grew; *anchor* refers to an owner the collector does not know."""
     ordinal = next(i for i, referent in enumerate(gc.get_referents(owner)) if referent is thing)
-    return GrownSlot(id(anchor or owner), id(owner), ordinal, id(type(thing)), tuple(sizes)), judge_levels(
+    return GrownSlot(id(anchor or owner), id(owner), ordinal, id(type(thing)), tuple(sizes)), judge_checkpoints(
         sizes, AT_RUNS
     )
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from leaklab.check.judging import judge
-from leaklab.collect.measurement import Measurement, choose_taker
+from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.model import Outcome
 
 pytestmark = pytest.mark.untraced  # a tracer makes objects of its own
@@ -18,7 +18,7 @@ def measured(run, phases=(4, 4, 4)):
     """Measure *run* in phases of so many runs."""
     for _ in range(2):
         run()
-    taker = choose_taker(user_froze=False, cell_freezes=False, collects=True)
+    taker = choose_baseline(user_froze=False, cell_freezes=False, collects=True)
     measurement = Measurement(sum(phases), taker, collects=True, frozen_too=False)
     try:
         for n_runs in phases:

@@ -27,8 +27,8 @@ from leaklab.check.native import (
     native_leak,
     remark,
 )
-from leaklab.decide import Growth, judge_series
-from leaklab.explain.group_sizes import EDGE_BYTES, GRADIENT_BYTES, NODE_BYTES, TENSOR_BYTES, Tallier, native_parts
+from leaklab.decide import Growth, judge_per_run_bytes
+from leaklab.explain.group_sizes import EDGE_BYTES, GRADIENT_BYTES, NODE_BYTES, TENSOR_BYTES, GroupSizer, native_parts
 from leaklab.model import Outcome, RootPath
 from leaklab.model.check import NativeParts
 
@@ -87,7 +87,7 @@ def test_nothing_is_left_over_where_the_heap_does_not_surely_leak(growth):
 
 def test_a_series_of_sixteen_kib_per_run_is_found_and_one_of_twelve_is_a_remark():
     for step, is_leak in ((16 * KIB, True), (12 * KIB, False)):
-        growth = judge_series([200_000_000 + step * run for run in range(25)], floor_per_run=NATIVE_FLOOR_BYTES)
+        growth = judge_per_run_bytes([200_000_000 + step * run for run in range(25)], floor_per_run=NATIVE_FLOOR_BYTES)
         assert growth.outcome is Outcome.LEAK
         rest = malloc_rest(growth, NativeParts(), NATIVE_FLOOR_BYTES)
         assert rest.is_leak is is_leak
@@ -161,7 +161,7 @@ def test_without_a_kept_graph_there_is_nothing_to_charge():
 
 def parts_of(*things):
     with view_of({"kept": list(things)}, [[*things], []]) as view:
-        return Tallier(view).native_parts([vertex_of(view, thing) for thing in things], [])
+        return GroupSizer(view).native_parts([vertex_of(view, thing) for thing in things], [])
 
 
 def test_a_plain_tensor_is_its_storage_and_one_cpp_object():
@@ -177,7 +177,7 @@ def test_nodes_and_edges_of_a_graph_are_counted_without_the_tensors_that_are_gon
     weight = torch.ones(1, requires_grad=True)
     total = (weight + 1) + (weight + 2)
     with view_of({"weight": weight, "kept": total}, [[total], []]) as view:
-        parts = Tallier(view).native_parts([vertex_of(view, total)], [])
+        parts = GroupSizer(view).native_parts([vertex_of(view, total)], [])
     # Three additions and the leaf's accumulator; two edges to additions, two to the accumulator.
     assert parts.cpp_bytes == TENSOR_BYTES + GRADIENT_BYTES + 4 * NODE_BYTES + 4 * EDGE_BYTES
     assert parts.data_bytes == 4
@@ -206,7 +206,7 @@ def test_the_shares_of_survivors_and_of_what_grows_in_place_add_up():
     looks = [SimpleNamespace(n_threads=2), SimpleNamespace(n_threads=9), SimpleNamespace(n_threads=14)]
     measurement = SimpleNamespace(checkpoints=looks, n_runs=24)
     with view_of({"kept": tensors}, [tensors, []]) as view:
-        shares = NativeShares(Tallier(view), measurement)
+        shares = NativeShares(GroupSizer(view), measurement)
         shares.note("s", [vertex_of(view, tensor) for tensor in tensors], [], 2 / 4)  # of the four, two in every run
         parts = shares.of([survivors, grown], bounded_bytes=300.0)
     assert parts == NativeParts(2 * 4000 + 5_300, 2 * TENSOR_BYTES, 5_300, n_threads=0.5)
@@ -232,7 +232,7 @@ def test_the_estimate_is_what_malloc_gives_for_the_graph_of_a_network():
     kept = losses(20)
     taken = malloc_level() - before
     with view_of({"network": network, "kept": kept}, [kept, []]) as view:
-        parts = Tallier(view).native_parts([vertex_of(view, loss) for loss in kept], [])
+        parts = GroupSizer(view).native_parts([vertex_of(view, loss) for loss in kept], [])
     assert abs(taken - parts.malloc_bytes) < 0.25 * taken
 
 

@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 from samples import history_leak
 
-from leaklab.check.ranking import is_bookkeeping, is_log, library_note, matters, ranked, settle, settle_bounded
+from leaklab.check.ranking import (
+    drop_covered_bounds,
+    drop_noise,
+    is_bookkeeping,
+    is_log,
+    is_worth_showing,
+    library_note,
+    ranked,
+)
 from leaklab.model import RootPath, Status, Step
 
 
@@ -76,12 +84,12 @@ def test_native_memory_alone_is_first_and_beside_leaks_without_bytes_too():
 def test_a_small_leak_is_no_consequence_of_native_memory_that_nothing_explains():
     holder_of_a_c_object = leak(48)
     leaks = [native(268_000), holder_of_a_c_object]
-    assert settle(leaks) == (leaks, [])
+    assert drop_noise(leaks) == (leaks, [])
 
 
 def test_a_small_leak_beside_a_large_one_and_native_memory_is_the_large_ones_consequence():
     leaks = [native(268_000), leak(100_000), leak(48, holder="registry")]
-    rest, (note,) = settle(leaks)
+    rest, (note,) = drop_noise(leaks)
     assert rest == leaks[:2]
     assert "list in registry" in note
 
@@ -100,31 +108,31 @@ def test_a_small_leak_beside_a_large_one_and_native_memory_is_the_large_ones_con
 )
 def test_what_the_notebook_notes_for_itself_is_a_note(own):
     assert is_bookkeeping(own)
-    rest, (note,) = settle([own])
+    rest, (note,) = drop_noise([own])
     assert rest == []
     assert note == "the notebook's own bookkeeping grows by 300 B per run in kept"
 
 
 def test_a_large_history_is_a_leak():
     large = leak(5_000, cause="notebook-history")
-    assert settle([large]) == ([large], [])
+    assert drop_noise([large]) == ([large], [])
 
 
 def test_a_small_place_beside_a_large_one_is_a_consequence():
     large, small = leak(100_000), leak(100, holder="registry")
-    rest, (note,) = settle([large, small])
+    rest, (note,) = drop_noise([large, small])
     assert rest == [large]
     assert note == ("1 small place grows beside it, most likely as a consequence: list in registry, 100 B per run")
 
 
 def test_a_graph_that_gets_longer_is_no_consequence_however_small():
     leaks = [leak(100_000), leak(605, holder="total", unit="graph nodes", cause="graph-kept")]
-    assert settle(leaks) == (leaks, [])
+    assert drop_noise(leaks) == (leaks, [])
 
 
 def test_many_small_places_are_counted_and_three_are_named():
     small = [leak(100 + i, holder=f"registry{i}") for i in range(5)]
-    rest, (note,) = settle([leak(100_000), *small])
+    rest, (note,) = drop_noise([leak(100_000), *small])
     assert len(rest) == 1
     assert note.startswith("5 small places grow beside it")
     assert note.endswith("list in registry2, 102 B per run; and 2 more")
@@ -132,18 +140,18 @@ def test_many_small_places_are_counted_and_three_are_named():
 
 def test_a_small_leak_that_is_alone_is_a_leak():
     small = leak(100)
-    assert settle([small]) == ([small], [])
+    assert drop_noise([small]) == ([small], [])
 
 
 def test_a_large_leak_is_never_a_consequence():
     leaks = [leak(10_000_000), leak(4_096, holder="other")]
-    assert settle(leaks) == (leaks, [])
+    assert drop_noise(leaks) == (leaks, [])
 
 
 def test_a_few_numbers_per_run_are_a_log():
     log = replace(leak(30, unit="entries", holder="losses"), count_per_run=1.0)
     assert is_log(log)
-    assert settle([log]) == ([], ["losses gets 1 entry of plain data by every run, 30 B: a log, not called a leak"])
+    assert drop_noise([log]) == ([], ["losses gets 1 entry of plain data by every run, 30 B: a log, not called a leak"])
 
 
 @pytest.mark.parametrize("near", [leak(30), leak(600, unit="entries"), leak(30, unit="graph nodes")])
@@ -165,7 +173,7 @@ def test_a_library_table_is_named_with_what_it_grows_by():
     ],
 )
 def test_what_is_bounded_matters_if_it_is_the_users_or_large(root, n_bytes, expected):
-    assert matters(leak(n_bytes, root), rate=1.0) is expected
+    assert is_worth_showing(leak(n_bytes, root), rate=1.0) is expected
 
 
 def place(*references, leaked=(), n_bytes=10, root="notebook variable", unit="objects"):
@@ -183,33 +191,33 @@ def test_what_stopped_below_the_collection_that_leaks_is_not_listed():
     leaky = place(*SESSIONS, "['u9']", leaked=[2])
     below = [place(*SESSIONS, "['u1']", "['past']", leaked=[3]), place(*SESSIONS, "['u2']"), place(*SESSIONS)]
     beside = [place("server", ".log"), place("other", ".sessions"), place(*SESSIONS, root="module 'x'")]
-    assert settle_bounded([*below, *beside], [leaky]) == tuple(beside)
+    assert drop_covered_bounds([*below, *beside], [leaky]) == tuple(beside)
 
 
 def test_what_stopped_in_another_attribute_or_variable_than_the_one_that_leaks_is_listed():
     attribute, variable = place("net", ".last", leaked=[1]), place("kept", leaked=[0])
-    assert settle_bounded([place("net", ".first")], [attribute]) == (place("net", ".first"),)
-    assert settle_bounded([place("net", ".last", ".x")], [attribute]) == ()
-    assert settle_bounded([place("keep")], [variable]) == (place("keep"),)
+    assert drop_covered_bounds([place("net", ".first")], [attribute]) == (place("net", ".first"),)
+    assert drop_covered_bounds([place("net", ".last", ".x")], [attribute]) == ()
+    assert drop_covered_bounds([place("keep")], [variable]) == (place("keep"),)
 
 
 def test_what_grows_in_place_hides_what_stopped_within():
     log = place("log", unit="entries")
-    assert settle_bounded([place("log", "[0]")], [log]) == ()
+    assert drop_covered_bounds([place("log", "[0]")], [log]) == ()
 
 
 def test_places_that_differ_in_keys_only_are_one_line_of_the_largest():
-    found = settle_bounded([place("warm", f"['k{i}']", "[0]", leaked=[1], n_bytes=10 + i) for i in range(8)], [])
+    found = drop_covered_bounds([place("warm", f"['k{i}']", "[0]", leaked=[1], n_bytes=10 + i) for i in range(8)], [])
     assert [(one.bytes_per_run, one.reason) for one in found] == [(17, "stopped; 7 other places of this shape too")]
-    pair = settle_bounded([place("a", "[0]"), place("a", "[1]")], [])
+    pair = drop_covered_bounds([place("a", "[0]"), place("a", "[1]")], [])
     assert [one.reason for one in pair] == ["stopped; 1 other place of this shape too"]
 
 
 def test_places_of_other_attributes_or_units_have_a_line_each():
     found = [place("a", ".x"), place("a", ".y"), place("a", ".x", unit="entries"), place("b", ".x")]
-    assert settle_bounded(found, []) == tuple(found)
+    assert drop_covered_bounds(found, []) == tuple(found)
 
 
 def test_native_memory_neither_hides_places_nor_joins_them():
     native = [replace(place(), fingerprint=name) for name in "ab"]
-    assert settle_bounded(native, [place()]) == tuple(native)
+    assert drop_covered_bounds(native, [place()]) == tuple(native)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.check.extra_runs import find_sites, whose
+from leaklab.check.extra_runs import find_lines, whose
 from leaklab.model import Leak, RootPath, Status, Step
 
 pytestmark = pytest.mark.untraced
@@ -213,7 +213,7 @@ def test_a_tracer_and_tracemalloc_of_the_users_keep_their_settings_and_are_said(
 
 
 def test_when_the_time_is_over_no_line_is_looked_for():
-    sites = find_sites(None, [LEAK], (), None, cell_name=str, seconds_left=0.0)
+    sites = find_lines(None, [LEAK], (), None, cell_name=str, seconds_left=0.0)
     with pytest.raises(StopIteration) as stop:
         next(sites)
     assert stop.value.value.sites == {}

@@ -10,7 +10,7 @@ import torch
 from leaklab.check.traced_runs import _name_as_before, _visible_parts
 from leaklab.explain.cycles import CYCLE_ROOT, Orphans
 from leaklab.model import RootPath
-from leaklab.model.paths import Stage
+from leaklab.model.paths import CycleCertainty
 
 
 def parts_of(*things: object) -> list[list[int]]:
@@ -52,14 +52,14 @@ MODEL, GRADIENT = 7, 8
 """Addresses of types."""
 
 
-def cycle(fingerprint: str, members: list[int], stage: Stage = Stage.PROVED) -> Orphans:
+def cycle(fingerprint: str, members: list[int], stage: CycleCertainty = CycleCertainty.PROVED) -> Orphans:
     return Orphans([], RootPath(CYCLE_ROOT, ()), stage, members=members, fingerprint=fingerprint)
 
 
 def renamed(*cycles: Orphans) -> list[str]:
     """Vertices 0 and 1 are a counted run's model and gradient, 2 and 3 those of a traced run, 4 is another model."""
     kinds = np.array([MODEL, GRADIENT, MODEL, GRADIENT, MODEL])
-    view = SimpleNamespace(kinds=kinds, run_of=np.array([0, 0, 5, 5, 5]))
+    view = SimpleNamespace(kinds=kinds, birth_run=np.array([0, 0, 5, 5, 5]))
     _name_as_before(view, cycles, 5, {"leak"})
     return [one.fingerprint for one in cycles]
 
@@ -73,5 +73,5 @@ def test_a_leak_that_is_found_again_keeps_its_own_cycles():
 
 
 def test_other_types_or_another_stage_are_another_leak():
-    others = (cycle("other", [4]), cycle("garbage", [2, 3], Stage.GARBAGE))
+    others = (cycle("other", [4]), cycle("garbage", [2, 3], CycleCertainty.GARBAGE))
     assert renamed(cycle("leak", [0, 1]), *others)[1:] == ["other", "garbage"]

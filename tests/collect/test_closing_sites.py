@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from leaklab.collect.cycle_lines import ClosingWatch, CycleShape, Stop, is_closed
+from leaklab.collect.cycle_lines import ClosingWatch, CycleShape, CycleStep, is_closed
 
 pytestmark = pytest.mark.untraced
 
@@ -33,7 +33,7 @@ class Node:
 
 
 def ring(*kinds: str, born_at=frozenset()) -> CycleShape:
-    return CycleShape("print", tuple(map(Stop, kinds)), is_ring=True, born_at=born_at)
+    return CycleShape("print", tuple(map(CycleStep, kinds)), is_ring=True, born_at=born_at)
 
 
 NODE = f"{HERE}.Node"
@@ -123,8 +123,8 @@ CLOSED = {
         2,
         4,
         CycleShape(
-            "print", (Stop("StopIteration"), Stop("traceback"), Stop("frame", frozenset({"kept"}))), is_ring=True,
-            born_at=frozenset(),
+            "print", (CycleStep("StopIteration"), CycleStep("traceback"), CycleStep("frame", frozenset({"kept"}))),
+            is_ring=True, born_at=frozenset(),
         ),
     ),
 }  # fmt: skip
@@ -175,7 +175,9 @@ def open_chain():
 
 
 def test_of_a_cycle_that_goes_on_in_autograd_the_part_that_python_shows_is_watched():
-    tensors = CycleShape("print", (Stop("torch.Tensor"), Stop("torch.Tensor")), is_ring=False, born_at=frozenset())
+    tensors = CycleShape(
+        "print", (CycleStep("torch.Tensor"), CycleStep("torch.Tensor")), is_ring=False, born_at=frozenset()
+    )
     assert closing_lines(open_chain, tensors, born_in=1) == [3]
 
 
@@ -189,7 +191,10 @@ def second_order():
 
 def test_a_gradient_that_is_stored_closes_its_cycle():
     chain = CycleShape(
-        "print", (Stop("torch.nn.parameter.Parameter"), Stop("torch.Tensor")), is_ring=False, born_at=frozenset()
+        "print",
+        (CycleStep("torch.nn.parameter.Parameter"), CycleStep("torch.Tensor")),
+        is_ring=False,
+        born_at=frozenset(),
     )
     assert closing_lines(second_order, chain, born_in=1) == [4]
 
@@ -226,7 +231,7 @@ def n_nodes() -> int:
     return sum(type(thing) is Node for thing in gc.get_objects())
 
 
-ONWARD = CycleShape("print", (Stop(NODE), Stop(NODE)), is_ring=False, born_at=frozenset())
+ONWARD = CycleShape("print", (CycleStep(NODE), CycleStep(NODE)), is_ring=False, born_at=frozenset())
 
 
 def links(*nodes: Node) -> Node:

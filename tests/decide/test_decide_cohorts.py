@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide import judge_cohorts
+from leaklab.decide import judge_survivors
 from leaklab.model import Outcome
 
 LEAK, CLEAN, BOUNDED, OPEN = Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED, Outcome.INCONCLUSIVE
@@ -60,7 +60,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("series", "outcome", "rate"), TABLE.values(), ids=TABLE)
 def test_each_series_of_the_table_is_told_apart(series, outcome, rate):
-    growth = judge_cohorts([int(count) for count in series.split()])
+    growth = judge_survivors([int(count) for count in series.split()])
     assert growth.outcome is outcome, growth
     if rate is not None:
         assert growth.rate == pytest.approx(rate)
@@ -81,7 +81,7 @@ def test_each_series_of_the_table_is_told_apart(series, outcome, rate):
     ],
 )
 def test_the_reason_names_the_figure(series, reason):
-    assert judge_cohorts([int(count) for count in series.split()]).reason == reason
+    assert judge_survivors([int(count) for count in series.split()]).reason == reason
 
 
 KEPT = st.lists(st.integers(0, 9), min_size=5, max_size=60)
@@ -89,40 +89,40 @@ KEPT = st.lists(st.integers(0, 9), min_size=5, max_size=60)
 
 @given(KEPT, st.integers(2, 1000))
 def test_scaling_the_counts_scales_the_rate_and_keeps_the_outcome(kept, factor):
-    once, scaled = judge_cohorts(kept), judge_cohorts([count * factor for count in kept])
+    once, scaled = judge_survivors(kept), judge_survivors([count * factor for count in kept])
     assert scaled.outcome is once.outcome
     assert scaled.rate == pytest.approx(once.rate * factor)
 
 
 @given(KEPT, st.integers(0, 10**6))
 def test_the_newest_values_never_count(kept, newest):
-    assert judge_cohorts([*kept[:-1], newest]) == judge_cohorts(kept)
+    assert judge_survivors([*kept[:-1], newest]) == judge_survivors(kept)
 
 
 @given(KEPT)
 def test_a_long_silence_at_the_end_is_never_a_leak(kept):
-    assert judge_cohorts([*kept, *[0] * len(kept), 1]).outcome is not LEAK
+    assert judge_survivors([*kept, *[0] * len(kept), 1]).outcome is not LEAK
 
 
 @given(KEPT)
 def test_what_left_nothing_in_the_second_half_is_never_a_leak(kept):
     half = (len(kept) - 1) // 2
-    assert judge_cohorts([*kept[:half], *[0] * (len(kept) - 1 - half), 5]).outcome is not LEAK
+    assert judge_survivors([*kept[:half], *[0] * (len(kept) - 1 - half), 5]).outcome is not LEAK
 
 
 @given(st.lists(st.integers(1, 9), min_size=5, max_size=60))
 def test_what_each_run_leaves_behind_is_a_leak_unless_it_falls_to_the_end(kept):
-    growth = judge_cohorts(kept)
+    growth = judge_survivors(kept)
     assert growth.rate >= 1
     assert growth.outcome is LEAK or (growth.outcome is OPEN and "less and less" in growth.reason)
     settled = [*kept[:-1], *[min(kept)] * len(kept), 0]
-    assert judge_cohorts(settled).outcome is LEAK
+    assert judge_survivors(settled).outcome is LEAK
 
 
 @given(st.lists(st.integers(0, 50), max_size=3), st.integers(2, 5), st.integers(16, 60))
 def test_a_regular_leak_is_found_after_any_warm_up(warm_up, period, length):
     beat = [int(i % period == period - 1) for i in range(max(length, 5 * period))]
-    growth = judge_cohorts([*sorted(warm_up, reverse=True), *beat])
+    growth = judge_survivors([*sorted(warm_up, reverse=True), *beat])
     assert growth.outcome is LEAK
     assert growth.rate == pytest.approx(1 / period)
 
@@ -131,14 +131,14 @@ def test_a_regular_leak_is_found_after_any_warm_up(warm_up, period, length):
 def test_a_window_of_at_most_half_of_the_runs_is_bounded(size, data):
     n_runs = data.draw(st.integers(max(2 * size + 1, 12), 61))
     expected = CLEAN if size <= 2 else BOUNDED
-    assert judge_cohorts([0] * (n_runs - size) + [1] * size).outcome is expected
+    assert judge_survivors([0] * (n_runs - size) + [1] * size).outcome is expected
 
 
 def test_every_short_series_of_zeros_and_ones_keeps_the_rules_of_the_contract():
     n_leaks = 0
     for length in range(1, 12):
         for kept in product((0, 1), repeat=length):
-            growth = judge_cohorts([*kept, 1])
+            growth = judge_survivors([*kept, 1])
             n_hits = sum(kept)
             assert growth.reason
             assert growth.rate >= 0
@@ -156,7 +156,7 @@ def test_every_short_series_of_zeros_and_ones_keeps_the_rules_of_the_contract():
 
 def _share(outcome, make, n_draws=400):
     rngs = [random.Random(seed) for seed in range(n_draws)]
-    drawn = [judge_cohorts(make(rng)).outcome for rng in rngs]
+    drawn = [judge_survivors(make(rng)).outcome for rng in rngs]
     return sum(1 for each in drawn if each is outcome) / n_draws
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide import judge_levels
+from leaklab.decide import judge_checkpoints
 from leaklab.model import Outcome
 
 LEAK, CLEAN, BOUNDED, OPEN = Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED, Outcome.INCONCLUSIVE
@@ -41,7 +41,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("levels", "at_runs", "outcome", "rate"), TABLE.values(), ids=TABLE)
 def test_each_row_of_the_table_is_told_apart(levels, at_runs, outcome, rate):
-    growth = judge_levels(levels, at_runs)
+    growth = judge_checkpoints(levels, at_runs)
     assert growth.outcome is outcome, growth
     if rate is not None:
         assert growth.rate == pytest.approx(rate)
@@ -49,16 +49,16 @@ def test_each_row_of_the_table_is_told_apart(levels, at_runs, outcome, rate):
 
 def test_growth_below_the_floor_is_noise_and_growth_at_the_floor_is_not():
     levels = [0, 800, 1500, 2400]
-    assert judge_levels(levels, AT, floor_per_run=100.0).outcome is LEAK
-    assert judge_levels(levels, AT, floor_per_run=100.1).outcome is CLEAN
+    assert judge_checkpoints(levels, AT, floor_per_run=100.0).outcome is LEAK
+    assert judge_checkpoints(levels, AT, floor_per_run=100.1).outcome is CLEAN
 
 
 def test_a_fall_below_the_floor_is_noise():
-    assert judge_levels([90, 88, 800, 1700], AT, floor_per_run=10.0).outcome is LEAK
+    assert judge_checkpoints([90, 88, 800, 1700], AT, floor_per_run=10.0).outcome is LEAK
 
 
 def test_the_reason_shows_the_levels():
-    assert judge_levels([10, 18, 25, 34], AT).reason == (
+    assert judge_checkpoints([10, 18, 25, 34], AT).reason == (
         "grew by at least 1 per run in each phase: 10 -> 18 -> 25 -> 34 after 8, 15, 24 runs"
     )
 
@@ -66,7 +66,7 @@ def test_the_reason_shows_the_levels():
 @pytest.mark.parametrize(("levels", "at_runs"), [([1], (0,)), ([1, 2], (0,)), ([1, 2], (8, 8)), ([], ())])
 def test_checkpoints_that_do_not_ascend_are_refused(levels, at_runs):
     with pytest.raises(ValueError, match="two or more ascending checkpoints"):
-        judge_levels(levels, at_runs)
+        judge_checkpoints(levels, at_runs)
 
 
 LEVELS = st.lists(st.integers(0, 1000), min_size=4, max_size=4)
@@ -74,26 +74,26 @@ LEVELS = st.lists(st.integers(0, 1000), min_size=4, max_size=4)
 
 @given(LEVELS, st.integers(0, 10**9))
 def test_what_was_there_before_changes_nothing(levels, before):
-    moved, still = judge_levels([level + before for level in levels], AT), judge_levels(levels, AT)
+    moved, still = judge_checkpoints([level + before for level in levels], AT), judge_checkpoints(levels, AT)
     assert (moved.outcome, moved.rate) == (still.outcome, still.rate)
 
 
 @given(LEVELS, st.integers(2, 1000))
 def test_the_unit_changes_nothing_but_the_rate(levels, factor):
-    scaled, once = judge_levels([level * factor for level in levels], AT), judge_levels(levels, AT)
+    scaled, once = judge_checkpoints([level * factor for level in levels], AT), judge_checkpoints(levels, AT)
     assert scaled.outcome is once.outcome
     assert scaled.rate == pytest.approx(once.rate * factor)
 
 
 @given(LEVELS)
 def test_a_level_that_ends_where_it_was_a_phase_ago_is_never_a_leak(levels):
-    assert judge_levels([*levels[:3], levels[2]], AT).outcome is not LEAK
+    assert judge_checkpoints([*levels[:3], levels[2]], AT).outcome is not LEAK
 
 
 @given(st.integers(1, 50), st.lists(st.integers(0, 500), min_size=2, max_size=2))
 def test_a_steady_step_is_a_leak_after_any_first_phase(step, start):
     base, burst = start
     levels = [base, base + burst, base + burst + 7 * step, base + burst + 16 * step]
-    growth = judge_levels(levels, AT)
+    growth = judge_checkpoints(levels, AT)
     assert growth.outcome is LEAK
     assert growth.rate == pytest.approx(step)

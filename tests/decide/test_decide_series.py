@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide import judge_series
+from leaklab.decide import judge_per_run_bytes
 from leaklab.model import Outcome
 
 LEAK, CLEAN, BOUNDED, OPEN = Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED, Outcome.INCONCLUSIVE
@@ -59,7 +59,7 @@ ROWS = {
 
 @pytest.mark.parametrize(("levels", "allowed"), ROWS.values(), ids=ROWS)
 def test_each_row_is_told_apart_without_noise(levels, allowed):
-    growth = judge_series(levels, floor_per_run=FLOOR)
+    growth = judge_per_run_bytes(levels, floor_per_run=FLOOR)
     assert growth.outcome in allowed, growth
 
 
@@ -69,13 +69,13 @@ def test_each_row_is_told_apart_in_98_of_100_draws_of_noise(levels, allowed):
     for seed in range(100):
         rng = random.Random(seed)
         noisy = [level + rng.gauss(0, NOISE_SD) for level in levels]
-        n_right += judge_series(noisy, floor_per_run=FLOOR).outcome in allowed
+        n_right += judge_per_run_bytes(noisy, floor_per_run=FLOOR).outcome in allowed
     assert n_right >= 98
 
 
 @pytest.mark.parametrize("name", ["list over-allocation", "dict doubling", "leak under a saw"])
 def test_exact_staircases_are_leaks(name):
-    assert judge_series(ROWS[name][0], floor_per_run=FLOOR).outcome is LEAK
+    assert judge_per_run_bytes(ROWS[name][0], floor_per_run=FLOOR).outcome is LEAK
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_exact_staircases_are_leaks(name):
     [("steady 4 KiB", 4), ("steady 256 KiB", 256), ("every third run", 64 / 3), ("leak after a warm-up", 16)],
 )
 def test_the_rate_is_that_of_the_settled_part(name, rate):
-    assert judge_series(ROWS[name][0], floor_per_run=FLOOR).rate == pytest.approx(rate * KIB)
+    assert judge_per_run_bytes(ROWS[name][0], floor_per_run=FLOOR).rate == pytest.approx(rate * KIB)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_the_rate_is_that_of_the_settled_part(name, rate):
     ],
 )
 def test_what_is_bounded_is_told_with_its_figures(name, reason):
-    growth = judge_series(ROWS[name][0], floor_per_run=FLOOR)
+    growth = judge_per_run_bytes(ROWS[name][0], floor_per_run=FLOOR)
     assert (growth.outcome, growth.rate, growth.reason) == (BOUNDED, 0.0, reason)
 
 
 def test_steps_that_get_rarer_stay_open_while_the_second_half_is_flat():
     levels = [dict_bytes(run) * KIB for run in range(41)]
-    growth = judge_series(levels, floor_per_run=FLOOR)
+    growth = judge_per_run_bytes(levels, floor_per_run=FLOOR)
     assert growth.outcome is OPEN
     assert growth.reason.endswith("no steady growth")
 
@@ -111,8 +111,8 @@ def test_constant_noise_is_never_a_leak():
     for seed in range(1000):
         rng = random.Random(seed)
         levels = [rng.gauss(10**8, NOISE_SD) for _ in range(rng.randint(6, 41))]
-        assert judge_series(levels, floor_per_run=FLOOR).outcome is not LEAK
-        assert judge_series(levels, floor_per_run=64).outcome is not LEAK
+        assert judge_per_run_bytes(levels, floor_per_run=FLOOR).outcome is not LEAK
+        assert judge_per_run_bytes(levels, floor_per_run=64).outcome is not LEAK
 
 
 def test_random_leaks_are_found_and_never_denied():
@@ -120,32 +120,34 @@ def test_random_leaks_are_found_and_never_denied():
     for seed in range(300):
         rng = random.Random(seed)
         levels = grown(lambda _, rng=rng: rng.uniform(0, 128 * KIB))
-        outcomes.append(judge_series([level + rng.gauss(0, NOISE_SD) for level in levels], floor_per_run=FLOOR).outcome)
+        outcomes.append(
+            judge_per_run_bytes([level + rng.gauss(0, NOISE_SD) for level in levels], floor_per_run=FLOOR).outcome
+        )
     assert outcomes.count(LEAK) > 0.93 * len(outcomes)
     assert not {CLEAN, BOUNDED} & set(outcomes)
 
 
 def test_few_runs_are_a_leak_only_if_each_of_them_grew():
-    assert judge_series(grown(lambda _: 64 * KIB, 6), floor_per_run=FLOOR).outcome is OPEN
-    assert judge_series(grown(lambda _: 64 * KIB, 8), floor_per_run=FLOOR).outcome is LEAK
-    assert judge_series(grown(lambda run: 64 * KIB * (run % 3 != 0), 10), floor_per_run=FLOOR).outcome is OPEN
-    assert judge_series([], floor_per_run=FLOOR).reason == "0 runs are too few for a noisy level"
+    assert judge_per_run_bytes(grown(lambda _: 64 * KIB, 6), floor_per_run=FLOOR).outcome is OPEN
+    assert judge_per_run_bytes(grown(lambda _: 64 * KIB, 8), floor_per_run=FLOOR).outcome is LEAK
+    assert judge_per_run_bytes(grown(lambda run: 64 * KIB * (run % 3 != 0), 10), floor_per_run=FLOOR).outcome is OPEN
+    assert judge_per_run_bytes([], floor_per_run=FLOOR).reason == "0 runs are too few for a noisy level"
 
 
 def test_growth_that_begins_late_stays_open():
-    growth = judge_series(grown(lambda run: 64 * KIB * (run > 12)), floor_per_run=FLOOR)
+    growth = judge_per_run_bytes(grown(lambda run: 64 * KIB * (run > 12)), floor_per_run=FLOOR)
     assert growth.outcome is OPEN
     assert growth.reason == "flat for 11 runs, growing since"
 
 
 def test_a_saw_whose_falls_end_higher_stays_open():
-    growth = judge_series(ROWS["leak under a high saw"][0], floor_per_run=FLOOR)
+    growth = judge_per_run_bytes(ROWS["leak under a high saw"][0], floor_per_run=FLOOR)
     assert growth.outcome is OPEN
     assert growth.reason.endswith("each fall ends higher")
 
 
 def test_bursts_stay_open():
-    growth = judge_series(grown(lambda run: 64 * KIB * (run < 6 or run > 17)), floor_per_run=FLOOR)
+    growth = judge_per_run_bytes(grown(lambda run: 64 * KIB * (run < 6 or run > 17)), floor_per_run=FLOOR)
     assert growth.outcome is OPEN
     assert "bursts" in growth.reason
 
@@ -155,25 +157,25 @@ LEVELS = st.lists(st.integers(0, 10**6), min_size=8, max_size=41)
 
 @given(LEVELS, st.integers(0, 10**9))
 def test_what_was_allocated_before_changes_nothing(levels, before):
-    assert judge_series([level + before for level in levels], floor_per_run=FLOOR) == judge_series(
+    assert judge_per_run_bytes([level + before for level in levels], floor_per_run=FLOOR) == judge_per_run_bytes(
         levels, floor_per_run=FLOOR
     )
 
 
 @given(LEVELS)
 def test_a_level_that_returns_to_its_start_is_never_a_leak(levels):
-    assert judge_series([*levels, levels[0], levels[0], levels[0]], floor_per_run=FLOOR).outcome is not LEAK
+    assert judge_per_run_bytes([*levels, levels[0], levels[0], levels[0]], floor_per_run=FLOOR).outcome is not LEAK
 
 
 @given(LEVELS)
 def test_a_level_that_stays_where_it_was_at_half_is_never_a_leak(levels):
     stays = [*levels, *[max(levels)] * (len(levels) + 3)]
-    assert judge_series(stays, floor_per_run=FLOOR).outcome is not LEAK
+    assert judge_per_run_bytes(stays, floor_per_run=FLOOR).outcome is not LEAK
 
 
 @given(st.integers(FLOOR, 10**9), st.lists(st.integers(0, 10**9), max_size=3), st.integers(16, 60))
 def test_steady_growth_is_a_leak_after_any_warm_up(step, warm_up, n_runs):
     levels = list(accumulate([0, *warm_up, *[step] * n_runs]))
-    growth = judge_series(levels, floor_per_run=FLOOR)
+    growth = judge_per_run_bytes(levels, floor_per_run=FLOOR)
     assert growth.outcome is LEAK
     assert growth.rate == pytest.approx(step)

@@ -17,7 +17,7 @@ from explain_builders import Link, Node, view_of
 from leaklab.check.growing_places import grown_graph, grown_places
 from leaklab.check.judging import GrownContainer, Judgement
 from leaklab.collect.slots import GrownSlot
-from leaklab.decide import Growth, judge_levels
+from leaklab.decide import Growth, judge_checkpoints
 from leaklab.explain import all_holders as independent
 from leaklab.explain import retained as in_place
 from leaklab.explain.all_holders import Weigher
@@ -34,14 +34,14 @@ SIZES = (0, 800, 1500, 2400)
 def grown(thing, per_run=1):
     """Say that *thing* got longer by so much in every run."""
     lengths = tuple(per_run * run for run in AT_RUNS)
-    return GrownContainer(id(thing), id(type(thing)), lengths, judge_levels(lengths, AT_RUNS))
+    return GrownContainer(id(thing), id(type(thing)), lengths, judge_checkpoints(lengths, AT_RUNS))
 
 
 def slot_of(owner, thing, sizes, anchor=None):
     """Say that the slot of *owner* that holds *thing* grew; *anchor* refers to an owner the collector does not know."""
     ordinal = next(i for i, referent in enumerate(gc.get_referents(owner)) if referent is thing)
     slot = GrownSlot(id(anchor or owner), id(owner), ordinal, id(type(thing)), tuple(sizes))
-    return slot, judge_levels(sizes, AT_RUNS)
+    return slot, judge_checkpoints(sizes, AT_RUNS)
 
 
 def judgement(*containers, slots=(), graph=NOTHING):

@@ -14,7 +14,7 @@ import torch
 from explain_builders import Link, Node, vertex_of, view_of
 
 from leaklab.explain.autograd_retention import graph_size, largest_graph
-from leaklab.explain.group_sizes import Tallier, has_optimizer
+from leaklab.explain.group_sizes import GroupSizer, has_optimizer
 from leaklab.explain.limits import FAR, Limit, known_limit
 
 
@@ -22,7 +22,7 @@ def tally_of(born, variables=None, entries=None):
     """Count what the first of two runs left."""
     with view_of({"kept": born} if variables is None else variables, [born, []]) as view:
         members = [vertex_of(view, thing) for thing in born]
-        return Tallier(view).count(members, members if entries is None else [vertex_of(view, e) for e in entries])
+        return GroupSizer(view).count(members, members if entries is None else [vertex_of(view, e) for e in entries])
 
 
 def extra_bytes(born, bare):
@@ -51,9 +51,9 @@ def test_a_small_view_is_charged_for_the_storage_that_it_keeps():
 def test_tensors_saved_for_backward_by_survivors_are_counted():
     weight = torch.ones(1000, requires_grad=True)
     result = [(torch.ones(1000) * weight).sum()]
-    tally = tally_of(result, {"weight": weight, "kept": result})
-    assert 4000 <= tally.n_bytes < 8000  # the saved factor and two nodes, not the weight
-    assert tally.has_graph
+    summary = tally_of(result, {"weight": weight, "kept": result})
+    assert 4000 <= summary.n_bytes < 8000  # the saved factor and two nodes, not the weight
+    assert summary.has_graph
 
 
 def test_a_tensor_that_is_older_than_the_runs_and_saved_in_a_graph_is_not_counted():
@@ -82,25 +82,25 @@ def test_arrays_in_tuples_that_the_collector_forgot_are_counted():
 
 def test_tensors_are_named_before_what_holds_them():
     born = [Node(), torch.zeros(3), [], torch.zeros(3)]
-    tally = tally_of(born)
-    assert tally.what == "torch.Tensor (3,) float32 cpu"
-    assert len(tally.headline) == 2
-    assert set(tally.others) == {("list", 1), ("explain_builders.Node", 1)}
-    assert tally.kinds == {"list", "explain_builders.Node", "torch.Tensor"}
-    assert not tally.has_graph
+    summary = tally_of(born)
+    assert summary.what == "torch.Tensor (3,) float32 cpu"
+    assert len(summary.main_objects) == 2
+    assert set(summary.others) == {("list", 1), ("explain_builders.Node", 1)}
+    assert summary.kinds == {"list", "explain_builders.Node", "torch.Tensor"}
+    assert not summary.has_graph
 
 
 def test_the_largest_shape_gives_the_name_and_the_others_are_counted():
-    tally = tally_of([torch.zeros(3), torch.zeros(3), torch.zeros(3), torch.zeros(1000), torch.zeros(4)])
-    assert tally.what == "torch.Tensor (1000,) float32 cpu and 2 other kinds"
+    summary = tally_of([torch.zeros(3), torch.zeros(3), torch.zeros(3), torch.zeros(1000), torch.zeros(4)])
+    assert summary.what == "torch.Tensor (1000,) float32 cpu and 2 other kinds"
 
 
 def test_without_tensors_the_entries_give_the_name():
     inner = Node()
     outer = Link(inner)
-    tally = tally_of([outer, inner], {"kept": [outer]}, entries=[outer])
-    assert tally.what == "explain_builders.Link"
-    assert tally.others == (("explain_builders.Node", 1),)
+    summary = tally_of([outer, inner], {"kept": [outer]}, entries=[outer])
+    assert summary.what == "explain_builders.Link"
+    assert summary.others == (("explain_builders.Node", 1),)
 
 
 def test_words_and_numbers_of_survivors_are_counted():

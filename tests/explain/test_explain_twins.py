@@ -8,7 +8,7 @@ import pytest
 import torch
 from explain_builders import N_RUNS, view_of
 
-from leaklab.explain.copies import are_twins, original_of
+from leaklab.explain.copies import is_copy, original_of
 
 
 class Metric:
@@ -70,7 +70,7 @@ def test_listeners_of_the_same_list_are_not_each_others_originals():
 def test_random_numbers_that_are_all_positive_are_no_copies():
     one, other = Metric(), Metric()
     other.matrix = torch.rand(100)
-    assert not are_twins(one, other)
+    assert not is_copy(one, other)
 
 
 def test_one_copy_is_not_a_habit():
@@ -97,8 +97,8 @@ def all_zero():
 
 @pytest.mark.parametrize("make", [other_shape, other_attribute, all_zero])
 def test_another_shape_attribute_or_content_is_no_twin(make):
-    assert are_twins(Metric(), Metric())
-    assert not are_twins(Metric(), make())
+    assert is_copy(Metric(), Metric())
+    assert not is_copy(Metric(), make())
 
 
 def test_objects_without_telling_tensors_are_no_twins():
@@ -106,4 +106,4 @@ def test_objects_without_telling_tensors_are_no_twins():
         def __init__(self):
             self.number = 1.0
 
-    assert not are_twins(Plain(), Plain())
+    assert not is_copy(Plain(), Plain())

@@ -7,7 +7,7 @@ from apart import apart
 from cycle_heaps import REACHED, clean_heap, collected_heap, waiting_heap
 from cycle_shapes import COLLECTED, IMMORTAL
 
-from leaklab.model.paths import Stage
+from leaklab.model.paths import CycleCertainty
 
 ASSUMED = {
     # the hooks of a tensor whose Python object is gone: nobody tells which node owns them
@@ -53,7 +53,7 @@ def test_the_truth_about_each_program_is_what_a_collection_leaves(collected):
 @pytest.mark.parametrize("name", IMMORTAL)
 def test_an_immortal_cycle_is_found_and_proved_where_it_can_be(collected, name):
     _alive, found, _notes = collected
-    assert found[name].stage is (Stage.PROBABLE if name in ASSUMED else Stage.PROVED)
+    assert found[name].stage is (CycleCertainty.PROBABLE if name in ASSUMED else CycleCertainty.PROVED)
     assert found[name].crosses_hidden
     assert len(found[name].path.steps) >= 3
     assert found[name].path.steps[-1].note.endswith("the first object again: the cycle is closed")
@@ -92,7 +92,7 @@ def test_what_is_only_assumed_is_said(collected):
 def test_what_waits_for_a_collection_is_garbage(waiting):
     alive, found, alive_afterwards = waiting
     assert alive == set(COLLECTED)
-    assert {name: orphans.stage for name, orphans in found.items()} == dict.fromkeys(COLLECTED, Stage.GARBAGE)
+    assert {name: orphans.stage for name, orphans in found.items()} == dict.fromkeys(COLLECTED, CycleCertainty.GARBAGE)
     assert not any(orphans.crosses_hidden for orphans in found.values())
     assert alive_afterwards == set()
 
@@ -101,9 +101,9 @@ def test_what_has_a_reason_to_live_is_reached_or_held_by_something_unseen(clean)
     alive, found = clean
     assert alive == {*REACHED, "tensor hook", "ring", "graph"}
     assert {name: orphans.stage for name, orphans in found.items()} == {
-        "tensor hook": Stage.UNSEEN,
-        "ring": Stage.UNSEEN,
-        "graph": Stage.UNSEEN,
+        "tensor hook": CycleCertainty.UNSEEN,
+        "ring": CycleCertainty.UNSEEN,
+        "graph": CycleCertainty.UNSEEN,
     }
 
 

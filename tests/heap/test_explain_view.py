@@ -9,7 +9,7 @@ import torch
 from explain_builders import N_RUNS, Link, Node, real_view_of, vertex_of, view_of
 
 from leaklab.heap.roots import find_starts
-from leaklab.heap.view import OLD
+from leaklab.heap.view import BASELINE
 from leaklab.model import Status
 
 
@@ -102,15 +102,15 @@ def test_birth_is_known_by_run_and_the_newest_is_not_leaked():
     variables = {"history": [born[0] for born in runs]}
     with view_of(variables, runs) as view:
         vertices = [vertex_of(view, born[0]) for born in runs]
-        assert view.run_of[vertices].tolist() == [0, 1, 2]
+        assert view.birth_run[vertices].tolist() == [0, 1, 2]
         assert view.leaked[vertices].tolist() == [True, True, False]
-        assert view.run_of[vertex_of(view, variables["history"])] == OLD
+        assert view.birth_run[vertex_of(view, variables["history"])] == BASELINE
 
 
 def test_what_the_last_run_made_is_the_leak_of_the_survivor_that_keeps_it():
     older = [Link(Link())]
     with view_of({"hooks": [*older]}, [older, [], [older[0].parent]]) as view:
-        assert view.credit_of[vertex_of(view, older[0].parent)] == 0
+        assert view.blamed_run[vertex_of(view, older[0].parent)] == 0
         assert view.leaked[vertex_of(view, older[0].parent)]
 
 

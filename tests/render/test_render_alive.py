@@ -10,7 +10,7 @@ import samples
 
 from leaklab import LeakReport
 from leaklab.model import RootPath, Status, Step
-from leaklab.model.alive import Alive, AlivePath, CountItem, Counts, Cut, CutReference, FanIn, Hold, Retained
+from leaklab.model.alive import AlivePath, CountItem, Counts, Cut, CutReference, FanIn, Hold, Retained, WhyAliveRecord
 from leaklab.render.alive_html import render_alive_html
 from leaklab.render.alive_text import render_alive, told
 from leaklab.render.back_graph import MAX_BOXES, graph_of_alive, graph_of_leak, objgraph_dot
@@ -31,7 +31,7 @@ def two_paths(**changes):
          step("[0]", "dict", "3 entries"), TARGET),
     )  # fmt: skip
     second = RootPath("notebook variable", (step("cache", "dict", "1 entry", Status.EXPECTED), TARGET))
-    record = Alive(
+    record = WhyAliveRecord(
         asked="loss",
         what="torch.Tensor (2,) float32 cpu",
         hold=Hold.HELD,

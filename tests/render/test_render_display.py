@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leaklab.ask.training_run import run
-from leaklab.model.check import Collection
+from leaklab.model.check import NotebookChecks
 from leaklab.render.base import Displayed
 from leaklab.render.html_parts import page
 from leaklab.reports.check import Comparison
@@ -54,7 +54,7 @@ def test_what_can_be_drawn_is_shown(view, bundle):
 def test_what_has_nothing_to_draw_says_so_in_words():
     nothing = Comparison(fixed=False, lines=())
     assert nothing._repr_mimebundle_() == {"text/plain": "no leak in either check"}
-    assert set(NotebookReport(Collection("", (), (), ()))._repr_mimebundle_()) == {"text/plain"}
+    assert set(NotebookReport(NotebookChecks("", (), (), ()))._repr_mimebundle_()) == {"text/plain"}
     assert run("A", show=False)._repr_mimebundle_() == {"text/plain": "<leaklab.run('A')>"}
 
 

@@ -10,7 +10,7 @@ import torch
 from IPython.core.error import UsageError
 
 from leaklab.errors import ReportError
-from leaklab.model.autograd import Drawing, DrawnBy, GraphBox, GraphPart, KeptTensor, Retention, Sharing
+from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, GraphPart, KeptTensor, Sharing
 from leaklab.render.autograd_html import RetentionGraph
 from leaklab.render.autograd_text import details, headline
 from leaklab.reports.autograd import AutogradReport
@@ -22,7 +22,7 @@ KEPT = KeptTensor(
     (LINE.name,), Sharing.GRAPH, "", is_packed=False,
 )  # fmt: skip
 BOXES = (GraphBox("SumBackward0", 1, 0, True, False), GraphBox("<b>&MulBackward0", 1_000, 4_096, False, False, "n"))
-RETENTION = Retention(
+RETENTION = AutogradRecord(
     name="losses", roots=("losses[0]", "losses[1]"), n_roots=2, n_nodes=1_001, is_complete=False, n_saved=2_000,
     n_freed=10, n_packed=1, n_opaque=0, n_unknown=0, saved_bytes=4_096, leaf_bytes=1_024, variable_bytes=1_024,
     unsaved_leaf_bytes=512, operations=(PART,), lines=(LINE,),

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import samples
 
-from leaklab.model.check import Collection, NotedCheck
+from leaklab.model.check import KeptCheck, NotebookChecks
 from leaklab.reports.check import LeakReport
 from leaklab.reports.notebook import NotebookReport, compare_reports
 
 
 def collection(*checks):
-    return Collection("training.ipynb", tuple(map(NotedCheck, checks)))
+    return NotebookChecks("training.ipynb", tuple(map(KeptCheck, checks)))
 
 
 def named(check, name):

@@ -12,7 +12,7 @@ import samples
 
 import leaklab
 from leaklab.errors import ReportError
-from leaklab.model.check import Collection, NotedCheck, NotedView
+from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
 from leaklab.render.html_parts import with_classes, without_tooltips
 from leaklab.render.json import embedded, find_embedded, read_record
 from leaklab.render.notebook_export import SCRIPT, render_collection, render_markdown, security_policy
@@ -25,8 +25,8 @@ PNG = b"\x89PNG"
 
 
 def collection(*checks, **fields):
-    return Collection(
-        "training.ipynb", tuple(NotedCheck(check, f"In [{n}]") for n, check in enumerate(checks, 1)), **fields
+    return NotebookChecks(
+        "training.ipynb", tuple(KeptCheck(check, f"In [{n}]") for n, check in enumerate(checks, 1)), **fields
     )
 
 
@@ -201,7 +201,7 @@ class Shown:
 def test_other_reports_are_exported_as_they_show_themselves_and_left_out_of_redacted_ones():
     journal = Journal()
     journal.note(Shown(), "In [2]")
-    assert journal.collect({}).views == (NotedView("Shown a thing", "In [2]", "text", "<p>markup</p>"),)
+    assert journal.collect({}).views == (KeptView("Shown a thing", "In [2]", "text", "<p>markup</p>"),)
     assert "<p>markup</p>" in page_of(journal.collect({}))
     hidden = journal.collect({}, redact=True)
     assert (hidden.views, hidden.redacted) == ((), True)

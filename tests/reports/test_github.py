@@ -19,7 +19,7 @@ import samples
 
 from leaklab.explorer.session import Session
 from leaklab.explorer.widget import ExplorerWidget
-from leaklab.model.check import Collection, NotedCheck
+from leaklab.model.check import KeptCheck, NotebookChecks
 from leaklab.render.check_html import render_html
 from leaklab.render.notebook_export import render_markdown
 from leaklab.reports.check import LeakReport
@@ -116,7 +116,7 @@ def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("github")
     report = LeakReport(samples.leaky_check())
     report.save(folder / "one.md")
-    NotebookReport(Collection("training", (NotedCheck(report.check, "In [3]"),))).save(folder / "all.md")
+    NotebookReport(NotebookChecks("training", (KeptCheck(report.check, "In [3]"),))).save(folder / "all.md")
     return {
         "one.md": of_markdown((folder / "one.md").read_text("utf-8")),
         "all.md": of_markdown((folder / "all.md").read_text("utf-8")),

@@ -14,7 +14,7 @@ from leaklab.explorer.session import Session
 from leaklab.explorer.widget import Explorer
 from leaklab.heap.roots import find_starts
 from leaklab.notebooks import Demo
-from leaklab.reports.heap_diff import Moment
+from leaklab.reports.heap_diff import HeapSnapshot
 from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.ours import is_own_kind, own_addresses
 
@@ -30,7 +30,7 @@ def explored():
 
 def test_classes_of_leaklab_are_known_but_not_its_examples_nor_the_users():
     assert is_own_kind(Explorer)
-    assert is_own_kind(Moment)
+    assert is_own_kind(HeapSnapshot)
     assert not is_own_kind(Demo)
     assert not is_own_kind(torch.nn.Linear)
     assert not is_own_kind(type("Session", (Session,), {"__module__": "__main__"}))

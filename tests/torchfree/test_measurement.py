@@ -11,7 +11,7 @@ from leaklab.check.judging import Judgement, judge
 from leaklab.collect import meters
 from leaklab.collect.census import FrozenCensus, RefreezingCensus, ScanCensus
 from leaklab.collect.checkpoint import heap_objects, take_checkpoint
-from leaklab.collect.measurement import Measurement, choose_taker, thawed
+from leaklab.collect.measurement import Measurement, choose_baseline, thawed
 from leaklab.collect.meters import Meters
 from leaklab.model import Outcome
 from leaklab.runtime.gc_control import gc_paused
@@ -175,7 +175,7 @@ def test_the_borrowed_heap_is_emptied_and_the_collector_rests_meanwhile():
     ],
 )
 def test_the_cheapest_census_that_sees_everything_is_chosen(froze, cell_freezes, kind):
-    taker = choose_taker(user_froze=froze, cell_freezes=cell_freezes, collects=True)
+    taker = choose_baseline(user_froze=froze, cell_freezes=cell_freezes, collects=True)
     assert type(taker) is kind
     measurement = Measurement(5, taker, collects=True, frozen_too=False)
     assert measurement.may_collect is (kind is not RefreezingCensus)

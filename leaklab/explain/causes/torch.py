@@ -7,7 +7,7 @@ import re
 from leaklab.explain.causes.advice import HEAD_OF_GRAPH, Advice, changed_line, line_words
 from leaklab.explain.evidence import Evidence
 from leaklab.heap.roles import Role
-from leaklab.model.paths import Stage
+from leaklab.model.paths import CycleCertainty
 from leaklab.text import unit_words
 
 
@@ -113,7 +113,7 @@ def immortal_cycle(e: Evidence) -> Advice | None:
         return None
     before, after = _cut(e)
     sure = "it is never freed"
-    if e.stage is Stage.PROBABLE:
+    if e.stage is CycleCertainty.PROBABLE:
         sure = "it is probably never freed (one of its owners cannot be read from Python)"
     return Advice(
         f"The cycle runs through autograd's C++ side, where Python's collector cannot see: {sure}. {_where(e)}",
