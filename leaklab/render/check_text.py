@@ -10,17 +10,13 @@ from leaklab.render.words import (
     LABEL_WIDTH,
     WIDTH,
     amount_words,
-    cause_words,
     effort_words,
     failure_words,
     is_leak,
     kept_words,
-    leak_kept_words,
-    others_words,
+    leak_facts,
     projection_words,
-    rate_words,
     render_path,
-    retained_words,
 )
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, format_seconds, shorten, visible
 
@@ -65,24 +61,14 @@ def _head(check: Check) -> Iterator[str]:
 def _leak_block(leak: Leak, number: int, n_leaks: int) -> Iterator[str]:
     """Yield everything that is known of one leak, in the order in which it is asked for."""
     yield from _wrap(f"Leak {number} of {n_leaks}: {shorten(leak.what, _TITLE_LIMIT)}", "", "  ")
-    yield from _fact("grows", rate_words(leak))
-    if leak.kept:
-        yield from _fact("kept", leak_kept_words(leak, WIDTH - LABEL_WIDTH))
-    yield from _fact("held by", leak.holder)
-    yield from _block("path", render_path(leak.path).splitlines())
-    if others := [holder for holder in leak.holders if holder != leak.holder]:
-        yield from _fact("also by", ", ".join(others))
-    if leak.others:
-        yield from _fact("with it", f"{others_words(leak.others)}, left by each run in the same place")
-    if frees := retained_words(leak):
-        yield from _fact("frees", frees)
-    for site in leak.sites:
-        yield from _fact("line", site)
-    yield from _fact("because", leak.reason)
-    yield from _fact("cause", cause_words(leak.cause))
-    for label, line in zip(_labels("advice"), leak.advice.splitlines(), strict=False):
-        yield from _fact(label, line)
-    yield from _fact("id", leak.fingerprint)
+    for label, words, _ in leak_facts(leak, WIDTH - LABEL_WIDTH):
+        if label == "id":
+            for name, line in zip(_labels("advice"), leak.advice.splitlines(), strict=False):
+                yield from _fact(name, line)
+        for line in words if label == "lines" else [", ".join(words)]:
+            yield from _fact(label.removesuffix("s") if label == "lines" else label, line)
+        if label == "held by":
+            yield from _block("path", render_path(leak.path).splitlines())
 
 
 def _smaller_block(leaks: tuple[Leak, ...]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
 from leaklab.text import (
@@ -42,6 +43,45 @@ CAUSES = {
     "unknown": "no known cause fits",
 }
 """What each slug of a cause means, in a few words."""
+
+
+class LeakFact(NamedTuple):
+    """One fact about a leak.
+
+    Attributes:
+        label: ``grows``, ``kept``, ``held by``, ``also by``, ``with it``, ``frees``, ``lines``, ``because``, ``cause``
+            or ``id``.
+        words: One or more sentences or expressions, not yet escaped or shortened; several only for ``also by`` and
+            ``lines``.
+        is_code: Whether the words are Python or another text to copy.
+    """
+
+    label: str
+    words: tuple[str, ...]
+    is_code: bool = False
+
+
+def leak_facts(leak: Leak, width: int) -> list[LeakFact]:
+    """Return what is known about *leak* beside its path and its advice, in the order in which a reader asks for it.
+
+    Facts that are not known are left out. *width* is the number of characters for the figures of ``kept``.
+    """
+    also = tuple(holder for holder in leak.holders if holder != leak.holder)
+    others = f"{others_words(leak.others)}, left by each run in the same place" if leak.others else ""
+    facts = [
+        LeakFact("grows", (rate_words(leak),)),
+        LeakFact("kept", (leak_kept_words(leak, width) if leak.kept else "",)),
+        LeakFact("held by", (leak.holder,), is_code=True),
+        LeakFact("also by", also, is_code=True),
+        LeakFact("with it", (others,)),
+        LeakFact("frees", (retained_words(leak),)),
+        LeakFact("lines", leak.sites, is_code=True),
+        LeakFact("because", (leak.reason,)),
+        LeakFact("cause", (cause_words(leak.cause),)),
+        LeakFact("id", (leak.fingerprint,), is_code=True),
+    ]
+    optional = ("kept", "also by", "with it", "frees", "lines")
+    return [fact for fact in facts if fact.label not in optional or any(fact.words)]
 
 
 def count_words(count: float, unit: str) -> str:
