@@ -1,13 +1,18 @@
-"""Turn the records of a check into DataFrames with units in the names of their columns."""
+"""Turn records into DataFrames with units in the names of their columns, and some of those into CSV.
+
+The columns of a table and their types do not depend on how many rows there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from leaklab.model import Check
 from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord, GraphPart
+from leaklab.model.cuda import CallFrame, LiveStack, PoolUse, SnapshotSeries
 from leaklab.model.heap_diff import Difference
 from leaklab.render.heap_diff import lines_of
 from leaklab.text import cell_text
@@ -16,230 +21,54 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _Types = Mapping[str, str]
-
-_OBJECT_TYPES: _Types = {
-    "kind": "string",
-    "outcome": "string",
-    "count_per_run": "float64",
-    "bytes_per_run": "float64",
-    "n_kept": "int64",
-    "kept_by_run": "string",
-    "n_before": "int64",
-    "n_after": "int64",
-}
-_TENSOR_TYPES: _Types = {
-    "kind": "string",
-    "shape": "string",
-    "dtype": "string",
-    "device": "string",
-    "has_graph": "bool",
-    "outcome": "string",
-    "count_per_run": "float64",
-    "bytes_per_run": "float64",
-    "bytes_kept": "int64",
-    "n_kept": "int64",
-    "kept_by_run": "string",
-}
-_CONTAINER_TYPES: _Types = {
-    "holder": "string",
-    "kind": "string",
-    "content": "string",
-    "outcome": "string",
-    "unit": "string",
-    "per_run": "float64",
-    "bytes_per_run": "float64",
-    "first_length": "int64",
-    "last_length": "int64",
-    "lengths": "string",
-    "at_runs": "string",
-}
-_RUN_TYPES: _Types = {
-    "run": "int64",
-    "seconds": "float64",
-    "n_born": "int64",
-    "n_kept": "int64",
-    "n_tensors_kept": "int64",
-    "tensor_bytes_kept": "int64",
-    "heap_bytes": "Int64",
-    "python_blocks": "Int64",
-    "accelerator_bytes": "Int64",
-    "rss_bytes": "int64",
-}
-_LEAK_TYPES: _Types = {
-    "leak": "int64",
-    "what": "string",
-    "cause": "string",
-    "holder": "string",
-    "bytes_per_run": "float64",
-    "count_per_run": "float64",
-    "unit": "string",
-    "retained_bytes": "Int64",
-    "kept_by_run": "string",
-    "path": "string",
-    "sites": "string",
-    "advice": "string",
-    "fingerprint": "string",
-}
-
-
-def object_table(check: Check) -> pd.DataFrame:
-    """Return what the runs left behind by type, indexed by the type's name.
-
-    ``kept_by_run`` holds, for each measured run, how many of its objects are still alive, separated by blanks.
-    """
-    rows = [
-        (
-            row.kind, row.outcome.value, row.count_per_run, row.bytes_per_run, sum(row.kept), _joined(row.kept),
-            row.n_before, row.n_after,
-        )
-        for row in check.objects
-    ]  # fmt: skip
-    return _table(rows, _OBJECT_TYPES, "kind")
-
-
-def tensor_table(check: Check) -> pd.DataFrame:
-    """Return the tensors that the runs left behind, one row for each shape, dtype and device."""
-    rows = [
-        (
-            row.kind, str(row.shape), row.dtype, row.device, row.has_graph, row.outcome.value, row.count_per_run,
-            row.bytes_per_run, row.bytes_kept, sum(row.kept), _joined(row.kept),
-        )
-        for row in check.tensors
-    ]  # fmt: skip
-    return _table(rows, _TENSOR_TYPES)
-
-
-def container_table(check: Check) -> pd.DataFrame:
-    """Return the containers that grew in place, indexed by the expression that holds them.
-
-    ``per_run`` and the lengths are counted in ``unit``; ``lengths`` were taken after the runs in ``at_runs``.
-    """
-    rows = [
-        (
-            row.holder, row.kind, row.content, row.outcome.value, row.unit, row.per_run, row.bytes_per_run,
-            row.lengths[0] if row.lengths else 0, row.lengths[-1] if row.lengths else 0, _joined(row.lengths),
-            _joined(row.at_runs),
-        )
-        for row in check.containers
-    ]  # fmt: skip
-    return _table(rows, _CONTAINER_TYPES, "holder")
-
-
-def run_table(check: Check) -> pd.DataFrame:
-    """Return the measured runs, indexed by their number; levels that could not be read are missing values."""
-    rows = [
-        (
-            run.number, run.seconds, run.n_born, run.n_kept, run.n_tensors_kept, run.tensor_bytes_kept,
-            run.heap_bytes, run.python_blocks, run.accelerator_bytes, run.rss_bytes,
-        )
-        for run in check.runs
-    ]  # fmt: skip
-    return _table(rows, _RUN_TYPES, "run")
-
-
-def leak_table(check: Check) -> pd.DataFrame:
-    """Return the leaks, largest first, indexed from 1 as in the text of the report."""
-    rows = [
-        (
-            number, leak.what, leak.cause, leak.holder, leak.bytes_per_run, leak.count_per_run, leak.unit,
-            leak.retained_bytes, _joined(leak.kept), str(leak.path), "; ".join(leak.sites), leak.advice,
-            leak.fingerprint,
-        )
-        for number, leak in enumerate(check.leaks, 1)
-    ]  # fmt: skip
-    return _table(rows, _LEAK_TYPES, "leak")
-
-
-def _table(rows: Sequence[tuple[object, ...]], types: _Types, index: str | None = None) -> pd.DataFrame:
-    """Return a frame whose columns and types do not depend on how many rows there are."""
-    import pandas as pd  # noqa: PLC0415 - pandas costs more than all of leaklab
-
-    columns = [[cell_text(cell) for cell in column] for column in zip(*rows, strict=True)] or [[]] * len(types)
-    data = {
-        name: pd.array(column, dtype=dtype)  # type: ignore[call-overload]  # the stubs want each name spelt out
-        for (name, dtype), column in zip(types.items(), columns, strict=True)
-    }
-    frame = pd.DataFrame(data)
-    return frame if index is None else frame.set_index(index)
-
-
-def _joined(numbers: Iterable[int]) -> str:
-    return " ".join(map(str, numbers))
-
-
-# Turn the records of a `WhyAliveRecord` into DataFrames.
-
-
-_PATH_TYPES: Mapping[str, str] = {
-    "path": "int64",
-    "root": "string",
-    "step": "int64",
-    "reference": "string",
-    "kind": "string",
-    "summary": "string",
-    "status": "string",
-    "is_cut": "bool",
-    "note": "string",
-}
-_REFERENCE_TYPES: Mapping[str, str] = {
-    "holder": "string",
-    "reference": "string",
-    "kind": "string",
-    "count": "int64",
-    "from_cpp": "bool",
-    "is_reached": "bool",
-}
-
-
-def path_table(alive: WhyAliveRecord) -> pd.DataFrame:
-    """Return one row for each step of each path; ``path`` and ``step`` are numbered from 0."""
-    rows = (
-        (number, one.path.root, position, step.reference, step.kind, step.summary, step.status.value,
-         position in one.cut_at, step.note)
-        for number, one in enumerate(alive.paths)
-        for position, step in enumerate(one.path.steps)
-    )  # fmt: skip
-    return _frame(rows, _PATH_TYPES)
-
-
-def reference_table(alive: WhyAliveRecord) -> pd.DataFrame:
-    """Return one row for each direct reference to the object."""
-    rows = ((r.holder, r.reference, r.kind, r.count, r.from_cpp, r.is_reached) for r in alive.references)
-    return _frame(rows, _REFERENCE_TYPES)
-
-
-def _frame(rows: Iterable[Sequence[object]], types: Mapping[str, str]) -> pd.DataFrame:
-    import pandas as pd  # noqa: PLC0415 - paid by those who look at a table
-
-    clean = [[cell_text(cell) for cell in row] for row in rows]
-    return pd.DataFrame(clean, columns=list(types)).astype(dict(types))
-
-
-# Write the leaks of a check as comma separated values, one leak in each line.
-
-
-def leaks_csv(check: Check) -> str:
-    """Return the table of leaks as CSV with a header line; only the header where nothing leaks."""
-    return leak_table(check).to_csv(lineterminator="\n")
-
-
-# Turn a difference between two moments into DataFrames.
-
+_Computed = Mapping[str, Callable[[Any], object]]
 
 _OBJECTS: _Types = {
+    "kind": "string", "outcome": "string", "count_per_run": "float64", "bytes_per_run": "float64", "n_kept": "int64",
+    "kept_by_run": "string", "n_before": "int64", "n_after": "int64",
+}  # fmt: skip
+_TENSORS: _Types = {
+    "kind": "string", "shape": "string", "dtype": "string", "device": "string", "has_graph": "bool",
+    "outcome": "string", "count_per_run": "float64", "bytes_per_run": "float64", "bytes_kept": "int64",
+    "n_kept": "int64", "kept_by_run": "string",
+}  # fmt: skip
+_CONTAINERS: _Types = {
+    "holder": "string", "kind": "string", "content": "string", "outcome": "string", "unit": "string",
+    "per_run": "float64", "bytes_per_run": "float64", "first_length": "int64", "last_length": "int64",
+    "lengths": "string", "at_runs": "string",
+}  # fmt: skip
+_RUNS: _Types = {
+    "run": "int64", "seconds": "float64", "n_born": "int64", "n_kept": "int64", "n_tensors_kept": "int64",
+    "tensor_bytes_kept": "int64", "heap_bytes": "Int64", "python_blocks": "Int64", "accelerator_bytes": "Int64",
+    "rss_bytes": "int64",
+}  # fmt: skip
+_LEAKS: _Types = {
+    "leak": "int64", "what": "string", "cause": "string", "holder": "string", "bytes_per_run": "float64",
+    "count_per_run": "float64", "unit": "string", "retained_bytes": "Int64", "kept_by_run": "string",
+    "path": "string", "sites": "string", "advice": "string", "fingerprint": "string",
+}  # fmt: skip
+_PATHS: _Types = {
+    "path": "int64", "root": "string", "step": "int64", "reference": "string", "kind": "string", "summary": "string",
+    "status": "string", "is_cut": "bool", "note": "string",
+}  # fmt: skip
+_REFERENCES: _Types = {
+    "holder": "string", "reference": "string", "kind": "string", "count": "int64", "from_cpp": "bool",
+    "is_reached": "bool",
+}  # fmt: skip
+_OBJECT_CHANGES: _Types = {
     "kind": "string", "n_born": "int64", "n_died": "int64", "n_before": "int64", "n_after": "int64",
     "bytes_delta": "int64", "n_aside": "int64", "holders": "string",
 }  # fmt: skip
-_TENSORS: _Types = {
+_TENSOR_CHANGES: _Types = {
     "kind": "string", "shape": "string", "dtype": "string", "device": "string", "has_graph": "bool",
     "n_born": "int64", "n_died": "int64", "n_before": "int64", "n_after": "int64", "bytes_born": "int64",
     "bytes_died": "int64", "holders": "string",
 }  # fmt: skip
-_ARRAYS: _Types = {
+_ARRAY_CHANGES: _Types = {
     "what": "string", "n_born": "int64", "n_died": "int64", "bytes_born": "int64", "bytes_died": "int64",
     "holders": "string",
 }  # fmt: skip
-_CONTAINERS: _Types = {
+_CONTAINER_CHANGES: _Types = {
     "holder": "string", "kind": "string", "before": "int64", "after": "int64", "content": "string",
     "content_bytes": "int64",
 }  # fmt: skip
@@ -251,127 +80,171 @@ _DEVICES: _Types = {
     "device": "string", "tensors_before": "int64", "tensors_after": "int64", "storages_before": "int64",
     "storages_after": "int64", "bytes_before": "int64", "bytes_after": "int64",
 }  # fmt: skip
-_LINES: _Types = {"group": "string", "count": "int64", "what": "string", "bytes": "Int64", "holders": "string"}
+_CHANGES: _Types = {"group": "string", "count": "int64", "what": "string", "bytes": "Int64", "holders": "string"}
+_PARTS: _Types = {
+    "n_nodes": "int64", "n_saved": "int64", "n_freed": "int64", "n_packed": "int64", "bytes": "int64",
+    "own_bytes": "int64",
+}  # fmt: skip
+_SAVED_TENSORS: _Types = {
+    "kind": "string", "shape": "string", "dtype": "string", "device": "string", "count": "int64", "bytes": "Int64",
+    "saved_by": "string", "sharing": "string", "shared_with": "string", "is_packed": "bool", "lines": "string",
+}  # fmt: skip
+_STACKS: _Types = {
+    "stack": "string", "device": "string", "n_blocks": "int64", "active_bytes": "int64", "requested_bytes": "int64",
+    "pending_bytes": "int64", "share": "float64", "pool": "string", "frames": "string",
+}  # fmt: skip
+_DEVICE_USES: _Types = {
+    "device": "string", "n_segments": "int64", "reserved_bytes": "int64", "active_bytes": "int64",
+    "requested_bytes": "int64", "pending_bytes": "int64", "inactive_split_bytes": "int64", "releasable_bytes": "int64",
+    "largest_free_bytes": "int64", "fragmentation": "float64",
+}  # fmt: skip
+_POOLS: _Types = {"device": "string", "pool": "string", **_DEVICE_USES}
 
 
-def object_change_table(difference: Difference) -> pd.DataFrame:
-    """Return the types of which objects were born or died, indexed by the type's name."""
-    rows = [
-        (
-            row.kind,
-            row.n_born,
-            row.n_died,
-            row.n_before,
-            row.n_after,
-            row.bytes_delta,
-            row.n_aside,
-            _joined_holders(row.holders),
-        )
-        for row in difference.objects
-    ]
-    return _diff_table(rows, _OBJECTS, "kind")
+def _frame(
+    rows: Iterable[object], types: _Types, index: str | None = None, computed: _Computed | None = None
+) -> pd.DataFrame:
+    """Return a frame with a row for each of *rows*.
 
-
-def tensor_change_table(difference: Difference) -> pd.DataFrame:
-    """Return the kinds of tensors that were born or died."""
-    rows = [
-        (
-            row.what.kind, row.what.shape, row.what.dtype, row.what.device, row.what.has_graph, row.n_born, row.n_died,
-            row.n_before, row.n_after, row.bytes_born, row.bytes_died, _joined_holders(row.holders),
-        )
-        for row in difference.tensors
-    ]  # fmt: skip
-    return _diff_table(rows, _TENSORS)
-
-
-def array_table(difference: Difference) -> pd.DataFrame:
-    """Return the arrays and buffers of a kilobyte or more that were born or died."""
-    rows = [
-        (row.what, row.n_born, row.n_died, row.bytes_born, row.bytes_died, _joined_holders(row.holders))
-        for row in difference.arrays
-    ]
-    return _diff_table(rows, _ARRAYS, "what")
-
-
-def container_change_table(difference: Difference) -> pd.DataFrame:
-    """Return the containers that live at both moments and have another length."""
-    rows = [
-        (row.holder, row.kind, row.before, row.after, row.content, row.content_bytes) for row in difference.containers
-    ]
-    return _diff_table(rows, _CONTAINERS, "holder")
-
-
-def variable_table(difference: Difference) -> pd.DataFrame:
-    """Return the variables and module attributes that changed, indexed by their expression."""
-    rows = [
-        (row.expression, row.home, row.change, row.before, row.after, row.bytes_before, row.bytes_after)
-        for row in difference.places
-    ]
-    return _diff_table(rows, _VARIABLES, "expression")
-
-
-def device_table(difference: Difference) -> pd.DataFrame:
-    """Return tensors and unique storages by device, indexed by the device."""
-    rows = [
-        (
-            row.device, row.tensors_before, row.tensors_after, row.storages_before, row.storages_after,
-            row.bytes_before, row.bytes_after,
-        )
-        for row in difference.devices
-    ]  # fmt: skip
-    return _diff_table(rows, _DEVICES, "device")
-
-
-def changes_csv(difference: Difference) -> str:
-    """Return the lines of the report as CSV, one change in each."""
-    rows = [
-        (line.group, line.count, line.what, line.n_bytes, _joined_holders(line.holders))
-        for line in lines_of(difference)
-    ]
-    return _diff_table(rows, _LINES).to_csv(index=False, lineterminator="\n")
-
-
-def _joined_holders(holders: tuple[str, ...]) -> str:
-    return ", ".join(holders)
-
-
-def _diff_table(rows: Sequence[tuple[object, ...]], types: _Types, index: str | None = None) -> pd.DataFrame:
-    """Return a frame whose columns and types do not depend on how many rows there are."""
+    Args:
+        rows: Records.
+        types: Type of each column, in their order. A cell is the attribute of that name; of a member of an enum its
+            value.
+        index: The column to index by.
+        computed: For columns of another name or form: what makes the cell of a row.
+    """
     import pandas as pd  # noqa: PLC0415 - pandas costs more than all of leaklab
 
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in types]
-    data = {
-        name: pd.array([cell_text(cell) for cell in column], dtype=dtype)  # type: ignore[call-overload]  # the stubs want each name spelt out
-        for (name, dtype), column in zip(types.items(), columns, strict=True)
-    }
+    listed, made = list(rows), computed or {}
+    data = {}
+    for name, dtype in types.items():
+        cells = [made[name](row) if name in made else getattr(row, name) for row in listed]
+        plain = [cell_text(cell.value if isinstance(cell, enum.Enum) else cell) for cell in cells]
+        data[name] = pd.array(plain, dtype=dtype)  # type: ignore[call-overload]  # the stubs want each name spelt out
     frame = pd.DataFrame(data)
     return frame if index is None else frame.set_index(index)
 
 
-# Turn what a graph keeps into DataFrames with units in the names of their columns.
+def _blanks(numbers: Iterable[int]) -> str:
+    return " ".join(map(str, numbers))
 
 
-_PART_TYPES = {
-    "n_nodes": "int64",
-    "n_saved": "int64",
-    "n_freed": "int64",
-    "n_packed": "int64",
-    "bytes": "int64",
-    "own_bytes": "int64",
-}
-_SAVED_TENSOR_TYPES = {
-    "kind": "string",
-    "shape": "string",
-    "dtype": "string",
-    "device": "string",
-    "count": "int64",
-    "bytes": "Int64",
-    "saved_by": "string",
-    "sharing": "string",
-    "shared_with": "string",
-    "is_packed": "bool",
-    "lines": "string",
-}
+_KEPT: _Computed = {"n_kept": lambda row: sum(row.kept), "kept_by_run": lambda row: _blanks(row.kept)}
+_HOLDERS: _Computed = {"holders": lambda row: ", ".join(row.holders)}
+
+
+def object_table(check: Check) -> pd.DataFrame:
+    """Return what the runs left behind by type, indexed by the type's name.
+
+    ``kept_by_run`` holds, for each measured run, how many of its objects are still alive, separated by blanks.
+    """
+    return _frame(check.objects, _OBJECTS, "kind", _KEPT)
+
+
+def tensor_table(check: Check) -> pd.DataFrame:
+    """Return the tensors that the runs left behind, one row for each shape, dtype and device."""
+    return _frame(check.tensors, _TENSORS, computed={**_KEPT, "shape": lambda row: str(row.shape)})
+
+
+def container_table(check: Check) -> pd.DataFrame:
+    """Return the containers that grew in place, indexed by the expression that holds them.
+
+    ``per_run`` and the lengths are counted in ``unit``; ``lengths`` were taken after the runs in ``at_runs``.
+    """
+    computed: _Computed = {
+        "first_length": lambda row: row.lengths[0] if row.lengths else 0,
+        "last_length": lambda row: row.lengths[-1] if row.lengths else 0,
+        "lengths": lambda row: _blanks(row.lengths),
+        "at_runs": lambda row: _blanks(row.at_runs),
+    }
+    return _frame(check.containers, _CONTAINERS, "holder", computed)
+
+
+def run_table(check: Check) -> pd.DataFrame:
+    """Return the measured runs, indexed by their number; levels that could not be read are missing values."""
+    return _frame(check.runs, _RUNS, "run", {"run": lambda row: row.number})
+
+
+def leak_table(check: Check) -> pd.DataFrame:
+    """Return the leaks, largest first, indexed from 1 as in the text of the report."""
+    numbers = iter(range(1, len(check.leaks) + 1))
+    computed: _Computed = {
+        "leak": lambda _: next(numbers),
+        "kept_by_run": _KEPT["kept_by_run"],
+        "path": lambda row: str(row.path),
+        "sites": lambda row: "; ".join(row.sites),
+    }
+    return _frame(check.leaks, _LEAKS, "leak", computed)
+
+
+def leaks_csv(check: Check) -> str:
+    """Return the table of leaks as CSV with a header line; only the header where nothing leaks."""
+    return leak_table(check).to_csv(lineterminator="\n")
+
+
+def path_table(alive: WhyAliveRecord) -> pd.DataFrame:
+    """Return one row for each step of each path; ``path`` and ``step`` are numbered from 0."""
+    rows = [
+        (number, path, position, step)
+        for number, path in enumerate(alive.paths)
+        for position, step in enumerate(path.path.steps)
+    ]
+    computed: _Computed = {
+        **{name: lambda row, name=name: getattr(row[3], name) for name in _PATHS},
+        "path": lambda row: row[0],
+        "root": lambda row: row[1].path.root,
+        "step": lambda row: row[2],
+        "is_cut": lambda row: row[2] in row[1].cut_at,
+    }
+    return _frame(rows, _PATHS, computed=computed)
+
+
+def reference_table(alive: WhyAliveRecord) -> pd.DataFrame:
+    """Return one row for each direct reference to the object."""
+    return _frame(alive.references, _REFERENCES)
+
+
+def object_change_table(difference: Difference) -> pd.DataFrame:
+    """Return the types of which objects were born or died, indexed by the type's name."""
+    return _frame(difference.objects, _OBJECT_CHANGES, "kind", _HOLDERS)
+
+
+def tensor_change_table(difference: Difference) -> pd.DataFrame:
+    """Return the kinds of tensors that were born or died; each storage's bytes are counted once."""
+    computed: _Computed = {
+        "kind": lambda row: row.what.kind,
+        "shape": lambda row: row.what.shape,
+        "dtype": lambda row: row.what.dtype,
+        "device": lambda row: row.what.device,
+        "has_graph": lambda row: row.what.has_graph,
+    }
+    return _frame(difference.tensors, _TENSOR_CHANGES, computed={**computed, **_HOLDERS})
+
+
+def array_table(difference: Difference) -> pd.DataFrame:
+    """Return the arrays and buffers of a kilobyte or more that were born or died."""
+    return _frame(difference.arrays, _ARRAY_CHANGES, "what", _HOLDERS)
+
+
+def container_change_table(difference: Difference) -> pd.DataFrame:
+    """Return the containers that live at both moments and have another length."""
+    return _frame(difference.containers, _CONTAINER_CHANGES, "holder")
+
+
+def variable_table(difference: Difference) -> pd.DataFrame:
+    """Return the variables and module attributes that changed, indexed by their expression."""
+    return _frame(difference.places, _VARIABLES, "expression")
+
+
+def device_table(difference: Difference) -> pd.DataFrame:
+    """Return tensors and unique storages by device, indexed by the device."""
+    return _frame(difference.devices, _DEVICES, "device")
+
+
+def changes_csv(difference: Difference) -> str:
+    """Return the lines of the report as CSV, one change in each."""
+    computed: _Computed = {**_HOLDERS, "bytes": lambda line: line.n_bytes}
+    return _frame(lines_of(difference), _CHANGES, computed=computed).to_csv(index=False, lineterminator="\n")
 
 
 def part_table(parts: Sequence[GraphPart], index: str) -> pd.DataFrame:
@@ -379,23 +252,19 @@ def part_table(parts: Sequence[GraphPart], index: str) -> pd.DataFrame:
 
     ``bytes`` counts a storage at every part that saved it; ``own_bytes`` are those that nobody else holds.
     """
-    rows = [
-        (part.name, part.n_nodes, part.n_saved, part.n_freed, part.n_packed, part.n_bytes, part.own_bytes)
-        for part in parts
-    ]
-    return _retention_frame(rows, {index: "string", **_PART_TYPES}).set_index(index)
+    computed: _Computed = {index: lambda part: part.name, "bytes": lambda part: part.n_bytes}
+    return _frame(parts, {index: "string", **_PARTS}, index, computed)
 
 
 def kept_table(retention: AutogradRecord) -> pd.DataFrame:
     """Return the saved tensors, largest first; those that are alike in everything make one row."""
-    rows = [
-        (
-            row.kind, str(row.shape), row.dtype, row.device, row.count, row.n_bytes, ", ".join(row.saved_by),
-            row.sharing.value, row.shared_with, row.is_packed, "; ".join(row.lines),
-        )
-        for row in retention.tensors
-    ]  # fmt: skip
-    return _retention_frame(rows, _SAVED_TENSOR_TYPES)
+    computed: _Computed = {
+        "shape": lambda row: str(row.shape),
+        "bytes": lambda row: row.n_bytes,
+        "saved_by": lambda row: ", ".join(row.saved_by),
+        "lines": lambda row: "; ".join(row.lines),
+    }
+    return _frame(retention.tensors, _SAVED_TENSORS, computed=computed)
 
 
 def kept_csv(retention: AutogradRecord) -> str:
@@ -403,13 +272,59 @@ def kept_csv(retention: AutogradRecord) -> str:
     return kept_table(retention).to_csv(index=False, lineterminator="\n")
 
 
-def _retention_frame(rows: Sequence[tuple[object, ...]], types: dict[str, str]) -> pd.DataFrame:
-    """Return a frame whose columns and types do not depend on how many rows there are."""
-    import pandas as pd  # noqa: PLC0415 - pandas costs more than all of leaklab
+def stack_table(stacks: Sequence[LiveStack]) -> pd.DataFrame:
+    """Return live bytes by call stack; ``frames`` holds the whole stack, innermost first, one frame per line.
 
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * len(types)
-    data = {
-        name: pd.array([cell_text(cell) for cell in column], dtype=dtype)  # type: ignore[call-overload]  # the stubs want each name spelt out
-        for (name, dtype), column in zip(types.items(), columns, strict=True)
+    ``share`` is of the active bytes of all stacks.
+    """
+    total = sum(stack.active_bytes for stack in stacks) or 1
+    return _frame(stacks, _STACKS, computed={**_STACK_WORDS, "share": lambda stack: stack.active_bytes / total})
+
+
+def pool_table(pools: Sequence[PoolUse]) -> pd.DataFrame:
+    """Return the use of each pool; ``fragmentation`` is the share of its reserved bytes that nothing can give back."""
+    return _frame(pools, _POOLS)
+
+
+def series_table(series: SnapshotSeries) -> pd.DataFrame:
+    """Return each stack with one column of live (requested) bytes for each snapshot, named as the snapshot."""
+    types = {
+        "stack": "string", "device": "string", "change": "string", "outcome": "string", "growth_bytes": "int64",
+        "bytes_per_step": "float64", **dict.fromkeys(series.names, "int64"), "n_blocks_first": "int64",
+        "n_blocks_last": "int64", "frames": "string",
+    }  # fmt: skip
+    computed: _Computed = {
+        **{name: lambda stack, at=at: stack.live_bytes[at] for at, name in enumerate(series.names)},
+        **_STACK_WORDS,
+        "n_blocks_first": lambda stack: stack.n_blocks[0],
+        "n_blocks_last": lambda stack: stack.n_blocks[-1],
     }
-    return pd.DataFrame(data)
+    return _frame(series.stacks, types, computed=computed)
+
+
+def series_device_table(series: SnapshotSeries) -> pd.DataFrame:
+    """Return the use of each device in each snapshot, as in `pool_table`."""
+    rows = [
+        (name, step, use)
+        for name, step, uses in zip(series.names, series.at_steps, series.devices, strict=True)
+        for use in uses
+    ]
+    computed: _Computed = {
+        **{name: lambda row, name=name: getattr(row[2], name) for name in _DEVICE_USES},
+        "snapshot": lambda row: row[0],
+        "step": lambda row: row[1],
+    }
+    return _frame(rows, {"snapshot": "string", "step": "int64", **_DEVICE_USES}, computed=computed)
+
+
+def series_csv(series: SnapshotSeries) -> str:
+    """Return the stacks as CSV with a header line."""
+    return series_table(series).to_csv(lineterminator="\n")
+
+
+def _frames_text(frames: Sequence[CallFrame]) -> str:
+    """Return a whole stack, innermost first, one frame per line."""
+    return "\n".join(f"{frame.filename}:{frame.line} {frame.name}" for frame in frames)
+
+
+_STACK_WORDS: _Computed = {"stack": lambda row: row.label, "frames": lambda row: _frames_text(row.frames)}

@@ -23,17 +23,14 @@ from leaklab.model.cuda import (
 )
 from leaklab.render.base import Exports, FilePath, save_by_suffix
 from leaklab.render.cuda_html import (
-    pool_table,
     render_series,
     render_series_page,
     render_snapshot,
     render_snapshot_page,
-    series_device_table,
-    series_table,
-    stack_table,
 )
 from leaklab.render.cuda_plots import plot_icicle, plot_series, plot_timeline
 from leaklab.render.cuda_text import facts_json, series_json, series_line, series_text, snapshot_line, snapshot_text
+from leaklab.render.tables import pool_table, series_device_table, series_table, stack_table
 from leaklab.runtime.gc_control import collector_paused
 from leaklab.text import format_bytes
 
