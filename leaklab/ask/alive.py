@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.collect.checkpoint import heap_objects
+from leaklab.collect.checkpoint import whole_heap
 from leaklab.errors import LeaklabError
 from leaklab.explain.alive import explain_alive
 from leaklab.explain.alive_counts import read_counts
 from leaklab.explain.live_graph import live_graph, overview
 from leaklab.heap.hidden_references import untracked_holders
 from leaklab.heap.names import best_reference
-from leaklab.heap.view import Births, HeapView, heap_view
+from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap
 from leaklab.model import RootPath
 from leaklab.model.alive import HeapOverview, LiveGraph, WhyAliveRecord
 from leaklab.reports.alive import WhyAlive
 from leaklab.runtime.addresses import addresses_of
-from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
+from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import type_name, words_if_shared
 from leaklab.text import shorten
 from leaklab.version import __version__
@@ -83,23 +83,10 @@ def answer(
 def _explain(
     borrowed: list[Any], namespace: dict[str, Any], asked: str, max_paths: int, *, summaries: bool
 ) -> WhyAliveRecord:
-    if gc.isenabled():
-        collect_quietly()  # garbage that waits for a collection is nobody's holder
-    raw = read_counts(borrowed)
-    none = np.empty(0, np.int64)
-    births = Births(none, none, 1)
-    with gc_paused():
-        objects = heap_objects(frozen_too=user_has_frozen())
-        try:
-            address = id(borrowed[0])
-            if not (addresses_of(objects) == address).any():
-                objects += [borrowed[0], *untracked_holders(objects, borrowed[0])]
-            borrowed.clear()  # the list of the heap has it: any other reference would look like somebody's
-            with heap_view(objects, births, namespace, (borrowed,), summaries=summaries) as view:
-                vertex = view.index.vertex_of(address)
-                found = explain_alive(view, vertex, raw, asked=asked, max_paths=max_paths)
-        finally:
-            objects.clear()
+    _free_garbage()
+    raw, address = read_counts(borrowed), id(borrowed[0])
+    with _heap_with(borrowed, namespace, summaries=summaries) as view:
+        found = explain_alive(view, view.index.vertex_of(address), raw, asked=asked, max_paths=max_paths)
     return replace(found, environment=_environment())
 
 
@@ -146,7 +133,8 @@ class GoneError(LeaklabError):
 
 def look_around(namespace: dict[str, Any], *, summaries: bool = True) -> HeapOverview:
     """Return what keeps most of the heap alive."""
-    with _borrowed_heap(namespace, [], (), summaries=summaries) as (view, _):
+    _free_garbage()
+    with _heap_with([], namespace, summaries=summaries) as view:
         return overview(view)
 
 
@@ -169,7 +157,9 @@ def look_at(
         hidden: Addresses of holders to leave out, each with the type it had: paths are found as if these let go.
         summaries: Whether shapes and lengths may be told.
     """
-    with _borrowed_heap(namespace, borrowed, tuple((hidden or {}).items()), summaries=summaries) as (view, address):
+    _free_garbage()
+    address = id(borrowed[0])
+    with _heap_with(borrowed, namespace, hidden or {}, summaries=summaries) as view:
         graph = live_graph(view, view.index.vertex_of(address), asked=asked, opened=opened)
     present = {node.address for node in graph.nodes}
     gone = [address for address in opened if address not in present]
@@ -233,43 +223,47 @@ def at_address(address: int, kind: str) -> list[Any]:
     Raises:
         GoneError: if none lies there that the collector knows, or one of another type.
     """
-    objects = heap_objects(frozen_too=user_has_frozen())
-    try:
+    with whole_heap() as objects:
         places = np.flatnonzero(addresses_of(objects) == address).tolist()
         if places and type_name(type(objects[places[0]])) == kind:
             return [objects[places[0]]]
-    finally:
-        objects.clear()
     msg = f"that {shorten(kind, _EXPRESSION_LIMIT)} is gone: it was freed since it was shown"
     raise GoneError(msg)
 
 
-@contextmanager
-def _borrowed_heap(
-    namespace: dict[str, Any], borrowed: list[Any], hidden: Sequence[tuple[int, str]], *, summaries: bool
-) -> Iterator[tuple[HeapView, int]]:
-    """Lend the heap as a view, with the address of the only item of *borrowed*; both lists are emptied."""
+def _free_garbage() -> None:
+    """Collect garbage, which would look like a holder; not where the user has switched the collector off."""
     if gc.isenabled():
-        collect_quietly()  # garbage that waits for a collection is nobody's holder
-    none = np.empty(0, np.int64)
-    address = id(borrowed[0]) if borrowed else 0
-    with gc_paused():
-        objects = heap_objects(frozen_too=user_has_frozen())
-        ignored: list[object] = [borrowed]
-        try:
-            addresses = addresses_of(objects)
-            if borrowed and not (addresses == address).any():
-                objects += [borrowed[0], *untracked_holders(objects, borrowed[0])]
-            borrowed.clear()  # the list of the heap has it: any other reference would look like somebody's
-            for place, kind in hidden:
-                found = np.flatnonzero(addresses == place).tolist()
-                for thing in [objects[i] for i in found if type_name(type(objects[i])) == kind]:
-                    ignored += [thing, *_own_dict(thing)]
-            with heap_view(objects, Births(none, none, 1), namespace, ignored, summaries=summaries) as view:
-                yield view, address
-        finally:
-            ignored.clear()
-            objects.clear()
+        collect_quietly()
+
+
+@contextmanager
+def _heap_with(
+    borrowed: list[Any], namespace: dict[str, Any], hidden: Mapping[int, str] | None = None, *, summaries: bool
+) -> Iterator[HeapView]:
+    """Lend the heap as a view in which the only item of *borrowed* is a vertex, and those *hidden* are none."""
+    ignored: list[object] = [borrowed]
+    heap = _objects_with(borrowed, hidden or {}, ignored)
+    try:
+        with borrow_heap(NO_BIRTHS, namespace, ignored, heap=heap, summaries=summaries) as view:
+            yield view
+    finally:
+        ignored.clear()
+
+
+@contextmanager
+def _objects_with(borrowed: list[Any], hidden: Mapping[int, str], ignored: list[object]) -> Iterator[list[object]]:
+    """Lend every object with the only item of *borrowed*, which is emptied; add those *hidden* to *ignored*."""
+    with whole_heap() as objects:
+        addresses = addresses_of(objects)
+        if borrowed and not (addresses == id(borrowed[0])).any():
+            objects += [borrowed[0], *untracked_holders(objects, borrowed[0])]
+        borrowed.clear()  # the list of the heap has it: any other reference would look like somebody's
+        for address, kind in hidden.items():
+            for position in np.flatnonzero(addresses == address).tolist():
+                if type_name(type(objects[position])) == kind:
+                    ignored += [objects[position], *_own_dict(objects[position])]
+        yield objects
 
 
 def _own_dict(thing: object) -> list[object]:

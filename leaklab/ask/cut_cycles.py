@@ -12,7 +12,7 @@ import numpy.typing as npt
 from leaklab.errors import LeaklabError
 from leaklab.explain.cycle_cuts import openings
 from leaklab.explain.cycles import Immortal, immortal_cycles
-from leaklab.heap.view import Births, HeapView, heap_view
+from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap
 from leaklab.model.paths import CutResult
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen
@@ -136,12 +136,9 @@ class _Witness:
 def _cut_once(fingerprint: str | None) -> _Gain:
     """Find the cycles, cut them, collect, and count what has gone."""
     collect_quietly()
-    objects: list[object] = gc.get_objects()
     gain = _Gain()
-    births = Births(np.zeros(0, np.int64), np.zeros(0, np.int64), 1)
-    with heap_view(objects, births, None) as view:
+    with borrow_heap(NO_BIRTHS, None) as view:
         witness = _open(view, fingerprint, gain)
-    objects.clear()
     del view
     collect_quietly()
     _count(witness, gain)

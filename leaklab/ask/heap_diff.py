@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 
 from leaklab.collect.census import BirthWindow
-from leaklab.collect.checkpoint import heap_objects
 from leaklab.collect.heap_snapshot import NotebookContext, notebook_context
 from leaklab.decide.heap_diff import compare_heap_snapshots, unpack
 from leaklab.decide.pairing import kinds_gone, still_there
 from leaklab.explain.new_objects import name_holders
-from leaklab.heap.view import Births, heap_view
+from leaklab.heap.view import Births, borrow_heap
 from leaklab.model.heap_diff import Changed, Difference, HeapSnapshotRecord
 from leaklab.render.base import FilePath
 from leaklab.render.heap_snapshot_file import load_heap_snapshot
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.runtime.addresses import Addresses
-from leaklab.runtime.gc_control import user_has_frozen
 
 
 def snapshot(name: str = "") -> HeapSnapshot:
@@ -166,20 +164,10 @@ def _named(
     """
     if changed.is_empty or not difference.same_process:
         return difference
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        objects = heap_objects(frozen_too=user_has_frozen())
-        born = Births(changed.born, np.zeros(len(changed.born), np.int64), 1)
-        try:
-            with heap_view(objects, born, namespace, (difference, changed)) as view:
-                named = name_holders(view, difference, changed)
-                alive = changed.born[view.index.vertices_of(changed.born) >= 0]
-        finally:
-            objects.clear()
-    finally:
-        if was_enabled:
-            gc.enable()
+    births = Births(changed.born, np.zeros(len(changed.born), np.int64), 1)
+    with borrow_heap(births, namespace, (difference, changed)) as view:
+        named = name_holders(view, difference, changed)
+        alive = changed.born[view.index.vertices_of(changed.born) >= 0]
     names = unpack(later.words).kinds
     return _without_gone(named, kinds_gone(later, names, changed.born if all_born is None else all_born, alive))
 

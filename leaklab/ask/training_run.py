@@ -19,11 +19,11 @@ import numpy as np
 import psutil
 
 from leaklab.collect.census import DisturbedError
-from leaklab.collect.checkpoint import heap_objects
+from leaklab.collect.checkpoint import whole_heap
 from leaklab.collect.measurement import choose_baseline
 from leaklab.collect.meters import accelerator_bytes
 from leaklab.explain.training_run import remains, remains_bytes
-from leaklab.heap.view import Births, heap_view
+from leaklab.heap.view import Births, borrow_heap
 from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.render.base import Displayed
 from leaklab.render.training_run import run_html, run_line, run_text
@@ -173,17 +173,13 @@ def _with_survivors(
 ) -> TrainingRunRecord:
     if not len(born):
         return record
-    with gc_paused():
-        objects = heap_objects(frozen_too=user_has_frozen())
-        try:
-            alive = born[np.isin(born, addresses_of(objects))]
-            # As if it were the first of two runs: everything that it left is there without the second one's doing.
-            births = Births(alive, np.zeros(len(alive), np.int64), 2)
-            with heap_view(objects, births, namespace, [born, alive]) as view:
-                n_tensors, n_bytes = remains_bytes(view)
-                return replace(record, survivors=remains(view, new_modules), n_tensors=n_tensors, tensor_bytes=n_bytes)
-        finally:
-            objects.clear()
+    with whole_heap() as objects:
+        alive = born[np.isin(born, addresses_of(objects))]
+    # As if it were the first of two runs: everything that it left is there without the second one's doing.
+    births = Births(alive, np.zeros(len(alive), np.int64), 2)
+    with borrow_heap(births, namespace, [born, alive]) as view:
+        n_tensors, n_bytes = remains_bytes(view)
+        return replace(record, survivors=remains(view, new_modules), n_tensors=n_tensors, tensor_bytes=n_bytes)
 
 
 def _models_alive(namespace: dict[str, Any] | None) -> tuple[Survivor, ...]:
@@ -193,18 +189,14 @@ def _models_alive(namespace: dict[str, Any] | None) -> tuple[Survivor, ...]:
     def is_part(kind: type) -> bool:
         return any(base is not None and has_base(kind, base) for base in bases)
 
-    with gc_paused():
-        objects = heap_objects(frozen_too=user_has_frozen())
-        try:
-            if not _of_types(objects, is_part):
-                return ()
-            # With all tensors: those that only a model reaches are counted as its own.
-            found = [id(thing) for thing in _of_types(objects, lambda kind: is_part(kind) or is_tensor_type(kind))]
-            births = Births(np.array(sorted(found), np.int64), np.zeros(len(found), np.int64), 2)
-            with heap_view(objects, births, namespace, [births.addresses]) as view:
-                return tuple(survivor for survivor in remains(view) if survivor.models or survivor.n_optimizers)
-        finally:
-            objects.clear()
+    with whole_heap() as objects:
+        if not _of_types(objects, is_part):
+            return ()
+        # With all tensors: those that only a model reaches are counted as its own.
+        found = [id(thing) for thing in _of_types(objects, lambda kind: is_part(kind) or is_tensor_type(kind))]
+    births = Births(np.array(sorted(found), np.int64), np.zeros(len(found), np.int64), 2)
+    with borrow_heap(births, namespace, [births.addresses]) as view:
+        return tuple(survivor for survivor in remains(view) if survivor.models or survivor.n_optimizers)
 
 
 def _of_types(objects: list[object], is_wanted: Callable[[type], bool]) -> list[object]:

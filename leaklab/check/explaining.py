@@ -21,7 +21,7 @@ from leaklab.explain.group_sizes import GroupSizer, GroupSummary
 from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_survivors, newest_leaked
 from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import are_library_weakrefs, is_library_matter
-from leaklab.heap.view import Births, HeapView, heap_view
+from leaklab.heap.view import Births, HeapView, borrow_heap
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, Settings, TensorGrowth
 from leaklab.model.check import NativeParts
 from leaklab.runtime.gc_control import collect_quietly
@@ -67,10 +67,7 @@ def explain_growth(
     addresses, _kinds, runs = measurement.cohorts.members()
     births = Births(addresses, runs, measurement.n_runs)
     own = (measurement, judgement)
-    with (
-        measurement.heap() as objects,
-        heap_view(objects, births, namespace, own, summaries=settings.summaries) as view,
-    ):
+    with borrow_heap(births, namespace, own, heap=measurement.heap(), summaries=settings.summaries) as view:
         explained = _Explanation(view, measurement, judgement).explain()
     freed = _verify_garbage(measurement, explained)
     return replace(explained, notes=(*explained.notes, *freed)) if freed else explained

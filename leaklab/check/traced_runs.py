@@ -19,7 +19,7 @@ from leaklab.collect.measurement import Measurement
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.groups import LeakAddress, group_survivors
 from leaklab.heap.names import best_reference
-from leaklab.heap.view import BASELINE, Births, HeapView, heap_view
+from leaklab.heap.view import BASELINE, Births, HeapView, borrow_heap
 from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import is_kind_of, loaded_type, type_name
@@ -145,10 +145,8 @@ def survivors_by_leak(
     measurement.forget_the_dead()
     addresses, _kinds, runs = measurement.cohorts.members()
     births = Births(addresses, runs, measurement.n_runs)
-    with (
-        measurement.heap() as objects,
-        heap_view(objects, births, namespace, (measurement, made), summaries=False) as view,
-    ):
+    own = (measurement, made)
+    with borrow_heap(births, namespace, own, heap=measurement.heap(), summaries=False) as view:
         groups, orphans = group_survivors(view)
         joined = join_groups(view, groups, measurement.n_runs)
         cycles = group_orphans(view, orphans)

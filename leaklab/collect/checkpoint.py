@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import io
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from leaklab.collect.census import Census
 from leaklab.collect.slots import Slots, find_slots
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, types_at
+from leaklab.runtime.gc_control import gc_paused, user_has_frozen
 from leaklab.runtime.objects import SIZED_BASES, has_base, length_function, loaded_type, mro_of
 from leaklab.runtime.sizes import storage_bytes
 
@@ -147,6 +149,17 @@ def heap_objects(*, frozen_too: bool) -> list[object]:
     if frozen_too:
         objects.extend(_frozen_objects(objects))
     return objects
+
+
+@contextmanager
+def whole_heap() -> Iterator[list[object]]:
+    """Borrow every object of the heap; the list is emptied on exit, and no automatic collection runs inside."""
+    with gc_paused():
+        objects = heap_objects(frozen_too=user_has_frozen())
+        try:
+            yield objects
+        finally:
+            objects.clear()
 
 
 def _frozen_objects(objects: list[object]) -> list[object]:

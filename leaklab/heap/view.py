@@ -6,7 +6,7 @@ A `HeapView` lives for the length of a ``with``. It borrows the objects; what le
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from leaklab.collect.checkpoint import whole_heap
 from leaklab.heap.dominators import DominatorTree, dominators
 from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import HeapIndex, ReferencePass, own_dicts
@@ -46,6 +47,9 @@ class Births:
     addresses: Addresses
     runs: npt.NDArray[np.int64]
     n_runs: int
+
+
+NO_BIRTHS = Births(np.empty(0, np.int64), np.empty(0, np.int64), 1)
 
 
 @dataclass
@@ -185,6 +189,28 @@ class HeapView:
 
 
 @contextmanager
+def borrow_heap(
+    births: Births,
+    namespace: dict[str, Any] | None,
+    own: Sequence[object] = (),
+    *,
+    heap: AbstractContextManager[list[object]] | None = None,
+    summaries: bool = True,
+) -> Iterator[HeapView]:
+    """Lend the heap as a view; no automatic collection runs inside.
+
+    Args:
+        births: The survivors of the measured runs.
+        namespace: The user's variables.
+        own: As for `heap_view`.
+        heap: Lends every object and empties the list; by default `whole_heap`.
+        summaries: Whether paths may show shapes and lengths.
+    """
+    with heap or whole_heap() as objects, heap_view(objects, births, namespace, own, summaries=summaries) as view:
+        yield view
+
+
+@contextmanager
 def heap_view(
     objects: list[object],
     births: Births,
@@ -203,7 +229,7 @@ def heap_view(
         summaries: Whether paths may tell shapes and lengths.
     """
     n_heap = len(objects)
-    ignored = np.append(own_addresses(objects), [id(thing) for thing in (*own, births, objects)])
+    ignored = np.append(own_addresses(objects), [id(thing) for thing in (*own, own, births, objects)])
     references = ReferencePass(objects, ignored)
     hidden = hidden_edges(objects, references)
     index = references.finish(hidden.extra_objects, hidden.edges)

@@ -177,8 +177,8 @@ def small_heap(kept):
     gc.freeze()
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("leaklab.ask.alive.heap_objects", heap_objects)
-            patch.setattr("leaklab.ask.alive.user_has_frozen", lambda: False)
+            patch.setattr("leaklab.collect.checkpoint.heap_objects", heap_objects)
+            patch.setattr("leaklab.collect.checkpoint.user_has_frozen", lambda: False)
             yield
     finally:
         gc.unfreeze()

@@ -61,7 +61,7 @@ def story():
     """One session through a whole story; on a small heap, for each look at the whole of it takes a second."""
     variables = make_variables()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("leaklab.ask.alive.heap_objects", small_heap(variables))
+        patch.setattr("leaklab.collect.checkpoint.heap_objects", small_heap(variables))
         return tell(variables)
 
 
