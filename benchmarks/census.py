@@ -19,12 +19,9 @@ import objgraph
 from heap_index import fill
 from measuring import Bars, cpu_seconds
 
-from leaklab.collect.census import FrozenCensus
-from leaklab.collect.checkpoint import container_lengths, take_checkpoint
-from leaklab.collect.measurement import Measurement
-from leaklab.heap.index import build_index
-from leaklab.runtime.addresses import addresses_of, kinds_of
-from leaklab.runtime.gc_control import gc_paused
+from leaklab.collect import FrozenCensus, Measurement, container_lengths, take_checkpoint
+from leaklab.heap import build_index
+from leaklab.runtime import addresses_of, gc_paused, kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,11 +29,10 @@ import torch
 from heap_index import fill, resource_peak_bytes
 from measuring import Bars, cpu_seconds
 
-from leaklab.explain.retained import retained, retained_sizes
-from leaklab.explain.smallest_cut import freed_without, independent_paths, smallest_cut
-from leaklab.heap.hidden_references import hidden_edges
-from leaklab.heap.index import ReferencePass
-from leaklab.heap.view import Births, HeapView, heap_view
+from leaklab.explain import freed_without, independent_paths, retained_sizes
+from leaklab.explain.retained import retained
+from leaklab.explain.smallest_cut import smallest_cut
+from leaklab.heap import Births, HeapView, ReferencePass, heap_view, hidden_edges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from typing import Any
 
 from measuring import cpu_seconds
 
-from leaklab.ask.cuda import compare_snapshots, load_snapshot
-from leaklab.reports.cuda import CudaSnapshot
+from leaklab.ask import compare_snapshots, load_snapshot
+from leaklab.reports import CudaSnapshot
 
 MAX_LOAD = 1.2
 """Times plain ``pickle.load`` with the collector off."""
@@ -131,7 +131,7 @@ def torch_costs(taken: Any, other: Any) -> None:
 def peak_megabytes(code: str, path: Path) -> float:
     """Return the peak memory of a fresh process that runs *code* on *path*, less that of importing."""
     program = (
-        "import gc, pathlib, pickle, re, sys; from leaklab.ask.cuda import load_snapshot\n"
+        "import gc, pathlib, pickle, re, sys; from leaklab import load_snapshot\n"
         "status = pathlib.Path('/proc/self/status')\n"  # ru_maxrss would begin at that of the parent
         "peak = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', status.read_text())[1])\n"
         f"before = peak()\n{code}\nprint(peak() - before)"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from leaklab.heap.view import Births, heap_view
+from leaklab.heap import Births, heap_view
 
 N_RUNS = 5
 

@@ -7,10 +7,7 @@ import random
 
 import numpy as np
 
-from leaklab.heap.index import HeapIndex, build_index
-from leaklab.heap.roots import Start
-from leaklab.heap.shortest_paths import ROOT, UNREACHED, search
-from leaklab.heap.view import BASELINE, HeapView
+from leaklab.heap import BASELINE, ROOT, UNREACHED, HeapIndex, HeapView, Start, build_index, search
 
 
 def index_of(n_vertices, edges):

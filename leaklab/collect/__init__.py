@@ -1,1 +1,22 @@
 """STAGE 1: what is alive, born and kept after each run. Touches live objects."""
+
+from __future__ import annotations
+
+from leaklab.lazy import lazy_names
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "allocation_lines": "Makers N_FRAMES StorageLines innermost_and_asking line_that_made python_traces",
+        "census": "Census DisturbedError FrozenCensus RefreezingCensus ScanCensus sorted_census",
+        "change_lines": "LineWatch watchpoint",
+        "checkpoint": "Lengths container_lengths follow heap_objects take_checkpoint",
+        "cycle_lines": "ClosingWatch CycleShape CycleStep is_closed",
+        "heap_snapshot": "notebook_context",
+        "measurement": "Cohorts Measurement choose_baseline thawed",
+        "meters": "Meters native_caches_off native_heap_bytes",
+        "native_lines": "NativeTraces require_memray",
+        "slots": "GrownSlot find_slots grown_slots",
+        "snapshot_sizes": "take_totals",
+    },
+)

@@ -6,8 +6,15 @@ from leaklab.decide.checkpoint_levels import judge_checkpoints
 from leaklab.decide.per_run_level import judge_per_run_bytes
 from leaklab.decide.survivors import judge_survivors
 from leaklab.decide.trend import Growth
-
-# Judge whether a series of numbers grows without end: the door to stage 2.
-
+from leaklab.lazy import lazy_names
 
 __all__ = ["Growth", "judge_checkpoints", "judge_per_run_bytes", "judge_survivors"]
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "checkpoint_levels": "judge_habit judge_slowdown",
+        "heap_diff": "compare_heap_snapshots compare_places",
+        "trend": "kendall_tau mann_kendall_z",
+        "verdict": "conclude next_phase",
+    },
+)

@@ -1,1 +1,24 @@
 """STAGE 3: who holds it, through which references, what cures it. Touches live objects."""
+
+from __future__ import annotations
+
+from leaklab.lazy import lazy_names
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "all_holders": "Weigher hold_of",
+        "autograd_retention": "graph_size largest_graph",
+        "copies": "is_copy original_of",
+        "cycles": "CYCLE_ROOT Orphans UNSEEN_ROOT group_orphans",
+        "evidence": "Evidence Facts facts_of with_reasons",
+        "group_sizes": "EDGE_BYTES GRADIENT_BYTES NODE_BYTES TENSOR_BYTES "
+        "GroupSizer content_of has_optimizer native_parts",
+        "groups": "group_survivors",
+        "limits": "FAR Limit known_limit",
+        "live_graph": "overview",
+        "retained": "bytes_of freed_with retained_sizes",
+        "smallest_cut": "backward freed_without independent_paths",
+        "unreachable": "Region",
+    },
+)

@@ -1,1 +1,22 @@
 """The heap as a graph: every object and every reference, also those that the collector does not report."""
+
+from __future__ import annotations
+
+from leaklab.lazy import lazy_names
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "dominators": "immediate_dominators",
+        "hidden_references": "ArraySearch hidden_edges",
+        "index": "HeapIndex ReferencePass build_index own_dicts",
+        "known_holders": "KNOWN_HOLDERS NATIVE_CACHES known_holder remark_on with_known_holders",
+        "names.reference": "c_descriptor",
+        "paths": "Described describe_path fingerprint stable_text summary_of",
+        "roles": "Role roles_by_name roles_of_object",
+        "roots": "Root Start find_roots find_starts local_variables running_frames",
+        "shortest_paths": "ROOT UNREACHED levels path_to reach search",
+        "source_lines": "LineWriter Origin SourceLine cell_name find_line origin_of running_cell_name short_path",
+        "view": "BASELINE Births HeapView heap_view",
+    },
+)

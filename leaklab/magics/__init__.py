@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from leaklab.check.runner import awaits
+from leaklab.lazy import lazy_names
 from leaklab.magics.leakcheck import LeakLab
 from leaklab.magics.leakreport import LeakReportMagics
 from leaklab.magics.leakwatch import LeakWatchMagics
@@ -87,6 +88,14 @@ def _commands(shell: Any) -> Iterator[tuple[str, Any]]:
 def _is_ours(entry: tuple[int, Any]) -> bool:
     return isinstance(getattr(entry[1], "__func__", None), _Completer)  # the shell makes a method of its own of it
 
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "leakcheck": "MAX_NAMES ProgressLine compare_with_last",
+        "options": "split_line",
+    },
+)
 
 MAGICS = (LeakLab, AutogradMagics, WhyAliveMagics, MemDiffMagics, LeakWatchMagics, LeakReportMagics)
 

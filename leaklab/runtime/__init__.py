@@ -1,1 +1,16 @@
 """Touch live objects: addresses, types, sizes, the collector's state; and what is leaklab's own among them."""
+
+from __future__ import annotations
+
+from leaklab.lazy import lazy_names
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "addresses": "AddressTable JoinedTable addresses_of distinct kinds_at kinds_of types_at",
+        "autograd_graph": "GraphWalk MAX_WRAPPED_NODES",
+        "gc_control": "GcState collect_quietly gc_paused user_has_frozen",
+        "ours": "is_own_kind own_addresses",
+        "sizes": "is_leaf own_bytes owned_bytes shallow_bytes storage_bytes storages_of",
+    },
+)

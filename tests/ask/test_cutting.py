@@ -11,10 +11,10 @@ import torch
 from explain_builders import births_of
 from torch import nn
 
-from leaklab.ask.cut_cycles import cut_cycles
+from leaklab import cut_cycles
 from leaklab.errors import LeaklabError
-from leaklab.explain.cycles import group_orphans
-from leaklab.heap.view import heap_view
+from leaklab.explain import group_orphans
+from leaklab.heap import heap_view
 
 
 class Token:

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from leaklab.ask.autograd import autograd
+from leaklab import autograd
 from leaklab.model.autograd import Sharing
-from leaklab.reports.autograd import AutogradReport
-from leaklab.runtime.autograd_graph import MAX_WRAPPED_NODES
+from leaklab.reports import AutogradReport
+from leaklab.runtime import MAX_WRAPPED_NODES
 
 FLOAT = 4  # bytes
 
@@ -340,7 +340,7 @@ def test_a_report_survives_pickle_and_json(many_steps):
 def test_too_deep_a_graph_is_a_lower_bound_and_dies_without_harm():
     code = f"""
 import torch
-from leaklab.ask.autograd import autograd
+from leaklab import autograd
 y = torch.ones(1, requires_grad=True)
 for _ in range(45_000):
     y = y * 1.0

@@ -13,7 +13,7 @@ import torch
 
 import leaklab
 from leaklab.model.training_run import MemoryLevels, TrainingRunRecord
-from leaklab.render.training_run import memory_rows, run_html, run_text
+from leaklab.render import memory_rows, run_html, run_text
 
 
 class Net(torch.nn.Module):

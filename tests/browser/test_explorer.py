@@ -27,7 +27,7 @@ FOR_THE_DOCUMENTATION = """
 """
 HOSTILE = """
 from leaklab.model import *
-from leaklab.reports.check import LeakReport
+from leaklab import LeakReport
 from dataclasses import replace
 bad = "<script>document.title='pwned'</script><img src=x onerror=\\"document.title='pwned'\\">'&{}|\\u202e\\udc80"
 bad += "A" * 1_000_000
@@ -36,8 +36,7 @@ words = dict.fromkeys(("what", "holder", "reason", "cause"), bad)
 path = RootPath(bad, (step, step))
 leak = replace(report.leaks[0], advice=bad + "\\n    " + bad, sites=(bad,), path=path, **words)
 hostile = LeakReport(replace(report.check, leaks=(leak,), notes=(bad,)))
-from leaklab.explorer.session import Session
-from leaklab.explorer.widget import ExplorerWidget
+from leaklab.explorer import ExplorerWidget, Session
 evil = ExplorerWidget(Session(hostile, get_ipython(), globals()))
 display(evil)
 """

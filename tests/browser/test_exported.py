@@ -8,7 +8,7 @@ import pytest
 import samples
 
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
-from leaklab.reports.notebook import NotebookReport, load_report
+from leaklab.reports import NotebookReport, load_report
 
 pytestmark = pytest.mark.browser
 LONG = "x" * 1_000_000
@@ -121,7 +121,7 @@ def test_three_hundred_leaks_are_less_than_three_megabytes_and_read_back(page, t
     check = replace(samples.leaky_check(), leaks=leaks)
     many = NotebookChecks("many", (KeptCheck(check),) * 60)
     file = tmp_path / "many.html"
-    from leaklab.render.notebook_export import render_collection
+    from leaklab.render import render_collection
 
     file.write_text(render_collection(many, draw=lambda _source, *, seconds: f"<svg>{'x' * 25_000}</svg>"))
     assert file.stat().st_size < 3_000_000

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.check.explaining import explain_growth
-from leaklab.check.judging import judge
-from leaklab.collect.measurement import Measurement, choose_baseline
+from leaklab.check import explain_growth, judge
+from leaklab.collect import Measurement, choose_baseline
 from leaklab.model import Outcome, Settings
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whole_report.txt"

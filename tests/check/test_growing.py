@@ -13,11 +13,10 @@ import pytest
 import torch
 from explain_builders import Node, view_of
 
-from leaklab.check.growing_places import grown_graph, grown_places
-from leaklab.check.judging import GrownContainer, Judgement
-from leaklab.collect.slots import GrownSlot
+from leaklab.check import GrownContainer, Judgement, grown_graph, grown_places
+from leaklab.collect import GrownSlot
 from leaklab.decide import Growth, judge_checkpoints
-from leaklab.explain.group_sizes import content_of
+from leaklab.explain import content_of
 from leaklab.model import Outcome
 
 AT_RUNS = (0, 8, 15, 24)

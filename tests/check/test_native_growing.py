@@ -14,12 +14,12 @@ from explain_builders import vertex_of, view_of
 from samples import history_leak
 
 import leaklab
-from leaklab.check import extra_runs as native_caching
-from leaklab.check.explaining import Explained
-from leaklab.check.judging import NATIVE_FLOOR_BYTES, Judgement
-from leaklab.check.native import (
+from leaklab.check import (
     DEVICE_MEMORY,
+    NATIVE_FLOOR_BYTES,
     NATIVE_MEMORY,
+    Explained,
+    Judgement,
     NativeShares,
     device_rest,
     explain_native,
@@ -27,8 +27,9 @@ from leaklab.check.native import (
     native_leak,
     remark,
 )
+from leaklab.check import extra_runs as native_caching
 from leaklab.decide import Growth, judge_per_run_bytes
-from leaklab.explain.group_sizes import EDGE_BYTES, GRADIENT_BYTES, NODE_BYTES, TENSOR_BYTES, GroupSizer, native_parts
+from leaklab.explain import EDGE_BYTES, GRADIENT_BYTES, NODE_BYTES, TENSOR_BYTES, GroupSizer, native_parts
 from leaklab.model import Outcome, RootPath
 from leaklab.model.check import NativeParts
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from samples import history_leak
 
-from leaklab.check.ranking import (
+from leaklab.check import (
     drop_covered_bounds,
     drop_noise,
     is_bookkeeping,

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.check.extra_runs import find_lines, whose
+from leaklab.check import find_lines, whose
 from leaklab.model import Leak, RootPath, Status, Step
 
 pytestmark = pytest.mark.untraced

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from leaklab.collect.cycle_lines import ClosingWatch, CycleShape, CycleStep, is_closed
+from leaklab.collect import ClosingWatch, CycleShape, CycleStep, is_closed
 
 pytestmark = pytest.mark.untraced
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from leaklab.collect.checkpoint import take_checkpoint
-from leaklab.collect.slots import find_slots, grown_slots
-from leaklab.runtime.addresses import kinds_of
+from leaklab.collect import find_slots, grown_slots, take_checkpoint
+from leaklab.runtime import kinds_of
 
 
 class Holder:

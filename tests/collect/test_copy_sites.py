@@ -8,7 +8,7 @@ import inspect
 import pytest
 import torch
 
-from leaklab.collect.allocation_lines import Makers, StorageLines, innermost_and_asking, line_that_made, python_traces
+from leaklab.collect import Makers, StorageLines, innermost_and_asking, line_that_made, python_traces
 
 COPY = copy.__file__
 OWN = "own.py"

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from leaklab.collect.change_lines import LineWatch, watchpoint
+from leaklab.collect import LineWatch, watchpoint
 
 pytestmark = pytest.mark.untraced
 

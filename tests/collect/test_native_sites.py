@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.collect.meters import native_caches_off, native_heap_bytes
-from leaklab.collect.native_lines import NativeTraces, _growths, _short, require_memray
+from leaklab.collect import NativeTraces, native_caches_off, native_heap_bytes, require_memray
+from leaklab.collect.native_lines import _growths, _short
 from leaklab.errors import MissingExtraError
 
 memray = pytest.importorskip("memray") if importlib.util.find_spec("memray") else None

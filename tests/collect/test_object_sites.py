@@ -10,7 +10,7 @@ import types
 import pytest
 import torch
 
-from leaklab.collect.allocation_lines import N_FRAMES, Makers, StorageLines, line_that_made, python_traces
+from leaklab.collect import N_FRAMES, Makers, StorageLines, line_that_made, python_traces
 
 
 def whose(filename: str) -> bool:

@@ -9,7 +9,7 @@ import io
 import pytest
 import torch
 
-from leaklab.collect.change_lines import watchpoint
+from leaklab.collect import watchpoint
 
 
 class Holder:

@@ -6,11 +6,19 @@ from collections import Counter
 import pytest
 from snapshot_writer import KEPT, MODEL, STEP, WARM, Card, Training, snapshot, stack
 
-from leaklab.cuda.schema import memory_of
-from leaklab.cuda.stacks import StackTable, base_name, is_project, label_of
-from leaklab.cuda.trace import BEFORE, histories, stacks_after, timeline_of
+from leaklab.cuda import (
+    BEFORE,
+    StackTable,
+    base_name,
+    histories,
+    is_project,
+    label_of,
+    memory_of,
+    stacks_after,
+    timeline_of,
+)
 from leaklab.model.cuda import CallFrame
-from leaklab.reports.cuda import CudaSnapshot
+from leaklab.reports import CudaSnapshot
 
 
 def opened(*cards, **more):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from snapshot_writer import KEPT, MODEL, STEP, Card, Training, of_2023, snapshot, stack, write
 
 import leaklab
-from leaklab.cuda import reading
-from leaklab.cuda.reading import audit, memory_ceiling, read_pickle
+from leaklab.cuda import audit, memory_ceiling, read_pickle, reading
 
 P4 = b"\x80\x04"
 
@@ -99,7 +98,7 @@ _IN_CHILD = r"""
 import re, sys
 from pathlib import Path
 import leaklab
-from leaklab.ask.cuda import load_snapshot
+from leaklab import load_snapshot
 def peak():  # of this program; ru_maxrss would begin at that of the parent
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 before = peak()

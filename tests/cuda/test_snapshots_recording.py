@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.ask.cuda import live_snapshot
+from leaklab.ask import live_snapshot
 from leaklab.cuda import recording
 
 

@@ -11,9 +11,7 @@ import leaklab
 from leaklab import cli
 from leaklab.errors import ReportError
 from leaklab.model.cuda import FrameNode
-from leaklab.render.cuda_html import tree_markup
-from leaklab.render.cuda_plots import plot_icicle
-from leaklab.render.cuda_text import tree_lines
+from leaklab.render import plot_icicle, tree_lines, tree_markup
 
 OUTSIDE = re.compile(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?https?:""")
 NOT_SURVIVING = ("<style", "<script", "<svg", "var(", "<iframe")

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from leaklab.decide.checkpoint_levels import judge_slowdown
-from leaklab.decide.trend import kendall_tau, mann_kendall_z
+from leaklab.decide import judge_slowdown, kendall_tau, mann_kendall_z
 
 
 def test_a_run_that_takes_longer_every_time_is_told_with_its_ratio():

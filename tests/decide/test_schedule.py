@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide.verdict import next_phase
+from leaklab.decide import next_phase
 
 
 def phases(max_runs=40, *, seconds_per_run=0.001, max_seconds=60.0, growing=True, is_open=True):

@@ -14,13 +14,12 @@ import pytest
 import torch
 from explain_builders import Link, Node, view_of
 
-from leaklab.check.growing_places import grown_graph, grown_places
-from leaklab.check.judging import GrownContainer, Judgement
-from leaklab.collect.slots import GrownSlot
+from leaklab.check import GrownContainer, Judgement, grown_graph, grown_places
+from leaklab.collect import GrownSlot
 from leaklab.decide import Growth, judge_checkpoints
+from leaklab.explain import Weigher
 from leaklab.explain import all_holders as independent
 from leaklab.explain import retained as in_place
-from leaklab.explain.all_holders import Weigher
 from leaklab.model import Outcome
 
 AT_RUNS = (0, 8, 15, 24)

@@ -7,12 +7,10 @@ from dataclasses import replace
 import pytest
 from samples import history_leak
 
+from leaklab.explain import CYCLE_ROOT, UNSEEN_ROOT, Evidence, Facts
 from leaklab.explain.causes import INSPECTORS, Advice, find_cause, with_effect
-from leaklab.explain.cycles import CYCLE_ROOT, UNSEEN_ROOT
-from leaklab.explain.evidence import Evidence, Facts
+from leaklab.heap import Role, SourceLine
 from leaklab.heap.names import Reference
-from leaklab.heap.roles import Role
-from leaklab.heap.source_lines import SourceLine
 from leaklab.model import RootPath, Status, Step
 
 

@@ -13,9 +13,7 @@ import pytest
 import torch
 from explain_builders import Link, Node, vertex_of, view_of
 
-from leaklab.explain.autograd_retention import graph_size, largest_graph
-from leaklab.explain.group_sizes import GroupSizer, has_optimizer
-from leaklab.explain.limits import FAR, Limit, known_limit
+from leaklab.explain import FAR, GroupSizer, Limit, graph_size, has_optimizer, known_limit, largest_graph
 
 
 def tally_of(born, variables=None, entries=None):

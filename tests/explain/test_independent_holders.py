@@ -11,10 +11,9 @@ from explain_builders import N_RUNS, Node, everything_below, vertex_of, view_of
 from samples import history_leak
 
 import leaklab
+from leaklab.explain import Weigher, group_survivors, hold_of
 from leaklab.explain import all_holders as independent
-from leaklab.explain.all_holders import Weigher, hold_of
-from leaklab.explain.groups import group_survivors
-from leaklab.render.words import retained_words
+from leaklab.render import retained_words
 
 
 def held_of(variables, runs):

@@ -11,10 +11,10 @@ import torch
 from explain_builders import Node, everything_below, real_view_of, vertex_of, view_of
 from graph_builders import lists_of, plain_view, random_graph, random_graphs, reached_from
 
-from leaklab.explain.group_sizes import TENSOR_BYTES
-from leaklab.explain.retained import bytes_of, freed_with, retained, retained_sizes
-from leaklab.explain.smallest_cut import ROOT, freed_without
-from leaklab.runtime.sizes import own_bytes, shallow_bytes
+from leaklab.explain import TENSOR_BYTES, bytes_of, freed_with, freed_without, retained_sizes
+from leaklab.explain.retained import retained
+from leaklab.heap import ROOT
+from leaklab.runtime import own_bytes, shallow_bytes
 
 MB = 1_000_000
 

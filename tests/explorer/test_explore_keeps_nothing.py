@@ -16,9 +16,8 @@ from ipywidgets.widgets import widget as ipywidgets_home
 from notebook_shell import open_notebook
 from user_objects import KINDS, build_object
 
-from leaklab.explorer.session import Session
-from leaklab.explorer.widget import ExplorerWidget
-from leaklab.reports.check import LeakReport
+from leaklab.explorer import ExplorerWidget, Session
+from leaklab.reports import LeakReport
 
 pytestmark = pytest.mark.untraced  # runs a whole check
 

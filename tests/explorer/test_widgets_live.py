@@ -9,10 +9,10 @@ import pytest
 import samples
 import torch
 
-from leaklab.ask.alive import GoneError, at_address, evaluate, expressions_of, look_at, modules_of
-from leaklab.explorer.session import Session, find_cell, held_by_notebook, let_go
+from leaklab.ask import GoneError, at_address, evaluate, expressions_of, look_at, modules_of
+from leaklab.explorer import Session, find_cell, held_by_notebook, let_go
 from leaklab.model import RootPath, Status, Step
-from leaklab.reports.check import LeakReport
+from leaklab.reports import LeakReport
 
 
 class Trainer:

@@ -192,6 +192,6 @@ def all_causes() -> list[str]:
 
     The one import of leaklab's internals in this folder: no public function lists them. Change it when that moves.
     """
-    from leaklab.render.words import CAUSES
+    from leaklab.render import CAUSES
 
     return list(CAUSES)

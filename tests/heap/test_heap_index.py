@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leaklab.heap import ReferencePass, build_index
 from leaklab.heap import index as index_module
-from leaklab.heap.index import ReferencePass, build_index
-from leaklab.runtime.addresses import AddressTable, JoinedTable, addresses_of, kinds_at
+from leaklab.runtime import AddressTable, JoinedTable, addresses_of, kinds_at
 
 
 class Thing:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leaklab.heap.known_holders import KNOWN_HOLDERS, NATIVE_CACHES, known_holder, remark_on, with_known_holders
-from leaklab.heap.roots import Start
+from leaklab.heap import KNOWN_HOLDERS, NATIVE_CACHES, Start, known_holder, remark_on, with_known_holders
 from leaklab.model import RootPath, Status, Step
 
 

@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import torch
 
-from leaklab.heap.hidden_references import hidden_edges
+from leaklab.heap import hidden_edges
 from leaklab.heap.names import Reference, name_references
 
 

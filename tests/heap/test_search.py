@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leaklab.heap import HeapIndex, path_to, search
 from leaklab.heap import shortest_paths as search_module
-from leaklab.heap.index import HeapIndex
-from leaklab.heap.shortest_paths import path_to, search
-from leaklab.runtime.addresses import AddressTable
+from leaklab.runtime import AddressTable
 
 
 def index_of(n_vertices, edges):

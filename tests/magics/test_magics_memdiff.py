@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from leaklab.ask.heap_diff import MemDiff
+from leaklab.reports import MemDiff
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ import pytest
 import torch
 from notebook_shell import Notebook
 
-from leaklab.magics.options import split_line
-from leaklab.magics.questions import WhyAliveMagics
+from leaklab.magics import WhyAliveMagics, split_line
 
 
 class Box:

@@ -9,7 +9,7 @@ import pytest
 
 import leaklab
 from leaklab.magics import MAGICS
-from leaklab.render.words import CAUSES
+from leaklab.render import CAUSES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 import samples
 
-from leaklab.render.dot import lines
-from leaklab.render.notebook_export import render_markdown
-from leaklab.reports.check import LeakReport
+from leaklab.render import lines, render_markdown
+from leaklab.reports import LeakReport
 from leaklab.text import CELL_LIMIT, SHOWN_LIMIT, cell_text, clipped, shorten, visible, with_texts
 
 MEGABYTE = 1_000_000

@@ -7,10 +7,8 @@ from dataclasses import replace
 import samples
 
 from leaklab.model import RootPath, Status, Step
-from leaklab.render.check_text import render_text
-from leaklab.render.json import redacted
-from leaklab.render.notebook_export import render_markdown
-from leaklab.reports.check import LeakReport
+from leaklab.render import redacted, render_markdown, render_text
+from leaklab.reports import LeakReport
 
 
 def secret_check():

@@ -11,10 +11,18 @@ import samples
 from leaklab import LeakReport
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.alive import AlivePath, CountItem, Counts, Cut, CutReference, FanIn, Hold, Retained, WhyAliveRecord
-from leaklab.render.alive_html import render_alive_html
-from leaklab.render.alive_text import render_alive, told
-from leaklab.render.back_graph import MAX_BOXES, graph_of_alive, graph_of_leak, objgraph_dot
-from leaklab.render.dot import BackReferenceGraph, PathGraph, back_graph_dot
+from leaklab.render import (
+    MAX_BOXES,
+    BackReferenceGraph,
+    PathGraph,
+    back_graph_dot,
+    graph_of_alive,
+    graph_of_leak,
+    objgraph_dot,
+    render_alive,
+    render_alive_html,
+    told,
+)
 
 TARGET = Step("['loss']", "torch.Tensor", "(2,) float32 cpu", Status.UNKNOWN, "the object you asked about")
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leaklab.ask.training_run import run
+from leaklab.ask import run
 from leaklab.model.check import NotebookChecks
-from leaklab.render.base import Displayed
-from leaklab.render.html_parts import page
-from leaklab.reports.check import Comparison
-from leaklab.reports.notebook import NotebookReport
+from leaklab.render import Displayed, page
+from leaklab.reports import Comparison, NotebookReport
 
 
 class View(Displayed):

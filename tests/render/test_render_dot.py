@@ -6,7 +6,7 @@ from dataclasses import replace
 import samples
 
 from leaklab.model import RootPath, Status, Step
-from leaklab.render.dot import path_graph
+from leaklab.render import path_graph
 
 RED, BLUE = "#d64541", "#4a90d9"
 

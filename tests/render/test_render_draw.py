@@ -7,9 +7,8 @@ import time
 import pytest
 import samples
 
+from leaklab.render import draw_svg, path_graph
 from leaklab.render import drawing as draw
-from leaklab.render.dot import path_graph
-from leaklab.render.drawing import draw_svg
 
 DOT = 'digraph { a -> b [label="x"] }'
 SVG = "<svg><text>fake</text></svg>"

@@ -9,7 +9,7 @@ import pytest
 import samples
 
 from leaklab.model import RootPath, Status, Step
-from leaklab.render.check_html import render_html, render_page
+from leaklab.render import render_html, render_page
 
 CHECKS = {
     "leak": samples.leaky_check(cuda=True),

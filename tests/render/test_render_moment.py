@@ -15,7 +15,7 @@ from leaklab.model.heap_diff import (
     PlaceChange,
     TensorChange,
 )
-from leaklab.reports.heap_diff import MemDiff
+from leaklab.reports import MemDiff
 
 EMPTY = Difference(
     before="before",

@@ -7,7 +7,7 @@ import matplotlib as mpl
 import pytest
 import samples
 
-from leaklab.render.plots import plot_alt, plot_growth, plot_png
+from leaklab.render import plot_alt, plot_growth, plot_png
 
 CHECKS = {
     "leak": samples.leaky_check(cuda=True),
@@ -111,7 +111,7 @@ def test_drawing_needs_no_pyplot():
 import sys
 sys.path.insert(0, sys.argv[1])
 import samples
-from leaklab.render.plots import plot_png
+from leaklab.render import plot_png
 plot_png(samples.leaky_check())
 print("matplotlib.figure" in sys.modules, "matplotlib.pyplot" in sys.modules)
 """

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import samples
 
-from leaklab.render.tables import container_table, leak_table, leaks_csv, object_table, run_table, tensor_table
+from leaklab.render import container_table, leak_table, leaks_csv, object_table, run_table, tensor_table
 
 TABLES = (object_table, tensor_table, container_table, run_table, leak_table)
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.model import Outcome, RootPath, Status, Step
-from leaklab.render.check_text import render_text
-from leaklab.render.words import CAUSES, amount_words, numbers_words, render_path, suspect_references
+from leaklab.render import CAUSES, amount_words, numbers_words, render_path, render_text, suspect_references
 from leaklab.text import format_seconds, shorten, visible
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -7,8 +7,7 @@ from dataclasses import replace
 import samples
 
 from leaklab.model.check import KeptCheck, NotebookChecks
-from leaklab.reports.check import LeakReport
-from leaklab.reports.notebook import NotebookReport, compare_reports
+from leaklab.reports import LeakReport, NotebookReport, compare_reports
 
 
 def collection(*checks):

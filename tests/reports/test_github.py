@@ -17,13 +17,10 @@ import nh3
 import pytest
 import samples
 
-from leaklab.explorer.session import Session
-from leaklab.explorer.widget import ExplorerWidget
+from leaklab.explorer import ExplorerWidget, Session
 from leaklab.model.check import KeptCheck, NotebookChecks
-from leaklab.render.check_html import render_html
-from leaklab.render.notebook_export import render_markdown
-from leaklab.reports.check import LeakReport
-from leaklab.reports.notebook import NotebookReport
+from leaklab.render import render_html, render_markdown
+from leaklab.reports import LeakReport, NotebookReport
 
 ROOT = Path(__file__).parents[2]
 HEADINGS = {f"h{level}" for level in range(1, 7)}

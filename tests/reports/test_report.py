@@ -12,11 +12,10 @@ import samples
 
 from leaklab.errors import ReportError
 from leaklab.model import Outcome, Verdict
+from leaklab.render import PathGraph, check_target
 from leaklab.render import drawing as picture_module
-from leaklab.render.base import check_target
-from leaklab.render.dot import PathGraph
+from leaklab.reports import SUFFIXES, LeakReport
 from leaklab.reports import check as report_module
-from leaklab.reports.check import SUFFIXES, LeakReport
 
 LEAKY = LeakReport(samples.leaky_check())
 CLEAN = LeakReport(samples.clean_check())

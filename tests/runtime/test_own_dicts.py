@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_search import heaps, index_of
 
+from leaklab.heap import build_index, own_dicts, path_to, search
 from leaklab.heap import shortest_paths as search_module
-from leaklab.heap.index import build_index, own_dicts
-from leaklab.heap.shortest_paths import path_to, search
-from leaklab.runtime.addresses import kinds_of
+from leaklab.runtime import kinds_of
 
 
 class Plain:

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from leaklab.runtime.gc_control import user_has_frozen
+from leaklab.runtime import user_has_frozen
 
 
 def _state() -> tuple[object, ...]:

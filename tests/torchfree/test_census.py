@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leaklab.collect.census import Census, DisturbedError, FrozenCensus, RefreezingCensus, ScanCensus, sorted_census
-from leaklab.collect.measurement import Cohorts
-from leaklab.runtime.addresses import addresses_of, distinct, kinds_of, types_at
-from leaklab.runtime.gc_control import gc_paused
+from leaklab.collect import Census, Cohorts, DisturbedError, FrozenCensus, RefreezingCensus, ScanCensus, sorted_census
+from leaklab.runtime import addresses_of, distinct, gc_paused, kinds_of, types_at
 
 
 class Node:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.collect.checkpoint import Lengths, container_lengths, follow
-from leaklab.runtime.addresses import addresses_of, kinds_of
+from leaklab.collect import Lengths, container_lengths, follow
+from leaklab.runtime import addresses_of, kinds_of
 
 
 class CalledError(Exception):

@@ -7,14 +7,21 @@ import io
 
 import pytest
 
-from leaklab.check.judging import Judgement, judge
-from leaklab.collect import meters
-from leaklab.collect.census import FrozenCensus, RefreezingCensus, ScanCensus
-from leaklab.collect.checkpoint import heap_objects, take_checkpoint
-from leaklab.collect.measurement import Measurement, choose_baseline, thawed
-from leaklab.collect.meters import Meters
+from leaklab.check import Judgement, judge
+from leaklab.collect import (
+    FrozenCensus,
+    Measurement,
+    Meters,
+    RefreezingCensus,
+    ScanCensus,
+    choose_baseline,
+    heap_objects,
+    meters,
+    take_checkpoint,
+    thawed,
+)
 from leaklab.model import Outcome
-from leaklab.runtime.gc_control import gc_paused
+from leaklab.runtime import gc_paused
 
 PHASES = (8, 7, 9)
 

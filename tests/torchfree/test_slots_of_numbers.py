@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from leaklab.collect.slots import find_slots, grown_slots
-from leaklab.runtime.addresses import kinds_of
+from leaklab.collect import find_slots, grown_slots
+from leaklab.runtime import kinds_of
 
 RANDOM = random.Random(5)
 BIG = 4096
