@@ -21,7 +21,7 @@ from typing import Any
 
 from measuring import cpu_seconds
 
-from leaklab.ask import compare_snapshots, load_snapshot
+from leaklab.ask import compare_cuda_snapshots, load_cuda_snapshot
 from leaklab.reports import CudaSnapshot
 
 MAX_LOAD = 1.2
@@ -108,7 +108,7 @@ def plain_load(path: Path) -> Any:
 def compare_cost(one: CudaSnapshot, other: CudaSnapshot) -> float:
     """Return the cost of comparing two open snapshots; nothing of them was worked out before."""
     fresh = [CudaSnapshot(snapshot.memory) for snapshot in (one, other)]
-    return cpu_seconds(lambda: compare_snapshots(fresh))
+    return cpu_seconds(lambda: compare_cuda_snapshots(fresh))
 
 
 def torch_costs(taken: Any, other: Any) -> None:
@@ -131,7 +131,7 @@ def torch_costs(taken: Any, other: Any) -> None:
 def peak_megabytes(code: str, path: Path) -> float:
     """Return the peak memory of a fresh process that runs *code* on *path*, less that of importing."""
     program = (
-        "import gc, pathlib, pickle, re, sys; from leaklab import load_snapshot\n"
+        "import gc, pathlib, pickle, re, sys; from leaklab import load_cuda_snapshot\n"
         "status = pathlib.Path('/proc/self/status')\n"  # ru_maxrss would begin at that of the parent
         "peak = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', status.read_text())[1])\n"
         f"before = peak()\n{code}\nprint(peak() - before)"
@@ -165,19 +165,19 @@ def measure(files: list[Path], n_events: int) -> int:
     turns = [
         (
             cpu_seconds(lambda: plain_load(one)),
-            cpu_seconds(lambda: load_snapshot(one)),
-            cpu_seconds(lambda: load_snapshot(one, audited=True)),
+            cpu_seconds(lambda: load_cuda_snapshot(one)),
+            cpu_seconds(lambda: load_cuda_snapshot(one, audited=True)),
         )
         for _ in range(_TURNS)
     ]
     plain, ours, audited = map(statistics.median, zip(*turns, strict=True))
-    print(f"{n_events:,} events, {megabytes:.0f} MB: pickle.load with gc off {plain:.2f} s, load_snapshot {ours:.2f} s")
-    n_missed = at_most("load_snapshot / pickle.load with gc off", ours / plain, MAX_LOAD)
+    print(f"{n_events:,} events, {megabytes:.0f} MB: pickle.load with gc off {plain:.2f} s, ours {ours:.2f} s")
+    n_missed = at_most("load_cuda_snapshot / pickle.load with gc off", ours / plain, MAX_LOAD)
     print(f"  for information: with every opcode audited first {audited:.2f} s ({audited / plain:.2f} times)")
-    first, second = load_snapshot(one), load_snapshot(other)
+    first, second = load_cuda_snapshot(one), load_cuda_snapshot(other)
     gc.collect()
     compare = statistics.median(compare_cost(first, second) for _ in range(_TURNS))
-    comparison = compare_snapshots([first, second])
+    comparison = compare_cuda_snapshots([first, second])
     most = comparison.series.stacks[0]
     print(f"comparing two: {compare:.3f} s; the stack that grew most: {most.growth_bytes:+,} B")
     n_missed += at_most("compare of two open snapshots / loading both", compare / (2 * ours), MAX_COMPARE)
@@ -187,8 +187,8 @@ def measure(files: list[Path], n_events: int) -> int:
     print(f"  for information: mosaic's peak {MOSAIC_US_PER_EVENT} us per event, on a real file of 19,136 events")
     torch_costs(plain_load(one), plain_load(other))
     plain_memory = peak_megabytes("gc.disable(); x = pickle.load(open(sys.argv[1], 'rb'))", one)
-    our_memory = peak_megabytes("x = load_snapshot(sys.argv[1])", one)
-    print(f"peak memory: pickle.load {plain_memory:,.0f} MB, load_snapshot {our_memory:,.0f} MB")
+    our_memory = peak_megabytes("x = load_cuda_snapshot(sys.argv[1])", one)
+    print(f"peak memory: pickle.load {plain_memory:,.0f} MB, load_cuda_snapshot {our_memory:,.0f} MB")
     return n_missed
 
 

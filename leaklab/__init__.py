@@ -12,51 +12,68 @@ from leaklab.version import __version__ as __version__
 if TYPE_CHECKING:
     from leaklab.ask.alive import whyalive
     from leaklab.ask.autograd import autograd
-    from leaklab.ask.cuda import compare_snapshots, load_snapshot
+    from leaklab.ask.cuda import compare_cuda_snapshots, load_cuda_snapshot
     from leaklab.ask.cut_cycles import cut_cycles
     from leaklab.ask.heap_diff import diff, snapshot
-    from leaklab.ask.training_run import run
+    from leaklab.ask.training_run import TrainingRun, training_run
     from leaklab.ask.watching import watch
     from leaklab.check.api import leakcheck
-    from leaklab.cuda.recording import record
+    from leaklab.cuda.recording import CudaRecorder, record_cuda
     from leaklab.errors import LeakFound, LeaklabError, MissingExtraError, ReportError, SnapshotError
     from leaklab.explorer.widget import Explorer, explore
     from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
+    from leaklab.model.paths import CutResult
+    from leaklab.render.autograd_html import AutogradGraph
+    from leaklab.render.dot import BackReferenceGraph, PathGraph
+    from leaklab.render.figure import ReportFigure
     from leaklab.reports.alive import WhyAlive
     from leaklab.reports.autograd import AutogradReport
-    from leaklab.reports.check import LeakReport
+    from leaklab.reports.check import Comparison, LeakReport
     from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
     from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
-    from leaklab.reports.notebook import NotebookReport, load_report
+    from leaklab.reports.notebook import NotebookComparison, NotebookReport, load_report
 
-_OLD_NAMES = {"Moment": "HeapSnapshot"}
-_HOMES = {
-    "leakcheck": "leaklab.check.api",
-    "LeakReport": "leaklab.reports.check",
-    "whyalive": "leaklab.ask.alive",
-    "WhyAlive": "leaklab.reports.alive",
-    "NotebookReport": "leaklab.reports.notebook",
-    "load_report": "leaklab.reports.notebook",
-    **dict.fromkeys(("diff", "snapshot"), "leaklab.ask.heap_diff"),
-    **dict.fromkeys(("MemDiff", "HeapSnapshot"), "leaklab.reports.heap_diff"),
-    **dict.fromkeys(("Explorer", "explore"), "leaklab.explorer.widget"),
-    "watch": "leaklab.ask.watching",
-    "run": "leaklab.ask.training_run",
-    "cut_cycles": "leaklab.ask.cut_cycles",
-    "autograd": "leaklab.ask.autograd",
-    "AutogradReport": "leaklab.reports.autograd",
-    **dict.fromkeys(("compare_snapshots", "load_snapshot"), "leaklab.ask.cuda"),
-    **dict.fromkeys(("CudaSnapshot", "SnapshotComparison"), "leaklab.reports.cuda"),
-    "record": "leaklab.cuda.recording",
-    **dict.fromkeys(
-        ("LeakFound", "LeaklabError", "MissingExtraError", "ReportError", "SnapshotError"), "leaklab.errors"
-    ),
-    **dict.fromkeys(("Leak", "Outcome", "RootPath", "Settings", "Verdict"), "leaklab.model"),
+_NAMES_OF = {
+    "leaklab.ask.alive": ("whyalive",),
+    "leaklab.ask.autograd": ("autograd",),
+    "leaklab.ask.cuda": ("compare_cuda_snapshots", "load_cuda_snapshot"),
+    "leaklab.ask.cut_cycles": ("cut_cycles",),
+    "leaklab.ask.heap_diff": ("diff", "snapshot"),
+    "leaklab.ask.training_run": ("TrainingRun", "training_run"),
+    "leaklab.ask.watching": ("watch",),
+    "leaklab.check.api": ("leakcheck",),
+    "leaklab.cuda.recording": ("CudaRecorder", "record_cuda"),
+    "leaklab.errors": ("LeakFound", "LeaklabError", "MissingExtraError", "ReportError", "SnapshotError"),
+    "leaklab.explorer.widget": ("Explorer", "explore"),
+    "leaklab.model": ("Leak", "Outcome", "RootPath", "Settings", "Verdict"),
+    "leaklab.model.paths": ("CutResult",),
+    "leaklab.render.autograd_html": ("AutogradGraph",),
+    "leaklab.render.dot": ("BackReferenceGraph", "PathGraph"),
+    "leaklab.render.figure": ("ReportFigure",),
+    "leaklab.reports.alive": ("WhyAlive",),
+    "leaklab.reports.autograd": ("AutogradReport",),
+    "leaklab.reports.check": ("Comparison", "LeakReport"),
+    "leaklab.reports.cuda": ("CudaSnapshot", "SnapshotComparison"),
+    "leaklab.reports.heap_diff": ("HeapSnapshot", "MemDiff"),
+    "leaklab.reports.notebook": ("NotebookComparison", "NotebookReport", "load_report"),
+}
+_HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}
+_OLD_NAMES = {
+    "Moment": "HeapSnapshot",
+    "compare_snapshots": "compare_cuda_snapshots",
+    "load_snapshot": "load_cuda_snapshot",
+    "record": "record_cuda",
+    "run": "training_run",
 }
 
 __all__ = [
+    "AutogradGraph",
     "AutogradReport",
+    "BackReferenceGraph",
+    "Comparison",
+    "CudaRecorder",
     "CudaSnapshot",
+    "CutResult",
     "Explorer",
     "HeapSnapshot",
     "Leak",
@@ -65,27 +82,31 @@ __all__ = [
     "LeaklabError",
     "MemDiff",
     "MissingExtraError",
+    "NotebookComparison",
     "NotebookReport",
     "Outcome",
+    "PathGraph",
     "ReportError",
+    "ReportFigure",
     "RootPath",
     "Settings",
     "SnapshotComparison",
     "SnapshotError",
+    "TrainingRun",
     "Verdict",
     "WhyAlive",
     "autograd",
-    "compare_snapshots",
+    "compare_cuda_snapshots",
     "cut_cycles",
     "diff",
     "explore",
     "leakcheck",
+    "load_cuda_snapshot",
     "load_ipython_extension",
     "load_report",
-    "load_snapshot",
-    "record",
-    "run",
+    "record_cuda",
     "snapshot",
+    "training_run",
     "unload_ipython_extension",
     "watch",
     "whyalive",
@@ -96,7 +117,12 @@ def __getattr__(name: str) -> Any:
     """Import a public name where it is first used: ``import leaklab`` alone stays cheap."""
     import importlib
 
-    name = _OLD_NAMES.get(name, name)
+    if name in _OLD_NAMES:
+        import warnings
+
+        better = _OLD_NAMES[name]
+        warnings.warn(f"leaklab.{name} is now called leaklab.{better}", DeprecationWarning, stacklevel=2)
+        name = better
     if name not in _HOMES:
         msg = f"module 'leaklab' has no attribute {name!r}"
         raise AttributeError(msg)

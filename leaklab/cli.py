@@ -150,13 +150,13 @@ def _bytes(word: str) -> int:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    from leaklab.ask.cuda import compare_snapshots, find_snapshots
+    from leaklab.ask.cuda import compare_cuda_snapshots, find_snapshots
     from leaklab.text import format_bytes
 
     _refuse_missing_folders(arguments)
     files = find_snapshots(arguments.files)
     with _bar("reading snapshots") as progress:
-        comparison = compare_snapshots(
+        comparison = compare_cuda_snapshots(
             files,
             key=arguments.key,
             card_bytes=arguments.card,
@@ -174,11 +174,11 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from leaklab.ask.cuda import load_snapshot
+    from leaklab.ask.cuda import load_cuda_snapshot
 
     _refuse_missing_folders(arguments)
     with _bar("reading") as progress:
-        snapshot = load_snapshot(arguments.file, audited=arguments.audit or None, progress=progress)
+        snapshot = load_cuda_snapshot(arguments.file, audited=arguments.audit or None, progress=progress)
     print(snapshot, end="")
     _write_views(arguments, snapshot)
     return OK

@@ -8,9 +8,9 @@ __getattr__ = lazy_names(
     __name__,
     {
         "alive": "GoneError at_address evaluate expressions_of look_at modules_of",
-        "cuda": "compare_snapshots find_snapshots live_snapshot load_snapshot",
+        "cuda": "compare_cuda_snapshots find_snapshots live_snapshot load_cuda_snapshot",
         "heap_diff": "Stretch compare_now snapshot",
-        "training_run": "run",
+        "training_run": "TrainingRun",
         "watching": "CellWatcher watch",
     },
 )

@@ -25,7 +25,9 @@ _LEAST = 2
 _WHOLE = 1000
 
 
-def load_snapshot(path: FilePath, *, audited: bool | None = None, progress: Progress | None = None) -> CudaSnapshot:
+def load_cuda_snapshot(
+    path: FilePath, *, audited: bool | None = None, progress: Progress | None = None
+) -> CudaSnapshot:
     """Open a file that ``torch.cuda.memory._dump_snapshot`` wrote, without running anything that it holds.
 
     Works without torch and without a GPU.
@@ -46,7 +48,7 @@ def load_snapshot(path: FilePath, *, audited: bool | None = None, progress: Prog
 def live_snapshot(name: str = "now") -> CudaSnapshot:
     """Return the state of the CUDA allocator of this process.
 
-    Blocks have call stacks only as far as recording was on: see `leaklab.record`.
+    Blocks have call stacks only as far as recording was on: see `leaklab.record_cuda`.
 
     Raises:
         SnapshotError: if torch has no CUDA here.
@@ -54,7 +56,7 @@ def live_snapshot(name: str = "now") -> CudaSnapshot:
     return CudaSnapshot(memory_of(take(), name))
 
 
-def compare_snapshots(
+def compare_cuda_snapshots(
     snapshots: Sequence[CudaSnapshot | FilePath],
     *,
     key: str = "auto",
@@ -68,7 +70,7 @@ def compare_snapshots(
         snapshots: Files, or snapshots that are open already. Of a file only what is compared stays in memory.
         key: ``"exact"``, ``"project"`` or ``"auto"``: see `leaklab.model.snapshots.StackKey`.
         card_bytes: Memory of the card, for the projection; None takes it from the files where they tell it.
-        audited: As in `load_snapshot`.
+        audited: As in `load_cuda_snapshot`.
         progress: Called with what is done and what is to be done, in thousandths of a snapshot.
 
     Raises:
@@ -195,10 +197,10 @@ def _natural(path: str) -> list[tuple[int, int | str]]:
 __all__ = [
     "CudaSnapshot",
     "SnapshotComparison",
-    "compare_snapshots",
+    "compare_cuda_snapshots",
     "find_snapshots",
     "live_snapshot",
-    "load_snapshot",
+    "load_cuda_snapshot",
 ]
 
 
@@ -231,7 +233,7 @@ class CudaStretch:
         if self._before is None:
             msg = "finish() compares with start(), which was not called"
             raise RuntimeError(msg)
-        comparison = compare_snapshots([self._before, live_snapshot(name)])
+        comparison = compare_cuda_snapshots([self._before, live_snapshot(name)])
         self.abandon()
         return comparison
 

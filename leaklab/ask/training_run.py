@@ -1,4 +1,4 @@
-"""Tell, when a training run ends, what of it survives: ``with leaklab.run("A"): ...``.
+"""Tell, when a training run ends, what of it survives: ``with leaklab.training_run("A"): ...``.
 
 The run that is switched away from, whose model, optimizer or trainer is still held when the next one starts, is what
 doubles the memory. Everything alive at the start is the baseline; what was made since and is alive after a collection
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-def run(name: str, *, namespace: dict[str, Any] | None = None, show: bool = True) -> TrainingRun:
+def training_run(name: str, *, namespace: dict[str, Any] | None = None, show: bool = True) -> TrainingRun:
     """Return a context manager that tells at its end what of the run inside survives, and who holds it.
 
     Args:
@@ -54,7 +54,7 @@ def run(name: str, *, namespace: dict[str, Any] | None = None, show: bool = True
 
 def _refuse_nameless(name: object) -> None:
     if not isinstance(name, str):
-        msg = f"a run needs a name to be called by, such as leaklab.run('A'), not {type(name).__name__}"
+        msg = f"a run needs a name to be called by, such as leaklab.training_run('A'), not {type(name).__name__}"
         raise TypeError(msg)
 
 
@@ -77,7 +77,7 @@ class TrainingRun(Displayed):
     def __enter__(self) -> Self:
         """Take everything alive now as the baseline."""
         if self._is_used:
-            msg = f"the run {self._name!r} has been used; begin another with leaklab.run({self._name!r})"
+            msg = f"the run {self._name!r} has been used; begin another with leaklab.training_run({self._name!r})"
             raise RuntimeError(msg)
         self._is_used = True
         collect_quietly()
@@ -133,7 +133,7 @@ class TrainingRun(Displayed):
             self._taker.end()
 
     def __repr__(self) -> str:
-        return f"<leaklab.run({self._name!r})>" if self.record is None else f"<{run_line(self.record)}>"
+        return f"<leaklab.training_run({self._name!r})>" if self.record is None else f"<{run_line(self.record)}>"
 
     def __str__(self) -> str:
         return repr(self) if self.record is None else run_text(self.record)

@@ -31,12 +31,13 @@ def _memory_module() -> Any:
     try:
         import torch  # noqa: PLC0415 - reading snapshots needs none
     except ImportError as error:
-        msg = "recording needs torch, which cannot be imported here; files are opened without it: load_snapshot(path)"
+        msg = "recording needs torch, which cannot be imported here; files are opened without it, by load_cuda_snapshot"
         raise SnapshotError(msg) from error
     memory: Any = torch.cuda.memory
     if not torch.cuda.is_available() or not hasattr(torch._C, "_cuda_memorySnapshot"):  # noqa: SLF001 - its only home
         msg = (
-            "recording needs a CUDA device, and torch sees none here; files are opened without one: load_snapshot(path)"
+            "recording needs a CUDA device, and torch sees none here; "
+            "files are opened without one, by load_cuda_snapshot"
         )
         raise SnapshotError(msg)
     return memory
@@ -104,8 +105,8 @@ def take(step: int | None = None) -> dict[str, Any]:
     return {**snapshot, NOTE_KEY: note}
 
 
-class Recorder:
-    """Takes a snapshot every so many steps of a training loop; made by `leaklab.record`."""
+class CudaRecorder:
+    """Takes a snapshot every so many steps of a training loop; made by `leaklab.record_cuda`."""
 
     def __init__(self, every: int, keep: int, folder: Path, max_events: int) -> None:
         self._every, self._keep, self._folder, self._max_events = every, keep, folder, max_events
@@ -118,7 +119,7 @@ class Recorder:
         """The snapshots that are kept, oldest first."""
         return tuple(self._files)
 
-    def __enter__(self) -> Recorder:  # noqa: PYI034 - Self is younger than Python 3.10
+    def __enter__(self) -> CudaRecorder:  # noqa: PYI034 - Self is younger than Python 3.10
         _memory_module()  # where nothing can be recorded, no folder is left behind
         _make(self._folder)
         history = recorded_history(self._max_events)
@@ -139,7 +140,7 @@ class Recorder:
             SnapshotError: outside the ``with`` block, or if the file cannot be written.
         """
         if self._history is None:
-            msg = "nothing is recorded here: call step() inside `with leaklab.record(...) as recorder:`"
+            msg = "nothing is recorded here: call step() inside `with leaklab.record_cuda(...) as recorder:`"
             raise SnapshotError(msg)
         self._n_steps += 1
         if self._n_steps % self._every:
@@ -158,22 +159,22 @@ class Recorder:
             self.step()
 
 
-def record(
+def record_cuda(
     every: int = 50,
     keep: int = 4,
     dir: str | os.PathLike[str] = ".",  # noqa: A002 - what one would type
     *,
     max_events: int = MAX_EVENTS,
-) -> Recorder:
+) -> CudaRecorder:
     """Record a training loop: one snapshot every *every* steps, the newest *keep* of them on disk.
 
     ::
 
-        with leaklab.record(every=50, keep=4, dir="snapshots") as recorder:
+        with leaklab.record_cuda(every=50, keep=4, dir="snapshots") as recorder:
             for batch in loader:
                 train(batch)
                 recorder.step()
-        leaklab.compare_snapshots(recorder.files)
+        leaklab.compare_cuda_snapshots(recorder.files)
 
     Args:
         every: Steps between two snapshots.
@@ -192,7 +193,7 @@ def record(
             raise ValueError(msg)
     folder = Path(dir)
     _refuse_unusable(folder)
-    return Recorder(every, keep, folder, max_events)
+    return CudaRecorder(every, keep, folder, max_events)
 
 
 def _refuse_unusable(folder: Path) -> None:

@@ -284,9 +284,9 @@ def _compare_files(files: list[str], around: NotebookContext) -> MemDiff | Any:
         elif any(Path(file).suffix == MOMENT_SUFFIX for file in files):
             problem = "a saved moment (.npz) and a memory snapshot of torch (.pickle) have nothing in common to compare"
         else:
-            from leaklab.ask.cuda import compare_snapshots, find_snapshots  # noqa: PLC0415 - rarely needed
+            from leaklab.ask.cuda import compare_cuda_snapshots, find_snapshots  # noqa: PLC0415 - rarely needed
 
-            return compare_snapshots(find_snapshots(files))
+            return compare_cuda_snapshots(find_snapshots(files))
     except (LeaklabError, OSError, ValueError) as error:
         problem = str(error)
     raise UsageError(problem)

@@ -9,7 +9,7 @@ __getattr__ = lazy_names(
     {
         "alive_html": "render_alive_html",
         "alive_text": "render_alive told",
-        "autograd_html": "RetentionGraph",
+        "autograd_html": "AutogradGraph",
         "autograd_text": "details headline",
         "back_graph": "MAX_BOXES graph_of_alive graph_of_leak objgraph_dot",
         "base": "Displayed check_target",

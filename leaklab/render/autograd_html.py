@@ -34,7 +34,7 @@ _BY_WORDS = {
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RetentionGraph(Picture):
+class AutogradGraph(Picture):
     """One drawing of a graph. It holds nothing but the record, and is drawn anew each time it is asked for."""
 
     name: str
@@ -59,7 +59,7 @@ class RetentionGraph(Picture):
         return "\n".join(_text_lines(self.drawing, self.title))
 
     def __repr__(self) -> str:
-        return f"<RetentionGraph by {self.drawing.by.value}: {len(self.drawing.boxes)} boxes; str() shows them>"
+        return f"<AutogradGraph by {self.drawing.by.value}: {len(self.drawing.boxes)} boxes; str() shows them>"
 
 
 def box_words(box: GraphBox) -> str:
@@ -142,7 +142,7 @@ def retention_fragment(retention: AutogradRecord, *, is_page: bool = False) -> s
     lines += [f"<div>{escaped(line)}</div>" for line in details(retention)]
     blocks = [panel("".join(lines), CALM), *_tables(retention, is_page=is_page)]
     for drawing in retention.drawings if is_page else retention.drawings[:1]:
-        drawn = RetentionGraph(retention.name, drawing).markup
+        drawn = AutogradGraph(retention.name, drawing).markup
         blocks.append(fold(escaped(f"Drawn by {drawing.by.value}"), drawn, is_open=True))
     if retention.notes:
         blocks.append(fold("Notes", bullets([escaped(note) for note in retention.notes]), is_open=True))

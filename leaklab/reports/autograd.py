@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leaklab.model.autograd import RETENTION_SCHEMA, AutogradRecord, DrawnBy
-from leaklab.render.autograd_html import RetentionGraph, retention_fragment, retention_page
+from leaklab.render.autograd_html import AutogradGraph, retention_fragment, retention_page
 from leaklab.render.autograd_text import headline, render_retention
 from leaklab.render.base import Exports, FilePath, known_suffix, read_source, save_by_suffix
 from leaklab.render.json import record_from_json, record_to_json
@@ -58,7 +58,7 @@ class AutogradReport(Exports):
         """The saved tensors, largest first."""
         return kept_table(self.retention)
 
-    def graph(self, by: str = "") -> RetentionGraph:
+    def graph(self, by: str = "") -> AutogradGraph:
         """Return the graph drawn: by node where it is small, else by module, forward line or operation.
 
         Args:
@@ -74,7 +74,7 @@ class AutogradReport(Exports):
             why = "is none of" if chosen not in every else "is not possible for this graph; there are"
             msg = f"by={chosen!r} {why} {', '.join(every if chosen not in every else drawings)}"
             raise ValueError(msg)
-        return RetentionGraph(self.retention.name, drawings[chosen])
+        return AutogradGraph(self.retention.name, drawings[chosen])
 
     def _html_file(self) -> str:
         return retention_page(self.retention)

@@ -1,4 +1,4 @@
-"""``with leaklab.run(name)``: what of a training run survives it, who holds it, and what the next one starts beside."""
+"""``with leaklab.training_run(name)``: what of a run survives it, who holds it, and what the next one starts beside."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def switched():
     Trainer()  # the first optimizer imports half of torch
     runs = {}
     variables = {"runs": runs}
-    with leaklab.run("A", namespace=variables, show=False) as a:
+    with leaklab.training_run("A", namespace=variables, show=False) as a:
         runs["A"] = Trainer()
     alive = weakref.ref(runs["A"].model)
-    with leaklab.run("B", namespace=variables, show=False) as b:
+    with leaklab.training_run("B", namespace=variables, show=False) as b:
         Trainer()
     runs.clear()
     gc.collect()
@@ -89,7 +89,7 @@ def test_the_record_is_plain_data(switched):
 def test_an_error_passes_through_and_is_named():
     gc.disable()
     try:
-        with pytest.raises(ZeroDivisionError), leaklab.run("C", show=False, namespace={}) as c:
+        with pytest.raises(ZeroDivisionError), leaklab.training_run("C", show=False, namespace={}) as c:
             1 / 0  # noqa: B018
         assert not gc.isenabled()
     finally:
@@ -99,7 +99,7 @@ def test_an_error_passes_through_and_is_named():
 
 
 def test_a_block_that_thaws_the_heap_is_told_apart_from_a_clean_one():
-    with leaklab.run("D", show=False, namespace={}) as d:
+    with leaklab.training_run("D", show=False, namespace={}) as d:
         gc.unfreeze()
     assert d.record.notes == (
         "the block thawed the collector's objects (gc.freeze): what it left cannot be told from what was there before",
@@ -107,14 +107,18 @@ def test_a_block_that_thaws_the_heap_is_told_apart_from_a_clean_one():
 
 
 def test_a_run_is_used_once(switched):
-    with pytest.raises(RuntimeError, match=r"the run 'A' has been used; begin another with leaklab\.run\('A'\)"):
+    with pytest.raises(
+        RuntimeError, match=r"the run 'A' has been used; begin another with leaklab\.training_run\('A'\)"
+    ):
         switched[0].__enter__()
 
 
 @pytest.mark.parametrize("name", [None, 3, print])
 def test_a_run_needs_a_name(name):
-    with pytest.raises(TypeError, match=r"a run needs a name to be called by, such as leaklab\.run\('A'\), not "):
-        leaklab.run(name)
+    with pytest.raises(
+        TypeError, match=r"a run needs a name to be called by, such as leaklab\.training_run\('A'\), not "
+    ):
+        leaklab.training_run(name)
 
 
 def test_a_peak_that_did_not_move_is_not_the_runs():
@@ -128,7 +132,7 @@ def test_a_peak_that_did_not_move_is_not_the_runs():
 
 
 def test_the_report_is_printed_unless_told_otherwise(capsys):
-    with leaklab.run("E", namespace={}):
+    with leaklab.training_run("E", namespace={}):
         pass
     assert capsys.readouterr().out.startswith("run 'E': nothing of it survives\n")
 
@@ -145,7 +149,7 @@ def test_modules_imported_inside_are_one_note_and_their_content_is_no_place(tmp_
     (tmp_path / "late_cache.py").write_text("import torch\n\ncache = [torch.zeros(50_000)]\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     variables = {"kept": []}
-    with leaklab.run("A", namespace=variables, show=False) as run:
+    with leaklab.training_run("A", namespace=variables, show=False) as run:
         importlib.import_module("late_library")
         importlib.import_module("late_cache")
         variables["kept"].append([[number] for number in range(3000)])

@@ -69,7 +69,7 @@ def test_hostile_file_is_refused_in_one_sentence(name, tmp_path):
     file = tmp_path / "hostile.pickle"
     file.write_bytes(HOSTILE[name])
     with pytest.raises(leaklab.SnapshotError) as refused:
-        leaklab.load_snapshot(file)
+        leaklab.load_cuda_snapshot(file)
     (line,) = str(refused.value).splitlines()
     assert str(file) in line
     assert len(line) < 600
@@ -91,20 +91,20 @@ def test_refusal_names_the_opcode_and_its_place(tmp_path):
     file = tmp_path / "evil.pickle"
     file.write_bytes(HOSTILE["global"])
     with pytest.raises(leaklab.SnapshotError, match=r"at byte 2 the file holds the opcode GLOBAL"):
-        leaklab.load_snapshot(file)
+        leaklab.load_cuda_snapshot(file)
 
 
 _IN_CHILD = r"""
 import re, sys
 from pathlib import Path
 import leaklab
-from leaklab import load_snapshot
+from leaklab import load_cuda_snapshot
 def peak():  # of this program; ru_maxrss would begin at that of the parent
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 before = peak()
 for path in sys.argv[1:]:
     try:
-        load_snapshot(path)
+        load_cuda_snapshot(path)
     except leaklab.SnapshotError:
         print("refused")
 print(peak() - before)
@@ -192,20 +192,20 @@ def test_giant_file_is_refused_before_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "MAX_FILE_BYTES", 1000)
     file = write(tmp_path / "a.pickle", snapshot(Training().run(3).card))
     with pytest.raises(leaklab.SnapshotError, match=r"more than the 1,000 that are opened; record with"):
-        leaklab.load_snapshot(file)
+        leaklab.load_cuda_snapshot(file)
 
 
 def test_missing_file_and_folder_are_named(tmp_path):
     with pytest.raises(leaklab.SnapshotError, match="No such file"):
-        leaklab.load_snapshot(tmp_path / "nowhere.pickle")
+        leaklab.load_cuda_snapshot(tmp_path / "nowhere.pickle")
     with pytest.raises(leaklab.SnapshotError, match=r"Is a directory|Permission denied"):
-        leaklab.load_snapshot(tmp_path)
+        leaklab.load_cuda_snapshot(tmp_path)
 
 
 def test_file_of_2023_tells_the_same_bytes_and_stacks(tmp_path):
     taken = snapshot(Training().run(5).card)
-    new = leaklab.load_snapshot(write(tmp_path / "new.pickle", taken))
-    old = leaklab.load_snapshot(write(tmp_path / "old.pickle", of_2023(taken)))
+    new = leaklab.load_cuda_snapshot(write(tmp_path / "new.pickle", taken))
+    old = leaklab.load_cuda_snapshot(write(tmp_path / "old.pickle", of_2023(taken)))
     assert old.active_bytes == new.active_bytes
     assert old.stacks == new.stacks
     assert [b.address for s in old.memory.segments for b in s.blocks] == [
@@ -217,12 +217,12 @@ def test_file_of_2023_tells_the_same_bytes_and_stacks(tmp_path):
 def test_bare_list_of_segments_is_a_snapshot(tmp_path):
     taken = snapshot(Training().run(2).card)
     file = write(tmp_path / "a.pickle", taken["segments"])
-    assert leaklab.load_snapshot(file).active_bytes == sum(s["active_size"] for s in taken["segments"])
+    assert leaklab.load_cuda_snapshot(file).active_bytes == sum(s["active_size"] for s in taken["segments"])
 
 
 def test_empty_snapshot_holds_nothing_and_says_so(tmp_path):
     file = write(tmp_path / "a.pickle", {"segments": [], "device_traces": [[], []]})
-    empty = leaklab.load_snapshot(file)
+    empty = leaklab.load_cuda_snapshot(file)
     assert (empty.active_bytes, empty.reserved_bytes, empty.devices, len(empty.by_stack())) == (0, 0, (), 0)
     assert "nothing was allocated" in empty.notes[0]
 
@@ -232,8 +232,8 @@ def test_unknown_keys_are_left_alone(tmp_path):
     plain = snapshot(card)
     future = snapshot(card, invention={"a": [1, 2]}, segments=[{**s, "colour": "red"} for s in plain["segments"]])
     future["device_traces"][0] = [{**event, "mood": None} for event in future["device_traces"][0]]
-    one = leaklab.load_snapshot(write(tmp_path / "one.pickle", plain))
-    two = leaklab.load_snapshot(write(tmp_path / "two.pickle", future))
+    one = leaklab.load_cuda_snapshot(write(tmp_path / "one.pickle", plain))
+    two = leaklab.load_cuda_snapshot(write(tmp_path / "two.pickle", future))
     assert (two.stacks, two.peak) == (one.stacks, one.peak)
 
 
@@ -243,7 +243,7 @@ def test_pinned_host_memory_of_later_versions_is_a_device_of_its_own(tmp_path):
     host.alloc(5000, STEP)
     more = snapshot(host)
     taken = snapshot(card, host_segments=more["segments"], host_traces=more["device_traces"])
-    read = leaklab.load_snapshot(write(tmp_path / "a.pickle", taken))
+    read = leaklab.load_cuda_snapshot(write(tmp_path / "a.pickle", taken))
     assert read.devices == ("cuda:0", "pinned host")
     assert read.active_bytes == 1024
     assert [stack.active_bytes for stack in read.stacks if stack.device == "pinned host"] == [5120]
@@ -253,7 +253,7 @@ def test_devices_are_told_apart(tmp_path):
     first, second = Card(0), Card(1)
     first.alloc(1000, KEPT)
     second.alloc(3000, KEPT)
-    read = leaklab.load_snapshot(write(tmp_path / "a.pickle", snapshot(first, second)))
+    read = leaklab.load_cuda_snapshot(write(tmp_path / "a.pickle", snapshot(first, second)))
     assert read.devices == ("cuda:0", "cuda:1")
     assert {(s.device, s.requested_bytes) for s in read.stacks} == {("cuda:0", 1000), ("cuda:1", 3000)}
     assert [moment.device for moment in read.peaks] == ["cuda:0", "cuda:1"]
@@ -262,14 +262,14 @@ def test_devices_are_told_apart(tmp_path):
 def test_contradiction_between_blocks_and_segments_is_said_aloud(tmp_path):
     taken = snapshot(Training().run(1).card)
     taken["segments"][0]["active_size"] += 1 << 20
-    read = leaklab.load_snapshot(write(tmp_path / "a.pickle", taken))
+    read = leaklab.load_cuda_snapshot(write(tmp_path / "a.pickle", taken))
     assert "their blocks sum up to" in read.notes[0]
 
 
 def test_frames_that_are_none_are_refused_in_one_sentence(tmp_path):
     card = Card()
     card.alloc(1000, [{"name": 7, "filename": "a.py", "line": 1}])
-    read = leaklab.load_snapshot(write(tmp_path / "a.pickle", snapshot(card)))
+    read = leaklab.load_cuda_snapshot(write(tmp_path / "a.pickle", snapshot(card)))
     with pytest.raises(leaklab.SnapshotError, match="a frame of a call stack has no name"):
         read.by_stack()
 
@@ -280,6 +280,6 @@ def test_stream_numbers_do_not_depend_on_the_pointers_of_the_process(tmp_path):
         card = Card()
         card.alloc(1000, MODEL)
         card.alloc(1000, stack("a.py:1 f"), stream=pointer, pool=(0, 3))
-        read = leaklab.load_snapshot(write(tmp_path / "a.pickle", snapshot(card)))
+        read = leaklab.load_cuda_snapshot(write(tmp_path / "a.pickle", snapshot(card)))
         names.append([use.pool for use in read.pool_uses])
     assert names == [["small", "small, private pool 0.3, stream 1"]] * 2

@@ -36,7 +36,7 @@ def naive(file):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_file_opens_and_its_sums_equal_a_naive_loop(file):
-    read = leaklab.load_snapshot(file)
+    read = leaklab.load_cuda_snapshot(file)
     sums = naive(file)
     assert {tuple(map(tuple, s.frames)): s.active_bytes for s in read.stacks if s.frames} == {
         frames: size for frames, size in sums.items() if frames
@@ -53,11 +53,11 @@ def test_file_opens_and_its_sums_equal_a_naive_loop(file):
 
 @pytest.mark.parametrize("file", FILES[:2], ids=lambda file: file.stem)
 def test_file_is_drawn(file):
-    assert "data:image/png" in leaklab.load_snapshot(file).to_html()
+    assert "data:image/png" in leaklab.load_cuda_snapshot(file).to_html()
 
 
 def test_same_program_with_twice_the_context_grew_at_one_stack():
-    series = leaklab.compare_snapshots([FOLDER / name for name in PAIR]).series
+    series = leaklab.compare_cuda_snapshots([FOLDER / name for name in PAIR]).series
     framed = [stack for stack in series.stacks if stack.frames]
     assert {stack.change for stack in framed} == {Change.SAME, Change.GROWN}
     assert [stack.growth_bytes for stack in framed if stack.growth_bytes] == [20_480_000]
@@ -65,6 +65,6 @@ def test_same_program_with_twice_the_context_grew_at_one_stack():
 
 
 def test_same_model_at_other_lines_matches_by_function():
-    series = leaklab.compare_snapshots([FOLDER / name for name in MOVED_PAIR]).series
+    series = leaklab.compare_cuda_snapshots([FOLDER / name for name in MOVED_PAIR]).series
     assert series.key.value == "project"
     assert all(min(stack.n_blocks) for stack in series.stacks if stack.frames)

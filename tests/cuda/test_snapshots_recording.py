@@ -11,7 +11,7 @@ from leaklab.cuda import recording
 
 
 def test_recording_is_switched_on_with_python_stacks_in_a_ring_and_off_again(device, tmp_path):
-    with leaklab.record(dir=tmp_path, max_events=500):
+    with leaklab.record_cuda(dir=tmp_path, max_events=500):
         assert device.is_on
     on, off = device.switches
     assert on == ("all", {"context": "all", "stacks": "python", "max_entries": 500})
@@ -19,21 +19,21 @@ def test_recording_is_switched_on_with_python_stacks_in_a_ring_and_off_again(dev
 
 
 def test_recording_is_switched_off_after_an_error(device, tmp_path):
-    with pytest.raises(ZeroDivisionError), leaklab.record(dir=tmp_path):
+    with pytest.raises(ZeroDivisionError), leaklab.record_cuda(dir=tmp_path):
         1 / 0  # noqa: B018
     assert not device.is_on
 
 
 def test_recording_of_the_user_is_left_as_it_is(device, tmp_path):
     device.is_on = True
-    with leaklab.record(dir=tmp_path), recording.recorded_history() as is_ours:
+    with leaklab.record_cuda(dir=tmp_path), recording.recorded_history() as is_ours:
         assert not is_ours
     assert device.switches == []
     assert device.is_on
 
 
 def test_every_so_many_steps_write_a_file_and_the_newest_are_kept(device, tmp_path):
-    with leaklab.record(every=5, keep=3, dir=tmp_path / "new" / "folder") as recorder:
+    with leaklab.record_cuda(every=5, keep=3, dir=tmp_path / "new" / "folder") as recorder:
         for _ in recorder.follow(range(23)):
             device.training.run(1)
     steps = [int(file.stem.rpartition("_")[2]) for file in recorder.files]
@@ -42,17 +42,17 @@ def test_every_so_many_steps_write_a_file_and_the_newest_are_kept(device, tmp_pa
 
 
 def test_recorded_files_are_a_ladder_with_steps_rate_and_card(device, tmp_path):
-    with leaklab.record(every=5, keep=3, dir=tmp_path) as recorder:
+    with leaklab.record_cuda(every=5, keep=3, dir=tmp_path) as recorder:
         for _ in range(15):
             device.training.run(1)
             recorder.step()
-    comparison = leaklab.compare_snapshots(recorder.files)
+    comparison = leaklab.compare_cuda_snapshots(recorder.files)
     assert comparison.leaked
     assert (comparison.verdict.bytes_per_run, comparison.series.card_bytes) == (1_000_000, 80_000_000_000)
 
 
 def test_recorded_file_is_one_that_the_viewer_of_torch_reads(device, tmp_path):
-    with leaklab.record(every=1, dir=tmp_path) as recorder:
+    with leaklab.record_cuda(every=1, dir=tmp_path) as recorder:
         file = recorder.step()
     assert file.read_bytes()[:2] == b"\x80\x04"
     taken = pickle.loads(file.read_bytes())  # noqa: S301 - written three lines above
@@ -66,12 +66,12 @@ def test_live_snapshot_shows_the_card_as_it_is(device):
 
 def test_step_outside_the_block_is_refused(device, tmp_path):
     with pytest.raises(leaklab.SnapshotError, match="call step\\(\\) inside"):
-        leaklab.record(dir=tmp_path).step()
+        leaklab.record_cuda(dir=tmp_path).step()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what is said where there is no device")
 def test_machine_without_cuda_says_so_in_one_sentence(tmp_path):
-    for use in (live_snapshot, leaklab.record(dir=tmp_path).__enter__):
+    for use in (live_snapshot, leaklab.record_cuda(dir=tmp_path).__enter__):
         with pytest.raises(leaklab.SnapshotError, match="recording needs a CUDA device, and torch sees none here"):
             use()
 
@@ -79,18 +79,18 @@ def test_machine_without_cuda_says_so_in_one_sentence(tmp_path):
 @pytest.mark.parametrize(("name", "value"), [("every", 0), ("keep", 1), ("max_events", 0)])
 def test_senseless_numbers_are_refused(name, value, tmp_path):
     with pytest.raises(ValueError, match=f"{name} must be . or more, not {value}"):
-        leaklab.record(**{"dir": tmp_path, name: value})
+        leaklab.record_cuda(**{"dir": tmp_path, name: value})
 
 
 def test_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(leaklab.SnapshotError, match=r"cannot make the folder '.*folder': '.*file' is a file; give"):
-        leaklab.record(dir=tmp_path / "file" / "folder")
+        leaklab.record_cuda(dir=tmp_path / "file" / "folder")
 
 
 def test_no_folder_is_made_before_something_can_be_recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    recorder = leaklab.record(dir=tmp_path / "new" / "folder")
+    recorder = leaklab.record_cuda(dir=tmp_path / "new" / "folder")
     with pytest.raises(leaklab.SnapshotError, match="needs a CUDA device"), recorder:
         pass
     assert list(tmp_path.iterdir()) == []
@@ -104,10 +104,10 @@ def test_real_device_gives_a_ladder_that_names_the_leaking_line(tmp_path):
     def step():
         kept.append(torch.ones(1_000_000, device="cuda"))
 
-    with leaklab.record(every=4, keep=3, dir=tmp_path) as recorder:
+    with leaklab.record_cuda(every=4, keep=3, dir=tmp_path) as recorder:
         for _ in recorder.follow(range(12)):
             step()
-    comparison = leaklab.compare_snapshots(recorder.files)
+    comparison = leaklab.compare_cuda_snapshots(recorder.files)
     assert comparison.leaked
     assert comparison.verdict.bytes_per_run == 4_000_000
     assert "step" in comparison.stacks.iloc[0]["stack"]

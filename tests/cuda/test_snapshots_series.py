@@ -4,7 +4,7 @@ import pytest
 from snapshot_writer import KEPT, MODEL, STEP, Card, Training, snapshot, stack, write
 
 import leaklab
-from leaklab.ask import compare_snapshots, find_snapshots
+from leaklab.ask import compare_cuda_snapshots, find_snapshots
 from leaklab.cuda import memory_of
 from leaklab.errors import LeaklabError
 from leaklab.model import Outcome
@@ -34,7 +34,7 @@ def test_stacks_are_new_grown_shrunk_gone_or_the_same():
         for card, size in ((before, first), (after, last)):
             if size:
                 card.alloc(size * 1000, stack(f"/p/{frames}.py:1 f"))
-    series = compare_snapshots([opened(before, "1.pickle"), opened(after, "2.pickle")]).series
+    series = compare_cuda_snapshots([opened(before, "1.pickle"), opened(after, "2.pickle")]).series
     assert {s.label[0]: (s.change, s.growth_bytes) for s in series.stacks} == {
         "a": (Change.NEW, 7000),
         "b": (Change.GROWN, 2000),
@@ -46,12 +46,12 @@ def test_stacks_are_new_grown_shrunk_gone_or_the_same():
 
 
 def test_growth_of_a_stack_that_was_there_before_is_seen():
-    series = compare_snapshots(ladder([2 << 20, 50 << 20])).series
+    series = compare_cuda_snapshots(ladder([2 << 20, 50 << 20])).series
     assert (series.stacks[0].label.split()[0], series.growth_bytes) == ("metrics.py:17", 48 << 20)
 
 
 def test_two_snapshots_never_make_a_leak():
-    comparison = compare_snapshots(ladder([1 << 20, 9 << 20]))
+    comparison = compare_cuda_snapshots(ladder([1 << 20, 9 << 20]))
     assert comparison.verdict.outcome is Outcome.INCONCLUSIVE
     assert "take three or more" in comparison.verdict.reason
 
@@ -69,13 +69,13 @@ def test_two_snapshots_never_make_a_leak():
     ],
 )
 def test_ladder_is_judged_as_cells_are(levels, outcome):
-    comparison = compare_snapshots(ladder(levels))
+    comparison = compare_cuda_snapshots(ladder(levels))
     assert comparison.verdict.outcome is outcome
     assert comparison.leaked is (outcome is Outcome.LEAK)
 
 
 def test_rate_is_per_step_and_the_projection_reaches_for_the_card():
-    comparison = compare_snapshots(ladder([0, 1_000_000, 2_000_000]), card_bytes=106_000_896)
+    comparison = compare_cuda_snapshots(ladder([0, 1_000_000, 2_000_000]), card_bytes=106_000_896)
     verdict = comparison.verdict
     assert verdict.bytes_per_run == 100_000  # 1 MB in ten steps
     # 4,000,256 + 2,000,384 bytes are active, rounded up to 512
@@ -92,13 +92,13 @@ def test_card_size_recorded_in_the_files_is_used():
         card.alloc(level, KEPT)
         cards["leaklab"]["step"] = number * 5
         found.append(opened(card, f"{number}.pickle", leaklab=dict(cards["leaklab"])))
-    series = compare_snapshots(found).series
+    series = compare_cuda_snapshots(found).series
     assert (series.card_bytes, series.at_steps) == (200_000_000, (0, 5, 10))
     assert series.verdict.bytes_per_run == 200_000
 
 
 def test_steps_are_numbered_where_the_names_do_not_tell_them():
-    series = compare_snapshots(ladder([1000, 2000, 3000], names=["b.pickle", "a.pickle", "c.pickle"])).series
+    series = compare_cuda_snapshots(ladder([1000, 2000, 3000], names=["b.pickle", "a.pickle", "c.pickle"])).series
     assert (series.at_steps, series.has_steps) == ((0, 1, 2), False)
     assert "every snapshot leaves" in series.verdict.reason
 
@@ -110,7 +110,7 @@ def test_growth_that_other_stacks_make_up_for_is_no_leak():
         card.alloc(100_000 + 50_000 * number, KEPT)
         card.alloc(300_000 - 60_000 * number, STEP)
         found.append(opened(card, f"s_{number}.pickle"))
-    verdict = compare_snapshots(found).verdict
+    verdict = compare_cuda_snapshots(found).verdict
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "other stacks shrink" in verdict.reason
 
@@ -122,7 +122,7 @@ def test_growth_under_ever_new_stacks_is_a_leak_of_the_sum():
         for step in range(number + 1):
             card.alloc(100_000, stack(f"/var/torchinductor_me/{number}/generated_{number}_{step}.py:1 call"))
         found.append(opened(card, f"s_{number}.pickle"))
-    verdict = compare_snapshots(found).verdict
+    verdict = compare_cuda_snapshots(found).verdict
     assert verdict.outcome is Outcome.LEAK
     assert "no single stack" in verdict.reason
     assert verdict.bytes_per_run == 100_000
@@ -140,14 +140,14 @@ def test_moved_lines_and_paths_are_matched_by_function_and_said_so():
     for frames in (MODEL, STEP, KEPT):
         before.alloc(1_000_000, frames)
         after.alloc(1_000_000, moved(frames, 3, "/data/you"))
-    series = compare_snapshots([opened(before), opened(after)]).series
+    series = compare_cuda_snapshots([opened(before), opened(after)]).series
     assert series.key is StackKey.PROJECT
     assert [s.change for s in series.stacks] == [Change.SAME] * 3
     assert "100% of the bytes with a stack match that way, only 0% line by line" in series.key_reason
 
 
 def test_unchanged_lines_are_compared_line_by_line():
-    series = compare_snapshots(ladder([1000, 2000, 3000])).series
+    series = compare_cuda_snapshots(ladder([1000, 2000, 3000])).series
     assert (series.key, series.key_reason) == (
         StackKey.EXACT,
         "compared line by line: 100% of the bytes with a stack match",
@@ -160,7 +160,7 @@ def test_key_that_is_asked_for_is_used(key, n_stacks):
     for frames in (MODEL, KEPT):
         before.alloc(1000, frames)
         after.alloc(1000, moved(frames, 1, "/home/me"))
-    comparison = compare_snapshots([opened(before), opened(after)], key=key)
+    comparison = compare_cuda_snapshots([opened(before), opened(after)], key=key)
     assert (comparison.key.value, len(comparison.stacks)) == (key, n_stacks)
     assert "as asked" in comparison.key_reason
 
@@ -182,7 +182,7 @@ def test_blocks_without_a_stack_are_lines_of_their_own_by_pool_and_size():
         for _ in range(n_blocks):
             card.alloc(8192, [])
         card.alloc(4096, [])
-    series = compare_snapshots([opened(before), opened(after)]).series
+    series = compare_cuda_snapshots([opened(before), opened(after)]).series
     assert [(s.label, s.growth_bytes, s.n_blocks) for s in series.stacks] == [
         ("(no stack) blocks of 8.00 KiB, small", 3 * 8192, (2, 5)),
         ("(no stack) blocks of 4.00 KiB, small", 0, (1, 1)),
@@ -193,7 +193,7 @@ def test_blocks_without_a_stack_are_lines_of_their_own_by_pool_and_size():
 def test_leak_of_a_training_loop_is_found_in_its_files(tmp_path):
     training = Training(kept_bytes=3_000_000)
     files = [training.run(10).dump(tmp_path / f"snap_{training.n_steps}.pickle") for _ in range(3)]
-    comparison = leaklab.compare_snapshots(files)
+    comparison = leaklab.compare_cuda_snapshots(files)
     assert comparison.leaked
     assert comparison.verdict.bytes_per_run == 3_000_000
     assert comparison.stacks.iloc[0]["stack"] == "metrics.py:17 update < train.py:44 step"
@@ -203,7 +203,7 @@ def test_leak_of_a_training_loop_is_found_in_its_files(tmp_path):
 def test_loop_that_keeps_nothing_is_clean(tmp_path):
     training = Training(kept_bytes=0)
     files = [training.run(10).dump(tmp_path / f"snap_{training.n_steps}.pickle") for _ in range(3)]
-    assert leaklab.compare_snapshots(files).verdict.outcome is Outcome.CLEAN
+    assert leaklab.compare_cuda_snapshots(files).verdict.outcome is Outcome.CLEAN
 
 
 def test_files_are_found_by_pattern_in_the_order_of_their_numbers(tmp_path):
@@ -218,11 +218,11 @@ def test_files_are_found_by_pattern_in_the_order_of_their_numbers(tmp_path):
 def test_one_snapshot_and_senseless_arguments_are_refused():
     one = ladder([1000])
     with pytest.raises(leaklab.SnapshotError, match="two or more snapshots, not 1"):
-        compare_snapshots(one)
+        compare_cuda_snapshots(one)
     with pytest.raises(ValueError, match="must be 'auto', 'exact' or 'project', not 'line'"):
-        compare_snapshots(one * 2, key="line")
+        compare_cuda_snapshots(one * 2, key="line")
     with pytest.raises(ValueError, match="positive number of bytes, not 0"):
-        compare_snapshots(one * 2, card_bytes=0)
+        compare_cuda_snapshots(one * 2, card_bytes=0)
     with pytest.raises(ValueError, match="must be 'exact' or 'project', not 'auto'"):
         one[0].by_stack("auto")
 
@@ -232,5 +232,5 @@ def test_files_of_one_name_keep_their_folders(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         files.append(write(tmp_path / folder / "s.pickle", snapshot(Card())))
-    names = leaklab.compare_snapshots(files).series.names
+    names = leaklab.compare_cuda_snapshots(files).series.names
     assert names == (f"0: {files[0]}", f"1: {files[1]}")

@@ -29,12 +29,12 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def comparison(files):
-    return leaklab.compare_snapshots(files, card_bytes=10_000_000_000)
+    return leaklab.compare_cuda_snapshots(files, card_bytes=10_000_000_000)
 
 
 @pytest.fixture(scope="module")
 def last(files):
-    return leaklab.load_snapshot(files[-1])
+    return leaklab.load_cuda_snapshot(files[-1])
 
 
 def test_text_of_a_snapshot_names_stacks_pools_peak_and_out_of_memory(last):
@@ -105,8 +105,8 @@ def test_hostile_names_are_escaped_everywhere(tmp_path):
     card = Card()
     card.alloc(2000, [{**frame("/p/a.py:1 f"), "name": evil}])
     file = write(tmp_path / "a.pickle", snapshot(card))
-    view = leaklab.load_snapshot(file)
-    other = leaklab.compare_snapshots([view, view])
+    view = leaklab.load_cuda_snapshot(file)
+    other = leaklab.compare_cuda_snapshots([view, view])
     for shown in (view, other):
         page = shown.to_html()
         assert "<img src=x" not in page
@@ -120,10 +120,10 @@ def test_hostile_names_are_escaped_everywhere(tmp_path):
 
 
 def test_empty_snapshot_is_shown_and_drawn(tmp_path):
-    empty = leaklab.load_snapshot(write(tmp_path / "a.pickle", {"segments": [], "device_traces": []}))
+    empty = leaklab.load_cuda_snapshot(write(tmp_path / "a.pickle", {"segments": [], "device_traces": []}))
     assert "0 B active" in str(empty)
     assert all([empty.plot().png(), empty.plot_stacks().png(), empty.to_html(), empty.to_json()])
-    same = leaklab.compare_snapshots([empty, empty])
+    same = leaklab.compare_cuda_snapshots([empty, empty])
     assert str(same).startswith("CLEAN")
     assert all([same.plot().png(), same.to_html()])
 
@@ -131,7 +131,7 @@ def test_empty_snapshot_is_shown_and_drawn(tmp_path):
 def test_unreadable_frames_do_not_stop_the_display(tmp_path):
     card = Card()
     card.alloc(2000, [7])
-    bundle = leaklab.load_snapshot(write(tmp_path / "a.pickle", snapshot(card)))._repr_mimebundle_()
+    bundle = leaklab.load_cuda_snapshot(write(tmp_path / "a.pickle", snapshot(card)))._repr_mimebundle_()
     assert "not all of it could be drawn: SnapshotError" in bundle["text/plain"]
 
 
@@ -164,7 +164,7 @@ def test_very_deep_tree_is_drawn_and_written():
 def test_stack_of_a_thousand_frames_is_read(tmp_path):
     card = Card()
     card.alloc(2000, stack(*(f"/p/a.py:{line} f" for line in range(1000))))
-    view = leaklab.load_snapshot(write(tmp_path / "a.pickle", snapshot(card)))
+    view = leaklab.load_cuda_snapshot(write(tmp_path / "a.pickle", snapshot(card)))
     assert len(view.stacks[0].frames) == 1001
     assert all([view.to_html(), str(view)])
 

@@ -283,13 +283,13 @@ def make_answers() -> None:
 def make_run() -> None:
     variables = {**program("runs", PROGRAMS["hook_left"]), "kept": {}, "leaklab": leaklab}
     body = (
-        "with leaklab.run('A', show=False) as run_a:\n"
+        "with leaklab.training_run('A', show=False) as run_a:\n"
         "    kept['model'] = Net()\n"
         "    kept['optimizer'] = torch.optim.SGD(kept['model'].parameters(), lr=0.1, momentum=0.9)\n"
-        "with leaklab.run('B', show=False) as run_b:\n"
+        "with leaklab.training_run('B', show=False) as run_b:\n"
         "    pass\n"
         "try:\n"
-        "    with leaklab.run('C', show=False) as run_c:\n"
+        "    with leaklab.training_run('C', show=False) as run_c:\n"
         "        kept['rows'] = [torch.zeros(100) for _ in range(3)]\n"
         "        raise KeyError('x')\n"
         "except KeyError:\n"
@@ -413,10 +413,10 @@ def make_snapshots() -> None:
     pickled("cuda_oom.pickle", snapshot(steady.card))
     with contextlib.chdir(RECORDS):  # what is shown has the file's name as it was given
         for name in ("cuda_step_3", "cuda_oom", "cuda_of_2023"):
-            write(f"{name}.json", leaklab.load_snapshot(f"{name}.pickle").to_json())
+            write(f"{name}.json", leaklab.load_cuda_snapshot(f"{name}.pickle").to_json())
         for name in ("step", "steady"):
             files = [f"cuda_{name}_{number}.pickle" for number in (1, 2, 3)]
-            write(f"cuda_{name}_series.json", leaklab.compare_snapshots(files).to_json())
+            write(f"cuda_{name}_series.json", leaklab.compare_cuda_snapshots(files).to_json())
 
 
 def print_live(*names: str) -> None:

@@ -60,9 +60,9 @@ def load(name: str) -> Any:
     if kind == "autograd":
         return leaklab.AutogradReport.from_json(path)
     if kind == "moment":
-        return leaklab.Moment.load(path)
+        return leaklab.HeapSnapshot.load(path)
     if name.endswith(".pickle"):
-        return leaklab.load_snapshot(path)
+        return leaklab.load_cuda_snapshot(path)
     return rebuilt(name)
 
 
@@ -72,14 +72,14 @@ def rebuilt(name: str) -> Any:
     if name.startswith("memdiff"):
         record = typing.get_type_hints(leaklab.MemDiff)["record"]
         return leaklab.MemDiff(msgspec.convert(fields, record))
-    run = leaklab.run(fields["name"], namespace={}, show=False)
+    run = leaklab.training_run(fields["name"], namespace={}, show=False)
     run.record = msgspec.convert(fields, _kind_of_run_records())
     return run
 
 
 @functools.cache
 def _kind_of_run_records() -> type:
-    with leaklab.run("nothing", namespace={}, show=False) as run:
+    with leaklab.training_run("nothing", namespace={}, show=False) as run:
         pass
     return type(run.record)
 

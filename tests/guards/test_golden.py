@@ -140,7 +140,7 @@ def forms_of_a_run(name: str) -> None:
 
 
 def forms_of_a_snapshot(name: str) -> None:
-    record = lambda: leaklab.load_snapshot(f"{name}.pickle")  # noqa: E731
+    record = lambda: leaklab.load_cuda_snapshot(f"{name}.pickle")  # noqa: E731
     on(f"{name}.txt", record, shown)
     on(f"{name}.html", record, fragment)
     if name in PAGES:
@@ -155,7 +155,7 @@ def stacks(snapshot: Any) -> str:
 
 
 def series(name: str, **options: Any) -> Any:
-    return leaklab.compare_snapshots([f"cuda_{name}_{number}.pickle" for number in (1, 2, 3)], **options)
+    return leaklab.compare_cuda_snapshots([f"cuda_{name}_{number}.pickle" for number in (1, 2, 3)], **options)
 
 
 def forms_of_a_series(name: str, record: Callable[[], Any]) -> None:
@@ -184,7 +184,9 @@ for file in ("cuda_oom", "cuda_step_3", "cuda_of_2023", "cuda_without_trace"):
     forms_of_a_snapshot(file)
 forms_of_a_series("cuda_step_series", lambda: series("step", card_bytes=80_000_000_000))
 forms_of_a_series("cuda_steady_series", lambda: series("steady", key="exact"))
-forms_of_a_series("cuda_pair_series", lambda: leaklab.compare_snapshots(["cuda_step_1.pickle", "cuda_steady_2.pickle"]))
+forms_of_a_series(
+    "cuda_pair_series", lambda: leaklab.compare_cuda_snapshots(["cuda_step_1.pickle", "cuda_steady_2.pickle"])
+)
 
 
 @form("moments.txt")
@@ -311,19 +313,19 @@ WRONG = {
     "of an older version": lambda: leaklab.LeakReport.from_json(of_schema(0)),
     "of a newer version": lambda: leaklab.LeakReport.from_json(of_schema(99)),
     "a changed record": lambda: leaklab.LeakReport.from_json(of_schema(1).replace('"n_runs"', '"n_walks"')),
-    "no moment": lambda: leaklab.Moment.load("check_clean.json"),
-    "no snapshot": lambda: leaklab.load_snapshot("moment_after.npz"),
-    "no such snapshot": lambda: leaklab.load_snapshot("missing.pickle"),
-    "one snapshot": lambda: leaklab.compare_snapshots(["cuda_oom.pickle"]),
+    "no moment": lambda: leaklab.HeapSnapshot.load("check_clean.json"),
+    "no snapshot": lambda: leaklab.load_cuda_snapshot("moment_after.npz"),
+    "no such snapshot": lambda: leaklab.load_cuda_snapshot("missing.pickle"),
+    "one snapshot": lambda: leaklab.compare_cuda_snapshots(["cuda_oom.pickle"]),
     "an unknown key": lambda: series("step", key="line"),
     "a wrong card": lambda: series("step", card_bytes=0),
-    "an unknown stack key": lambda: leaklab.load_snapshot("cuda_oom.pickle").by_stack("line"),
+    "an unknown stack key": lambda: leaklab.load_cuda_snapshot("cuda_oom.pickle").by_stack("line"),
     "an unknown suffix": lambda: load("check_clean.json").save("report.txt"),
     "an unknown suffix of a notebook": lambda: load("notebook_before.json").save("report.csv"),
     "an unknown suffix of an answer": lambda: load("whyalive_held.json").save("report.md"),
     "an unknown suffix of a graph": lambda: load("autograd_list.json").save("report.md"),
     "an unknown suffix of a difference": lambda: rebuilt("memdiff_named.json").save("report.md"),
-    "an unknown suffix of a snapshot": lambda: leaklab.load_snapshot("cuda_oom.pickle").save("report.csv"),
+    "an unknown suffix of a snapshot": lambda: leaklab.load_cuda_snapshot("cuda_oom.pickle").save("report.csv"),
     "an unknown suffix of a moment": lambda: load("moment_after.npz").save("moment.json"),
     "no suffix": lambda: load("check_clean.json").save("report"),
     "no folder": lambda: load("check_clean.json").to_html("missing/report.html"),
@@ -338,7 +340,7 @@ WRONG = {
     "a wrong name": lambda: leaklab.leakcheck(print, name=3),
     "a shared value": lambda: leaklab.whyalive(None),
     "no path": lambda: leaklab.whyalive([], max_paths=0),
-    "a nameless run": lambda: leaklab.run(3),
+    "a nameless run": lambda: leaklab.training_run(3),
     "a nameless watch": lambda: leaklab.watch(3),
     "a watch without parentheses": lambda: leaklab.watch(generator),
     "a nameless moment": lambda: leaklab.snapshot(3),
@@ -347,8 +349,8 @@ WRONG = {
     "no cycle's name": lambda: leaklab.cut_cycles(3),
     "no graph": lambda: leaklab.autograd(3, namespace={}),
     "a wrong name of a graph": lambda: leaklab.autograd([], name=3),
-    "recording every 0 steps": lambda: leaklab.record(every=0),
-    "a step outside": lambda: leaklab.record().step(),
+    "recording every 0 steps": lambda: leaklab.record_cuda(every=0),
+    "a step outside": lambda: leaklab.record_cuda().step(),
 }
 
 
@@ -414,7 +416,7 @@ def test_the_command_prints_the_golden_text(name, capsys, tmp_path):
 @pytest.mark.parametrize("command", [("show", "cuda_oom.pickle"), ("diff", "cuda_step_1.pickle", "cuda_step_2.pickle")])
 def test_the_command_writes_what_the_function_writes(command, tmp_path, capsys):
     main([*command, "--html", str(tmp_path / "page.html"), "--json", str(tmp_path / "record.json")])
-    make = leaklab.load_snapshot if command[0] == "show" else leaklab.compare_snapshots
+    make = leaklab.load_cuda_snapshot if command[0] == "show" else leaklab.compare_cuda_snapshots
     view = make(command[1] if command[0] == "show" else list(command[1:]))
     assert (tmp_path / "page.html").read_text("utf-8") == view.to_html()
     assert (tmp_path / "record.json").read_text("utf-8") == view.to_json()

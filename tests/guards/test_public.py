@@ -105,7 +105,7 @@ def given_back() -> list[Any]:
     snapshot = load("cuda_oom.pickle")
     views += [check.compare(check), notebook.compare(notebook), check.plot(), check.graph()]
     views += [load("whyalive_held.json").graph(), load("autograd_tensor.json").graph(), snapshot.plot()]
-    views += [leaklab.compare_snapshots([snapshot, snapshot]), leaklab.record(), leaklab.watch("block")]
+    views += [leaklab.compare_cuda_snapshots([snapshot, snapshot]), leaklab.record_cuda(), leaklab.watch("block")]
     return views
 
 
@@ -156,6 +156,7 @@ def test_public_names_and_signatures():
     public = {name: getattr(leaklab, name) for name in leaklab.__all__}
     for name, value in sorted(public.items()):
         lines.append(f"class {name}" if inspect.isclass(value) else f"{name}{signature(value)}")
+    lines += ["", "# old names that still work", *(f"{old} = {new}" for old, new in sorted(leaklab._OLD_NAMES.items()))]
     classes = {value: set() for value in public.values() if inspect.isclass(value)}
     classes |= classes_within(given_back())
     classes[typing.get_type_hints(leaklab.cut_cycles)["return"]] = set()

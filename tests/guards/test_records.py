@@ -34,7 +34,7 @@ def said(view: Any) -> Any:
         names = ("hold", "reason", "holders", "cut", "counts", "retained", "notes")
     elif isinstance(view, leaklab.AutogradReport):
         return {"repr": repr(view), **{name: len(getattr(view, name)) for name in ("operations", "lines", "tensors")}}
-    elif isinstance(view, leaklab.Moment):
+    elif isinstance(view, leaklab.HeapSnapshot):
         names = ("name", "n_objects", "n_tensors", "tensor_bytes")
     else:
         assert isinstance(view, leaklab.CudaSnapshot)
@@ -112,7 +112,7 @@ def test_a_page_written_today_holds_the_whole_record(name, tmp_path):
 @pytest.mark.parametrize("name", names("moment_*"))
 def test_a_moment_saved_again_is_the_same(name, tmp_path):
     load(name).save(tmp_path / "again.npz")
-    assert said(leaklab.Moment.load(tmp_path / "again.npz")) == said(load(name))
+    assert said(leaklab.HeapSnapshot.load(tmp_path / "again.npz")) == said(load(name))
 
 
 def test_the_difference_of_two_saved_moments_is_the_same():
@@ -140,11 +140,11 @@ def test_a_difference_written_today_has_the_fields_of_its_record(name):
 
 @pytest.mark.parametrize("name", ["cuda_step_3", "cuda_oom", "cuda_of_2023"])
 def test_a_snapshot_written_today_has_the_fields_of_its_record(name):
-    written = leaklab.load_snapshot(f"{name}.pickle").to_json()
+    written = leaklab.load_cuda_snapshot(f"{name}.pickle").to_json()
     assert json.loads(written) == json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", SERIES)
 def test_a_comparison_written_today_has_the_fields_of_its_record(name):
-    written = leaklab.compare_snapshots(SERIES[name]).to_json()
+    written = leaklab.compare_cuda_snapshots(SERIES[name]).to_json()
     assert json.loads(written) == json.loads((RECORDS / name).read_text("utf-8"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leaklab.ask import run
+import leaklab
 from leaklab.model.check import NotebookChecks
 from leaklab.render import Displayed, page
 from leaklab.reports import Comparison, NotebookReport
@@ -53,7 +53,7 @@ def test_what_has_nothing_to_draw_says_so_in_words():
     nothing = Comparison(fixed=False, lines=())
     assert nothing._repr_mimebundle_() == {"text/plain": "no leak in either check"}
     assert set(NotebookReport(NotebookChecks("", (), (), ()))._repr_mimebundle_()) == {"text/plain"}
-    assert run("A", show=False)._repr_mimebundle_() == {"text/plain": "<leaklab.run('A')>"}
+    assert leaklab.training_run("A", show=False)._repr_mimebundle_() == {"text/plain": "<leaklab.training_run('A')>"}
 
 
 def test_a_page_escapes_its_title_and_carries_its_policy_before_all_that_it_rules():

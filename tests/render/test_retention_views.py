@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 
 from leaklab.errors import ReportError
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, GraphPart, KeptTensor, Sharing
-from leaklab.render import RetentionGraph, details, headline
+from leaklab.render import AutogradGraph, details, headline
 from leaklab.reports import AutogradReport
 
 PART = GraphPart("MulBackward0", 1_000, 2_000, 10, 0, 4_096, 2_048)
@@ -111,7 +111,7 @@ def test_the_drawing_reads_as_text_too():
 
 def test_without_graphviz_the_drawing_is_shown_as_text(monkeypatch):
     monkeypatch.setattr("leaklab.render.drawing.draw_svg", lambda _dot: None)
-    graph = RetentionGraph("losses", RETENTION.drawings[0])
+    graph = AutogradGraph("losses", RETENTION.drawings[0])
     assert "SumBackward0" in graph._repr_mimebundle_()["text/html"]
     with pytest.raises(ReportError, match="nothing here can draw the graph"):
         graph.save("x.svg")

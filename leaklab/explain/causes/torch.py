@@ -213,5 +213,6 @@ def run_switch(e: Evidence) -> Advice | None:
         "before the next run begins.",
         before=line.text if line is not None else f"{e.place}[name] = trainer",
         after=f"{kept}  # the figures only; for the weights: torch.save(model.state_dict(), path)",
-        unless="Not if the runs are compared live, model against model; `with leaklab.run(name)` tells what survives.",
+        unless="Not if the runs are compared live, model against model;"
+        " `with leaklab.training_run(name)` tells what survives.",
     )

@@ -1,0 +1,88 @@
+"""The public face: names, old and new, and the classes that they give."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import leaklab
+
+OLD_NAMES = {
+    "Moment": "HeapSnapshot",
+    "compare_snapshots": "compare_cuda_snapshots",
+    "load_snapshot": "load_cuda_snapshot",
+    "record": "record_cuda",
+    "run": "training_run",
+}
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
+def test_an_old_name_works_and_names_the_better_one_where_it_is_written(old, new):
+    with pytest.warns(DeprecationWarning, match=rf"leaklab\.{old} is now called leaklab\.{new}") as caught:
+        assert getattr(leaklab, old) is getattr(leaklab, new)
+    assert caught[0].filename == __file__
+
+
+def test_an_old_name_is_warned_of_where_it_is_imported():
+    with pytest.warns(DeprecationWarning, match="leaklab.training_run") as caught:
+        from leaklab import run
+    assert {one.filename for one in caught} == {__file__}
+    assert run is leaklab.training_run
+
+
+def test_every_public_name_exists_and_is_no_old_one():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in leaklab.__all__:
+            assert getattr(leaklab, name) is not None
+    assert leaklab.__all__ == sorted(set(leaklab.__all__))
+    assert not set(leaklab.__all__) & set(OLD_NAMES)
+
+
+def test_a_name_that_never_was_is_said_to_be_none():
+    with pytest.raises(AttributeError, match="module 'leaklab' has no attribute 'leakchek'"):
+        _ = leaklab.leakchek
+
+
+def test_every_class_that_a_user_holds_is_public():
+    """What public functions and the methods of public classes return; records of plain data are in `leaklab.model`."""
+    public = {getattr(leaklab, name) for name in leaklab.__all__}
+    given = {kind for function in public_functions() for kind in returned_by(function)}
+    assert {"AutogradGraph", "Comparison", "CudaRecorder", "CutResult", "ReportFigure", "TrainingRun"} <= {
+        kind.__name__ for kind in given
+    }
+    assert {kind for kind in given - public if not kind.__module__.startswith("leaklab.model.")} == set()
+
+
+def public_functions() -> Iterator[Any]:
+    for name in leaklab.__all__:
+        value = getattr(leaklab, name)
+        if not inspect.isclass(value):
+            yield value
+            continue
+        for base in value.__mro__:
+            if base.__module__.startswith("leaklab."):
+                members = [member for key, member in vars(base).items() if not key.startswith("_")]
+                yield from (member for member in map(function_of, members) if member is not None)
+
+
+def function_of(member: Any) -> Any:
+    """Return the function behind a method, a class method, a property or a cached property; None for other things."""
+    found = inspect.unwrap(getattr(member, "__func__", None) or getattr(member, "fget", None) or member)
+    found = getattr(found, "func", found)
+    return found if inspect.isfunction(found) else None
+
+
+def returned_by(function: Any) -> set[type]:
+    """Return the classes of leaklab in the type that *function* returns."""
+    hint = getattr(function, "__annotations__", {}).get("return", "")
+    words = set(re.findall(r"\w+", hint if isinstance(hint, str) else inspect.formatannotation(hint)))
+    scope = {**vars(sys.modules[function.__module__]), **{name: getattr(leaklab, name) for name in leaklab.__all__}}
+    found = [scope[word] for word in words if word in scope]
+    return {kind for kind in found if inspect.isclass(kind) and kind.__module__.startswith("leaklab.")}
