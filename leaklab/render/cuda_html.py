@@ -16,7 +16,6 @@ from leaklab.model.cuda import (
     StackGrowth,
     TracePoint,
 )
-from leaklab.render.check_html import COLOURS
 from leaklab.render.cuda_plots import plot_icicle, plot_series, plot_timeline
 from leaklab.render.cuda_text import levels_words, moment_words, projection_lines, snapshot_line
 from leaklab.render.html_parts import (
@@ -35,6 +34,7 @@ from leaklab.render.html_parts import (
     pill,
     table,
 )
+from leaklab.render.templates import OUTCOME_COLOURS as COLOURS
 from leaklab.text import format_bytes, shorten
 
 # Write a tree of frames as HTML that folds without a script.

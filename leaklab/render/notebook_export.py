@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from leaklab.model import Check, Leak, Outcome
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
-from leaklab.render.check_html import COLOURS, Draw, Extent, render_body
+from leaklab.render.check_html import Draw, Extent, render_body
 from leaklab.render.check_text import render_text
 from leaklab.render.drawing import draw_svg
 from leaklab.render.html_parts import (
@@ -31,6 +31,7 @@ from leaklab.render.html_parts import (
 )
 from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_to_json, tally_words
 from leaklab.render.plots import plot_png
+from leaklab.render.templates import OUTCOME_COLOURS as COLOURS
 from leaklab.render.words import (
     amount_words,
     cause_words,

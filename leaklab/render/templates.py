@@ -1,0 +1,102 @@
+"""Fill in the templates of all HTML that leaklab writes: every value is escaped, unless it is markup already.
+
+A notebook that is not trusted loses ``<style>``, ``<script>``, ``id``, inline ``<svg>`` and every CSS variable. So all
+style is inline and literal, colours inherit from the page or are translucent, and read on light and on dark.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from leaklab.model import Outcome, Status
+from leaklab.render import words
+from leaklab.text import format_bytes, format_rate, format_seconds, shorten, visible, well_formed
+
+if TYPE_CHECKING:
+    import jinja2
+
+ACCENT, CALM, GOOD, DOUBTFUL, GREY = "#d64541", "#4a90d9", "#2e9e5b", "#c98a1b", "#888888"
+OUTCOME_COLOURS = {Outcome.LEAK: ACCENT, Outcome.CLEAN: GOOD, Outcome.BOUNDED: CALM, Outcome.INCONCLUSIVE: DOUBTFUL}
+STATUS_COLOURS = {Status.EXPECTED: CALM, Status.UNKNOWN: GREY, Status.LEAKED: ACCENT}
+_FOLDER = Path(__file__).with_name("templates")
+_PAGE = "page.html.j2"
+_PAGE_TITLE_LIMIT = 200
+_BODY = "margin:24px auto;max-width:1000px;padding:0 16px"
+
+
+def render(name: str, **values: object) -> Markup:
+    """Return the template *name* filled in with *values*, without a line break or an indentation of its own."""
+    return Markup(_environment().get_template(name).render(values))  # noqa: S704 - escaped by `_escaped`
+
+
+def page(title: str, body: Markup, *, head: str = "", policy: str = "", style: str = _BODY) -> str:
+    """Return a page that asks nothing of any server and follows the reader's choice of light or dark.
+
+    Args:
+        title: Shortened here.
+        body: What the page shows.
+        head: What else the head holds, as `Markup`.
+        policy: The content security policy, one of leaklab's own; without one the page has none.
+        style: Inline style of the body.
+    """
+    title = shorten(title, _PAGE_TITLE_LIMIT)
+    return str(render(_PAGE, title=title, body=body, head=head, policy=policy, style=style))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    import jinja2  # noqa: PLC0415 - paid by those who show a report
+    from jinja2.ext import Extension  # noqa: PLC0415
+    from jinja2.lexer import Token, TokenStream  # noqa: PLC0415
+
+    class Compact(Extension):
+        """Line breaks and indentation are the layout of a template: an output is stored in the user's notebook."""
+
+        def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
+            for token in stream:
+                if token.type == "data" and stream.name != _PAGE:
+                    token = Token(token.lineno, "data", re.sub(r"\s*\n\s*", "", token.value))  # noqa: PLW2901
+                if token.type != "data" or token.value:
+                    yield token
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, loader=jinja2.FileSystemLoader(_FOLDER),
+        keep_trailing_newline=True, extensions=[Compact], finalize=_escaped,
+    )  # fmt: skip
+    environment.filters |= {
+        "bytes": format_bytes, "rate": format_rate, "seconds": format_seconds, "shorten": shorten, "n": "{:,}".format,
+        "pale": _pale, "png": _png, "svg": _svg,
+    }  # fmt: skip
+    environment.globals |= {
+        "ACCENT": ACCENT, "CALM": CALM, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL, "OUTCOME_COLOURS": OUTCOME_COLOURS,
+        "STATUS_COLOURS": STATUS_COLOURS, "words": words,
+    }  # fmt: skip
+    return environment
+
+
+def _escaped(value: object) -> Markup:
+    """Return *value* so that it can stand in HTML as text or in a quoted attribute; markup stays as it is."""
+    return value if isinstance(value, Markup) else Markup(html.escape(visible(str(value))))  # noqa: S704
+
+
+def _pale(colour: str) -> str:
+    """Return *colour* (``#rrggbb``) as a ground that is pale enough for the page's own ink."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},.12)"
+
+
+def _png(image: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(image).decode('ascii')}"
+
+
+def _svg(drawing: str) -> str:
+    """Return an ``<svg>`` as the source of an image: inline, it would be torn apart in notebooks not trusted."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(well_formed(drawing).encode()).decode('ascii')}"
