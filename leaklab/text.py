@@ -1,13 +1,33 @@
-"""Write numbers as people read them: bytes with a unit, rates without needless digits."""
+"""Write figures and texts as people read them: bytes, rates, plurals, seconds; made visible, cut, wrapped.
+
+Three functions shorten. `shorten` makes one line of at most so many characters. `clipped` goes through all texts of a
+record before it is drawn: a name of a megabyte would else stand in a page ten times, and each of its characters would
+be looked at. `clip_block` keeps lines.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
+Record = TypeVar("Record")
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+PER_THOUSAND = 1_000
+WIDTH = 100
+"""Columns of every plain text."""
+ROW_LIMIT = 400
+BLOCK_LIMIT = 20_000
+TEXT_LIMIT = 4_000
+"""Characters: no sentence, advice or name that leaklab writes is longer, a string of the user's may be."""
+SHOWN_LIMIT = 800
+"""The same for one line of what is shown; a text of several lines, an advice, may be `N_LINES` times as long."""
+N_LINES = 3
+CELL_LIMIT = 20_000
+"""Of one cell of a table: the path through a long graph takes some thousands."""
+_IRREGULAR = {"entries": "entry"}
 
 
 def format_bytes(n_bytes: float) -> str:
@@ -23,13 +43,9 @@ def format_bytes(n_bytes: float) -> str:
     return f"{sign}{size:,.{decimals}f} {UNITS[unit]}"
 
 
-_IRREGULAR = {"entries": "entry"}
-
-
-def unit_words(count: float, unit: str) -> str:
-    """Write ``1 entry``, ``0.5 objects``, ``2 graph nodes``: *count* with *unit*, which is given for many."""
-    shown = format_rate(count)
-    return f"{shown} {_IRREGULAR.get(unit, unit.removesuffix('s')) if shown == '1' else unit}"
+def signed_bytes(n_bytes: float) -> str:
+    """Write a change of *n_bytes* with its sign: ``+1.20 MiB``, ``-96 B``, ``+0 B``."""
+    return f"{'+' if n_bytes >= 0 else ''}{format_bytes(n_bytes)}"
 
 
 def format_rate(per_run: float) -> str:
@@ -41,44 +57,81 @@ def format_rate(per_run: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-# Change every text of a record, and nothing else of it.
+def format_seconds(seconds: float) -> str:
+    """Write *seconds* in the unit that reads best: ``2.1 s``, ``13 ms``, ``40 us``."""
+    for factor, unit in ((1, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}" if seconds * factor < PER_THOUSAND else f"{seconds:,.0f} s"
+    return f"{seconds * 1e6:.3g} us"
 
 
-Record = TypeVar("Record")
-TEXT_LIMIT = 4_000
-"""Characters: no sentence, advice or name that leaklab writes is longer, a string of the user's may be."""
-SHOWN_LIMIT = 800
-"""The same for one line of what is shown; a text of several lines, an advice, may be `N_LINES` times as long."""
-N_LINES = 3
-CELL_LIMIT = 20_000
-"""Of one cell of a table: the path through a long graph takes some thousands."""
+def unit_words(count: float, unit: str) -> str:
+    """Write ``1 entry``, ``0.5 objects``, ``2 graph nodes``: *count* with *unit*, which is given for many."""
+    shown = format_rate(count)
+    return f"{shown} {unit if shown != '1' else _singular(unit)}"
+
+
+def signed_words(count: int, unit: str) -> str:
+    """Write a change of *count* with its sign: ``+1 object``, ``-1 object``, ``+2,000 tensors``."""
+    return f"{count:+,} {unit if abs(count) != 1 else _singular(unit)}"
+
+
+def _singular(unit: str) -> str:
+    return _IRREGULAR.get(unit, unit.removesuffix("s"))
+
+
+def visible(text: str) -> str:
+    """Return *text* with all that does not print as an escape: colour codes, line breaks, bidi marks."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def well_formed(text: str) -> str:
+    """Return *text* with lone surrogates written as escapes, so that it can be encoded and drawn."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def shorten(text: str, limit: int = ROW_LIMIT) -> str:
+    """Return *text* made visible, its middle left out where it is longer than *limit* characters."""
+    if len(text) > 2 * limit:  # no character gets shorter: the others cannot be seen
+        text = text[:limit] + text[len(text) - limit :]
+    return _without_middle(visible(text), limit, limit // 3)
+
+
+clip = shorten
+
+
+def clip_block(text: str, limit: int = BLOCK_LIMIT) -> str:
+    """Return *text* with its lines, at most *limit* characters of it."""
+    if len(text) > limit:
+        text = f"{text[:limit]}\n..."
+    return "\n".join(map(visible, text.splitlines()))
+
+
+def clipped(record: Record, limit: int = TEXT_LIMIT) -> Record:
+    """Return *record* with the middle left out of every string of more than *limit* characters."""
+    return with_texts(record, partial(_clip_text, limit=limit))
+
+
+def cell_text(cell: object) -> object:
+    """Return *cell*, where it is a text one that a table can store: well-formed, of `CELL_LIMIT` characters at most."""
+    return well_formed(_clip_text(cell, CELL_LIMIT)) if isinstance(cell, str) else cell
+
+
+def _clip_text(text: str, limit: int) -> str:
+    if "\n" in text[:limit]:
+        limit = max(limit, min(N_LINES * limit, TEXT_LIMIT))
+    return _without_middle(text, limit, limit // 5)
+
+
+def _without_middle(text: str, limit: int, n_tail: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - n_tail - 3]}...{text[len(text) - n_tail :]}"
 
 
 def with_texts(record: Record, change: Callable[[str], str]) -> Record:
     """Return *record*, a frozen record or a tuple of them, with *change* applied to every string in it."""
     return cast("Record", _changed(record, change))
-
-
-def clipped(record: Record, limit: int = TEXT_LIMIT) -> Record:
-    """Return *record* with the middle left out of every string of more than *limit* characters.
-
-    A name of a megabyte would else stand in a page ten times, and each of its characters would be looked at.
-    """
-    return with_texts(record, partial(_clip, limit=limit))
-
-
-def cell_text(cell: object) -> object:
-    """Return *cell*, where it is a text one that a table can store: well-formed, of `CELL_LIMIT` characters at most."""
-    return well_formed(_clip(cell, CELL_LIMIT)) if isinstance(cell, str) else cell
-
-
-def _clip(text: str, limit: int) -> str:
-    if "\n" in text[:limit]:
-        limit = max(limit, min(N_LINES * limit, TEXT_LIMIT))
-    if len(text) <= limit:
-        return text
-    n_tail = limit // 5
-    return f"{text[: limit - n_tail - 3]}...{text[len(text) - n_tail :]}"
 
 
 def _changed(value: Any, change: Callable[[str], str]) -> Any:
@@ -94,57 +147,9 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-# Cut texts to a length that a page can show; what does not print is written as an escape.
-
-
-ROW_LIMIT = 400
-BLOCK_LIMIT = 20_000
-
-
-def clip(text: str, limit: int = ROW_LIMIT) -> str:
-    """Return *text* in one line of at most *limit* characters, its middle left out where it is longer."""
-    if len(text) > limit:  # first, so that a text of a million characters is not looked at whole
-        tail = limit // 3
-        text = f"{text[: limit - tail - 3]}...{text[len(text) - tail :]}"
-    return visible(text)
-
-
-def clip_block(text: str, limit: int = BLOCK_LIMIT) -> str:
-    """Return *text* with its lines, at most *limit* characters of it."""
-    if len(text) > limit:
-        text = f"{text[:limit]}\n..."
-    return "\n".join(map(visible, text.splitlines()))
-
-
-PER_THOUSAND = 1_000
-
-
-def visible(text: str) -> str:
-    """Return *text* with all that does not print as an escape: colour codes, line breaks, bidi marks."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def well_formed(text: str) -> str:
-    """Return *text* with lone surrogates written as escapes, so that it can be encoded and drawn."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def shorten(text: str, limit: int) -> str:
-    """Return *text* made visible, its middle left out where it is longer than *limit* characters."""
-    if len(text) > 2 * limit:  # no character gets shorter: the others cannot be seen
-        text = text[:limit] + text[len(text) - limit :]
-    text = visible(text)
-    if len(text) <= limit:
-        return text
-    n_tail = limit // 3
-    return f"{text[: limit - n_tail - 3]}...{text[len(text) - n_tail :]}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Return *seconds* in the unit that reads best: ``2.1 s``, ``13 ms``, ``40 us``."""
-    for factor, unit in ((1, "s"), (1e3, "ms")):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}" if seconds * factor < PER_THOUSAND else f"{seconds:,.0f} s"
-    return f"{seconds * 1e6:.3g} us"
+def wrap(text: str, first_indent: str = "", indent: str = "", width: int = WIDTH) -> list[str]:
+    """Return *text*, made visible, in lines of at most *width* columns; one line at least."""
+    lines = textwrap.wrap(
+        visible(text), width, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return lines or [first_indent.rstrip()]

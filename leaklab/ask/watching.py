@@ -19,9 +19,8 @@ from leaklab.collect.heap_snapshot import NotebookContext, notebook_context
 from leaklab.collect.snapshot_sizes import take_totals
 from leaklab.decide.checkpoint_levels import judge_habit
 from leaklab.model.heap_diff import HeapSnapshotRecord, Totals
-from leaklab.render.heap_diff import signed_bytes
 from leaklab.reports.heap_diff import MemDiff
-from leaklab.text import format_seconds
+from leaklab.text import format_seconds, signed_bytes, signed_words
 
 _MAX_CELLS = 200  # different texts that are remembered; the one not executed for longest is forgotten first
 _MAX_RUNS = 64
@@ -244,10 +243,6 @@ class CellWatcher:
 
 def change_words(change: Totals) -> str:
     """Return what a cell changed: ``+12 objects, +1 tensor, +32.0 KiB in tensors, native heap +36.2 KiB``."""
-    counts = [_counted(change.n_objects, "object"), _counted(change.n_tensors, "tensor")]
+    counts = [signed_words(change.n_objects, "objects"), signed_words(change.n_tensors, "tensors")]
     words = [f"{signed_bytes(change.tensor_bytes)} in tensors"] if change.tensor_bytes else []
     return ", ".join([*counts, *words, f"native heap {signed_bytes(change.heap_bytes)}"])
-
-
-def _counted(count: int, unit: str) -> str:
-    return f"{count:+,} {unit}{'' if abs(count) == 1 else 's'}"

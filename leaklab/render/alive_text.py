@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Iterator, Sequence
 
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.alive import AlivePath, AutogradHolder, CountItem, Cut, DirectReference, Hold, WhyAliveRecord
-from leaklab.render.words import LABEL_WIDTH, WIDTH, render_path
-from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, visible
+from leaklab.render.words import LABEL_WIDTH, render_path
+from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, unit_words, wrap
 
 # Put the figures of a `WhyAliveRecord` into words that its text, its page and its tables share.
 
@@ -24,11 +23,6 @@ HEADLINES = {
 """What the answer begins with."""
 _NAME_LIMIT = 60
 _N_STEPS = 30  # of a path that is told in full
-
-
-def n_words(count: int, noun: str) -> str:
-    """Return ``1 object``, ``2,000 objects``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def title_words(alive: WhyAliveRecord) -> str:
@@ -66,7 +60,9 @@ def retained_words(alive: WhyAliveRecord) -> str:
     """Return what comes back if the object goes."""
     size = alive.retained
     least = "at least " if size.is_lower_bound else ""
-    words = f"{least}{format_bytes(size.exclusive_bytes)} in {n_words(size.n_objects, 'object')} come back if it goes"
+    words = (
+        f"{least}{format_bytes(size.exclusive_bytes)} in {unit_words(size.n_objects, 'objects')} come back if it goes"
+    )
     if size.shared_bytes:
         words += f"; another {format_bytes(size.shared_bytes)} that it uses are kept by others too, and stay"
     return words
@@ -75,10 +71,7 @@ def retained_words(alive: WhyAliveRecord) -> str:
 def wider_words(cut: Cut) -> str:
     """Return the smaller cut in one line, with what else it takes."""
     statements = "; ".join(reference.advice for reference in cut.references)
-    size = (
-        f"{n_words(cut.n_freed, 'object')}, {'at least ' if cut.is_lower_bound else ''}{format_bytes(cut.freed_bytes)}"
-    )
-    return f"or all that hangs on a variable: {statements}  (frees {size})"
+    return f"or all that hangs on a variable: {statements}  (frees {_freed_words(cut)})"
 
 
 def cut_title(cut: Cut, *, is_least: bool = True) -> str:
@@ -87,14 +80,18 @@ def cut_title(cut: Cut, *, is_least: bool = True) -> str:
         return f"no set of references to cut is known: {cut.obstacle or 'nothing reaches it'}"
     n_references = len(cut.references)
     which = "this reference" if n_references == 1 else f"these {n_references} references"
-    least = "at least " if cut.is_lower_bound else ""
-    freed = f"{n_words(cut.n_freed, 'object')}, {least}{format_bytes(cut.freed_bytes)}"
+    freed = _freed_words(cut)
     if not cut.frees_object:
         return f"cutting {which} frees {freed}, and not the object itself"
     proof = "no fewer would do" if cut.is_exact else "fewer may do"
     if not is_least:
         proof = "no fewer would do and leave your variables"
     return f"cutting {which} frees {freed} ({proof})"
+
+
+def _freed_words(cut: Cut) -> str:
+    least = "at least " if cut.is_lower_bound else ""
+    return f"{unit_words(cut.n_freed, 'objects')}, {least}{format_bytes(cut.freed_bytes)}"
 
 
 def count_words(total: int, items: tuple[CountItem, ...], n_unexplained: int) -> str:
@@ -139,7 +136,7 @@ def render_alive(alive: WhyAliveRecord) -> str:
     blocks = [list(_head(alive)), *_path_blocks(alive), list(_cycle(alive)), list(_cut(alive.cut, alive.wider_cut))]
     blocks += [list(_figures(alive)), list(_references(alive)), list(_autograd(alive)), list(_notes(alive.notes))]
     environment = ", ".join(f"{name} {version}" for name, version in alive.environment)
-    blocks.append(_wrap(f"{alive.n_heap:,} objects looked at; {environment}" if alive.n_heap else environment, "", ""))
+    blocks.append(wrap(f"{alive.n_heap:,} objects looked at; {environment}" if alive.n_heap else environment, "", ""))
     return "\n\n".join("\n".join(block) for block in blocks if any(block)) + "\n"
 
 
@@ -147,13 +144,13 @@ def render_paths(alive: WhyAliveRecord) -> str:
     """Return the paths alone, or the cycle where there is none."""
     alive = clipped(alive, SHOWN_LIMIT)
     blocks = [*_path_blocks(alive), list(_cycle(alive))]
-    return "\n\n".join("\n".join(block) for block in blocks if block) or "\n".join(_wrap(alive.reason, "", ""))
+    return "\n\n".join("\n".join(block) for block in blocks if block) or "\n".join(wrap(alive.reason, "", ""))
 
 
 def _head(alive: WhyAliveRecord) -> Iterator[str]:
     word = HEADLINES[alive.hold]
-    yield from _wrap(shorten(title_words(alive), _TITLE_LIMIT), f"{word}  ", " " * (len(word) + 2))
-    yield from _wrap(alive.reason, " " * (len(word) + 2), " " * (len(word) + 2))
+    yield from wrap(shorten(title_words(alive), _TITLE_LIMIT), f"{word}  ", " " * (len(word) + 2))
+    yield from wrap(alive.reason, " " * (len(word) + 2), " " * (len(word) + 2))
 
 
 def _path_blocks(alive: WhyAliveRecord) -> list[list[str]]:
@@ -162,7 +159,7 @@ def _path_blocks(alive: WhyAliveRecord) -> list[list[str]]:
 
 def _path(alive: WhyAliveRecord, number: int) -> Iterator[str]:
     path = alive.paths[number]
-    yield from _wrap(shorten(path_title(alive, number), _TITLE_LIMIT), "", "  ")
+    yield from wrap(shorten(path_title(alive, number), _TITLE_LIMIT), "", "  ")
     yield from _fact("held by", shorten(holder_words(path), _TITLE_LIMIT))
     for position, line in enumerate(render_path(told(path.path)[0]).splitlines()):
         yield ("  path" if position == 0 else "").ljust(LABEL_WIDTH) + line
@@ -182,13 +179,13 @@ def _cycle(alive: WhyAliveRecord) -> Iterator[str]:
 def _cut(cut: Cut | None, wider: Cut | None) -> Iterator[str]:
     if cut is None:
         return
-    yield from _wrap(f"To let it go: {cut_title(cut, is_least=wider is None)}", "", "  ")
+    yield from wrap(f"To let it go: {cut_title(cut, is_least=wider is None)}", "", "  ")
     for reference in cut.references:
-        yield from _wrap(shorten(reference.advice, _CODE_LIMIT), "    " if reference.is_statement else "  - ", "      ")
+        yield from wrap(shorten(reference.advice, _CODE_LIMIT), "    " if reference.is_statement else "  - ", "      ")
         if not reference.is_statement:
-            yield from _wrap(f"({reference.holder}  {reference.reference})", "    ", "      ")
+            yield from wrap(f"({reference.holder}  {reference.reference})", "    ", "      ")
     if wider is not None:
-        yield from _wrap(wider_words(wider), "  ", "    ")
+        yield from wrap(wider_words(wider), "  ", "    ")
 
 
 def _figures(alive: WhyAliveRecord) -> Iterator[str]:
@@ -202,7 +199,7 @@ def _references(alive: WhyAliveRecord) -> Iterator[str]:
         return
     yield f"Direct references ({alive.n_references:,})"
     for reference in alive.references[:_N_REFERENCES]:
-        yield from _wrap(shorten(reference_words(reference), _TITLE_LIMIT), "  - ", "    ")
+        yield from wrap(shorten(reference_words(reference), _TITLE_LIMIT), "  - ", "    ")
     if len(alive.references) > _N_REFERENCES:
         yield f"  - {len(alive.references) - _N_REFERENCES:,} more are in .references"
 
@@ -211,23 +208,15 @@ def _autograd(alive: WhyAliveRecord) -> Iterator[str]:
     if alive.autograd:
         yield "Autograd"
     for holder in alive.autograd[:_N_REFERENCES]:
-        yield from _wrap(shorten(autograd_words(holder), _TITLE_LIMIT), "  - ", "    ")
+        yield from wrap(shorten(autograd_words(holder), _TITLE_LIMIT), "  - ", "    ")
 
 
 def _notes(notes: Sequence[str]) -> Iterator[str]:
     if notes:
         yield "Notes"
     for note in notes:
-        yield from _wrap(note, "  - ", "    ")
+        yield from wrap(note, "  - ", "    ")
 
 
 def _fact(label: str, text: str) -> list[str]:
-    return _wrap(text, f"  {label}".ljust(LABEL_WIDTH), " " * LABEL_WIDTH)
-
-
-def _wrap(text: str, first_indent: str, indent: str) -> list[str]:
-    """Return *text* in lines of at most 100 columns; one line at least."""
-    wrapped = textwrap.wrap(
-        visible(text), WIDTH, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
-    )
-    return wrapped or [first_indent.rstrip()]
+    return wrap(text, f"  {label}".ljust(LABEL_WIDTH), " " * LABEL_WIDTH)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from leaklab.model.autograd import AutogradRecord, GraphPart, KeptTensor, Sharing
-from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, visible
+from leaklab.text import SHOWN_LIMIT, WIDTH, clipped, format_bytes, shorten, unit_words, wrap
 
 # Put what a graph keeps into the sentences that text and HTML share.
 
 
 _NAME_LIMIT = 60
 _MAX_NAMED = 3
-
-
-def counted(number: int, noun: str) -> str:
-    """Return ``1 node``, ``2 nodes``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def at_least(retention: AutogradRecord) -> str:
@@ -29,8 +23,8 @@ def headline(retention: AutogradRecord) -> str:
     """Return what the graphs keep, in one sentence."""
     keep = "keeps" if retention.n_nodes == 1 else "keep"
     return (
-        f"{shorten(retention.name, _NAME_LIMIT)}: {at_least(retention)}{counted(retention.n_nodes, 'node')} {keep} "
-        f"{format_bytes(retention.saved_bytes)} in {counted(retention.n_saved, 'saved tensor')}"
+        f"{shorten(retention.name, _NAME_LIMIT)}: {at_least(retention)}{unit_words(retention.n_nodes, 'nodes')} {keep} "
+        f"{format_bytes(retention.saved_bytes)} in {unit_words(retention.n_saved, 'saved tensors')}"
     )
 
 
@@ -48,10 +42,12 @@ def details(retention: AutogradRecord) -> list[str]:
         lines.append(f"beside that, leaves of {format_bytes(retention.unsaved_leaf_bytes)} that no operation saved")
     if retention.n_freed:
         rest = "what is left there is the skeleton" if retention.n_saved else "what is left is the skeleton"
-        lines.append(f"{counted(retention.n_freed, 'saved tensor')} freed by a backward pass: {rest}")
+        lines.append(f"{unit_words(retention.n_freed, 'saved tensors')} freed by a backward pass: {rest}")
     if retention.n_packed:
         were = "was" if retention.n_packed == 1 else "were"
-        lines.append(f"{counted(retention.n_packed, 'saved tensor')} {were} packed by hooks, and not unpacked to look")
+        lines.append(
+            f"{unit_words(retention.n_packed, 'saved tensors')} {were} packed by hooks, and not unpacked to look"
+        )
     if retention.n_roots > 1:
         named = ", ".join(shorten(root, _NAME_LIMIT) for root in retention.roots[:_MAX_NAMED])
         more = f" and {retention.n_roots - _MAX_NAMED:,} more" if retention.n_roots > _MAX_NAMED else ""
@@ -80,7 +76,6 @@ def sharing_words(row: KeptTensor) -> str:
     return "memory of a leaf" if row.sharing is Sharing.LEAF else "memory of a variable"
 
 
-_WIDTH = 100
 _N_ROWS = 10
 _NUMBERS = "{:>9}{:>9}{:>9}{:>12}{:>12}"
 _N_NUMBER_COLUMNS = 51
@@ -91,7 +86,7 @@ def render_retention(retention: AutogradRecord) -> str:
     retention = clipped(retention, SHOWN_LIMIT)
     blocks = [list(_head(retention)), list(_parts("By operation", retention.operations))]
     blocks += [list(_parts("By forward line", retention.lines)), list(_tensors(retention.tensors))]
-    blocks.append([line for note in retention.notes for line in _wrapped(note, "  - ", "    ")])
+    blocks.append([line for note in retention.notes for line in wrap(note, "  - ", "    ")])
     if blocks[-1]:
         blocks[-1].insert(0, "Notes")
     blocks.append([", ".join(f"{name} {version}" for name, version in retention.environment)])
@@ -99,17 +94,17 @@ def render_retention(retention: AutogradRecord) -> str:
 
 
 def _head(retention: AutogradRecord) -> Iterator[str]:
-    yield from _wrapped(headline(retention), "GRAPH  ", " " * 7)
+    yield from wrap(headline(retention), "GRAPH  ", " " * 7)
     for line in details(retention):
-        yield from _wrapped(line, " " * 7, " " * 9)
+        yield from wrap(line, " " * 7, " " * 9)
 
 
 def _parts(title: str, parts: Sequence[GraphPart]) -> Iterator[str]:
     """Yield a table of parts; what only one part saves and nobody else holds is its own."""
     if not parts:
         return
-    yield title.ljust(_WIDTH - _N_NUMBER_COLUMNS) + _NUMBERS.format("nodes", "saved", "freed", "bytes", "its own")
-    width = _WIDTH - _N_NUMBER_COLUMNS - 3
+    yield title.ljust(WIDTH - _N_NUMBER_COLUMNS) + _NUMBERS.format("nodes", "saved", "freed", "bytes", "its own")
+    width = WIDTH - _N_NUMBER_COLUMNS - 3
     for part in parts[:_N_ROWS]:
         numbers = (f"{part.n_nodes:,}", f"{part.n_saved:,}", f"{part.n_freed:,}")
         sizes = (format_bytes(part.n_bytes), format_bytes(part.own_bytes))
@@ -123,15 +118,9 @@ def _tensors(rows: Sequence[KeptTensor]) -> Iterator[str]:
         return
     yield "Saved tensors, largest first"
     for row in rows[:_N_ROWS]:
-        yield from _wrapped(tensor_words(row), f"{size_words(row):>12}  ", " " * 14)
+        yield from wrap(tensor_words(row), f"{size_words(row):>12}  ", " " * 14)
         origin = f"saved by {', '.join(row.saved_by)}" + (" (packed)" if row.is_packed else "")
         for line in filter(None, (origin, sharing_words(row), *row.lines[:1])):
-            yield from _wrapped(shorten(line, 2 * _WIDTH), " " * 14, " " * 16)
+            yield from wrap(shorten(line, 2 * WIDTH), " " * 14, " " * 16)
     if len(rows) > _N_ROWS:
         yield f"  ... {len(rows) - _N_ROWS:,} more in report.tensors"
-
-
-def _wrapped(text: str, first_indent: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        visible(text), _WIDTH, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
-    ) or [first_indent.rstrip()]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from leaklab.model import Check, Leak, Run
 from leaklab.render.words import (
     LABEL_WIDTH,
-    WIDTH,
     amount_words,
     effort_words,
     failure_words,
@@ -18,7 +16,7 @@ from leaklab.render.words import (
     projection_words,
     render_path,
 )
-from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, format_seconds, shorten, visible
+from leaklab.text import SHOWN_LIMIT, WIDTH, clipped, format_bytes, format_seconds, shorten, signed_bytes, wrap
 
 _N_TOLD_IN_FULL = 5
 _N_RUN_ROWS = 4  # at either end of the table of runs
@@ -55,12 +53,12 @@ def _head(check: Check) -> Iterator[str]:
     if check.runs and not is_leak(check):
         details.append(kept_words([run.n_kept for run in check.runs], "objects", WIDTH - len(indent)))
     for detail in filter(None, details):
-        yield from _wrap(detail, indent, indent)
+        yield from wrap(detail, indent, indent)
 
 
 def _leak_block(leak: Leak, number: int, n_leaks: int) -> Iterator[str]:
     """Yield everything that is known of one leak, in the order in which it is asked for."""
-    yield from _wrap(f"Leak {number} of {n_leaks}: {shorten(leak.what, _TITLE_LIMIT)}", "", "  ")
+    yield from wrap(f"Leak {number} of {n_leaks}: {shorten(leak.what, _TITLE_LIMIT)}", "", "  ")
     for label, words, _ in leak_facts(leak, WIDTH - LABEL_WIDTH):
         if label == "id":
             for name, line in zip(_labels("advice"), leak.advice.splitlines(), strict=False):
@@ -77,7 +75,7 @@ def _smaller_block(leaks: tuple[Leak, ...]) -> Iterator[str]:
         yield f"Smaller leaks (report.leaks[{_N_TOLD_IN_FULL}] and following tell all of them)"
     for number, leak in enumerate(leaks[_N_TOLD_IN_FULL:], _N_TOLD_IN_FULL + 1):
         words = f"{number}: {shorten(leak.what, _TITLE_LIMIT)}, {amount_words(leak)} per run, held by {leak.holder}"
-        yield from _wrap(words, "  - ", "    ")
+        yield from wrap(words, "  - ", "    ")
 
 
 def _bounded_block(places: tuple[Leak, ...]) -> Iterator[str]:
@@ -86,14 +84,14 @@ def _bounded_block(places: tuple[Leak, ...]) -> Iterator[str]:
         yield "Not counted as leaks, because they stop growing:"
     for place in places:
         grew = "" if not place.count_per_run else f" ({amount_words(place)} per run while it grew)"
-        yield from _wrap(f"{place.holder or place.what}: {place.reason}{grew}", "  - ", "    ")
+        yield from wrap(f"{place.holder or place.what}: {place.reason}{grew}", "  - ", "    ")
 
 
 def _notes_block(notes: tuple[str, ...]) -> Iterator[str]:
     if notes:
         yield "Notes"
     for note in notes:
-        yield from _wrap(note, "  - ", "    ")
+        yield from wrap(note, "  - ", "    ")
 
 
 def _runs_block(runs: tuple[Run, ...]) -> Iterator[str]:
@@ -122,7 +120,7 @@ def _runs_block(runs: tuple[Run, ...]) -> Iterator[str]:
 
 def _environment_block(check: Check) -> Iterator[str]:
     if check.environment:
-        yield from _wrap(", ".join(f"{name} {version}" for name, version in check.environment), "", "")
+        yield from wrap(", ".join(f"{name} {version}" for name, version in check.environment), "", "")
 
 
 def _row(cells: list[str], names: list[str]) -> str:
@@ -139,7 +137,7 @@ def _level(level: int | None, first: int | None) -> str:
         return "unknown"
     if first is None:
         return format_bytes(level)
-    return f"{'+' if level >= first else ''}{format_bytes(level - first)}"
+    return signed_bytes(level - first)
 
 
 def _labels(label: str) -> Iterator[str]:
@@ -162,12 +160,4 @@ def _block(label: str, lines: list[str]) -> Iterator[str]:
 def _labelled(label: str, text: str, label_width: int) -> list[str]:
     indent = " " * label_width
     own = text[: len(text) - len(text.lstrip(" "))]  # the layout of code in an advice is kept
-    return _wrap(text.lstrip(" "), label.ljust(label_width) + own, indent + own)
-
-
-def _wrap(text: str, first_indent: str, indent: str) -> list[str]:
-    """Return *text* in lines of at most WIDTH columns; one line at least."""
-    lines = textwrap.wrap(
-        visible(text), WIDTH, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
-    )
-    return lines or [first_indent.rstrip()]
+    return wrap(text.lstrip(" "), label.ljust(label_width) + own, indent + own)

@@ -10,7 +10,7 @@ from typing import Any
 from leaklab.model import Outcome
 from leaklab.model.cuda import FrameNode, LiveStack, PoolUse, SnapshotFacts, SnapshotSeries, TracePoint
 from leaklab.render.json import one_line
-from leaklab.text import format_bytes, format_seconds, shorten, visible
+from leaklab.text import format_bytes, format_seconds, shorten, unit_words, visible
 
 N_STACKS = 15
 _N_MOMENT_STACKS = 5
@@ -51,7 +51,7 @@ def _stack_lines(stacks: Sequence[LiveStack]) -> Iterator[str]:
     framed = sum(stack.active_bytes for stack in stacks if stack.frames)
     yield f"live bytes by call stack ({len(stacks):,}; {framed / total:.0%} of the bytes have one):"
     for stack in stacks[:N_STACKS]:
-        blocks = f"{stack.n_blocks:,} {'block' if stack.n_blocks == 1 else 'blocks'}"
+        blocks = unit_words(stack.n_blocks, "blocks")
         yield (
             f"  {format_bytes(stack.active_bytes):>10}  {stack.active_bytes / total:>5.1%}  {blocks:>13}"
             f"  {shorten(stack.label, _LABEL_LIMIT)}"

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from leaklab.model.heap_diff import DeviceChange, Difference, ObjectChange, PlaceChange
 from leaklab.render.html_parts import ACCENT, CALM, GOOD, bullets, code, escaped, faint, fold, page, panel, table
-from leaklab.render.words import WIDTH
-from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, format_seconds, shorten, visible
+from leaklab.text import (
+    SHOWN_LIMIT,
+    clipped,
+    format_bytes,
+    format_seconds,
+    shorten,
+    signed_bytes,
+    signed_words,
+    unit_words,
+    visible,
+    wrap,
+)
 
 _NAME_LIMIT = 120
 _MANY = 3
@@ -89,10 +98,9 @@ def _container_lines(difference: Difference) -> Iterator[Line]:
     for row in difference.containers:
         step = abs(row.after - row.before)
         verb = "grew" if row.after > row.before else "shrank"
-        entries = "entry" if step == 1 else "entries"
         content = f" of {row.content}" if row.content and row.after > row.before else ""
         name = f"{row.holder} ({row.kind})" if row.holder else row.kind
-        words = f"{name} {verb} by {step:,} {entries}{content}, {row.before:,} -> {row.after:,}"
+        words = f"{name} {verb} by {unit_words(step, 'entries')}{content}, {row.before:,} -> {row.after:,}"
         yield Line(0, words, row.content_bytes or None, (), "containers")
 
 
@@ -157,21 +165,12 @@ def headline(difference: Difference) -> str:
     n_tensors = sum(row.n_born - row.n_died for row in difference.tensors)
     tensor_bytes = sum(row.bytes_after - row.bytes_before for row in difference.devices)
     array_bytes = sum(row.bytes_born - row.bytes_died for row in difference.arrays)
-    parts = [_counted(n_objects, "object"), _counted(n_tensors, "tensor")]
+    parts = [signed_words(n, unit) for n, unit in ((n_objects, "objects"), (n_tensors, "tensors")) if n]
     if tensor_bytes:
         parts.append(f"{signed_bytes(tensor_bytes)} in tensors")
     if array_bytes:
         parts.append(f"{signed_bytes(array_bytes)} in arrays")
-    return ", ".join(part for part in parts if part) or "as many objects and bytes as before"
-
-
-def _counted(count: int, unit: str) -> str:
-    return f"{count:+,} {unit}{'' if abs(count) == 1 else 's'}" if count else ""
-
-
-def signed_bytes(n_bytes: int) -> str:
-    """Return *n_bytes* with its sign."""
-    return f"{'+' if n_bytes >= 0 else ''}{format_bytes(n_bytes)}"
+    return ", ".join(parts) or "as many objects and bytes as before"
 
 
 def title(difference: Difference) -> str:
@@ -297,18 +296,18 @@ def render_difference(difference: Difference) -> str:
     """Return the sums, then one line a change, largest first; of many in one group the first dozen."""
     difference = clipped(difference, SHOWN_LIMIT)
     lines = lines_of(difference)
-    rows = [*_wrap(f"{title(difference)}: {headline(difference)}", "")]
+    rows = [*wrap(f"{title(difference)}: {headline(difference)}", "", "  ")]
     for group, members in groupby(lines, key=lambda line: line.group):
         shown = list(members)
         for line in shown[:_N_LINES]:
-            rows += _wrap(shorten(str(line), _LINE_LIMIT), "  ")
+            rows += wrap(shorten(str(line), _LINE_LIMIT), "  ", "    ")
         if len(shown) > _N_LINES:
             rows.append(f"  ... {len(shown) - _N_LINES:,} more in .{'tensors' if group == 'tensors' else group}")
     if lines:
         rows += _device_lines(difference.devices)
-        rows += _wrap(levels(difference), "  ")
+        rows += wrap(levels(difference), "  ", "    ")
     for remark in remarks(difference):
-        rows += _wrap(f"- {remark}", "  ")
+        rows += wrap(f"- {remark}", "  ", "    ")
     return "\n".join(rows) + "\n"
 
 
@@ -317,10 +316,4 @@ def _device_lines(devices: tuple[DeviceChange, ...]) -> Iterator[str]:
         if (row.bytes_before, row.tensors_before) != (row.bytes_after, row.tensors_after):
             n_bytes = f"{format_bytes(row.bytes_before)} -> {format_bytes(row.bytes_after)}"
             words = f"{row.device}: {n_bytes} ({signed_bytes(row.bytes_after - row.bytes_before)})"
-            yield from _wrap(f"{words}, {row.tensors_before:,} -> {row.tensors_after:,} tensors", "  ")
-
-
-def _wrap(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        visible(text), WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
-    )
+            yield from wrap(f"{words}, {row.tensors_before:,} -> {row.tensors_after:,} tensors", "  ", "    ")

@@ -14,7 +14,7 @@ import msgspec
 from leaklab.errors import ReportError
 from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, RootPath
 from leaklab.model.check import NOTEBOOK_SCHEMA, KeptCheck, NotebookChecks
-from leaklab.text import well_formed, with_texts
+from leaklab.text import unit_words, well_formed, with_texts
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -203,7 +203,7 @@ def tally_words(collection: NotebookChecks) -> str:
         return "no check was made"
     outcomes = Counter(noted.check.verdict.outcome for noted in collection.checks)
     told = ", ".join(f"{outcomes[outcome]:,} {outcome.value}" for outcome in Outcome if outcomes[outcome])
-    return f"{n_checks:,} {'check' if n_checks == 1 else 'checks'}: {told}"
+    return f"{unit_words(n_checks, 'checks')}: {told}"
 
 
 # Blank what a record tells of the user's data: summaries, keys, strings in quotes, folders.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,8 +9,8 @@ from leaklab.model.alive import HeapOverview
 from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.render.base import Displayed
 from leaklab.render.html_parts import ACCENT, DOUBTFUL, GOOD, code, escaped, faint, fold, panel, prose, table
-from leaklab.render.words import WIDTH, cause_words, render_path
-from leaklab.text import format_bytes, shorten, unit_words, visible
+from leaklab.render.words import cause_words, render_path
+from leaklab.text import format_bytes, shorten, unit_words, visible, wrap
 
 _N_TOLD = 5
 
@@ -24,7 +23,7 @@ def run_line(record: TrainingRunRecord) -> str:
     places = len(record.survivors)
     return (
         f"run {visible(record.name)!r}: {content_words(record.survivors)} survive, "
-        f"{format_bytes(sum(s.n_bytes for s in record.survivors))} in {_counted(places, 'place')}{failed}"
+        f"{format_bytes(sum(s.n_bytes for s in record.survivors))} in {unit_words(places, 'places')}{failed}"
     )
 
 
@@ -37,13 +36,9 @@ def content_words(survivors: tuple[Survivor, ...]) -> str:
     words = [f"{count:,} {name}" for name, count in sorted(models.items())]
     n_optimizers = sum(s.n_optimizers for s in survivors)
     n_tensors = sum(s.n_tensors for s in survivors)
-    words += [_counted(n_optimizers, "optimizer")] if n_optimizers else []
-    words += [_counted(n_tensors, "tensor")] if n_tensors else []
-    return ", ".join(words) or _counted(sum(s.n_objects for s in survivors), "object")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    words += [unit_words(n_optimizers, "optimizers")] if n_optimizers else []
+    words += [unit_words(n_tensors, "tensors")] if n_tensors else []
+    return ", ".join(words) or unit_words(sum(s.n_objects for s in survivors), "objects")
 
 
 def run_text(record: TrainingRunRecord) -> str:
@@ -52,26 +47,26 @@ def run_text(record: TrainingRunRecord) -> str:
 
 
 def _run_lines(record: TrainingRunRecord) -> Iterator[str]:
-    yield from _wrapped(run_line(record), "", "  ")
+    yield from wrap(run_line(record), "", "  ")
     if record.earlier:
-        yield from _wrapped(_earlier_words(record), "  ", "    ")
+        yield from wrap(_earlier_words(record), "  ", "    ")
         for survivor in record.earlier[:_N_TOLD]:
-            yield from _wrapped(f"{content_words((survivor,))}, held by {survivor.holder}", "    - ", "      ")
+            yield from wrap(f"{content_words((survivor,))}, held by {survivor.holder}", "    - ", "      ")
     for survivor in record.survivors[:_N_TOLD]:
-        yield from _wrapped(
+        yield from wrap(
             f"{content_words((survivor,))}, {format_bytes(survivor.n_bytes)}, held by {survivor.holder}", "  * ", "    "
         )
         yield from (f"      {line}" for line in render_path(survivor.path).splitlines())
-        yield from _wrapped(f"cause: {cause_words(survivor.cause)}", "      ", "      ")
+        yield from wrap(f"cause: {cause_words(survivor.cause)}", "      ", "      ")
         for line in survivor.advice.splitlines():
             own = " " * (len(line) - len(line.lstrip(" ")))
-            yield from _wrapped(line.lstrip(" "), f"      {own}", f"      {own}")
+            yield from wrap(line.lstrip(" "), f"      {own}", f"      {own}")
     if len(record.survivors) > _N_TOLD:
         yield f"  and {len(record.survivors) - _N_TOLD} smaller places (record.survivors lists all)"
     for name, before, after in memory_rows(record.before, record.after):
         yield f"  {name:<28} {before:>12} before   {after:>12} after"
     for note in record.notes:
-        yield from _wrapped(f"note: {note}", "  ", "    ")
+        yield from wrap(f"note: {note}", "  ", "    ")
 
 
 def _earlier_words(record: TrainingRunRecord) -> str:
@@ -91,11 +86,6 @@ def memory_rows(before: MemoryLevels, after: MemoryLevels) -> Iterator[tuple[str
     ):
         if low is not None and high is not None and high > low:
             yield name, format_bytes(low), format_bytes(high)
-
-
-def _wrapped(text: str, first: str, later: str) -> list[str]:
-    lines = textwrap.wrap(visible(text), WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
-    return lines or [first.rstrip()]
 
 
 def run_html(record: TrainingRunRecord) -> str:
@@ -147,9 +137,7 @@ class HeapPicture(Displayed):
 def overview_words(overview: HeapOverview) -> str:
     """Return the heap in one sentence."""
     n_bytes, count = sum(row.n_bytes for row in overview.tensors), sum(row.count for row in overview.tensors)
-    tensors = (
-        "no tensor" if not count else f"{count:,} {'tensor' if count == 1 else 'tensors'} of {format_bytes(n_bytes)}"
-    )
+    tensors = "no tensor" if not count else f"{unit_words(count, 'tensors')} of {format_bytes(n_bytes)}"
     return f"{unit_words(overview.n_objects, 'objects')}, {tensors}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
 from leaklab.text import (
     PER_THOUSAND,
     SHOWN_LIMIT,
+    WIDTH,
     clipped,
     format_bytes,
     format_rate,
@@ -18,6 +18,7 @@ from leaklab.text import (
     shorten,
     unit_words,
     visible,
+    wrap,
 )
 
 _BYTE_UNIT = "bytes"
@@ -122,7 +123,7 @@ def effort_words(check: Check) -> str:
     name = f' of "{shorten(check.settings.name, 80)}"' if check.settings.name else ""
     seconds = sum(run.seconds for run in check.runs)
     took = f" in {format_seconds(seconds)}" if check.runs else ""
-    return f"{n_runs:,} measured {'run' if n_runs == 1 else 'runs'}{name}{took}"
+    return f"{unit_words(n_runs, 'measured runs')}{name}{took}"
 
 
 def failure_words(check: Check) -> str:
@@ -216,7 +217,6 @@ def is_leak(check: Check) -> bool:
 # Write a path from a root to a leaked object as text, with the reference to blame marked.
 
 
-WIDTH = 100
 LABEL_WIDTH = 11
 _PATH_WIDTH = WIDTH - LABEL_WIDTH  # a path is shown beside a label
 _STATUS_WIDTH = 10
@@ -235,7 +235,7 @@ def render_path(path: RootPath) -> str:
         return shorten(path.root, _FIELD_LIMIT)
     suspects = suspect_references(path)
     column = min(max(_NARROWEST, *(len(visible(step.reference)) for step in path.steps)), _WIDEST)
-    lines = textwrap.wrap(f"from: {shorten(path.root, _FIELD_LIMIT)}", _PATH_WIDTH)
+    lines = wrap(f"from: {shorten(path.root, _FIELD_LIMIT)}", width=_PATH_WIDTH)
     for index, step in enumerate(path.steps):
         lines += _step_lines(step, column, suspect_mark(index, suspects))
     return "\n".join(lines)
@@ -256,18 +256,11 @@ def _step_lines(step: Step, column: int, mark: str) -> Iterator[str]:
     indent = " " * (_STATUS_WIDTH + column + 2)
     words = shorten(object_words(step), _FIELD_LIMIT)
     if len(reference) <= column:
-        yield from _wrap(words, f"{status}{reference:<{column}}  ", indent)
+        yield from wrap(words, f"{status}{reference:<{column}}  ", indent, _PATH_WIDTH)
     else:
-        yield from _wrap(reference, status, blank)
-        yield from _wrap(words, indent, indent)
+        yield from wrap(reference, status, blank, _PATH_WIDTH)
+        yield from wrap(words, indent, indent, _PATH_WIDTH)
     if mark:
         yield f"{blank}{'~' * min(len(reference), column):<{column}}  {mark}"
     if step.note:
-        yield from _wrap(shorten(step.note, _FIELD_LIMIT), indent, indent)
-
-
-def _wrap(text: str, first_indent: str, indent: str) -> list[str]:
-    lines = textwrap.wrap(
-        text, _PATH_WIDTH, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
-    )
-    return lines or [first_indent.rstrip()]
+        yield from wrap(shorten(step.note, _FIELD_LIMIT), indent, indent, _PATH_WIDTH)
