@@ -14,6 +14,7 @@ from leaklab.render import CAUSES
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 HOOKS = {"load_ipython_extension", "unload_ipython_extension"}
 
 
@@ -62,7 +63,7 @@ def test_python_blocks_compile(page):
     assert [source for source in run_pages.blocks(page, all_of_them=True) if not compiles(source)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, CONTRIBUTING], ids=name_of)
 def test_links_lead_to_files_and_headings_that_exist(page):
     dead = []
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text("utf-8")):
@@ -101,6 +102,31 @@ def test_every_magic_is_named(page):
 def test_table_of_causes_has_every_cause():
     named = re.findall(r"^\| `([a-z-]+)` \|", (DOCS / "how_it_works.md").read_text("utf-8"), re.MULTILINE)
     assert sorted(named) == sorted(CAUSES)
+
+
+def files_of_the_map():
+    """Every file and folder in the tree of CONTRIBUTING.md."""
+    (tree,) = re.findall(r"^```text\n(leaklab/\n.*?)^```", CONTRIBUTING.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    folder = ROOT / "leaklab"
+    for line in filter(None, tree.splitlines()[1:]):
+        is_inside = line.startswith(" " * 8)
+        for name in re.match(r"[\w./]+(?:, [\w./]+)*", line.strip())[0].split(", "):
+            folder = folder if is_inside else ROOT / "leaklab" / name
+            yield folder / name if is_inside else folder
+
+
+def test_the_map_for_contributors_names_files_that_exist_and_every_folder():
+    named = list(files_of_the_map())
+    assert [str(file) for file in named if not file.exists()] == []
+    packages = {file.parent for file in (ROOT / "leaklab").glob("*/__init__.py")}
+    assert packages | set((ROOT / "leaklab").glob("*.py")) - {ROOT / "leaklab" / "__init__.py"} <= set(named)
+
+
+def test_the_layers_for_contributors_are_those_of_the_contract():
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    layers = re.findall(r'^    "([\w |]+)",', project[project.index("layers = [") :].partition("]")[0], re.MULTILINE)
+    assert len(layers) > 5
+    assert "\n".join(layers) in CONTRIBUTING.read_text("utf-8")
 
 
 @pytest.mark.notebook
