@@ -22,7 +22,7 @@ from leaklab.collect.census import DisturbedError
 from leaklab.collect.checkpoint import whole_heap
 from leaklab.collect.measurement import choose_baseline
 from leaklab.collect.meters import accelerator_bytes
-from leaklab.explain.training_run import remains, remains_bytes
+from leaklab.explain.training_run import training_survivor_bytes, training_survivors
 from leaklab.heap.view import Births, borrow_heap
 from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.render.base import Displayed
@@ -178,8 +178,10 @@ def _with_survivors(
     # As if it were the first of two runs: everything that it left is there without the second one's doing.
     births = Births(alive, np.zeros(len(alive), np.int64), 2)
     with borrow_heap(births, namespace, [born, alive]) as view:
-        n_tensors, n_bytes = remains_bytes(view)
-        return replace(record, survivors=remains(view, new_modules), n_tensors=n_tensors, tensor_bytes=n_bytes)
+        n_tensors, n_bytes = training_survivor_bytes(view)
+        return replace(
+            record, survivors=training_survivors(view, new_modules), n_tensors=n_tensors, tensor_bytes=n_bytes
+        )
 
 
 def _models_alive(namespace: dict[str, Any] | None) -> tuple[Survivor, ...]:
@@ -196,7 +198,7 @@ def _models_alive(namespace: dict[str, Any] | None) -> tuple[Survivor, ...]:
         found = [id(thing) for thing in _of_types(objects, lambda kind: is_part(kind) or is_tensor_type(kind))]
     births = Births(np.array(sorted(found), np.int64), np.zeros(len(found), np.int64), 2)
     with borrow_heap(births, namespace, [births.addresses]) as view:
-        return tuple(survivor for survivor in remains(view) if survivor.models or survivor.n_optimizers)
+        return tuple(survivor for survivor in training_survivors(view) if survivor.models or survivor.n_optimizers)
 
 
 def _of_types(objects: list[object], is_wanted: Callable[[type], bool]) -> list[object]:

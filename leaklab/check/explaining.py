@@ -13,7 +13,7 @@ from leaklab.check.survivor_rows import join_groups, kept_tensors, object_rows, 
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import Growth, judge_survivors
 from leaklab.decide.checkpoint_levels import judge_slowdown
-from leaklab.explain.all_holders import Weigher
+from leaklab.explain.all_holders import RetainedBytes
 from leaklab.explain.causes import find_cause, with_effect
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.evidence import Evidence, evidence_of_group, evidence_of_orphans, with_reasons
@@ -82,7 +82,7 @@ class _Explanation:
         self._judgement = judgement
         self._n_runs = measurement.n_runs
         self._tallier = GroupSizer(view)
-        self._weigher = Weigher(view)
+        self._retained = RetainedBytes(view)
         self._shares = NativeShares(self._tallier, measurement)
         self._leaks: list[Leak] = []
         self._bounded: list[Leak] = []
@@ -103,7 +103,7 @@ class _Explanation:
             if grown.row is not None:
                 self._rows.append(grown.row)
             self._spots.append(grown.spot)
-            self._weigher.note_growth(grown.leak, grown.spot)
+            self._retained.note_growth(grown.leak, grown.spot)
             self._take(grown.leak, grown.growth)
         self._remade()
         self._explain_graph()
@@ -114,12 +114,12 @@ class _Explanation:
         slower = judge_slowdown(self._measurement.meters.seconds(self._n_runs))
         tensors_kept, tensor_bytes_kept = kept_tensors(self._view, self._tallier, self._n_runs)
         return Explained(
-            leaks=ranked([with_effect(self._weigher.weighed(leak), slower) for leak in self._leaks]),
+            leaks=ranked([with_effect(self._retained.with_retained_bytes(leak), slower) for leak in self._leaks]),
             bounded=drop_covered_bounds(self._bounded, self._leaks),
             objects=object_rows(self._view, self._tallier, self._n_runs, first, last),
             tensors=tensor_rows(self._view, self._n_runs),
             containers=tuple(self._rows[:MAX_ROWS]),
-            notes=(*self._view.notes, *self._weigher.notes, *self._asides),
+            notes=(*self._view.notes, *self._retained.notes, *self._asides),
             open_questions=tuple(self._open),
             n_aside=len(self._asides),
             kept=self._measurement.cohorts.sizes(),
@@ -159,7 +159,7 @@ class _Explanation:
         ):
             self._asides.append(library_note(leak))
             growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
-        if growth.outcome is Outcome.LEAK and (hold := self._weigher.hold(group, summary.main_objects)):
+        if growth.outcome is Outcome.LEAK and (hold := self._retained.hold(group, summary.main_objects)):
             leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
         return replace(leak, reason=growth.reason), growth
 
@@ -214,7 +214,7 @@ class _Explanation:
         leak = self._leak(evidence, summary, place=orphans.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
         self._shares.note(leak.fingerprint, orphans.members, [], count_per_run / max(len(summary.main_objects), 1))
         if growth.outcome is Outcome.LEAK:
-            leak = replace(leak, retained_bytes=self._weigher.bytes_of_orphans(orphans.members))
+            leak = replace(leak, retained_bytes=self._retained.of_orphans(orphans.members))
         return leak, growth
 
     def _judge(self, group: Group, summary: GroupSummary) -> tuple[Growth, float]:
@@ -259,7 +259,7 @@ class _Explanation:
         if grown is None:
             return
         self._spots.append(grown.spot)
-        self._weigher.note_growth(grown.leak, grown.spot)
+        self._retained.note_growth(grown.leak, grown.spot)
         native = self._judgement.native
         # Nodes and what they save live in the native heap: what grows there without another explanation is the graph.
         is_native = native is not None and native.outcome is Outcome.LEAK

@@ -7,7 +7,7 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
-        "all_holders": "Weigher hold_of",
+        "all_holders": "RetainedBytes hold_of",
         "autograd_retention": "graph_size largest_graph",
         "copies": "is_copy original_of",
         "cycles": "CYCLE_ROOT Orphans UNSEEN_ROOT group_orphans",
@@ -17,7 +17,7 @@ __getattr__ = lazy_names(
         "groups": "group_survivors",
         "limits": "FAR Limit known_limit",
         "live_graph": "overview",
-        "retained": "bytes_of freed_with retained_sizes",
+        "retained": "freed_with retained_sizes size_of_freed",
         "smallest_cut": "backward freed_without independent_paths",
         "unreachable": "Region",
     },

@@ -17,7 +17,7 @@ from leaklab.explain.alive_counts import (
     holders_of,
 )
 from leaklab.explain.cycles import Orphans, group_orphans
-from leaklab.explain.retained import bytes_of, retained
+from leaklab.explain.retained import retained, size_of_freed
 from leaklab.explain.smallest_cut import ROOT, freed_without, independent_paths, release_statement, smallest_cut
 from leaklab.heap.known_holders import remark_on
 from leaklab.heap.names import MAX_NAMES, Reference, name_references
@@ -146,7 +146,7 @@ def cut_of(view: HeapView, vertex: int, *, keeps_variables: bool) -> tuple[Cut, 
     """Return the smallest cut that lets the object at *vertex* go, and its references as vertices."""
     found = smallest_cut(view, [vertex], keeps_variables=keeps_variables)
     freed = freed_without(view, found.references)
-    size = bytes_of(view, freed.tolist())
+    size = size_of_freed(view, freed.tolist())
     ordered = sorted(found.references, key=lambda pair: _position(view, pair))
     cut = Cut(
         references=tuple(_reference(view, holder, held) for holder, held in ordered),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from leaklab.explain.groups import Group, LeakAddress, holder_of
-from leaklab.explain.retained import bytes_in_place, bytes_of, bytes_of_graphs, retained
+from leaklab.explain.retained import bytes_in_place, bytes_of_graphs, retained, size_of_freed
 from leaklab.explain.smallest_cut import freed_without
 from leaklab.heap.reachability import led_to, references_to
 from leaklab.heap.shortest_paths import ROOT
@@ -17,7 +17,7 @@ from leaklab.heap.view import HeapView
 from leaklab.model import Leak
 from leaklab.runtime.addresses import Ints
 
-MAX_WEIGHED = 40
+MAX_MEASURED = 40
 """So many leaks of a heap are weighed: each takes some milliseconds for every million objects."""
 MAX_HOLDERS = 8
 """So many holders of one leak are named, those first that keep most of it."""
@@ -41,7 +41,7 @@ class IndependentHold:
     retained_bytes: int
 
 
-class Weigher:
+class RetainedBytes:
     """Weighs the leaks of one view, as many as are worth the time.
 
     Args:
@@ -56,31 +56,31 @@ class Weigher:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what was left out, as a sentence."""
-        if self._n_asked <= MAX_WEIGHED:
+        if self._n_asked <= MAX_MEASURED:
             return ()
-        return (f"what would come back, and who else holds it, was looked for in {MAX_WEIGHED} of the leaks only",)
+        return (f"what would come back, and who else holds it, was looked for in {MAX_MEASURED} of the leaks only",)
 
     def hold(self, group: Group, survivors: Sequence[int]) -> IndependentHold | None:
         """Return what keeps *survivors*, those of *group* that matter most; None if there were too many before."""
         self._n_asked += 1
-        return hold_of(self._view, group, survivors) if self._n_asked <= MAX_WEIGHED else None
+        return hold_of(self._view, group, survivors) if self._n_asked <= MAX_MEASURED else None
 
-    def bytes_of_orphans(self, members: Sequence[int]) -> int | None:
+    def of_orphans(self, members: Sequence[int]) -> int | None:
         """Return what comes back with *members*, which no root reaches; None if there were too many before."""
         self._n_asked += 1
-        return retained(self._view, members).exclusive_bytes if self._n_asked <= MAX_WEIGHED else None
+        return retained(self._view, members).exclusive_bytes if self._n_asked <= MAX_MEASURED else None
 
     def note_growth(self, leak: Leak, spot: LeakAddress) -> None:
         """Note that *leak* grows in place, at *spot*; of several such places one may speak for all."""
         self._chains[leak.fingerprint, leak.holder].append(spot.chain)
 
-    def weighed(self, leak: Leak) -> Leak:
+    def with_retained_bytes(self, leak: Leak) -> Leak:
         """Return *leak*, if it grows in place with what comes back; with None if that is unknown, or too many asked."""
         chains = [chain for holder in leak.holders for chain in self._chains.get((leak.fingerprint, holder), ())]
         if not chains:
             return leak
         self._n_asked += 1
-        if self._n_asked > MAX_WEIGHED:
+        if self._n_asked > MAX_MEASURED:
             return leak
         weigh = bytes_of_graphs if leak.unit == _GRAPH_UNIT else bytes_in_place
         return replace(leak, retained_bytes=weigh(self._view, chains))
@@ -109,7 +109,7 @@ def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Independe
     chosen = [vertex for name in named for vertex in by_name.get(name, ())]
     is_cut = np.isin(holders, chosen)
     freed = freed_without(view, zip(holders[is_cut].tolist(), held[is_cut].tolist(), strict=True))
-    return IndependentHold(tuple(named), bytes_of(view, freed).exclusive_bytes)
+    return IndependentHold(tuple(named), size_of_freed(view, freed).exclusive_bytes)
 
 
 def _inside(view: HeapView, survivors: Ints) -> Ints:

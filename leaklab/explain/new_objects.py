@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.explain.group_sizes import content_of
-from leaklab.explain.ownership import Belonging
+from leaklab.explain.ownership import Ownership
 from leaklab.heap.paths import Described
 from leaklab.heap.view import HeapView
 from leaklab.model.heap_diff import ArrayChange, Changed, ContainerChange, Difference
@@ -43,13 +43,13 @@ def name_holders(view: HeapView, difference: Difference, changed: Changed) -> Di
         difference: What was found by comparing.
         changed: The addresses it is about.
     """
-    belonging = Belonging(view)
+    ownership = Ownership(view)
     vertices = _known(view, changed.born)
     # A tensor is told wherever it is kept.
-    is_not_users = belonging.is_not_users(vertices) & ~view.is_tensor[vertices]
+    is_not_users = ownership.is_not_users(vertices) & ~view.is_tensor[vertices]
     aside, users = vertices[is_not_users], vertices[~is_not_users]
     aside_kinds = _names(view, aside)
-    places = Counter(map(belonging.place_of, aside.tolist()))
+    places = Counter(map(ownership.root_words, aside.tolist()))
     holders = _holders_by_name(view, users)
     return replace(
         difference,
@@ -62,7 +62,7 @@ def name_holders(view: HeapView, difference: Difference, changed: Changed) -> Di
             for number, row in enumerate(difference.tensors)
         ),
         arrays=_named_arrays(view, difference, changed.born_arrays),
-        containers=_containers(view, changed.grown, belonging),
+        containers=_containers(view, changed.grown, ownership),
         n_aside=len(aside),
         aside=tuple(words for words, _count in places.most_common(MAX_HOLDERS)),
     )
@@ -204,13 +204,13 @@ def _look_into(view: HeapView, vertex: int, wanted: set[int], found: dict[int, s
             found[id(target)] = expression or _chained(step.reference for step in described.path.steps)
 
 
-def _containers(view: HeapView, grown: npt.NDArray[np.int64], belonging: Belonging) -> tuple[ContainerChange, ...]:
+def _containers(view: HeapView, grown: npt.NDArray[np.int64], ownership: Ownership) -> tuple[ContainerChange, ...]:
     """Return a row for each of the user's containers; namespaces are none, their names have rows of their own."""
     places = {start.address for start in view.starts if start.is_place or start.is_history}
     rows: list[ContainerChange] = []
     for address, before, after in grown.tolist():
         vertex = view.index.vertex_of(address)
-        if vertex < 0 or address in places or vertex == view.namespace or belonging.is_aside_one(vertex):
+        if vertex < 0 or address in places or vertex == view.namespace or ownership.is_one_not_users(vertex):
             continue
         thing = view.objects[vertex]
         content, each = content_of(thing, after - before) if after > before else ("", 0.0)

@@ -27,7 +27,7 @@ _HISTORY = ("In", "Out", "_ih", "_oh", "_dh")
 _module_name = type.__dict__["__module__"].__get__
 
 
-class Belonging:
+class Ownership:
     """Whose each vertex of a view is.
 
     An object is nobody's concern if nothing in Python leads to it, if its path begins in a library or in the
@@ -37,20 +37,20 @@ class Belonging:
 
     def __init__(self, view: HeapView) -> None:
         self._view = view
-        self._is_aside_start = [*map(_is_aside, view.starts), True]
+        self._is_start_not_users = [*map(_begins_elsewhere, view.starts), True]
         self._history = {start.address for start in view.starts if start.expression in _HISTORY}
         self._known: dict[int, bool] = {}
 
     def is_not_users(self, vertices: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of *vertices* are no concern of the user's."""
-        return np.fromiter((self.is_aside_one(vertex) for vertex in vertices.tolist()), bool, len(vertices))
+        return np.fromiter((self.is_one_not_users(vertex) for vertex in vertices.tolist()), bool, len(vertices))
 
-    def is_aside_one(self, vertex: int) -> bool:
+    def is_one_not_users(self, vertex: int) -> bool:
         """Return whether *vertex* is no concern of the user's."""
         view, above = self._view, []
         if vertex == view.namespace:
             return False
-        if self._is_aside_start[view.tree.root_of[vertex]] or int(view.index.ids[vertex]) in self._history:
+        if self._is_start_not_users[view.tree.root_of[vertex]] or int(view.index.ids[vertex]) in self._history:
             return True
         before = int(view.tree.parent[vertex])
         while before >= 0 and before not in self._known:
@@ -58,23 +58,23 @@ class Belonging:
             before = int(view.tree.parent[before])
         answer = before >= 0 and self._known[before]
         for passed in reversed(above):
-            answer = answer or _is_foreign(view.objects[passed])
+            answer = answer or _is_not_users(view.objects[passed])
             self._known[passed] = answer
         return answer
 
-    def place_of(self, vertex: int) -> str:
+    def root_words(self, vertex: int) -> str:
         """Return where *vertex* is kept, in a few words."""
         root = int(self._view.tree.root_of[vertex])
         return self._view.starts[root].words if root >= 0 else "held by nothing in Python"
 
 
-def _is_aside(start: Start) -> bool:
+def _begins_elsewhere(start: Start) -> bool:
     if start.is_library:
         return True
     return start.cost >= _INTERPRETER_COST and start.words not in _KEPT_BY_CODE
 
 
-def _is_foreign(thing: object) -> bool:
+def _is_not_users(thing: object) -> bool:
     kind = type(thing)
     if kind is types.FrameType:
         return origin_of(thing.f_code.co_filename) is not Origin.USER  # type: ignore[attr-defined]  # the type was asked

@@ -21,7 +21,7 @@ from leaklab.heap.reachability import freed_with_objects, led_to, references_of,
 from leaklab.heap.shared_data import data_of
 from leaklab.runtime.instance_dicts import is_own_dict
 from leaklab.runtime.objects import has_base, is_exactly, loaded_type, safe_len
-from leaklab.runtime.sizes import own_bytes, shallow_bytes, sizing_of
+from leaklab.runtime.sizes import shallow_bytes, shallow_bytes_of, sizing_of
 
 if TYPE_CHECKING:
     from leaklab.heap.view import HeapView
@@ -52,7 +52,7 @@ def retained(view: HeapView, vertices: Iterable[int]) -> RetainedSize:
 
     Of objects that no root reaches, such as the members of an immortal cycle, what only they keep alive goes too.
     """
-    return bytes_of(view, freed_with(view, vertices))
+    return size_of_freed(view, freed_with(view, vertices))
 
 
 def freed_with(view: HeapView, vertices: Iterable[int]) -> Ints:
@@ -64,14 +64,14 @@ def freed_with(view: HeapView, vertices: Iterable[int]) -> Ints:
     return freed_with_objects(view.index, view.reach, gone)
 
 
-def bytes_of(view: HeapView, freed: Sequence[int] | Ints) -> RetainedSize:
+def size_of_freed(view: HeapView, freed: Sequence[int] | Ints) -> RetainedSize:
     """Return what comes back if exactly the objects at *freed* go: the answer of `freed_without`, in bytes."""
     places = np.unique(np.asarray(freed, np.int64))
     things = [view.objects[vertex] for vertex in places.tolist()]
     data_bytes, shared_bytes = data_of(things, view.index)
     storage_bytes, shared_storage_bytes, is_unsure = _storages_of(view, places)
     return RetainedSize(
-        exclusive_bytes=int(own_bytes(things).sum()) + data_bytes + storage_bytes + cpp_bytes(view, places),
+        exclusive_bytes=int(shallow_bytes_of(things).sum()) + data_bytes + storage_bytes + cpp_bytes(view, places),
         shared_bytes=shared_bytes + shared_storage_bytes,
         is_lower_bound=is_unsure,
         n_objects=len(places),
@@ -86,19 +86,19 @@ def retained_sizes(view: HeapView) -> Ints:
     """
     tree = view.dominators
     weights = np.zeros(len(tree.above), np.int64)
-    weights[tree.reach.place_of] = own_bytes(view.objects)
+    weights[tree.reach.bfs_index] = shallow_bytes_of(view.objects)
     storages = [storage for storage in view.storages.by_key.values() if not storage.is_used_unseen]
-    owners = tree.reach.place_of[[storage.users[0] for storage in storages]] if storages else np.zeros(0, np.int32)
+    owners = tree.reach.bfs_index[[storage.users[0] for storage in storages]] if storages else np.zeros(0, np.int32)
     shared = [number for number, storage in enumerate(storages) if len(storage.users) > 1]
     for number in shared:
-        users = tree.reach.place_of[storages[number].users]
+        users = tree.reach.bfs_index[storages[number].users]
         while len(users) > 1:  # halves them: whoever is above both of a pair is above the storage
             middle = (len(users) + 1) // 2
             padded = np.append(users, users[:1]) if len(users) % 2 else users
             users = tree.nearest_above(padded[:middle], padded[middle:])
         owners[number] = users[0]
     np.add.at(weights, owners, [storage.n_bytes for storage in storages])
-    sizes: Ints = tree.sums(weights)[tree.reach.place_of]
+    sizes: Ints = tree.sums(weights)[tree.reach.bfs_index]
     return sizes
 
 
@@ -181,7 +181,7 @@ def bytes_in_place(view: HeapView, chains: Iterable[Sequence[int]]) -> int | Non
     weighed += _freed(view, cuts)
     if sum(_n_entries(view.objects[vertex]) for vertex in weighed) > MAX_ENTRIES:
         return None
-    return data_bytes + bytes_of(view, _with_arrays(view, weighed)).exclusive_bytes
+    return data_bytes + size_of_freed(view, _with_arrays(view, weighed)).exclusive_bytes
 
 
 def bytes_of_graphs(view: HeapView, chains: Iterable[Sequence[int]]) -> int:
@@ -194,7 +194,7 @@ def bytes_of_graphs(view: HeapView, chains: Iterable[Sequence[int]]) -> int:
         vertex = view.index.vertex_of(chain[-1])
         parts = view.index.referents(vertex)
         cuts += [(vertex, part) for part in parts[view.in_graph[parts]].tolist()]
-    return bytes_of(view, freed_without(view, cuts)).exclusive_bytes
+    return size_of_freed(view, freed_without(view, cuts)).exclusive_bytes
 
 
 def _is_replaced(thing: object) -> bool:

@@ -23,7 +23,7 @@ SMALL_BYTES = 64 * 1024
 MAX_PLACES = 20
 
 
-def remains(view: HeapView, new_modules: Iterable[str] = ()) -> tuple[Survivor, ...]:
+def training_survivors(view: HeapView, new_modules: Iterable[str] = ()) -> tuple[Survivor, ...]:
     """Return the places that keep something of what *view* calls leaked, largest first.
 
     Args:
@@ -41,7 +41,7 @@ def remains(view: HeapView, new_modules: Iterable[str] = ()) -> tuple[Survivor, 
     return tuple(sorted(shown, key=lambda s: (-s.n_bytes, s.holder, s.what))[:MAX_PLACES])
 
 
-def remains_bytes(view: HeapView) -> tuple[int, int]:
+def training_survivor_bytes(view: HeapView) -> tuple[int, int]:
     """Return how many tensors are leaked, and the bytes of their storages without those of others."""
     tensors = [vertex for vertex in view.tensors if view.leaked[vertex] and vertex < view.n_heap]
     return len(tensors), GroupSizer(view).storages_of(tensors)

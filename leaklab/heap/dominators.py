@@ -37,7 +37,7 @@ def immediate_dominators(index: HeapIndex, reached: Reach) -> Ints:
     for position, place in enumerate(order):
         number[place] = position
     offsets, sources = (array.data for array in index.reverse)
-    place_of, vertex_at = reached.place_of.data, reached.vertex_at.data
+    bfs_index, vertex_of = reached.bfs_index.data, reached.vertex.data
     is_root = _roots(reached)
     ancestor = list(parent)  # of the forest of what was handled; compressed on the way
     best = list(range(n_found))
@@ -45,9 +45,9 @@ def immediate_dominators(index: HeapIndex, reached: Reach) -> Ints:
     for position in range(n_found - 1, 0, -1):
         place = order[position]
         lowest = 0 if is_root[place] else parent[position]
-        vertex = vertex_at[place]
+        vertex = vertex_of[place]
         for edge in range(offsets[vertex], offsets[vertex + 1]):
-            source = place_of[sources[edge]]
+            source = bfs_index[sources[edge]]
             if source >= 0:
                 found = semi[_best_of(number[source], position, ancestor, best, semi)]
                 lowest = min(lowest, found)
@@ -65,19 +65,19 @@ def immediate_dominators(index: HeapIndex, reached: Reach) -> Ints:
 
 def _roots(reached: Reach) -> list[bool]:
     """Return for each place whether it is a root."""
-    is_root: list[bool] = (reached.before == 0).tolist()
+    is_root: list[bool] = (reached.parent == 0).tolist()
     return is_root
 
 
 def _depth_first(index: HeapIndex, reached: Reach) -> tuple[list[int], list[int]]:
     """Return the places in the order of a depth-first search, and for each position that of the one it came from."""
     offsets, targets = index.forward_offsets.data, index.forward_targets.data
-    place_of, vertex_at = reached.place_of.data, reached.vertex_at.data
-    n_places = len(reached.before)
+    bfs_index, vertex_of = reached.bfs_index.data, reached.vertex.data
+    n_places = len(reached.parent)
     is_found = bytearray(n_places)
     order, parent = [0], [0]
     is_found[0] = 1
-    for root in range(1, int(np.searchsorted(reached.before, 1))):
+    for root in range(1, int(np.searchsorted(reached.parent, 1))):
         stack = [(root, 0)]
         while stack:
             place, came_from = stack.pop()
@@ -87,9 +87,9 @@ def _depth_first(index: HeapIndex, reached: Reach) -> tuple[list[int], list[int]
             position = len(order)
             order.append(place)
             parent.append(came_from)
-            vertex = vertex_at[place]
+            vertex = vertex_of[place]
             for edge in range(offsets[vertex], offsets[vertex + 1]):
-                after = place_of[targets[edge]]
+                after = bfs_index[targets[edge]]
                 if not is_found[after]:
                     stack.append((after, position))
     return order, parent
@@ -120,14 +120,14 @@ class Jumps:
 
     Args:
         above: The tree: for each place the one above it, which is smaller; 0 for place 0.
-        before: The breadth-first tree that *above* was made of: in the order of its levels the jumps are found.
+        bfs_parent: The breadth-first tree that *above* was made of: in the order of its levels the jumps are found.
     """
 
-    def __init__(self, above: Ints, before: Ints) -> None:
+    def __init__(self, above: Ints, bfs_parent: Ints) -> None:
         self._above = above
         self._depth = np.zeros(len(above), np.int32)
         self._jump = np.zeros(len(above), np.int32)
-        for start, stop, is_level in levels(before):
+        for start, stop, is_level in levels(bfs_parent):
             if is_level:
                 self._find_many(start, stop)
             else:
@@ -205,7 +205,7 @@ class DominatorTree:
         """Return for each place the sum of *weights*, one per place, over all that its object dominates, and itself."""
         total: Ints = np.array(weights, np.int64)
         one, above = total.data, self.above.data
-        for start, stop, is_level in reversed(list(levels(self.reach.before))):
+        for start, stop, is_level in reversed(list(levels(self.reach.parent))):
             if is_level:
                 np.add.at(total, self.above[start:stop], total[start:stop])
             else:
@@ -215,7 +215,7 @@ class DominatorTree:
 
     def nearest_above(self, first: Ints, second: Ints) -> Ints:
         """Return for each pair of places the nearest place that dominates both; one of them may be the other's."""
-        return _nearest_common(self.above, first, second, self.reach.before)
+        return _nearest_common(self.above, first, second, self.reach.parent)
 
 
 def dominators(index: HeapIndex, reached: Reach, *, max_passes: int = _MAX_PASSES) -> DominatorTree:
@@ -226,20 +226,20 @@ def dominators(index: HeapIndex, reached: Reach, *, max_passes: int = _MAX_PASSE
         reached: What its roots reach.
         max_passes: After so many passes over all edges the rest is computed in plain Python, to the same result.
     """
-    above = reached.before.copy()
+    above = reached.parent.copy()
     sources, targets = _cross_edges(index, reached)
     for last in (True, False):  # one edge for each object first: most types and modules go right below the roots
         chosen = _one_for_each(targets, len(above), last=last)
-        _move_up(above, sources[chosen], targets[chosen], reached.before)
+        _move_up(above, sources[chosen], targets[chosen], reached.parent)
         sources, targets = _still_open(above, sources, targets)
     # From here on the edge of the tree counts too where its target may have left it: its source may move further.
     is_movable = np.zeros(len(above), bool)
     is_movable[targets] = True
     movable = np.flatnonzero(is_movable)
-    sources = np.concatenate([sources, reached.before[movable]])
+    sources = np.concatenate([sources, reached.parent[movable]])
     targets = np.concatenate([targets, movable.astype(targets.dtype)])
     for _ in range(max_passes):
-        if not _move_up(above, sources, targets, reached.before):
+        if not _move_up(above, sources, targets, reached.parent):
             return DominatorTree(reached, above)
         sources, targets = _still_open(above, sources, targets)
     return DominatorTree(reached, immediate_dominators(index, reached))
@@ -247,9 +247,9 @@ def dominators(index: HeapIndex, reached: Reach, *, max_passes: int = _MAX_PASSE
 
 def _cross_edges(index: HeapIndex, reached: Reach) -> tuple[Ints, Ints]:
     """Return the places of source and target of all references that could move their target."""
-    places = np.repeat(reached.place_of, np.diff(index.forward_offsets))
-    targets = reached.place_of[index.forward_targets]
-    before = reached.before[targets]  # of what is not reached: any
+    places = np.repeat(reached.bfs_index, np.diff(index.forward_offsets))
+    targets = reached.bfs_index[index.forward_targets]
+    before = reached.parent[targets]  # of what is not reached: any
     cross = (places >= 0) & (before != 0) & (before != places) & (places != targets)
     return places[cross], targets[cross]
 
@@ -272,17 +272,17 @@ def _one_for_each(targets: Ints, n_places: int, *, last: bool) -> Ints:
     return chosen
 
 
-def _move_up(above: Ints, sources: Ints, targets: Ints, before: Ints) -> bool:
+def _move_up(above: Ints, sources: Ints, targets: Ints, bfs_parent: Ints) -> bool:
     """Move each target below the nearest common ancestor of what it is below and of its source; tell if any moved."""
     old = above[targets]
-    new = _nearest_common(above, sources, old, before)
+    new = _nearest_common(above, sources, old, bfs_parent)
     moved = new != old
     # All of them are above the target, one above the other: the smallest place is the highest.
     np.minimum.at(above, targets[moved], new[moved])
     return bool(moved.any())
 
 
-def _nearest_common(above: Ints, first: Ints, second: Ints, before: Ints) -> Ints:
+def _nearest_common(above: Ints, first: Ints, second: Ints, bfs_parent: Ints) -> Ints:
     """Return the nearest common ancestor of each pair of places, themselves included."""
     result = np.empty(len(first), np.int32)
     pending = np.arange(len(first))
@@ -296,5 +296,5 @@ def _nearest_common(above: Ints, first: Ints, second: Ints, before: Ints) -> Int
         if not len(pending):
             return result
         first, second = above[lower[apart]], upper  # a place is never above a smaller one
-    result[pending] = Jumps(above, before).nearest_common(first, second)
+    result[pending] = Jumps(above, bfs_parent).nearest_common(first, second)
     return result

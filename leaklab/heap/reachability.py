@@ -34,8 +34,8 @@ def freed_without_references(index: HeapIndex, reached: Reach, references: Itera
         references: ``(holder, held)``; the holder is `ROOT` for a root. Those that do not exist change nothing.
     """
     cut = np.array(list(references), np.int64).reshape(-1, 2)
-    cut = cut[reached.place_of[cut[:, 1]] > 0]
-    parents = reached.vertex_at[reached.before[reached.place_of[cut[:, 1]]]]
+    cut = cut[reached.bfs_index[cut[:, 1]] > 0]
+    parents = reached.vertex[reached.parent[reached.bfs_index[cut[:, 1]]]]
     doubtful = _below(index, reached, cut[parents == cut[:, 0], 1])
     codes = np.unique(_codes(cut[:, 0], cut[:, 1], index.n_vertices))
     return _not_rescued(index, reached, doubtful, codes, np.zeros(0, np.int64))
@@ -44,7 +44,7 @@ def freed_without_references(index: HeapIndex, reached: Reach, references: Itera
 def freed_with_objects(index: HeapIndex, reached: Reach, vertices: Iterable[int]) -> Ints:
     """Return the vertices that no root reaches without the objects at *vertices*, those included, ascending."""
     gone = np.unique(np.fromiter(vertices, np.int64))
-    gone = gone[reached.place_of[gone] > 0]
+    gone = gone[reached.bfs_index[gone] > 0]
     return _not_rescued(index, reached, _below(index, reached, gone), np.zeros(0, np.int64), gone)
 
 
@@ -86,15 +86,15 @@ def _codes(holders: Ints, held: Ints, n_vertices: int) -> Ints:
 
 def _below(index: HeapIndex, reached: Reach, tops: Ints) -> Ints:
     """Return *tops* and all vertices below them in the tree of paths."""
-    place_of, before = reached.place_of, reached.before
-    one_place, one_before = place_of.data, before.data
+    bfs_index, parent = reached.bfs_index, reached.parent
+    one_index, one_parent = bfs_index.data, parent.data
     found = np.zeros(index.n_vertices, bool)
     _spread(
         index,
         tops,
         found,
-        lambda holders, held: before[place_of[held]] == place_of[holders],
-        lambda holder, held: bool(one_before[one_place[held]] == one_place[holder]),
+        lambda holders, held: parent[bfs_index[held]] == bfs_index[holders],
+        lambda holder, held: bool(one_parent[one_index[held]] == one_index[holder]),
     )
     return np.flatnonzero(found)
 
@@ -109,12 +109,12 @@ def _not_rescued(index: HeapIndex, reached: Reach, doubtful: Ints, cut: Ints, go
         cut: Codes of the references that go, ascending.
         gone: Vertices that go in any case.
     """
-    stays = reached.place_of > 0
+    stays = reached.bfs_index > 0
     stays[doubtful] = False
     may_stay = ~stays
     may_stay[gone] = False
     holders, held = references_to(index, doubtful)
-    roots = doubtful[reached.before[reached.place_of[doubtful]] == 0]
+    roots = doubtful[reached.parent[reached.bfs_index[doubtful]] == 0]
     holders, held = np.append(holders, np.full(len(roots), ROOT)), np.append(held, roots)
     leads = _is_in(cut, _codes(holders, held, index.n_vertices))
     leads = may_stay[held] & ~leads & ((holders == ROOT) | stays[holders])

@@ -227,33 +227,33 @@ _THIN = 64  # up to so many vertices a plain loop beats the fixed cost of a few 
 class Reach:
     """What the roots reach, as a tree of shortest paths.
 
-    Vertices have *places* in it, in the order in which they are found; place 0 is above all roots. What comes
-    before a place has a smaller place, so one pass over the places in their order, or backwards, visits the whole tree.
+    Its vertices are numbered in the order in which they are found, from 1; 0 is above all roots. A parent has a smaller
+    number than its children: one pass over the numbers, upwards or downwards, visits the whole tree.
 
     Attributes:
-        place_of: For each vertex its place, -1 for what no root reaches.
-        vertex_at: For each place its vertex, `ROOT` for place 0.
-        before: For each place the place before it on the path; 0 for place 0.
+        bfs_index: For each vertex its number, -1 for what no root reaches.
+        vertex: For each number its vertex, `ROOT` for 0.
+        parent: For each number that of the vertex before it on the path; 0 for 0.
     """
 
-    place_of: Ints
-    vertex_at: Ints
-    before: Ints
+    bfs_index: Ints
+    vertex: Ints
+    parent: Ints
 
     @property
     def is_reached(self) -> Ints:
         """For each vertex whether a root reaches it."""
-        mask: Ints = self.place_of >= 0
+        mask: Ints = self.bfs_index >= 0
         return mask
 
     def parents(self) -> Ints:
         """Return for each vertex the one before it, `ROOT` for a root, `UNREACHED` for what none reaches."""
-        return self.as_parents(self.before)
+        return self.as_parents(self.parent)
 
-    def as_parents(self, before: Ints) -> Ints:
-        """Return a tree that is written in places, like *before*, in vertices."""
-        parents = np.full(len(self.place_of), UNREACHED, np.int32)
-        parents[self.vertex_at[1:]] = self.vertex_at[before[1:]]
+    def as_parents(self, parent: Ints) -> Ints:
+        """Return a tree that is written in numbers, like *parent*, in vertices."""
+        parents = np.full(len(self.bfs_index), UNREACHED, np.int32)
+        parents[self.vertex[1:]] = self.vertex[parent[1:]]
         return parents
 
 
@@ -271,36 +271,36 @@ def reach(index: HeapIndex, roots: Ints) -> Reach:
     # scipy computes in float64 and would copy anything else.
     parts = (np.ones(len(targets)), targets.astype(kind, copy=False), offsets.astype(kind, copy=False))
     graph = csr_array(parts, shape=(n_vertices + 1, n_vertices + 1))
-    order, previous = breadth_first_order(graph, n_vertices)  # the last vertex stands for place 0
-    place_of = np.full(n_vertices + 1, -1, np.int32)
-    place_of[order] = np.arange(len(order), dtype=np.int32)
-    before = np.zeros(len(order), np.int32)
-    before[1:] = place_of[previous[order[1:]]]
-    vertex_at = order.astype(np.int32)
-    vertex_at[0] = ROOT
-    return Reach(place_of[:-1], vertex_at, before)
+    order, previous = breadth_first_order(graph, n_vertices)  # the last vertex stands for number 0
+    bfs_index = np.full(n_vertices + 1, -1, np.int32)
+    bfs_index[order] = np.arange(len(order), dtype=np.int32)
+    parent = np.zeros(len(order), np.int32)
+    parent[1:] = bfs_index[previous[order[1:]]]
+    vertex = order.astype(np.int32)
+    vertex[0] = ROOT
+    return Reach(bfs_index[:-1], vertex, parent)
 
 
-def levels(before: Ints) -> Iterator[tuple[int, int, bool]]:
-    """Yield ranges of places that cover a tree from its top, for a pass over all of it.
+def levels(parent: Ints) -> Iterator[tuple[int, int, bool]]:
+    """Yield ranges of numbers that cover a tree from its top, for a pass over all of it.
 
     Args:
-        before: A breadth-first tree, as `Reach` has it; place 0 is left out.
+        parent: A breadth-first tree, as `Reach` has it; 0 is left out.
 
     Yields:
         ``(start, stop, is_level)``: one whole level, which can be computed at once; or, where levels are thin, several
-        of them, to be computed place by place.
+        of them, to be computed one by one.
     """
-    places = before.data
-    n_places = len(places)
-    start, stop = 1, bisect_left(places, 1, 1)
+    parents = parent.data
+    n_reached = len(parents)
+    start, stop = 1, bisect_left(parents, 1, 1)
     thin_from = start
-    while start < n_places:
+    while start < n_reached:
         if stop - start > _THIN:
             if thin_from < start:
                 yield thin_from, start, False
             yield start, stop, True
             thin_from = stop
-        start, stop = stop, bisect_left(places, stop, stop)
-    if thin_from < n_places:
-        yield thin_from, n_places, False
+        start, stop = stop, bisect_left(parents, stop, stop)
+    if thin_from < n_reached:
+        yield thin_from, n_reached, False

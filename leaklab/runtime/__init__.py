@@ -11,6 +11,6 @@ __getattr__ = lazy_names(
         "autograd_graph": "GraphWalk MAX_WRAPPED_NODES",
         "gc_control": "GcState collect_quietly gc_paused user_has_frozen",
         "ours": "is_own_kind own_addresses",
-        "sizes": "is_leaf own_bytes owned_bytes shallow_bytes storage_bytes storages_of",
+        "sizes": "is_leaf shallow_bytes_of owned_bytes shallow_bytes storage_bytes storages_of",
     },
 )

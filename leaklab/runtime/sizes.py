@@ -187,7 +187,7 @@ _ALIGNMENT_BITS = 4
 _TABLE_BITS = range(10, 20)
 
 
-def own_bytes(objects: list[Any]) -> Ints:
+def shallow_bytes_of(objects: list[Any]) -> Ints:
     """Return the bytes of each of *objects* alone, shape ``(len(objects),)``."""
     kinds = kinds_at(objects, addresses_of(objects))
     sizing = {address: sizing_of(kind) for address, kind in types_at(kinds).items()}

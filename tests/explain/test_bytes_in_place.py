@@ -17,7 +17,7 @@ from explain_builders import Link, Node, view_of
 from leaklab.check import GrownContainer, Judgement, grown_graph, grown_places
 from leaklab.collect import GrownSlot
 from leaklab.decide import Growth, judge_checkpoints
-from leaklab.explain import Weigher
+from leaklab.explain import RetainedBytes
 from leaklab.explain import all_holders as independent
 from leaklab.explain import retained as in_place
 from leaklab.model import Outcome
@@ -54,10 +54,12 @@ def weigh(variables, *containers, slots=(), runs=((), ()), objects=None):
     """Return the retained bytes of each leak of a heap."""
     with view_of(variables, runs, objects=None if objects is None else [variables, *objects]) as view:
         found = grown_places(view, judgement(*containers, slots=slots))
-        weigher = Weigher(view)
+        sizes = RetainedBytes(view)
         for one in found:
-            weigher.note_growth(one.leak, one.spot)
-        return [weigher.weighed(one.leak).retained_bytes for one in found if one.growth.outcome is Outcome.LEAK]
+            sizes.note_growth(one.leak, one.spot)
+        return [
+            sizes.with_retained_bytes(one.leak).retained_bytes for one in found if one.growth.outcome is Outcome.LEAK
+        ]
 
 
 def sizes_of(*things):
@@ -229,9 +231,9 @@ def test_a_graph_gives_back_what_only_it_saved():
     total = (weight * 2).exp().sum()  # saves the result of exp
     with view_of({"total": total, "weight": weight}, ((), ())) as view:
         found = grown_graph(view, judgement(graph=STEADY))
-        weigher = Weigher(view)
-        weigher.note_growth(found.leak, found.spot)
-        retained_bytes = weigher.weighed(found.leak).retained_bytes
+        sizes = RetainedBytes(view)
+        sizes.note_growth(found.leak, found.spot)
+        retained_bytes = sizes.with_retained_bytes(found.leak).retained_bytes
     assert MB <= retained_bytes < MB + 10_000
 
 
@@ -268,7 +270,7 @@ def test_more_entries_than_are_worth_the_time_are_not_weighed(monkeypatch):
 
 
 def test_no_more_leaks_are_weighed_than_are_worth_the_time(monkeypatch):
-    monkeypatch.setattr(independent, "MAX_WEIGHED", 1)
+    monkeypatch.setattr(independent, "MAX_MEASURED", 1)
     variables = {"first": floats(), "second": floats()}
     found = weigh(variables, *map(grown, variables.values()))
     assert sorted(found, key=str)[1:] == [None]

@@ -11,7 +11,7 @@ from explain_builders import N_RUNS, Node, everything_below, vertex_of, view_of
 from samples import history_leak
 
 import leaklab
-from leaklab.explain import Weigher, group_survivors, hold_of
+from leaklab.explain import RetainedBytes, group_survivors, hold_of
 from leaklab.explain import all_holders as independent
 from leaklab.render import retained_words
 
@@ -92,16 +92,16 @@ def test_no_more_holders_are_named_than_a_reader_can_use():
 
 
 def test_only_so_many_leaks_are_weighed_and_the_rest_is_said(monkeypatch):
-    monkeypatch.setattr(independent, "MAX_WEIGHED", 1)
+    monkeypatch.setattr(independent, "MAX_MEASURED", 1)
     runs = survivors()
     with view_of({"history": everything(runs)}, runs) as view:
-        weigher = Weigher(view)
+        sizes = RetainedBytes(view)
         (group,), _orphans = group_survivors(view)
-        assert weigher.hold(group, group.entries) is not None
-        assert weigher.notes == ()
-        assert weigher.hold(group, group.entries) is None
-        assert weigher.bytes_of_orphans(group.entries) is None
-        assert "in 1 of the leaks only" in weigher.notes[0]
+        assert sizes.hold(group, group.entries) is not None
+        assert sizes.notes == ()
+        assert sizes.hold(group, group.entries) is None
+        assert sizes.of_orphans(group.entries) is None
+        assert "in 1 of the leaks only" in sizes.notes[0]
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import torch
 from explain_builders import Node, everything_below, real_view_of, vertex_of, view_of
 from graph_builders import lists_of, plain_view, random_graph, random_graphs, reached_from
 
-from leaklab.explain import TENSOR_BYTES, bytes_of, freed_with, freed_without, retained_sizes
+from leaklab.explain import TENSOR_BYTES, freed_with, freed_without, retained_sizes, size_of_freed
 from leaklab.explain.retained import retained
 from leaklab.heap import ROOT
-from leaklab.runtime import own_bytes, shallow_bytes
+from leaklab.runtime import shallow_bytes, shallow_bytes_of
 
 MB = 1_000_000
 
@@ -214,7 +214,7 @@ def test_what_an_object_that_no_root_reaches_refers_to_never_goes_with_something
 @pytest.mark.parametrize("freed", [[], np.zeros(0, np.int64)], ids=["list", "array"])
 def test_nothing_retains_nothing(freed):
     view = plain_view([[], []], [0])
-    assert bytes_of(view, freed).exclusive_bytes == 0
+    assert size_of_freed(view, freed).exclusive_bytes == 0
     assert retained(view, []).n_objects == 0
 
 
@@ -227,5 +227,5 @@ class Sized:
 
 def test_all_objects_together_weigh_what_each_of_them_does():
     things = [[1], {}, (1, 2), {1}, Sized(), torch.ones(9), np.ones(9), int, Sized, test_nothing_retains_nothing, sys]
-    assert own_bytes(things).tolist() == [shallow_bytes(thing) for thing in things]
-    assert own_bytes([]).tolist() == []
+    assert shallow_bytes_of(things).tolist() == [shallow_bytes(thing) for thing in things]
+    assert shallow_bytes_of([]).tolist() == []

@@ -52,7 +52,7 @@ def test_sums_equal_those_by_removal():
     for n_vertices, edges, roots in random_graphs(300, seed=3):
         tree = tree_of(n_vertices, edges, roots)
         weight = np.array([10**k % 7 + 1 for k in range(n_vertices)])
-        places = tree.reach.place_of
+        places = tree.reach.bfs_index
         weights = np.zeros(len(tree.above), np.int64)
         weights[places[places >= 0]] = weight[places >= 0]
         sums = tree.sums(weights)
@@ -72,7 +72,7 @@ def test_a_long_chain_is_dominated_link_by_link_and_summed_from_its_end():
     tree = tree_of(length, chain(length), [0])
     assert tree.parents().tolist() == list(range(-1, length - 1))
     weights = np.ones(length + 1, np.int64)
-    assert tree.sums(weights)[tree.reach.place_of].tolist() == list(range(length, 0, -1))
+    assert tree.sums(weights)[tree.reach.bfs_index].tolist() == list(range(length, 0, -1))
 
 
 def test_two_long_chains_with_rungs_from_two_roots_have_no_dominators():
@@ -110,6 +110,6 @@ def test_a_hub_that_everything_refers_to_has_no_dominator_but_the_roots():
 
 
 def test_levels_cover_a_tree_once_wide_levels_apart():
-    before = reach(index_of(204, [*chain(4), *((3, k) for k in range(4, 204))]), np.array([0])).before
-    assert list(levels(before)) == [(1, 5, False), (5, 205, True)]
+    parent = reach(index_of(204, [*chain(4), *((3, k) for k in range(4, 204))]), np.array([0])).parent
+    assert list(levels(parent)) == [(1, 5, False), (5, 205, True)]
     assert list(levels(np.zeros(1, np.int32))) == []
