@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, GraphPart, KeptTensor
-from leaklab.render.autograd_text import details, headline, sharing_words, size_words, tensor_words
+from markupsafe import Markup
+
+from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox
+from leaklab.render import autograd_text
 from leaklab.render.drawing import Picture
-from leaklab.render.html_parts import CALM, bullets, code, escaped, faint, fold, page, panel, table
+from leaklab.render.templates import page, render
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, visible
 
 # Show a drawing of a graph as a picture, or as text where nothing here can draw.
@@ -24,6 +26,7 @@ _N_READ = 1_000  # characters of a text: more than its few lines can show
 _N_LINES = 3
 _REDS = ("#fdf3f2", "#fbe0de", "#f6c3bf", "#f0a19b")
 _NAME_LIMIT = 60
+_TITLE_LIMIT = 160
 _WIDTH = 100
 _BY_WORDS = {
     DrawnBy.NODE: "each node",
@@ -124,72 +127,18 @@ def _fill(box: GraphBox, most: int) -> str:
     return _REDS[min(len(_REDS) * box.n_bytes // most, len(_REDS) - 1)]
 
 
-_STYLE = (
-    "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;"
-    "font-size:14px;line-height:1.45;color:inherit;max-width:1000px"
-)
-_N_ROWS = 20
-_CELL_LIMIT = 160
-_PART_NAMES = ("nodes", "saved", "freed", "bytes", "its own")
-_TENSOR_NAMES = ("bytes", "tensor", "saved by", "who else holds it", "forward line")
-_RIGHT = frozenset({*_PART_NAMES})
-
-
 def retention_fragment(retention: AutogradRecord, *, is_page: bool = False) -> str:
     """Return the record as a fragment that survives the sanitizers of notebooks; all unfolded on a page."""
-    retention = clipped(retention, SHOWN_LIMIT)
-    lines = [f'<div style="font-weight:600">{escaped(headline(retention))}</div>']
-    lines += [f"<div>{escaped(line)}</div>" for line in details(retention)]
-    blocks = [panel("".join(lines), CALM), *_tables(retention, is_page=is_page)]
-    for drawing in retention.drawings if is_page else retention.drawings[:1]:
-        drawn = AutogradGraph(retention.name, drawing).markup
-        blocks.append(fold(escaped(f"Drawn by {drawing.by.value}"), drawn, is_open=True))
-    if retention.notes:
-        blocks.append(fold("Notes", bullets([escaped(note) for note in retention.notes]), is_open=True))
-    blocks.append(faint(escaped(", ".join(f"{name} {version}" for name, version in retention.environment))))
-    return f'<div style="{_STYLE}">{"".join(blocks)}</div>'
+    return str(_fragment(retention, is_page=is_page))
 
 
 def retention_page(retention: AutogradRecord) -> str:
     """Return the record as a page of its own that asks nothing of any server."""
-    return page(f"graph of {shorten(retention.name, _CELL_LIMIT)}", retention_fragment(retention, is_page=True))
+    return page(f"graph of {shorten(retention.name, _TITLE_LIMIT)}", _fragment(retention, is_page=True))
 
 
-def _tables(retention: AutogradRecord, *, is_page: bool) -> Iterator[str]:
-    for title, name, parts in (
-        ("By operation", "operation", retention.operations),
-        ("By forward line", "line", retention.lines),
-    ):
-        if parts:
-            yield fold(f"{title} ({len(parts):,})", _part_table(name, parts), is_open=is_page or name == "operation")
-    if retention.tensors:
-        yield fold(
-            f"Saved tensors, largest first ({len(retention.tensors):,})",
-            table(_TENSOR_NAMES, [_tensor_cells(row) for row in retention.tensors[:_N_ROWS]], right=_RIGHT)
-            + _more(len(retention.tensors), "tensors"),
-            is_open=True,
-        )
-
-
-def _part_table(name: str, parts: Sequence[GraphPart]) -> str:
-    rows = [
-        (
-            code(shorten(part.name, _CELL_LIMIT)), f"{part.n_nodes:,}", f"{part.n_saved:,}", f"{part.n_freed:,}",
-            format_bytes(part.n_bytes), format_bytes(part.own_bytes),
-        )
-        for part in parts[:_N_ROWS]
-    ]  # fmt: skip
-    return table((name, *_PART_NAMES), rows, right=_RIGHT) + _more(len(parts), f"{name}s")
-
-
-def _tensor_cells(row: KeptTensor) -> tuple[str, ...]:
-    savers = ", ".join(row.saved_by) + (" (packed)" if row.is_packed else "")
-    line = code(shorten(row.lines[0], _CELL_LIMIT)) if row.lines else ""
-    return (
-        escaped(size_words(row)), code(tensor_words(row)), code(shorten(savers, _CELL_LIMIT)),
-        escaped(shorten(sharing_words(row), _CELL_LIMIT)), line,
-    )  # fmt: skip
-
-
-def _more(n_rows: int, view: str) -> str:
-    return faint(f"{n_rows - _N_ROWS:,} more rows are in report.{view}") if n_rows > _N_ROWS else ""
+def _fragment(retention: AutogradRecord, *, is_page: bool) -> Markup:
+    retention = clipped(retention, SHOWN_LIMIT)
+    shown = retention.drawings if is_page else retention.drawings[:1]
+    drawings = [(drawing.by, AutogradGraph(retention.name, drawing).markup) for drawing in shown]
+    return render("autograd.html.j2", graph=retention, autograd_text=autograd_text, drawings=drawings, is_page=is_page)

@@ -19,9 +19,11 @@ from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
+from markupsafe import Markup
+
 from leaklab.errors import ReportError
 from leaklab.render.base import Displayed, FilePath, save_by_suffix
-from leaklab.render.html_parts import svg_picture, text_block
+from leaklab.render.templates import render
 
 _SIMPLER = "splines=line nslimit=1 nslimit1=1 mclimit=0.2"
 """Straight edges and a hasty layout: 0.1 seconds for a graph that else takes 9."""
@@ -161,10 +163,10 @@ class Picture(Displayed):
         return draw_svg(self.dot)
 
     @property
-    def markup(self) -> str:
+    def markup(self) -> Markup:
         """The graph as HTML: the picture, or the text where nothing here can draw."""
         svg = self.svg
-        return text_block(str(self)) if svg is None else svg_picture(svg, self.alt)
+        return render("drawing.html.j2", svg=svg, text=str(self) if svg is None else "", alt=self.alt)
 
     def save(self, path: FilePath) -> None:
         """Write the graph to *path*: ``.svg`` the picture, ``.dot`` or ``.gv`` its source, ``.txt`` as text.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
+from markupsafe import Markup
+
 from leaklab.model.heap_diff import DeviceChange, Difference, ObjectChange, PlaceChange
-from leaklab.render.html_parts import ACCENT, CALM, GOOD, bullets, code, escaped, faint, fold, page, panel, table
+from leaklab.render.templates import ACCENT, CALM, GOOD, page, render
 from leaklab.text import (
     SHOWN_LIMIT,
     clipped,
@@ -212,19 +214,9 @@ def remarks(difference: Difference) -> tuple[str, ...]:
     return tuple(found)
 
 
-# Write a difference between two moments as HTML: a fragment for a notebook, or a page of its own.
-
-
-_FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
-_FRAGMENT = f"{_FONT};font-size:14px;line-height:1.45;color:inherit;max-width:1000px"
-_LIMIT = 200
-_N_ROWS = 30
-_RIGHT = frozenset({"change", "bytes", "before", "after", "tensors", "storages"})
-
-
 def render_difference_html(difference: Difference) -> str:
     """Return the difference as a fragment that survives the sanitizers of notebooks."""
-    return _fragment(difference, is_page=False)
+    return str(_fragment(difference, is_page=False))
 
 
 def render_difference_page(difference: Difference) -> str:
@@ -232,57 +224,25 @@ def render_difference_page(difference: Difference) -> str:
     return page(f"memdiff: {title(difference)}", _fragment(difference, is_page=True))
 
 
-def _fragment(difference: Difference, *, is_page: bool) -> str:
+def _fragment(difference: Difference, *, is_page: bool) -> Markup:
     difference = clipped(difference, SHOWN_LIMIT)
-    lines = lines_of(difference)
-    parts = [_banner(difference, lines)]
-    for number, (group, members) in enumerate(groupby(lines, key=lambda line: line.group)):
-        shown = list(members)
-        left_out = "" if len(shown) <= _N_ROWS else faint(f"{len(shown) - _N_ROWS:,} more are in .{group}")
-        markup = _line_table(shown[:_N_ROWS]) + left_out
-        parts.append(fold(f"{group.capitalize()} ({len(shown):,})", markup, is_open=is_page or number == 0))
-    if lines:
-        parts += _devices_html(difference, is_page=is_page)
-    if notes := remarks(difference):
-        parts.append(fold("Notes", bullets([escaped(note) for note in notes]), is_open=True))
-    return f'<div style="{_FRAGMENT}">{"".join(parts)}</div>'
-
-
-def _banner(difference: Difference, lines: Sequence[Line]) -> str:
+    groups = _groups(difference)
     grows = sum(row.bytes_after - row.bytes_before for row in difference.devices) > 0
-    colour = (ACCENT if grows else CALM) if lines else GOOD
-    words = [f'<div style="font-size:17px"><b>{escaped(headline(difference))}</b></div>']
-    words.append(f"<div>{faint(escaped(title(difference)))}</div>")
-    if lines:
-        words.append(f"<div>{faint(escaped(levels(difference)))}</div>")
-    return panel("".join(words), colour)
+    return render(
+        "heap_diff.html.j2",
+        title=title(difference),
+        headline=headline(difference),
+        levels=levels(difference),
+        colour=(ACCENT if grows else CALM) if groups else GOOD,
+        groups=groups,
+        devices=difference.devices,
+        remarks=remarks(difference),
+        is_page=is_page,
+    )
 
 
-def _line_table(lines: Sequence[Line]) -> str:
-    rows = [
-        (
-            f"{line.count:+,}" if line.count else "",
-            code(shorten(line.what, _LIMIT)),
-            escaped(format_bytes(line.n_bytes)) if line.n_bytes else "",
-            ", ".join(code(shorten(holder, _LIMIT)) for holder in line.holders),
-        )
-        for line in lines
-    ]
-    return table(("change", "what", "bytes", "held by"), rows, right=_RIGHT)
-
-
-def _devices_html(difference: Difference, *, is_page: bool) -> Iterator[str]:
-    rows = [
-        (
-            code(row.device), f"{row.tensors_before:,} &rarr; {row.tensors_after:,}",
-            f"{row.storages_before:,} &rarr; {row.storages_after:,}",
-            escaped(format_bytes(row.bytes_before)), escaped(format_bytes(row.bytes_after)),
-        )
-        for row in difference.devices
-    ]  # fmt: skip
-    if rows:
-        markup = table(("device", "tensors", "storages", "before", "after"), rows, right=_RIGHT)
-        yield fold(f"Devices ({len(rows):,})", markup, is_open=is_page)
+def _groups(difference: Difference) -> list[tuple[str, list[Line]]]:
+    return [(group, list(lines)) for group, lines in groupby(lines_of(difference), key=lambda line: line.group)]
 
 
 # Write a difference between two moments as plain text, at most 100 columns wide.
@@ -295,15 +255,14 @@ _LINE_LIMIT = 300
 def render_difference(difference: Difference) -> str:
     """Return the sums, then one line a change, largest first; of many in one group the first dozen."""
     difference = clipped(difference, SHOWN_LIMIT)
-    lines = lines_of(difference)
+    groups = _groups(difference)
     rows = [*wrap(f"{title(difference)}: {headline(difference)}", "", "  ")]
-    for group, members in groupby(lines, key=lambda line: line.group):
-        shown = list(members)
-        for line in shown[:_N_LINES]:
+    for group, lines in groups:
+        for line in lines[:_N_LINES]:
             rows += wrap(shorten(str(line), _LINE_LIMIT), "  ", "    ")
-        if len(shown) > _N_LINES:
-            rows.append(f"  ... {len(shown) - _N_LINES:,} more in .{'tensors' if group == 'tensors' else group}")
-    if lines:
+        if len(lines) > _N_LINES:
+            rows.append(f"  ... {len(lines) - _N_LINES:,} more in .{group}")
+    if groups:
         rows += _device_lines(difference.devices)
         rows += wrap(levels(difference), "  ", "    ")
     for remark in remarks(difference):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from leaklab.model.alive import HeapOverview
 from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.render.base import Displayed
-from leaklab.render.html_parts import ACCENT, DOUBTFUL, GOOD, code, escaped, faint, fold, panel, prose, table
+from leaklab.render.templates import render
 from leaklab.render.words import cause_words, render_path
 from leaklab.text import format_bytes, shorten, unit_words, visible, wrap
 
@@ -27,7 +27,7 @@ def run_line(record: TrainingRunRecord) -> str:
     )
 
 
-def content_words(survivors: tuple[Survivor, ...]) -> str:
+def content_words(survivors: Sequence[Survivor]) -> str:
     """Return how many models, optimizers and tensors there are: ``1 Net, 1 optimizer, 12 tensors``."""
     models: dict[str, int] = {}
     for survivor in survivors:
@@ -90,24 +90,17 @@ def memory_rows(before: MemoryLevels, after: MemoryLevels) -> Iterator[tuple[str
 
 def run_html(record: TrainingRunRecord) -> str:
     """Return the record as HTML without styles, scripts or ids, so that it shows in a notebook that is not trusted."""
-    parts = [panel(f"<b>{escaped(run_line(record))}</b>", ACCENT if record.survivors else GOOD)]
-    if record.earlier:
-        items = "<br>".join(
-            f"{escaped(content_words((s,)))}, held by {code(s.holder)}" for s in record.earlier[:_N_TOLD]
+    return str(
+        render(
+            "training_run.html.j2",
+            run=record,
+            line=run_line(record),
+            earlier_words=_earlier_words(record),
+            content_words=content_words,
+            memory_rows=memory_rows(record.before, record.after),
+            n_told=_N_TOLD,
         )
-        parts.append(panel(f"{escaped(_earlier_words(record))}<br>{items}", DOUBTFUL))
-    for survivor in record.survivors[:_N_TOLD]:
-        words = f"{content_words((survivor,))}, {format_bytes(survivor.n_bytes)}, held by"
-        parts.append(
-            f"<div>{escaped(words)} {code(survivor.holder)}<br>{faint(escaped(str(survivor.path)))}<br>"
-            f"{faint(escaped(cause_words(survivor.cause)))}<br>{prose(survivor.advice)}</div>"
-        )
-    rows = [
-        [escaped(name), escaped(low), escaped(high)] for name, low, high in memory_rows(record.before, record.after)
-    ]
-    parts.append(table(["memory", "before", "after"], rows))
-    parts += [faint(escaped(note)) for note in record.notes]
-    return "".join(parts)
+    )
 
 
 # Show what keeps most of the heap alive, as text and as HTML; a picture of one moment.
@@ -115,7 +108,6 @@ def run_html(record: TrainingRunRecord) -> str:
 
 _N_ROWS = 15
 _WIDTH = 60
-_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -131,7 +123,9 @@ class HeapPicture(Displayed):
         return f"<HeapPicture: {overview_words(self.overview)}>"
 
     def _fragment(self) -> str:
-        return _markup(self.overview)
+        overview = self.overview
+        tables, line = _rows(overview), overview_words(overview)
+        return str(render("heap_overview.html.j2", line=line, tables=tables, notes=overview.notes))
 
 
 def overview_words(overview: HeapOverview) -> str:
@@ -163,17 +157,3 @@ def _overview_lines(overview: HeapOverview) -> Iterator[str]:
             yield f"\n{title}"
             for size, name, kind in rows:
                 yield f"  {size:>9}  {shorten(name, _WIDTH)}  {shorten(kind, _WIDTH)}"
-
-
-def _markup(overview: HeapOverview) -> str:
-    parts = [f"<div><b>Heap</b> {escaped(overview_words(overview))}</div>"]
-    for title, rows in _rows(overview):
-        cells = [
-            (escaped(size), code(shorten(name, _LIMIT)), escaped(shorten(kind, _LIMIT))) for size, name, kind in rows
-        ]
-        if cells:
-            parts.append(
-                fold(escaped(title), table(("size", "name", "type"), cells, right=frozenset({"size"})), is_open=True)
-            )
-    parts += [f"<div>{faint(escaped(note))}</div>" for note in overview.notes]
-    return f'<div style="font-size:14px;line-height:1.45;color:inherit;max-width:1000px">{"".join(parts)}</div>'
