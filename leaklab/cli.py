@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import leaklab
 from leaklab.errors import LeaklabError
@@ -17,6 +17,8 @@ from leaklab.errors import LeaklabError
 if TYPE_CHECKING:
     from leaklab.notebooks import Demo
     from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+
+    _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
 
 OK, FAILED, GREW = 0, 1, 3
 """Exit statuses; 2 is argparse's own."""
@@ -26,6 +28,8 @@ _NO_CHECK = (
     "the notebook made no check: it must load leaklab (%load_ext leaklab) and have a cell with %%leakcheck as its first"
     " line, or a variable that holds a report of leaklab.leakcheck"
 )
+OLD_COMMANDS = {"diff": "cuda diff", "show": "cuda show"}
+"""Names that a command had before, with what it is called now; they still work."""
 _QUIET_SECONDS = 0.5
 _BAR_WIDTH = 40
 
@@ -38,7 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        return _COMMANDS[arguments.command](arguments)
+        if arguments.command in OLD_COMMANDS:
+            new = OLD_COMMANDS[arguments.command]
+            print(f"leaklab: `leaklab {arguments.command}` is now called `leaklab {new}`", file=sys.stderr)
+        perform: Callable[[argparse.Namespace], int] = arguments.perform
+        return perform(arguments)
     except (LeaklabError, OSError) as error:
         print(f"leaklab: {error}", file=sys.stderr)
         return FAILED
@@ -65,12 +73,19 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--timeout", type=_seconds, default=300.0, metavar="S", help="seconds to wait (default: %(default)g)"
     )
+    demo.set_defaults(perform=_demo)
     _add_report_commands(commands)
-    _add_snapshot_commands(commands)
+    cuda = commands.add_parser(
+        "cuda",
+        help="compare CUDA memory snapshots, or show one",
+        description="Read files of torch.cuda.memory._dump_snapshot. Nothing in them is run. Works without a GPU.",
+    )
+    _add_cuda_commands(cuda.add_subparsers(dest="cuda_command", required=True, metavar="COMMAND"))
+    _add_cuda_commands(commands, is_old=True)
     return parser
 
 
-def _add_report_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_report_commands(commands: _Commands) -> None:
     run = commands.add_parser(
         "run",
         help="execute a notebook and export its checks",
@@ -84,6 +99,7 @@ def _add_report_commands(commands: argparse._SubParsersAction[argparse.ArgumentP
     run.add_argument("--fail-on-leak", action="store_true", help="exit with 1 if a check finds a leak")
     run.add_argument("--redact", action="store_true", help="hide summaries, keys, strings and folders of the data")
     run.add_argument("--timeout", type=_seconds, metavar="S", help="seconds to wait (default: no limit)")
+    run.set_defaults(perform=_run)
     compare = commands.add_parser(
         "compare",
         help="compare two reports: which leaks are gone",
@@ -94,12 +110,13 @@ def _add_report_commands(commands: argparse._SubParsersAction[argparse.ArgumentP
         "before", type=Path, metavar="BEFORE", help="the report made before the repair, .html or .json"
     )
     compare.add_argument("after", type=Path, metavar="AFTER", help="the report made after it, of the same checks")
+    compare.set_defaults(perform=_compare)
 
 
-def _add_snapshot_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_cuda_commands(commands: _Commands, *, is_old: bool = False) -> None:
     diff = commands.add_parser(
         "diff",
-        help="compare CUDA memory snapshots by call stack",
+        help="old name of: leaklab cuda diff" if is_old else "compare CUDA memory snapshots by call stack",
         description="Compare two or more files of torch.cuda.memory._dump_snapshot, oldest first, by call stack. Three"
         " or more are judged: does the growth go on? Works without a GPU. Exit status 0 if that succeeded, 3 if live"
         " memory grew by more than --fail-above.",
@@ -117,12 +134,13 @@ def _add_snapshot_commands(commands: argparse._SubParsersAction[argparse.Argumen
     )
     show = commands.add_parser(
         "show",
-        help="show one CUDA memory snapshot",
+        help="old name of: leaklab cuda show" if is_old else "show one CUDA memory snapshot",
         description="Show one file of torch.cuda.memory._dump_snapshot: live bytes by call stack, pools, peak,"
         " out-of-memory events. Nothing in the file is run. Works without a GPU.",
     )
     show.add_argument("file", type=Path, metavar="FILE", help="the snapshot")
-    for command in (diff, show):
+    for command, perform in ((diff, _cuda_diff), (show, _cuda_show)):
+        command.set_defaults(perform=perform)
         command.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
         command.add_argument("--json", type=Path, metavar="FILE", help="also write all figures")
         command.add_argument(
@@ -149,7 +167,7 @@ def _bytes(word: str) -> int:
     return int(float(match[1]) * base ** " kmgt".index(match[2].lower() or " "))
 
 
-def _diff(arguments: argparse.Namespace) -> int:
+def _cuda_diff(arguments: argparse.Namespace) -> int:
     from leaklab.ask.cuda import compare_cuda_snapshots, find_snapshots
     from leaklab.text import format_bytes
 
@@ -173,7 +191,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _show(arguments: argparse.Namespace) -> int:
+def _cuda_show(arguments: argparse.Namespace) -> int:
     from leaklab.ask.cuda import load_cuda_snapshot
 
     _refuse_missing_folders(arguments)
@@ -273,12 +291,3 @@ def _print_findings(demo: Demo) -> None:
     print(demo.before)
     print("\nthe same loop, repaired:")
     print(f"  {demo.after.verdict}")
-
-
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "compare": _compare,
-    "demo": _demo,
-    "diff": _diff,
-    "run": _run,
-    "show": _show,
-}

@@ -21,9 +21,17 @@ def magic_parsers() -> dict[str, argparse.ArgumentParser]:
 
 
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of every command, by the command's name."""
-    parser = cli._parser()  # noqa: SLF001 - nobody else needs it
-    return dict(next(action.choices for action in parser._actions if action.dest == "command"))  # noqa: SLF001
+    """Return the parser of every command that has options, by the command's name; not those with an old name."""
+    found = dict(_commands_of(cli._parser()))  # noqa: SLF001 - nobody else needs it
+    return {name: parser for name, parser in found.items() if name not in cli.OLD_COMMANDS}
+
+
+def _commands_of(parser: argparse.ArgumentParser, above: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:  # noqa: SLF001 - there is no other way
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for name, command in action.choices.items():
+                below = list(_commands_of(command, f"{above}{name} "))
+                yield from below or [(f"{above}{name}", command)]
 
 
 def table(parser: argparse.ArgumentParser) -> str:
@@ -49,12 +57,12 @@ def filled(page: str, parsers: dict[str, argparse.ArgumentParser]) -> str:
     Raises:
         ValueError: if a parser has no place on the page, or a place no parser.
     """
-    places = re.findall(r"<!-- options of (\w+) -->", page)
+    places = re.findall(r"<!-- options of ([\w ]+) -->", page)
     if sorted(places) != sorted(parsers):
         msg = f"the page has places for {sorted(places)}, but options are those of {sorted(parsers)}"
         raise ValueError(msg)
     return re.sub(
-        r"(<!-- options of (\w+) -->\n).*?(<!-- end -->)",
+        r"(<!-- options of ([\w ]+) -->\n).*?(<!-- end -->)",
         lambda match: f"{match[1]}\n{table(parsers[match[2]])}\n\n{match[3]}",
         page,
         flags=re.DOTALL,

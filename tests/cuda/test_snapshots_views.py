@@ -171,7 +171,7 @@ def test_stack_of_a_thousand_frames_is_read(tmp_path):
 
 def test_diff_command_prints_writes_and_exits_by_the_limit(files, tmp_path, capsys):
     page, figures = tmp_path / "a.html", tmp_path / "a.json"
-    command = ["diff", *map(str, files), "--html", str(page), "--json", str(figures), "--card", "80GB"]
+    command = ["cuda", "diff", *map(str, files), "--html", str(page), "--json", str(figures), "--card", "80GB"]
     assert cli.main(command) == 0
     assert capsys.readouterr().out.startswith("LEAK  every step leaves 2.86 MiB")
     assert "<html" in page.read_text(encoding="utf-8")
@@ -182,12 +182,12 @@ def test_diff_command_prints_writes_and_exits_by_the_limit(files, tmp_path, caps
 
 
 def test_diff_command_takes_a_pattern(files, capsys):
-    assert cli.main(["diff", str(files[0].parent / "snap_*.pickle")]) == 0
+    assert cli.main(["cuda", "diff", str(files[0].parent / "snap_*.pickle")]) == 0
     assert "3 snapshots" in capsys.readouterr().out
 
 
 def test_show_command_shows_one_file(files, tmp_path, capsys):
-    assert cli.main(["show", str(files[-1]), "--html", str(tmp_path / "a.html"), "--audit"]) == 0
+    assert cli.main(["cuda", "show", str(files[-1]), "--html", str(tmp_path / "a.html"), "--audit"]) == 0
     assert "out of memory on cuda:0" in capsys.readouterr().out
     assert (tmp_path / "a.html").exists()
 
@@ -195,9 +195,9 @@ def test_show_command_shows_one_file(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["show", "nowhere.pickle"], "cannot read 'nowhere.pickle': No such file"),
-        (["diff", "nowhere.pickle", "x"], "there is no file 'nowhere.pickle'"),
-        (["show", "a.pickle", "--html", "nowhere/a.html"], "does not exist"),
+        (["cuda", "show", "nowhere.pickle"], "cannot read 'nowhere.pickle': No such file"),
+        (["cuda", "diff", "nowhere.pickle", "x"], "there is no file 'nowhere.pickle'"),
+        (["cuda", "show", "a.pickle", "--html", "nowhere/a.html"], "does not exist"),
     ],
 )
 def test_command_that_cannot_be_done_ends_with_1_and_one_line(command, words, capsys, tmp_path, monkeypatch):
@@ -210,7 +210,7 @@ def test_command_that_cannot_be_done_ends_with_1_and_one_line(command, words, ca
 def test_hostile_file_ends_the_command_with_1(tmp_path, capsys):
     file = tmp_path / "a.pickle"
     file.write_bytes(pickle.dumps(print, 4))
-    assert cli.main(["show", str(file)]) == 1
+    assert cli.main(["cuda", "show", str(file)]) == 1
     assert "refused: at byte" in capsys.readouterr().err
 
 
@@ -225,7 +225,7 @@ def test_sizes_are_read_as_they_are_written(word, size):
 @pytest.mark.parametrize("word", ["much", "-5MB", "5 parsecs", ""])
 def test_senseless_size_ends_the_command_with_status_2(word, capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["diff", "a", "b", f"--card={word}"])
+        cli.main(["cuda", "diff", "a", "b", f"--card={word}"])
     assert ended.value.code == 2
     assert "a size is a number with a unit" in capsys.readouterr().err
 

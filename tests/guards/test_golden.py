@@ -376,19 +376,43 @@ def _errors(folder: Path) -> str:
 
 
 COMMANDS = {
-    "show_oom": ("show", "cuda_oom.pickle"),
-    "show_without_trace": ("show", "cuda_without_trace.pickle", "--audit"),
+    "show_oom": ("cuda", "show", "cuda_oom.pickle"),
+    "show_without_trace": ("cuda", "show", "cuda_without_trace.pickle", "--audit"),
     "show_nothing": ("show", "missing.pickle"),
-    "show_no_snapshot": ("show", "check_clean.json"),
-    "show_no_folder": ("show", "cuda_oom.pickle", "--html", "missing/page.html"),
-    "diff_three": ("diff", "cuda_step_*.pickle"),
-    "diff_steady": ("diff", "cuda_steady_1.pickle", "cuda_steady_2.pickle", "cuda_steady_3.pickle", "--card", "80GB"),
-    "diff_exact": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--key", "exact"),
-    "diff_project": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--key", "project"),
-    "diff_above": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--fail-above", "10MB"),
-    "diff_below": ("diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--fail-above", "1GiB"),
-    "diff_written": ("diff", "cuda_step_*.pickle", "--html", "(FOLDER)/page.html", "--json", "(FOLDER)/record.json"),
-    "show_written": ("show", "cuda_oom.pickle", "--html", "(FOLDER)/page.html", "--json", "(FOLDER)/record.json"),
+    "show_no_snapshot": ("cuda", "show", "check_clean.json"),
+    "show_no_folder": ("cuda", "show", "cuda_oom.pickle", "--html", "missing/page.html"),
+    "diff_three": ("cuda", "diff", "cuda_step_*.pickle"),
+    "diff_steady": (
+        "cuda",
+        "diff",
+        "cuda_steady_1.pickle",
+        "cuda_steady_2.pickle",
+        "cuda_steady_3.pickle",
+        "--card",
+        "80GB",
+    ),
+    "diff_exact": ("cuda", "diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--key", "exact"),
+    "diff_project": ("cuda", "diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--key", "project"),
+    "diff_above": ("cuda", "diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--fail-above", "10MB"),
+    "diff_below": ("cuda", "diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--fail-above", "1GiB"),
+    "diff_written": (
+        "cuda",
+        "diff",
+        "cuda_step_*.pickle",
+        "--html",
+        "(FOLDER)/page.html",
+        "--json",
+        "(FOLDER)/record.json",
+    ),
+    "show_written": (
+        "cuda",
+        "show",
+        "cuda_oom.pickle",
+        "--html",
+        "(FOLDER)/page.html",
+        "--json",
+        "(FOLDER)/record.json",
+    ),
     "diff_one": ("diff", "cuda_step_1.pickle"),
     "compare_fixed": ("compare", "check_graph_kept.html", "check_graph_kept_fixed.json"),
     "compare_not_fixed": ("compare", "check_two_leaks.json", "check_two_leaks_one_fixed.json"),
@@ -415,7 +439,7 @@ def test_the_command_prints_the_golden_text(name, capsys, tmp_path):
 
 @pytest.mark.parametrize("command", [("show", "cuda_oom.pickle"), ("diff", "cuda_step_1.pickle", "cuda_step_2.pickle")])
 def test_the_command_writes_what_the_function_writes(command, tmp_path, capsys):
-    main([*command, "--html", str(tmp_path / "page.html"), "--json", str(tmp_path / "record.json")])
+    main(["cuda", *command, "--html", str(tmp_path / "page.html"), "--json", str(tmp_path / "record.json")])
     make = leaklab.load_cuda_snapshot if command[0] == "show" else leaklab.compare_cuda_snapshots
     view = make(command[1] if command[0] == "show" else list(command[1:]))
     assert (tmp_path / "page.html").read_text("utf-8") == view.to_html()

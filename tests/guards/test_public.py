@@ -281,6 +281,18 @@ def parser_of_the_command(monkeypatch: pytest.MonkeyPatch) -> argparse.ArgumentP
     return caught[0]
 
 
+def command_lines(command: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield what a command says of itself, its options, and the same of each command below it."""
+    yield from (" ".join(command.description.split()), "")
+    for action in command._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            yield action_line(action)
+            continue
+        words = {choice.dest: choice.help for choice in action._choices_actions}
+        for name, below in sorted(action.choices.items()):
+            yield from ("", f"# {below.prog}: {words[name]}", *command_lines(below))
+
+
 def test_commands_and_their_options(monkeypatch):
     parser = parser_of_the_command(monkeypatch)
     (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -288,8 +300,7 @@ def test_commands_and_their_options(monkeypatch):
     lines += [action_line(action) for action in parser._actions if action is not commands]
     words = {choice.dest: choice.help for choice in commands._choices_actions}
     for name, command in sorted(commands.choices.items()):
-        lines += ["", f"# {command.prog}: {words[name]}", " ".join(command.description.split()), ""]
-        lines += [action_line(action) for action in command._actions]
+        lines += ["", f"# {command.prog}: {words[name]}", *command_lines(command)]
     check_golden(PUBLIC / "commands.txt", "\n".join(lines) + "\n")
 
 

@@ -15,7 +15,16 @@ from leaklab.reports import check as report
 from leaklab.reports import heap_diff as moment_report
 
 PARSERS = {name: value.parser for magics in MAGICS for name, value in vars(magics).items() if hasattr(value, "parser")}
-COMMANDS = next(action for action in cli._parser()._actions if action.dest == "command").choices
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return every command, and the commands below it."""
+    found = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    direct = {command.prog: command for choices in found for command in choices.values()}
+    return direct | {name: one for command in direct.values() for name, one in commands_of(command).items()}
+
+
+COMMANDS = commands_of(cli._parser())
 
 
 @pytest.mark.parametrize(
@@ -40,5 +49,6 @@ def test_a_difference_refuses_the_suffix_of_another_report_before_anything_runs(
 
 @pytest.mark.parametrize("parser", [*PARSERS.values(), *COMMANDS.values()], ids=[*PARSERS, *COMMANDS])
 def test_every_option_is_explained(parser):
-    silent = [action.dest for action in parser._actions if not action.help or action.help is argparse.SUPPRESS]
+    told = [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
+    silent = [action.dest for action in told if not action.help or action.help is argparse.SUPPRESS]
     assert silent == []

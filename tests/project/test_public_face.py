@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import leaklab
+from leaklab.cli import main
 
 OLD_NAMES = {
     "Moment": "HeapSnapshot",
@@ -86,3 +88,17 @@ def returned_by(function: Any) -> set[type]:
     scope = {**vars(sys.modules[function.__module__]), **{name: getattr(leaklab, name) for name in leaklab.__all__}}
     found = [scope[word] for word in words if word in scope]
     return {kind for kind in found if inspect.isclass(kind) and kind.__module__.startswith("leaklab.")}
+
+
+@pytest.mark.parametrize("command", ["diff", "show"])
+def test_an_old_command_works_and_one_line_names_the_new_one(command, tmp_path, capsys):
+    missing = [str(tmp_path / "missing.pickle")] * (2 if command == "diff" else 1)
+    assert main([command, *missing]) == main(["cuda", command, *missing]) == 1
+    note, old, new = capsys.readouterr().err.splitlines()
+    assert note == f"leaklab: `leaklab {command}` is now called `leaklab cuda {command}`"
+    assert old == new
+
+
+def test_the_package_can_be_run_as_the_command():
+    done = subprocess.run([sys.executable, "-m", "leaklab", "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout == f"leaklab {leaklab.__version__}\n"
