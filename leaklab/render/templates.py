@@ -72,8 +72,8 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True, extensions=[Compact], finalize=_escaped,
     )  # fmt: skip
     environment.filters |= {
-        "bytes": format_bytes, "rate": format_rate, "seconds": format_seconds, "shorten": shorten, "n": "{:,}".format,
-        "pale": _pale, "png": _png, "svg": _svg,
+        "bytes": format_bytes, "rate": format_rate, "seconds": format_seconds, "shorten": shorten,
+        "n": "{:,}".format, "percent": "{:.1%}".format, "pale": _pale, "png": _png, "svg": _svg,
     }  # fmt: skip
     environment.globals |= {
         "ACCENT": ACCENT, "CALM": CALM, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL, "OUTCOME_COLOURS": OUTCOME_COLOURS,
