@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from leaklab.reports.check import Comparison, LeakReport
     from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
     from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
+    from leaklab.reports.loading import load
     from leaklab.reports.notebook import NotebookComparison, NotebookReport, load_report
 
 _NAMES_OF = {
@@ -55,6 +56,7 @@ _NAMES_OF = {
     "leaklab.reports.check": ("Comparison", "LeakReport"),
     "leaklab.reports.cuda": ("CudaSnapshot", "SnapshotComparison"),
     "leaklab.reports.heap_diff": ("HeapSnapshot", "MemDiff"),
+    "leaklab.reports.loading": ("load",),
     "leaklab.reports.notebook": ("NotebookComparison", "NotebookReport", "load_report"),
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}
@@ -101,6 +103,7 @@ __all__ = [
     "diff",
     "explore",
     "leakcheck",
+    "load",
     "load_cuda_snapshot",
     "load_ipython_extension",
     "load_report",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,6 +89,58 @@ def returned_by(function: Any) -> set[type]:
     scope = {**vars(sys.modules[function.__module__]), **{name: getattr(leaklab, name) for name in leaklab.__all__}}
     found = [scope[word] for word in words if word in scope]
     return {kind for kind in found if inspect.isclass(kind) and kind.__module__.startswith("leaklab.")}
+
+
+RECORDS = Path(__file__).parents[1] / "guards" / "records"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("check_clean.json", "LeakReport"),
+        ("check_clean.html", "LeakReport"),
+        ("notebook_before.json", "NotebookReport"),
+        ("notebook_before.html", "NotebookReport"),
+        ("whyalive_held.json", "WhyAlive"),
+        ("autograd_list.json", "AutogradReport"),
+        ("moment_after.npz", "HeapSnapshot"),
+        ("cuda_oom.pickle", "CudaSnapshot"),
+    ],
+)
+def test_load_opens_a_file_by_what_is_in_it(name, kind, tmp_path):
+    as_saved = leaklab.load(RECORDS / name)
+    assert type(as_saved) is getattr(leaklab, kind)
+    renamed = tmp_path / "a file without a suffix"
+    renamed.write_bytes((RECORDS / name).read_bytes())
+    assert type(leaklab.load(str(renamed))) is type(as_saved)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is no file of leaklab"),
+        (b"{}", "is no file of leaklab"),
+        (b'{"format": "leaklab wine"}', "is no file of leaklab"),
+        (b"[" * 100_000, "is no file of leaklab"),
+        (b"\xff\xfe\x00", "is no file of leaklab"),
+        (b"<html></html>", "is a page without a record"),
+        (b"PK\x03\x04", "is no moment that this leaklab can read"),
+        (b"\x80\x04", "the file ends after 2 bytes"),
+    ],
+)
+def test_load_refuses_other_files_in_one_sentence(content, words, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    with pytest.raises(leaklab.LeaklabError, match=words) as caught:
+        leaklab.load(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_load_says_what_it_cannot_read(tmp_path):
+    with pytest.raises(leaklab.ReportError, match="give a file that leaklab wrote"):
+        leaklab.load(tmp_path / "missing.json")
+    with pytest.raises(leaklab.ReportError, match="give a file that leaklab wrote"):
+        leaklab.load(tmp_path)
 
 
 @pytest.mark.parametrize("command", ["diff", "show"])

@@ -1,0 +1,101 @@
+"""Open whatever file leaklab wrote, or compares, by looking at what is in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from leaklab.cuda.reading import read_pickle
+from leaklab.cuda.schema import memory_of
+from leaklab.errors import ReportError
+from leaklab.render.base import FilePath, read_bytes
+from leaklab.render.json import find_embedded
+from leaklab.reports.alive import WhyAlive
+from leaklab.reports.autograd import AutogradReport
+from leaklab.reports.check import LeakReport
+from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
+from leaklab.reports.notebook import NotebookReport, load_report
+from leaklab.runtime.gc_control import collector_paused
+
+_ZIP, _PICKLE, _BYTE_ORDER_MARK = b"PK", b"\x80", b"\xef\xbb\xbf"
+_PICKLE_SUFFIXES = (".pickle", ".pkl")
+
+KINDS: dict[str, type[Any]] = {
+    "leaklab autograd": AutogradReport,
+    "leaklab check": LeakReport,
+    "leaklab checks": NotebookReport,
+    "leaklab difference": MemDiff,
+    "leaklab snapshot": CudaSnapshot,
+    "leaklab snapshot series": SnapshotComparison,
+    "leaklab whyalive": WhyAlive,
+}
+"""The report behind the ``format`` that a JSON file says it has; `load` reads it by the class's ``from_json``."""
+
+
+def load(path: FilePath) -> Any:
+    """Open a file that leaklab wrote, of whatever kind it is.
+
+    Args:
+        path: A report that `save` or `to_json` wrote (``.json``), the page of a check or a notebook (``.html``), a
+            `HeapSnapshot` (``.npz``), or a file of ``torch.cuda.memory._dump_snapshot`` (``.pickle``). What is in the
+            file decides, not its name.
+
+    Returns:
+        What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `HeapSnapshot` or
+        `CudaSnapshot`.
+
+    Raises:
+        ReportError: if the file cannot be read, or holds nothing that this version of leaklab can read.
+        SnapshotError: if it is a damaged or hostile CUDA snapshot.
+    """
+    head = _first_bytes(path)
+    if head.startswith(_ZIP):
+        return HeapSnapshot.load(path)
+    if head.startswith(_PICKLE) or Path(path).suffix.lower() in _PICKLE_SUFFIXES:
+        with collector_paused(ages=True):
+            return CudaSnapshot(memory_of(read_pickle(path, audited=None, progress=None), os.fspath(path)))
+    data = read_bytes(path)
+    is_page = data.removeprefix(_BYTE_ORDER_MARK).lstrip()[:1] == b"<"
+    record = find_embedded(data) if is_page else data
+    form = "" if record is None else _format_of(record)
+    if form in ("leaklab check", "leaklab checks"):
+        return load_report(path)
+    if form in KINDS and not is_page and hasattr(KINDS[form], "from_json"):
+        return KINDS[form].from_json(path)
+    raise ReportError(_refusal(path, form, is_page=is_page))
+
+
+def _first_bytes(path: FilePath) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_ZIP))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        msg = f"cannot read {os.fspath(path)!r}: {reason}; give a file that leaklab wrote"
+        raise ReportError(msg) from error
+
+
+class _Header(msgspec.Struct):
+    """What every record begins with."""
+
+    format: str = ""
+
+
+def _format_of(record: bytes) -> str:
+    try:
+        return msgspec.json.decode(record, type=_Header).format
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+
+
+def _refusal(path: FilePath, form: str, *, is_page: bool) -> str:
+    name = os.fspath(path)
+    if form in KINDS:
+        return f"{name!r} holds a {form.removeprefix('leaklab ')}, which this version of leaklab writes but cannot read"
+    if is_page:
+        return f"{name!r} is a page without a record: give a page of %leakreport, leaklab run or LeakReport, or JSON"
+    return f"{name!r} is no file of leaklab: give a report (.json, .html), a heap snapshot (.npz) or a CUDA snapshot"
