@@ -6,32 +6,20 @@ import base64
 import hashlib
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
 
 from leaklab.model import Check, Leak, Outcome
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
 from leaklab.render.check_html import Draw, Extent, render_body
 from leaklab.render.check_text import render_text
 from leaklab.render.drawing import draw_svg
-from leaklab.render.html_parts import (
-    ACCENT,
-    bullets,
-    code,
-    escaped,
-    faint,
-    fold,
-    page,
-    panel,
-    pill,
-    table,
-    text_block,
-    with_classes,
-    without_tooltips,
-)
 from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_to_json, tally_words
 from leaklab.render.plots import plot_png
-from leaklab.render.templates import OUTCOME_COLOURS as COLOURS
+from leaklab.render.templates import FONT, page, read, render
 from leaklab.render.words import (
     amount_words,
     cause_words,
@@ -44,134 +32,13 @@ from leaklab.render.words import (
 )
 from leaklab.text import clipped, format_bytes, shorten, visible
 
-# The few lines of script of an exported page: tables sort, graphs zoom and pan, links open what they lead to.
-#
-# The page is complete without them: all buttons are made here, so where no script runs there are none that do nothing.
-
-
-SCRIPT = """
-"use strict";
-const UNITS = {B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3, TiB: 1024 ** 4, PiB: 1024 ** 5,
-               us: 1e-6, ms: 1e-3, s: 1};
-const button = (text, name, act) => {
-  const made = document.createElement("button");
-  made.type = "button";
-  made.textContent = text;
-  made.title = name;
-  made.setAttribute("aria-label", name);
-  made.addEventListener("click", act);
-  return made;
-};
-const number = text => {
-  const found = /^\\s*([-+]?[\\d,]*\\.?\\d+(?:e[-+]?\\d+)?)\\s*(\\w*)/i.exec(text);
-  return found ? parseFloat(found[1].replaceAll(",", "")) * (UNITS[found[2]] ?? 1) : NaN;
-};
-const compare = (a, b) => {
-  const x = number(a), y = number(b);
-  if (isNaN(x) && isNaN(y)) return a.localeCompare(b);
-  return isNaN(x) ? 1 : isNaN(y) ? -1 : x - y;
-};
-const sort = (head, column) => {
-  const body = head.closest("table").tBodies[0];
-  const up = head.getAttribute("aria-sort") !== "ascending";
-  for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
-  head.setAttribute("aria-sort", up ? "ascending" : "descending");
-  const text = row => row.cells[column].textContent.trim();
-  const rows = [...body.rows].sort((a, b) => compare(text(a), text(b)));
-  body.append(...(up ? rows : rows.reverse()));
-};
-for (const head of document.querySelectorAll("thead th")) {
-  const column = head.cellIndex;
-  head.classList.add("sorts");
-  head.tabIndex = 0;
-  head.title = "sort by this column";
-  head.addEventListener("click", () => sort(head, column));
-  head.addEventListener("keydown", event => {
-    if (event.key !== "Enter" && event.key !== " ") return;
-    event.preventDefault();
-    sort(head, column);
-  });
-}
-const zoomable = image => {
-  const frame = document.createElement("div"), tools = document.createElement("div");
-  let width = 0, from = null;
-  frame.className = "graph";
-  frame.tabIndex = 0;
-  tools.className = "tools";
-  const zoom = factor => {
-    width = factor ? Math.min(Math.max((width || image.clientWidth) * factor, 40), 12000) : 0;
-    image.style.maxWidth = width ? "none" : "100%";
-    image.style.width = width ? width + "px" : "";
-  };
-  tools.append(button("+", "zoom in", () => zoom(1.4)), button("\\u2212", "zoom out", () => zoom(1 / 1.4)),
-               button("fit", "fit the graph to the page", () => zoom(0)));
-  image.replaceWith(frame);
-  frame.before(tools);
-  frame.append(image);
-  image.draggable = false;
-  frame.addEventListener("wheel", event => {
-    if (!event.ctrlKey && !event.metaKey) return;
-    event.preventDefault();
-    zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15);
-  }, {passive: false});
-  frame.addEventListener("pointerdown", event => {
-    if (event.button) return;
-    from = {x: event.clientX + frame.scrollLeft, y: event.clientY + frame.scrollTop};
-    frame.setPointerCapture(event.pointerId);
-  });
-  frame.addEventListener("pointermove", event => {
-    if (from) frame.scrollTo(from.x - event.clientX, from.y - event.clientY);
-  });
-  for (const end of ["pointerup", "pointercancel"]) frame.addEventListener(end, () => { from = null; });
-};
-document.querySelectorAll('img[src^="data:image/svg+xml"]').forEach(zoomable);
-const openAll = open => document.querySelectorAll("details").forEach(part => { part.open = open; });
-const bar = document.createElement("div");
-bar.className = "tools";
-bar.append(button("open all", "unfold every part", () => openAll(true)),
-           button("close all", "fold every part", () => openAll(false)));
-document.querySelector("h1").after(bar);
-const follow = () => {
-  const target = location.hash && document.getElementById(location.hash.slice(1));
-  for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
-  if (target) target.scrollIntoView();
-};
-addEventListener("hashchange", follow);
-addEventListener("beforeprint", () => openAll(true));
-follow();
-"""
-
-STYLE = """
-.tools button {font: inherit; font-size: 12px; margin: 2px 6px 2px 0; padding: 1px 9px; cursor: pointer}
-.graph {overflow: auto; max-height: 85vh; cursor: grab; touch-action: pan-x pan-y}
-.graph img {margin: 0 !important; vertical-align: top}
-th.sorts {cursor: pointer}
-th[aria-sort=ascending]::after {content: " \\2191"}
-th[aria-sort=descending]::after {content: " \\2193"}
-summary:focus-visible, th:focus-visible, .graph:focus-visible {outline: 2px solid #4a90d9; outline-offset: 2px}
-@media print {.tools {display: none} .graph {max-height: none; overflow: visible}}
-"""
-
-
-def security_policy() -> str:
-    """Return the policy that lets this one script run, shows pictures that the page carries, and forbids all else.
-
-    What a page asks of a server, and any script that a user's text might smuggle in, is refused by the browser itself.
-    """
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode("utf-8")).digest()).decode("ascii")
-    return (
-        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}';"
-        " base-uri 'none'; form-action 'none'"
-    )
-
-
-_FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;font-size:14px"
-_BODY = f"{_FONT};line-height:1.45;overflow-wrap:break-word;margin:24px auto;max-width:1000px;padding:0 16px"
-_NAMES = ("no.", "check", "verdict", "runs", "leaks", "bytes per run", "largest leak is held by")
-_RIGHT = frozenset({"no.", "runs", "leaks", "bytes per run"})
+SCRIPT = f"\n{read('notebook.js')}"
+"""The page is complete without it: it makes all buttons, so where no script runs there are none that do nothing."""
+_STYLE_SHEET = f"\n{read('notebook.css')}"
+_BODY_STYLE = (
+    f"{FONT};font-size:14px;line-height:1.45;overflow-wrap:break-word;margin:24px auto;max-width:1000px;padding:0 16px"
+)
 _NAME_LIMIT = 80
-_TITLE_LIMIT = 160
-_N_OPEN_CHECKS = 5  # more than that, all unfolded, are scrolled through in search of the one that matters
 # Measured on 60 checks of 5 leaks each: 5 KB of HTML and 2 KB of JSON for each leak told in full, 15 to 30 KB for a
 # graph, 35 KB for a plot. With these limits the page has 2.5 MB, and one check of 300 leaks 0.7 MB.
 _N_CARDS = 150
@@ -182,6 +49,11 @@ _PLOT_BYTES = 300_000
 _VIEW_CHARACTERS = 500_000  # of the HTML of other reports, pictures included
 _TOOLTIP_CHARACTERS = 1_500_000  # beyond, the bars lose theirs: the same figures stand beside them
 _N_FAILURES = 3
+# Only leaklab writes quotes into markup: in a user's text they are escaped, so what matches is a real attribute.
+_STYLE = re.compile(r' style="([^"]*)"')
+_TOOLTIP = re.compile(r'<span title="[^"]*"')
+_N_LEAST = 5  # of fewer the rule is as long as what it saves
+_PREFIX = "s"
 
 
 class _Budget:
@@ -212,16 +84,26 @@ class _Budget:
         self._plot_bytes -= len(image)
         return image
 
-    def markup(self, view: KeptView) -> str:
+    def markup(self, view: KeptView) -> Markup:
         """Return the markup of *view* while there is room; empty afterwards."""
         self._view_characters -= len(view.markup)
-        return view.markup if self._view_characters >= 0 else ""
+        return Markup(view.markup if self._view_characters >= 0 else "")  # noqa: S704 - a report of leaklab's own
 
     def n_leaks(self, check: Check) -> int:
         """Return how many leaks of *check* are told in full."""
         n_leaks = max(min(len(check.leaks), _N_CARDS_OF_ONE, self._cards), 1)
         self._cards -= n_leaks
         return n_leaks
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """One check with its title, its place in the notebook and its report."""
+
+    check: Check
+    title: str
+    place: str
+    body: Markup
 
 
 def render_collection(
@@ -241,82 +123,77 @@ def render_collection(
     """
     views, collection = collection.views, clipped(replace(collection, views=()))
     budget = _Budget(draw, plot)
-    title = shorten(collection.title, _NAME_LIMIT) or "leaklab: the checks of a notebook"
-    body = "\n".join(
-        [f'<h1 style="font-size:22px;margin:0 0 4px">{escaped(title)}</h1>', *_head(collection)]
-        + [_check_section(number, noted, budget, is_open=is_open) for number, noted in enumerate(collection.checks, 1)]
-        + [_view_section(view, budget, is_open=is_open) for view in views]
+    title = _page_title(collection)
+    body = render(
+        "notebook.html.j2",
+        title=title,
+        tally=tally_words(collection),
+        failure=collection.failure,
+        notes=collection.notes,
+        sections=[_section(number, kept, budget, is_open=is_open) for number, kept in enumerate(collection.checks, 1)],
+        views=[(view, budget.markup(view)) for view in views],
+        is_open=is_open,
     )
-    body, rules = with_classes(body)
-    if len(body) > _TOOLTIP_CHARACTERS:
-        body = without_tooltips(body)
+    smaller, rules = with_classes(body)
+    if len(smaller) > _TOOLTIP_CHARACTERS:
+        smaller = without_tooltips(smaller)
     record = embedded(notebook_to_json(replace(collection, views=views)))
-    head = f"<style>{STYLE}{rules}</style>\n"
-    whole = f"{body}\n{record}\n<script>{SCRIPT}</script>"
-    return page(title, whole, head=head, policy=security_policy(), style=_BODY)
+    whole = Markup(f"{smaller}\n{record}\n<script>{SCRIPT}</script>")  # noqa: S704 - from templates; the record is coded
+    head = Markup(f"<style>{_STYLE_SHEET}{rules}</style>\n")  # noqa: S704 - leaklab's own
+    return page(title, whole, head=head, policy=security_policy(), style=_BODY_STYLE)
 
 
-def _head(collection: NotebookChecks) -> Iterator[str]:
-    yield f"<div>{escaped(tally_words(collection))}</div>"
-    if collection.failure:
-        yield panel(f"<b>The notebook ended early</b>: {escaped(collection.failure)}", ACCENT)
-    if collection.notes:
-        yield bullets([faint(escaped(note)) for note in collection.notes])
-    if collection.checks:
-        rows = [_row(number, noted) for number, noted in enumerate(collection.checks, 1)]
-        yield f'<nav aria-label="contents">{table(_NAMES, rows, right=_RIGHT)}</nav>'
+def _section(number: int, kept: KeptCheck, budget: _Budget, *, is_open: bool) -> _Section:
+    check = kept.check
+    n_open = len(check.leaks) if is_open else 3
+    extent = Extent(n_leaks=budget.n_leaks(check), n_open=n_open, is_open=is_open, has_table=True)
+    body = render_body(check, extent, draw=budget.draw, plot=budget.plot)
+    return _Section(check, shorten(heading(check, number), _NAME_LIMIT), kept.place, body)
 
 
-def _row(number: int, noted: KeptCheck) -> tuple[str, ...]:
-    check = noted.check
-    place = f"<br>{faint(escaped(shorten(noted.place, _NAME_LIMIT)))}" if noted.place else ""
-    link = f'<a href="#check-{number}" style="color:inherit">{escaped(_title(check, number))}</a>'
-    n_bytes = check.verdict.bytes_per_run
+def _page_title(collection: NotebookChecks) -> str:
+    return shorten(collection.title, _NAME_LIMIT) or "leaklab: the checks of a notebook"
+
+
+def security_policy() -> str:
+    """Return the policy that lets this one script run, shows pictures that the page carries, and forbids all else.
+
+    What a page asks of a server, and any script that a user's text might smuggle in, is refused by the browser itself.
+    """
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode("utf-8")).digest()).decode("ascii")
     return (
-        str(number), link + place, _pill(check), f"{check.verdict.n_runs:,}", f"{len(check.leaks):,}",
-        escaped(format_bytes(n_bytes)) if n_bytes else "", _holder(check.leaks),
-    )  # fmt: skip
-
-
-def _check_section(number: int, noted: KeptCheck, budget: _Budget, *, is_open: bool) -> str:
-    check = noted.check
-    extent = Extent(n_leaks=budget.n_leaks(check), n_open=len(check.leaks) if is_open else 3, is_open=is_open,
-                    has_table=True)  # fmt: skip
-    markup = render_body(check, extent, draw=budget.draw, plot=budget.plot)
-    place = f" &nbsp;{faint(escaped(shorten(noted.place, _NAME_LIMIT)))}" if noted.place else ""
-    title = (
-        f"{number}. {escaped(_title(check, number))} &nbsp;{_pill(check)}{place}"
-        f"<br>{faint(escaped(shorten(check.verdict.reason, _TITLE_LIMIT)))}"
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}';"
+        " base-uri 'none'; form-action 'none'"
     )
-    part = fold(title, markup, is_open=is_open or number <= _N_OPEN_CHECKS)
-    return f'<section id="check-{number}" style="margin-top:14px">{part}</section>'
 
 
-def _view_section(view: KeptView, budget: _Budget, *, is_open: bool) -> str:
-    place = f" &nbsp;{faint(escaped(shorten(view.place, _NAME_LIMIT)))}" if view.place else ""
-    title = f"{escaped(shorten(view.title, _TITLE_LIMIT))}{place}"
-    part = fold(title, budget.markup(view) or text_block(view.text), is_open=is_open)
-    return f'<section style="margin-top:14px">{part}</section>'
+def with_classes(markup: str) -> tuple[str, str]:
+    """Return *markup* with a class in the place of each frequent ``style``, and the rules of these classes.
+
+    A page of 60 checks becomes half as large. For pages of their own only: notebooks drop style sheets.
+
+    Args:
+        markup: In which no element with a ``style`` has a ``class``.
+    """
+    counts = Counter(_STYLE.findall(markup))
+    names = {
+        style: f"{_PREFIX}{number}"
+        for number, (style, count) in enumerate(counts.most_common())
+        if count >= _N_LEAST and style
+    }
+    shorter = _STYLE.sub(lambda found: f" class={names[found[1]]}" if found[1] in names else found[0], markup)
+    return shorter, "\n".join(f".{name} {{{style}}}" for style, name in names.items())
 
 
-def _title(check: Check, number: int) -> str:
-    return shorten(heading(check, number), _NAME_LIMIT)
-
-
-def _pill(check: Check) -> str:
-    word = f"{check.verdict.outcome.value}, failed" if check.failure else check.verdict.outcome.value
-    return pill(word, COLOURS[check.verdict.outcome])
-
-
-def _holder(leaks: tuple[Leak, ...]) -> str:
-    return code(shorten(leaks[0].holder, _NAME_LIMIT)) if leaks else ""
+def without_tooltips(markup: str) -> str:
+    """Return *markup* without the ``title`` of its spans."""
+    return _TOOLTIP.sub("<span", markup)
 
 
 # Write checks as Markdown that reads well on GitHub, where no style and no script survives.
 
 
 _SIGNS = {Outcome.LEAK: "🔴", Outcome.CLEAN: "🟢", Outcome.BOUNDED: "🔵", Outcome.INCONCLUSIVE: "🟡"}
-_NAME_LIMIT = 80
 _REASON_LIMIT = 300
 _N_LEAKS = 20
 # As numbers of characters these signs mean themselves: no emphasis, no link, no column of a table.
@@ -327,8 +204,7 @@ def render_markdown(record: Check | NotebookChecks) -> str:
     """Return a check, or all checks of a notebook, as Markdown: a table of contents, then each check folded."""
     whole = as_notebook_checks(record)
     collection = clipped(replace(whole, views=()))  # those are texts of many lines
-    title = shorten(collection.title, _NAME_LIMIT) or "leaklab: the checks of a notebook"
-    lines = [f"# {_plain(title)}", "", _plain(tally_words(collection)), ""]
+    lines = [f"# {_plain(_page_title(collection))}", "", _plain(tally_words(collection)), ""]
     if collection.failure:
         lines += [f"**The notebook ended early**: {_plain(shorten(collection.failure, _REASON_LIMIT))}", ""]
     lines += [f"- {_plain(note)}" for note in collection.notes]

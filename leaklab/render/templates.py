@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ACCENT, CALM, GOOD, DOUBTFUL, GREY = "#d64541", "#4a90d9", "#2e9e5b", "#c98a1b", "#888888"
 OUTCOME_COLOURS = {Outcome.LEAK: ACCENT, Outcome.CLEAN: GOOD, Outcome.BOUNDED: CALM, Outcome.INCONCLUSIVE: DOUBTFUL}
 STATUS_COLOURS = {Status.EXPECTED: CALM, Status.UNKNOWN: GREY, Status.LEAKED: ACCENT}
+FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
 _FOLDER = Path(__file__).with_name("templates")
 _PAGE = "page.html.j2"
 _PAGE_TITLE_LIMIT = 200
@@ -35,6 +36,11 @@ _BODY = "margin:24px auto;max-width:1000px;padding:0 16px"
 def render(name: str, **values: object) -> Markup:
     """Return the template *name* filled in with *values*, without a line break or an indentation of its own."""
     return Markup(_environment().get_template(name).render(values))  # noqa: S704 - escaped by `_escaped`
+
+
+def read(name: str) -> str:
+    """Return a script or a style sheet that lies beside the templates."""
+    return (_FOLDER / name).read_text("utf-8")
 
 
 def page(title: str, body: Markup, *, head: str = "", policy: str = "", style: str = _BODY) -> str:
@@ -77,7 +83,7 @@ def _environment() -> jinja2.Environment:
     }  # fmt: skip
     environment.globals |= {
         "ACCENT": ACCENT, "CALM": CALM, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL, "OUTCOME_COLOURS": OUTCOME_COLOURS,
-        "STATUS_COLOURS": STATUS_COLOURS, "words": words,
+        "STATUS_COLOURS": STATUS_COLOURS, "words": words, "FONT": FONT,
     }  # fmt: skip
     return environment
 
