@@ -13,11 +13,11 @@ from leaklab.render.base import Displayed, Exports, FilePath, read_source, save_
 from leaklab.render.check_html import render_html, render_page
 from leaklab.render.check_text import render_text
 from leaklab.render.dot import LEAKLAB, PathGraph
-from leaklab.render.html_parts import ACCENT, GOOD, bullets, escaped, panel
 from leaklab.render.json import from_json, to_json
 from leaklab.render.notebook_export import render_markdown
 from leaklab.render.plots import plot_growth
 from leaklab.render.tables import leaks_csv
+from leaklab.render.templates import render
 from leaklab.render.words import count_words
 from leaklab.text import format_bytes, shorten
 
@@ -61,8 +61,8 @@ class Comparison(Displayed):
     def _fragment(self) -> str:
         if not self.lines:
             return ""
-        title = f"<b>{'Fixed' if self.fixed else 'Not fixed'}</b>"
-        return panel(title + bullets([escaped(line) for line in self.lines]), GOOD if self.fixed else ACCENT)
+        title = "Fixed" if self.fixed else "Not fixed"
+        return str(render("comparison.html.j2", title=title, is_good=self.fixed, lines=self.lines))
 
 
 def compare_checks(before: Check, after: Check) -> Comparison:

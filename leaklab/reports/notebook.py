@@ -10,10 +10,10 @@ from typing import Any
 from leaklab.model import Check, Outcome
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
 from leaklab.render.base import Displayed, FilePath, check_target, known_suffix, read_bytes, save_by_suffix
-from leaklab.render.html_parts import ACCENT, GOOD, bullets, escaped, panel
 from leaklab.render.json import as_notebook_checks, notebook_to_json, read_record, redacted, tally_words
 from leaklab.render.notebook_export import render_collection, render_markdown
 from leaklab.render.pdf import print_pdf, require_browser
+from leaklab.render.templates import render
 from leaklab.reports.check import Comparison, LeakReport, compare_checks
 from leaklab.text import shorten, unit_words
 
@@ -47,8 +47,8 @@ class NotebookComparison(Displayed):
         return f"<NotebookComparison {'passed' if self.passed else 'not passed'}: {compared} compared>"
 
     def _fragment(self) -> str:
-        title = f"<b>{'Passed' if self.passed else 'Not passed'}</b>"
-        return panel(title + bullets([escaped(line) for line in self.lines]), GOOD if self.passed else ACCENT)
+        title = "Passed" if self.passed else "Not passed"
+        return str(render("comparison.html.j2", title=title, is_good=self.passed, lines=self.lines))
 
 
 def compare_notebooks(before: NotebookChecks, after: NotebookChecks) -> NotebookComparison:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from markupsafe import Markup
 
 import leaklab
 from leaklab.model.check import NotebookChecks
@@ -57,7 +58,8 @@ def test_what_has_nothing_to_draw_says_so_in_words():
 
 
 def test_a_page_escapes_its_title_and_carries_its_policy_before_all_that_it_rules():
-    text = page("</title><script>", "<p>body</p>", head="<style></style>\n", policy="default-src 'none'")
+    body, head = Markup("<p>body</p>"), Markup("<style></style>\n")
+    text = page("</title><script>", body, head=head, policy="default-src 'none'")
     assert "<title>&lt;/title&gt;&lt;script&gt;</title>\n<style>" in text
     assert text.index("Content-Security-Policy") < text.index("<style>")
-    assert "Content-Security-Policy" not in page("title", "")
+    assert "Content-Security-Policy" not in page("title", Markup())
