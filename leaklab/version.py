@@ -1,10 +1,20 @@
-"""The version of leaklab, and where the package lies."""
+"""The version of leaklab, where the package lies, and what takes part besides."""
 
 from __future__ import annotations
 
 import os
+import sys
 
 __version__ = "0.1.0"
 
 PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - `import leaklab` does not pay for pathlib
 """Code whose file lies in this folder is leaklab's own."""
+
+
+def environment() -> tuple[tuple[str, str], ...]:
+    """Return names and versions of what takes part: leaklab, Python, and torch where it is loaded."""
+    import platform  # noqa: PLC0415 - `import leaklab` does not pay for it
+
+    torch = sys.modules.get("torch")
+    versions = (("leaklab", __version__), ("Python", platform.python_version()))
+    return versions if torch is None else (*versions, ("torch", str(torch.__version__)))

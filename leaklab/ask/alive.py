@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import type_name, words_if_shared
 from leaklab.text import shorten
-from leaklab.version import __version__
+from leaklab.version import environment
 
 
 def whyalive(obj: object, *, namespace: dict[str, Any] | None = None, max_paths: int = 8) -> WhyAlive:
@@ -87,7 +86,7 @@ def _explain(
     raw, address = read_counts(borrowed), id(borrowed[0])
     with _heap_with(borrowed, namespace, summaries=summaries) as view:
         found = explain_alive(view, view.index.vertex_of(address), raw, asked=asked, max_paths=max_paths)
-    return replace(found, environment=_environment())
+    return replace(found, environment=environment())
 
 
 def _refuse_wrong_types(namespace: object, max_paths: object) -> None:
@@ -107,14 +106,6 @@ def _refuse_shared(borrowed: list[Any]) -> None:
     if words:
         msg = f"{words}: no reference keeps it, and cutting none frees it; ask about the object that holds it"
         raise TypeError(msg)
-
-
-def _environment() -> tuple[tuple[str, str], ...]:
-    versions = [("leaklab", __version__), ("Python", platform.python_version())]
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        versions.append(("torch", str(torch.__version__)))
-    return tuple(versions)
 
 
 # Look at living objects for the explorer: find them by expression or address, borrow the heap, return records.

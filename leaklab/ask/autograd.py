@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from leaklab.reports.autograd import AutogradReport
+from leaklab.version import environment
 
 _WHOLE_NAMESPACE = object()
 _WHOLE_NAME = "all variables"
@@ -49,7 +49,7 @@ def autograd(
         name = name or _variable_name(obj, variables)
         starts = {name or _DEFAULT_NAME: obj}
     record = explain_retention(starts, variables, name or _DEFAULT_NAME, _file_namer())
-    return AutogradReport(replace(record, environment=_environment()))
+    return AutogradReport(replace(record, environment=environment()))
 
 
 def _refuse_wrong_types(name: object, namespace: object) -> None:
@@ -79,10 +79,3 @@ def _file_namer() -> Callable[[str], str | None]:
         return " ".join(words) if words else None
 
     return name_file
-
-
-def _environment() -> tuple[tuple[str, str], ...]:
-    from leaklab.version import __version__  # noqa: PLC0415 - the package imports this module
-
-    torch: Any = sys.modules["torch"]
-    return (("leaklab", __version__), ("torch", str(torch.__version__)), ("Python", platform.python_version()))

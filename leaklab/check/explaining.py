@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from leaklab.check.growing_places import MAX_ROWS, grown_graph, grown_places
 from leaklab.check.judging import Judgement
-from leaklab.check.native import GRAPH_CAUSES, NativeShares, explain_native
+from leaklab.check.native import GRAPH_CAUSES, NativeFinding, NativeShares, explain_native
 from leaklab.check.ranking import LIBRARY_BYTES, drop_covered_bounds, drop_noise, is_worth_showing, library_note, ranked
-from leaklab.check.survivor_rows import join_groups, kept_tensors, object_rows, only_replaces, tensor_rows
+from leaklab.check.survivor_rows import WORST_FIRST, join_groups, kept_tensors, object_rows, only_replaces, tensor_rows
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import Growth, judge_survivors
-from leaklab.decide.checkpoint_levels import judge_slowdown
 from leaklab.explain.all_holders import RetainedBytes
 from leaklab.explain.causes import find_cause, with_effect
 from leaklab.explain.cycles import Orphans, group_orphans
@@ -30,7 +30,7 @@ from leaklab.text import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Everything that the heap told about what grows."""
+    """What the heap shows of everything that grows."""
 
     leaks: tuple[Leak, ...] = ()
     bounded: tuple[Leak, ...] = ()
@@ -43,7 +43,7 @@ class Explained:
     kept: tuple[int, ...] = ()
     tensors_kept: tuple[int, ...] = ()
     tensor_bytes_kept: tuple[int, ...] = ()
-    spots: tuple[LeakAddress, ...] = ()
+    addresses: tuple[LeakAddress, ...] = ()
     native_bytes: float = 0.0  # what malloc hands out per run for the leaks that Python explains
 
 
@@ -68,218 +68,255 @@ def explain_growth(
     births = Births(addresses, runs, measurement.n_runs)
     own = (measurement, judgement)
     with borrow_heap(births, namespace, own, heap=measurement.heap(), summaries=settings.summaries) as view:
-        explained = _Explanation(view, measurement, judgement).explain()
+        explained = _explain(_Survey(view, measurement, judgement, GroupSizer(view), RetainedBytes(view)))
     freed = _verify_garbage(measurement, explained)
     return replace(explained, notes=(*explained.notes, *freed)) if freed else explained
 
 
-class _Explanation:
-    """One pass over the view."""
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What every step looks at, and what it counts and sizes with."""
 
-    def __init__(self, view: HeapView, measurement: Measurement, judgement: Judgement) -> None:
-        self._view = view
-        self._measurement = measurement
-        self._judgement = judgement
-        self._n_runs = measurement.n_runs
-        self._tallier = GroupSizer(view)
-        self._retained = RetainedBytes(view)
-        self._shares = NativeShares(self._tallier, measurement)
-        self._leaks: list[Leak] = []
-        self._bounded: list[Leak] = []
-        self._open: list[str] = []
-        self._asides: list[str] = []
-        self._bounded_bytes = 0.0
-        self._rows: list[ContainerGrowth] = []
-        self._spots: list[LeakAddress] = []
+    view: HeapView
+    measurement: Measurement
+    judgement: Judgement
+    sizer: GroupSizer
+    retained: RetainedBytes
 
-    def explain(self) -> Explained:
-        """Explain survivors, then what grows in place, then what is left."""
-        groups, orphans = group_survivors(self._view)
-        for group in join_groups(self._view, groups, self._n_runs):
-            self._take(*self._survivors(group))
-        for cycle in group_orphans(self._view, orphans):
-            self._take(*self._orphans(cycle))
-        for grown in grown_places(self._view, self._judgement):
-            if grown.row is not None:
-                self._rows.append(grown.row)
-            self._spots.append(grown.spot)
-            self._retained.note_growth(grown.leak, grown.spot)
-            self._take(grown.leak, grown.growth)
-        self._remade()
-        self._explain_graph()
-        native_bytes = self._explain_native()
-        self._leaks, remarks = drop_noise(self._leaks)
-        self._asides += remarks
-        first, last = self._measurement.checkpoints[0], self._measurement.checkpoints[-1]
-        slower = judge_slowdown(self._measurement.meters.seconds(self._n_runs))
-        tensors_kept, tensor_bytes_kept = kept_tensors(self._view, self._tallier, self._n_runs)
-        return Explained(
-            leaks=ranked([with_effect(self._retained.with_retained_bytes(leak), slower) for leak in self._leaks]),
-            bounded=drop_covered_bounds(self._bounded, self._leaks),
-            objects=object_rows(self._view, self._tallier, self._n_runs, first, last),
-            tensors=tensor_rows(self._view, self._n_runs),
-            containers=tuple(self._rows[:MAX_ROWS]),
-            notes=(*self._view.notes, *self._retained.notes, *self._asides),
-            open_questions=tuple(self._open),
-            n_aside=len(self._asides),
-            kept=self._measurement.cohorts.sizes(),
-            tensors_kept=tensors_kept,
-            tensor_bytes_kept=tensor_bytes_kept,
-            spots=tuple(self._spots),
-            native_bytes=native_bytes,
-        )
+    @property
+    def n_runs(self) -> int:
+        return self.measurement.n_runs
 
-    def _take(self, leak: Leak, growth: Growth) -> None:
-        """File *leak* by what the rules say of it."""
-        if growth.outcome is Outcome.LEAK:
-            self._leaks.append(leak)
-        elif growth.outcome is Outcome.BOUNDED and is_worth_showing(leak, growth.rate):
-            self._bounded.append(leak)
-        elif growth.outcome is Outcome.INCONCLUSIVE and is_worth_showing(leak, growth.rate):
-            self._open.append(f"{leak.what} in {leak.holder}: {growth.reason}")
 
-    def _survivors(self, group: Group) -> tuple[Leak, Growth]:
-        """Describe the survivors that one place holds, and judge the place by its limits too."""
-        summary = self._tallier.count(group.members, group.entries)
-        growth, count_per_run = self._judge(group, summary)
-        leak, sample = self._place(self._view, group, summary, growth, count_per_run)
-        self._shares.note(
-            leak.fingerprint, group.members, group.entries, count_per_run / max(len(summary.main_objects), 1)
-        )
-        if growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE):
-            growth = self._limited(leak, sample, growth)
-        if growth.outcome in (Outcome.LEAK, Outcome.INCONCLUSIVE) and only_replaces(
-            self._view, group, self._measurement
-        ):
-            reason = f"{leak.holder} is always as long: what is new replaces what was there"
-            growth = Growth(Outcome.BOUNDED, 0.0, reason)
-        is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES
-        if is_small and (
-            is_library_matter(self._view, sample, group.members) or are_library_weakrefs(self._view, group)
-        ):
-            self._asides.append(library_note(leak))
-            growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
-        if growth.outcome is Outcome.LEAK and (hold := self._retained.hold(group, summary.main_objects)):
-            leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
-        return replace(leak, reason=growth.reason), growth
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """One place where something grows.
 
-    def _limited(self, leak: Leak, sample: int, growth: Growth) -> Growth:
-        """Return BOUNDED where a holder on the path to *sample* limits itself in time, else *growth*."""
-        view = self._view
-        limit = known_limit(view.objects[vertex] for vertex in view.path(sample) if not view.leaked[vertex])
-        if limit is None:
-            return growth
-        if limit.is_far(leak.bytes_per_run):
-            full = format_bytes(limit.entries * leak.bytes_per_run)
-            return replace(
-                growth, reason=f"{growth.reason}; its holder, {limit.words}, would keep {full} when it is full"
-            )
-        self._bounded_bytes += leak.bytes_per_run
-        reason = limit.reason(leak.count_per_run, leak.bytes_per_run)
-        return Growth(Outcome.BOUNDED, 0.0, reason)
+    Attributes:
+        leak: What a leak of it would say.
+        growth: The judgement on it; CLEAN for what is left out.
+        address: The place; None for what no root reaches.
+        group: The survivors that it is made of; None for what grows in place and for what is made anew.
+        share: So much of *group* every run leaves, as a part of its main objects.
+        row: Its row in the table of containers, if it has one.
+        aside: Why it is left out, in words; empty for everything else.
+        limited_bytes: Bytes per run that go into a holder that limits itself.
+    """
 
-    def _remade(self) -> None:
-        """Add what there is more and more of although all of it is new: somebody makes it anew in every run."""
-        for kind, growth in self._judgement.remade.items():
-            newest = (self._view.birth_run == self._n_runs - 1) & (self._view.kinds == kind) & ~self._view.leaked
-            view = replace(self._view, leaked=newest, blamed_run=self._view.birth_run, _described={})
-            groups, _orphans = group_survivors(view)
-            group = max(groups, key=lambda group: len(group.members), default=None)
-            if group is None or len(group.members) < growth.rate * self._n_runs / 2:
-                continue
-            summary = self._tallier.count(group.members, group.entries)
-            leak, _sample = self._place(view, group, summary, growth, growth.rate)
-            reason = f"there are more and more, all of them made anew in every run: {growth.reason}"
-            self._take(replace(leak, kept=(), reason=reason), growth)
+    leak: Leak
+    growth: Growth
+    address: LeakAddress | None
+    group: Group | None = None
+    share: float = 0.0
+    row: ContainerGrowth | None = None
+    aside: str = ""
+    limited_bytes: float = 0.0
 
-    def _place(
-        self, view: HeapView, group: Group, summary: GroupSummary, growth: Growth, count_per_run: float
-    ) -> tuple[Leak, int]:
-        """Describe the objects of *group*; the second value is the one that the path leads to."""
-        sample = newest_leaked(view, summary.main_objects)
-        evidence = evidence_of_group(view, group, summary, sample)
-        kept = group.kept(view, self._n_runs, summary.main_objects)
-        leak = self._leak(evidence, summary, place=group.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
-        leak = replace(leak, path=with_reasons(view, sample, view.describe(sample), self._n_runs))
-        self._spots.append(address_of_group(view, group, group.fingerprint))
-        return leak, sample
 
-    def _orphans(self, orphans: Orphans) -> tuple[Leak, Growth]:
-        """Describe survivors that no root reaches."""
-        view, summary = self._view, self._tallier.count(orphans.members, [])
-        group = Group(-1, [], orphans.members)
-        growth, count_per_run = self._judge(group, summary)
-        evidence = evidence_of_orphans(view, orphans, summary, gc_is_off=not self._measurement.collects)
-        kept = group.kept(view, self._n_runs, summary.main_objects)
-        leak = self._leak(evidence, summary, place=orphans.fingerprint, kept=kept, growth=growth, per_run=count_per_run)
-        self._shares.note(leak.fingerprint, orphans.members, [], count_per_run / max(len(summary.main_objects), 1))
-        if growth.outcome is Outcome.LEAK:
-            leak = replace(leak, retained_bytes=self._retained.of_orphans(orphans.members))
-        return leak, growth
+def _explain(survey: _Survey) -> Explained:
+    """Explain survivors, then what grows in place, then what is made anew, then the graph, then native memory."""
+    view, measurement, judgement, n_runs = survey.view, survey.measurement, survey.judgement, survey.n_runs
+    groups, orphans = group_survivors(view)
+    survivors = [_of_group(survey, group) for group in join_groups(view, groups, n_runs)]
+    survivors += [_of_orphans(survey, cycle) for cycle in group_orphans(view, orphans)]
+    in_place = [
+        _Finding(grown.leak, grown.growth, grown.address, row=grown.row) for grown in grown_places(view, judgement)
+    ]
+    before_graph = [*survivors, *in_place, *_remade(survey)]
+    graph = _graph(survey, before_graph)
+    findings = [*before_graph, *graph]
+    native, native_bytes = _native(survey, findings)
+    leaks, remarks = drop_noise(native.leaks)
+    asides = [*(finding.aside for finding in findings if finding.aside), *native.notes, *remarks]
+    weighed = _with_retained_bytes(survey, leaks, [*in_place, *graph])
+    tensors_kept, tensor_bytes_kept = kept_tensors(view, survey.sizer, n_runs)
+    return Explained(
+        leaks=ranked(weighed),
+        bounded=drop_covered_bounds([finding.leak for finding in _worth_showing(findings, Outcome.BOUNDED)], leaks),
+        objects=object_rows(view, survey.sizer, judgement, measurement),
+        tensors=tensor_rows(view, n_runs),
+        containers=tuple(finding.row for finding in findings if finding.row is not None)[:MAX_ROWS],
+        notes=(*view.notes, *survey.retained.notes, *asides),
+        open_questions=tuple(
+            f"{finding.leak.what} in {finding.leak.holder}: {finding.growth.reason}"
+            for finding in _worth_showing(findings, Outcome.INCONCLUSIVE)
+        ),
+        n_aside=len(asides),
+        kept=measurement.cohorts.sizes(),
+        tensors_kept=tensors_kept,
+        tensor_bytes_kept=tensor_bytes_kept,
+        addresses=tuple(finding.address for finding in findings if finding.address is not None),
+        native_bytes=native_bytes,
+    )
 
-    def _judge(self, group: Group, summary: GroupSummary) -> tuple[Growth, float]:
-        """Judge a group by what matters most in it first, then by all of it; the second value is objects per run."""
-        series = [
-            group.kept(self._view, self._n_runs, chosen) for chosen in (summary.main_objects, group.entries, None)
-        ]
-        growths = [judge_survivors(kept) for kept in series]
-        rank = [Outcome.LEAK, Outcome.INCONCLUSIVE, Outcome.BOUNDED, Outcome.CLEAN]
-        growth = min(growths, key=lambda growth: rank.index(growth.outcome))
-        settled = series[0][1:-1] or (0,)
-        return growth, growths[0].rate or sum(settled) / len(settled)
 
-    @staticmethod
-    def _leak(
-        evidence: Evidence, summary: GroupSummary, *, place: str, kept: tuple[int, ...], growth: Growth, per_run: float
-    ) -> Leak:
-        cause = find_cause(evidence)
-        per_object = summary.n_bytes / max(len(summary.main_objects), 1)
-        others = tuple((name, count / max(len(summary.main_objects), 1) * per_run) for name, count in summary.others)
-        return Leak(
-            what=summary.what,
-            path=evidence.path,
-            holder=evidence.holder,
-            cause=cause.slug,
-            advice=cause.advice,
-            bytes_per_run=per_object * per_run,
-            count_per_run=per_run,
-            unit=evidence.unit,
-            kept=kept,
-            fingerprint=place,
-            reason=growth.reason,
-            holders=(evidence.holder,) if evidence.holder else (),
-            others=others,
-        )
+def _leaks_of(findings: Sequence[_Finding]) -> list[Leak]:
+    return [finding.leak for finding in findings if finding.growth.outcome is Outcome.LEAK]
 
-    def _explain_graph(self) -> None:
-        """Add the graph that gets longer, unless what was found already carries it."""
-        if any(leak.cause in GRAPH_CAUSES for leak in self._leaks):
-            return
-        grown = grown_graph(self._view, self._judgement)
-        if grown is None:
-            return
-        self._spots.append(grown.spot)
-        self._retained.note_growth(grown.leak, grown.spot)
-        native = self._judgement.native
+
+def _worth_showing(findings: Sequence[_Finding], outcome: Outcome) -> Iterator[_Finding]:
+    for finding in findings:
+        if finding.growth.outcome is outcome and is_worth_showing(finding.leak, finding.growth.rate):
+            yield finding
+
+
+def _of_group(survey: _Survey, group: Group) -> _Finding:
+    """Describe the survivors that one place holds, and judge the place by its limits too."""
+    view, summary = survey.view, survey.sizer.count(group.members, group.entries)
+    judged = _judge(survey, group, summary)
+    leak, sample = _describe(view, survey.n_runs, group, summary, judged)
+    finding = _finding(survey, leak, group, summary, judged)
+    if finding.growth.outcome in _UNLIMITED:
+        finding = _limited(view, finding, sample)
+    if finding.growth.outcome in _UNLIMITED and only_replaces(view, group, survey.measurement):
+        reason = f"{leak.holder} is always as long: what is new replaces what was there"
+        finding = replace(finding, growth=Growth(Outcome.BOUNDED, 0.0, reason))
+    growth = finding.growth
+    is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES
+    if is_small and (is_library_matter(view, sample, group.members) or are_library_weakrefs(view, group)):
+        growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
+        finding = replace(finding, growth=growth, aside=library_note(leak))
+    if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
+        leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
+    return replace(finding, leak=replace(leak, reason=growth.reason))
+
+
+_UNLIMITED = (Outcome.LEAK, Outcome.INCONCLUSIVE)
+
+
+def _limited(view: HeapView, finding: _Finding, sample: int) -> _Finding:
+    """Return *finding* as BOUNDED where a holder on the path to *sample* limits itself in time, else as it was."""
+    leak, growth = finding.leak, finding.growth
+    limit = known_limit(view.objects[vertex] for vertex in view.path(sample) if not view.leaked[vertex])
+    if limit is None:
+        return finding
+    if limit.is_far(leak.bytes_per_run):
+        full = format_bytes(limit.entries * leak.bytes_per_run)
+        reason = f"{growth.reason}; its holder, {limit.words}, would keep {full} when it is full"
+        return replace(finding, growth=replace(growth, reason=reason))
+    bounded = Growth(Outcome.BOUNDED, 0.0, limit.reason(leak.count_per_run, leak.bytes_per_run))
+    return replace(finding, growth=bounded, limited_bytes=leak.bytes_per_run)
+
+
+def _of_orphans(survey: _Survey, orphans: Orphans) -> _Finding:
+    """Describe survivors that no root reaches."""
+    view, summary = survey.view, survey.sizer.count(orphans.members, [])
+    group = Group(-1, [], orphans.members, fingerprint=orphans.fingerprint)
+    judged = _judge(survey, group, summary)
+    evidence = evidence_of_orphans(view, orphans, summary, gc_is_off=not survey.measurement.collects)
+    kept = group.kept(view, survey.n_runs, summary.main_objects)
+    leak = _leak(evidence, summary, fingerprint=group.fingerprint, kept=kept, judged=judged)
+    if judged[0].outcome is Outcome.LEAK:
+        leak = replace(leak, retained_bytes=survey.retained.of_orphans(orphans.members))
+    return _finding(survey, leak, group, summary, judged)
+
+
+def _remade(survey: _Survey) -> Iterator[_Finding]:
+    """Yield what there is more and more of although all of it is new: somebody makes it anew in every run."""
+    for kind, growth in survey.judgement.remade.items():
+        whole = survey.view
+        newest = (whole.birth_run == survey.n_runs - 1) & (whole.kinds == kind) & ~whole.leaked
+        view = replace(whole, leaked=newest, blamed_run=whole.birth_run, _described={})
+        groups, _orphans = group_survivors(view)
+        group = max(groups, key=lambda group: len(group.members), default=None)
+        if group is None or len(group.members) < growth.rate * survey.n_runs / 2:
+            continue
+        summary = survey.sizer.count(group.members, group.entries)
+        leak, _sample = _describe(view, survey.n_runs, group, summary, (growth, growth.rate))
+        reason = f"there are more and more, all of them made anew in every run: {growth.reason}"
+        yield _Finding(replace(leak, kept=(), reason=reason), growth, address_of_group(view, group, group.fingerprint))
+
+
+_Judged = tuple[Growth, float]
+"""The judgement on a group, and how many of its main objects every run leaves."""
+
+
+def _judge(survey: _Survey, group: Group, summary: GroupSummary) -> _Judged:
+    """Judge a group by what matters most in it first, then by all of it."""
+    series = [group.kept(survey.view, survey.n_runs, chosen) for chosen in (summary.main_objects, group.entries, None)]
+    growths = [judge_survivors(kept) for kept in series]
+    growth = min(growths, key=lambda growth: WORST_FIRST.index(growth.outcome))
+    settled = series[0][1:-1] or (0,)
+    return growth, growths[0].rate or sum(settled) / len(settled)
+
+
+def _describe(view: HeapView, n_runs: int, group: Group, summary: GroupSummary, judged: _Judged) -> tuple[Leak, int]:
+    """Describe the objects of *group*; the second value is the one that the path leads to."""
+    sample = newest_leaked(view, summary.main_objects)
+    evidence = evidence_of_group(view, group, summary, sample)
+    kept = group.kept(view, n_runs, summary.main_objects)
+    leak = _leak(evidence, summary, fingerprint=group.fingerprint, kept=kept, judged=judged)
+    return replace(leak, path=with_reasons(view, sample, view.describe(sample), n_runs)), sample
+
+
+def _finding(survey: _Survey, leak: Leak, group: Group, summary: GroupSummary, judged: _Judged) -> _Finding:
+    growth, per_run = judged
+    address = address_of_group(survey.view, group, group.fingerprint) if group.entries else None
+    return _Finding(leak, growth, address, group, per_run / max(len(summary.main_objects), 1))
+
+
+def _leak(
+    evidence: Evidence, summary: GroupSummary, *, fingerprint: str, kept: tuple[int, ...], judged: _Judged
+) -> Leak:
+    cause = find_cause(evidence)
+    growth, per_run = judged
+    n_main = max(len(summary.main_objects), 1)
+    return Leak(
+        what=summary.what,
+        path=evidence.path,
+        holder=evidence.holder,
+        cause=cause.slug,
+        advice=cause.advice,
+        bytes_per_run=summary.n_bytes / n_main * per_run,
+        count_per_run=per_run,
+        unit=evidence.unit,
+        kept=kept,
+        fingerprint=fingerprint,
+        reason=growth.reason,
+        holders=(evidence.holder,) if evidence.holder else (),
+        others=tuple((name, count / n_main * per_run) for name, count in summary.others),
+    )
+
+
+def _graph(survey: _Survey, findings: Sequence[_Finding]) -> list[_Finding]:
+    """Return the graph that gets longer, unless one of *findings* already carries it."""
+    if any(leak.cause in GRAPH_CAUSES for leak in _leaks_of(findings)):
+        return []
+    grown = grown_graph(survey.view, survey.judgement)
+    if grown is None:
+        return []
+    native, leak = survey.judgement.native, grown.leak
+    if native is not None and native.outcome is Outcome.LEAK:
         # Nodes and what they save live in the native heap: what grows there without another explanation is the graph.
-        is_native = native is not None and native.outcome is Outcome.LEAK
-        rest = native.rate - self._native_parts().malloc_bytes if native is not None and is_native else 0.0
-        self._leaks.append(replace(grown.leak, bytes_per_run=max(grown.leak.bytes_per_run, rest)))
+        unexplained = native.rate - _native_parts(survey, findings).malloc_bytes
+        leak = replace(leak, bytes_per_run=max(leak.bytes_per_run, unexplained))
+    return [_Finding(leak, grown.growth, grown.address)]
 
-    def _native_parts(self) -> NativeParts:
-        return self._shares.of(self._leaks, self._bounded_bytes)
 
-    def _explain_native(self) -> float:
-        """Add what grows in native memory beyond what the leaks found explain; return what malloc gave for those."""
-        if not any(
-            growth is not None and growth.rate for growth in (self._judgement.native, self._judgement.accelerator)
-        ):
-            return 0.0
-        parts = self._native_parts()
-        found = explain_native(self._judgement, self._leaks, parts, n_unwalked=self._view.n_unwalked)
-        self._leaks = list(found.leaks)
-        self._asides += found.notes
-        return parts.malloc_bytes
+def _native_parts(survey: _Survey, findings: Sequence[_Finding]) -> NativeParts:
+    """Add up what *findings* take of native memory, per run."""
+    shares = NativeShares(survey.sizer, survey.measurement)
+    for finding in findings:
+        if finding.group is not None:
+            shares.note(finding.leak.fingerprint, finding.group.members, finding.group.entries, finding.share)
+    return shares.of(_leaks_of(findings), sum(finding.limited_bytes for finding in findings))
+
+
+def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFinding, float]:
+    """Add what grows in native memory beyond what the leaks found explain; also what malloc gives per run for those."""
+    judgement, leaks = survey.judgement, _leaks_of(findings)
+    if not any(growth is not None and growth.rate for growth in (judgement.native, judgement.accelerator)):
+        return NativeFinding(tuple(leaks)), 0.0
+    parts = _native_parts(survey, findings)
+    return explain_native(judgement, leaks, parts, n_unwalked=survey.view.n_unwalked), parts.malloc_bytes
+
+
+def _with_retained_bytes(survey: _Survey, leaks: Sequence[Leak], in_place: Sequence[_Finding]) -> list[Leak]:
+    """Return *leaks*, those that grow *in_place* with what would come back, the advice knowing how it slows runs."""
+    for finding in in_place:
+        if finding.address is not None:
+            survey.retained.note_growth(finding.leak, finding.address)
+    return [with_effect(survey.retained.with_retained_bytes(leak), survey.judgement.slowdown) for leak in leaks]
 
 
 def _verify_garbage(measurement: Measurement, explained: Explained) -> tuple[str, ...]:

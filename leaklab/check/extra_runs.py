@@ -13,7 +13,7 @@ import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
@@ -21,7 +21,8 @@ from typing import Any
 
 from leaklab.check.explaining import Explained
 from leaklab.check.native import NATIVE_MEMORY
-from leaklab.check.traced_runs import earlier, resolve, survivors_by_leak
+from leaklab.check.steps import Ran, RunRequest
+from leaklab.check.traced_runs import earlier_key, survivors_by_leak, watch_places
 from leaklab.collect.allocation_lines import FEW_FRAMES, Makers, StorageLines, python_traces
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.change_lines import Line, LineWatch
@@ -34,8 +35,6 @@ from leaklab.heap.source_lines import CellNames, LineWriter, Origin, origin_of
 from leaklab.model import Leak
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.text import format_bytes
-
-Ran = tuple[float, str]
 
 _N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
 """So many runs of each kind for leaks that leave something in every run; fewer once every leak has its line."""
@@ -76,7 +75,7 @@ def whose(filename: str) -> bool | None:
 def find_lines(
     measurement: Measurement,
     leaks: Sequence[Leak],
-    spots: Sequence[LeakAddress],
+    addresses: Sequence[LeakAddress],
     namespace: dict[str, Any] | None,
     *,
     cell_name: CellNames,
@@ -87,7 +86,7 @@ def find_lines(
     Args:
         measurement: The one that found the leaks; its figures must have been read. No phase is open.
         leaks: What to look for; native memory is left out.
-        spots: Where they are kept.
+        addresses: Where they are kept.
         namespace: The user's variables.
         cell_name: What the notebook calls its cells.
         seconds_left: No run starts after so many seconds of running.
@@ -97,7 +96,7 @@ def find_lines(
         return NOTHING
     if seconds_left <= 0:
         return FoundLines({}, ("no time was left (-t) for a traced run: the lines that leak are not named",))
-    search = _Search(measurement, wanted, spots, namespace)
+    search = _Search(measurement, wanted, addresses, namespace)
     yield from search.run(seconds_left)
     return search.result(LineWriter(cell_name))
 
@@ -109,7 +108,7 @@ class _Search:
         self,
         measurement: Measurement,
         leaks: list[Leak],
-        spots: Sequence[LeakAddress],
+        addresses: Sequence[LeakAddress],
         namespace: dict[str, Any] | None,
     ) -> None:
         self._measurement = measurement
@@ -126,7 +125,8 @@ class _Search:
         self._seconds = 0.0
         self._failure = ""
         prints = {leak.fingerprint for leak in leaks}
-        self._points = resolve(measurement, [spot for spot in spots if spot.fingerprint in prints], namespace)
+        wanted = [address for address in addresses if address.fingerprint in prints]
+        self._points = watch_places(measurement, wanted, namespace)
 
     def run(self, seconds_left: float) -> Generator[int, Ran, None]:
         """Make the traced runs, look at what they left, and where cycles keep it, watch how these are closed."""
@@ -178,7 +178,7 @@ class _Search:
                 ran = yield self._start()
             self._finish(ran)
         for fingerprint in watched:
-            if (first := earlier(fingerprint)) in watch.lines:
+            if (first := earlier_key(fingerprint)) in watch.lines:
                 watch.lines[fingerprint] = watch.lines.pop(first)
 
     def _closing_runs(self, shapes: Sequence[CycleShape], seconds_left: float) -> Generator[int, Ran, None]:
@@ -247,14 +247,14 @@ class _Search:
 
     def result(self, writer: LineWriter) -> FoundLines:
         """Return the lines in words."""
-        sites = {leak.fingerprint: self._sites_of(leak, writer) for leak in self._leaks}
+        sites = {leak.fingerprint: self._words_of(leak, writer) for leak in self._leaks}
         unknown = [leak.what for leak in self._leaks if not sites[leak.fingerprint]]
         if unknown and not self._notes:
             self._notes.append(f"no line of your code was found that makes or keeps: {'; '.join(unknown[:3])}")
         self._notes.append(f"the code was run {self._n_runs} more times, traced, to find the lines that leak")
         return FoundLines(sites, tuple(self._notes))
 
-    def _sites_of(self, leak: Leak, writer: LineWriter) -> tuple[str, ...]:
+    def _words_of(self, leak: Leak, writer: LineWriter) -> tuple[str, ...]:
         words: dict[tuple[str, int], str] = {}
         for lines, does in (
             (self._keeps, "keeps it"),
@@ -279,10 +279,10 @@ def _chief(lines: Counter[Line], writer: LineWriter) -> list[Line]:
     return [(*statement, names[statement]) for statement, count in statements.most_common(_N_LINES) if count >= fewest]
 
 
-def with_sites(leaks: tuple[Leak, ...], found: Sequence[FoundLines]) -> tuple[Leak, ...]:
+def with_lines(leaks: tuple[Leak, ...], found: Sequence[FoundLines]) -> tuple[Leak, ...]:
     """Return *leaks* with the lines that were found for them."""
     return tuple(
-        replace(leak, sites=tuple(line for sited in found for line in sited.sites.get(leak.fingerprint, ())))
+        replace(leak, sites=tuple(line for lines in found for line in lines.sites.get(leak.fingerprint, ())))
         for leak in leaks
     )
 
@@ -352,31 +352,13 @@ def _judged(explained: Explained, leak: Leak, levels: list[int]) -> Explained:
 _N_NATIVE, _N_NATIVE_LINES = 3, 3
 
 
-class Repeated(int):
-    """The number of a run that is to be made several times, inside a context manager.
-
-    Attributes:
-        around: Entered in the very function that runs the code.
-        times: How often.
-    """
-
-    around: AbstractContextManager[None]
-    times: int
-
-    def __new__(cls, number: int, around: AbstractContextManager[None], times: int) -> Repeated:  # noqa: PYI034 - Self came with 3.11
-        """Return *number* with what goes with it."""
-        self = super().__new__(cls, number)
-        self.around, self.times = around, times
-        return self
-
-
-def find_native_sites(
+def find_native_lines(
     leaks: Sequence[Leak], *, next_run: int, cell_name: CellNames, seconds_left: float
-) -> Generator[int, Ran, FoundLines]:
+) -> Generator[RunRequest, Ran, FoundLines]:
     """Run the code again under memray, and name the C or C++ functions that leave memory behind.
 
     Args:
-        leaks: Those of native memory get their sites; where there is none, what was found is a note.
+        leaks: Those of native memory get their lines; where there is none, what was found is a note.
         next_run: Number of the next run.
         cell_name: What the notebook calls its cells.
         seconds_left: No run starts after so many seconds of running.
@@ -384,7 +366,7 @@ def find_native_sites(
     if seconds_left <= 0:
         return FoundLines({}, ("--native: no time was left (-t) for runs under memray",))
     traces = NativeTraces(whose, _N_NATIVE)
-    _seconds, failure = yield Repeated(next_run, traces, _N_NATIVE)
+    _seconds, failure = yield RunRequest(next_run, _N_NATIVE, traces)
     if problem := traces.problem or (failure and f"the code raised {failure}"):
         return FoundLines({}, (f"--native: memray could not track {_N_NATIVE} runs: {problem}",))
     words = tuple(_native_words(growth, LineWriter(cell_name)) for growth in traces.growths[:_N_NATIVE_LINES])

@@ -44,13 +44,13 @@ class Grown:
         leak: What a leak of it would say; its outcome is that of *growth*.
         row: Its row in the table of containers; None for what is not in that table.
         growth: The judgement on it.
-        spot: Where in the heap it grows.
+        address: Where in the heap it grows.
     """
 
     leak: Leak
     row: ContainerGrowth | None
     growth: Growth
-    spot: LeakAddress
+    address: LeakAddress
 
 
 def grown_places(view: HeapView, judgement: Judgement) -> list[Grown]:
@@ -80,7 +80,7 @@ def _together(places: list[Grown]) -> list[Grown]:
         reason=f"{first.growth.reason}; {len(places)} places like it {together}",
         holders=tuple(dict.fromkeys(grown.leak.holder for grown in places)),
     )
-    speaker = Grown(leak, first.row, replace(first.growth, rate=rate), first.spot)
+    speaker = Grown(leak, first.row, replace(first.growth, rate=rate), first.address)
     return [speaker, *(replace(grown, growth=_SPOKEN_FOR) for grown in places if grown is not first)]
 
 

@@ -9,6 +9,7 @@ from leaklab.collect.checkpoint import follow
 from leaklab.collect.measurement import Measurement
 from leaklab.collect.slots import GrownSlot, grown_slots
 from leaklab.decide import Growth, judge_checkpoints, judge_per_run_bytes, judge_survivors
+from leaklab.decide.checkpoint_levels import judge_slowdown
 from leaklab.model import Outcome
 
 NATIVE_FLOOR_BYTES = 16 * 1024
@@ -47,6 +48,7 @@ class Judgement:
         graph: Autograd nodes in the heap.
         native: The native heap; None where the system does not tell.
         accelerator: Allocated accelerator memory; None without one.
+        slowdown: So many times as long as at the start takes a run at the end; None if runs do not get slower.
     """
 
     at_runs: tuple[int, ...]
@@ -57,6 +59,7 @@ class Judgement:
     graph: Growth
     native: Growth | None
     accelerator: Growth | None
+    slowdown: float | None = None
 
     def all_growths(self) -> list[Growth]:
         """Return every judgement, of whatever was counted."""
@@ -66,6 +69,11 @@ class Judgement:
         growths += [growth for _slot, growth in self.slots]
         growths += [growth for growth in (self.graph, self.native, self.accelerator) if growth is not None]
         return growths
+
+    def growth_of(self, kind: int, kept: tuple[int, ...]) -> Growth:
+        """Return the judgement on a type of which the heap shows *kept* per run; judged anew if others were counted."""
+        counted, growth = self.kinds.get(kind, ((), None))
+        return growth if growth is not None and counted == kept else judge_survivors(kept)
 
     @property
     def growing(self) -> bool:
@@ -100,6 +108,7 @@ def judge(measurement: Measurement) -> Judgement:
         accelerator=None
         if accelerator is None
         else judge_per_run_bytes(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES),
+        slowdown=judge_slowdown(measurement.meters.seconds(n_runs)),
     )
 
 

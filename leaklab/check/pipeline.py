@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import platform
-import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,20 +21,18 @@ from leaklab.check.extra_runs import (
     FoundLines,
     discount_caches,
     find_lines,
-    find_native_sites,
-    with_sites,
+    find_native_lines,
+    with_lines,
 )
 from leaklab.check.judging import Judgement, judge
+from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.collect.native_lines import require_memray
-from leaklab.decide.checkpoint_levels import judge_slowdown
 from leaklab.decide.verdict import conclude, next_phase
 from leaklab.model import Check, Run, Settings
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_has_frozen
-from leaklab.version import __version__
-
-# Write down what was measured run by run, and in which versions.
+from leaklab.version import environment
 
 
 def run_rows(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:
@@ -62,25 +59,6 @@ def run_rows(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
-
-
-def environment() -> tuple[tuple[str, str], ...]:
-    """Return names and versions of what took part."""
-    torch = sys.modules.get("torch")
-    versions = [("leaklab", __version__), ("Python", platform.python_version())]
-    if torch is not None:
-        versions.append(("torch", str(torch.__version__)))
-    return (*versions, ("system", platform.platform(terse=True)))
-
-
-Ran = tuple[float, str]
-"""How one run went: its seconds, and the name of what it raised (``ValueError``), empty if it ended by itself.
-
-A plain tuple of plain values: the collector forgets it at once, so it is never counted as something the run bore.
-"""
-
-Steps = Generator[int, Ran, Check]
-"""Yields the number of the run to make (0 for a warm-up), is sent how it went, returns the record."""
 
 
 _ROOM_FOR_RUNS = 1_000
@@ -134,17 +112,16 @@ def check_steps(
     restored: tuple[str, ...] = ()
     try:
         yield from _warm_up(progress)
-        measurement = yield from _measure_undisturbed(progress)
-        judgement = judge(measurement) if measurement.checkpoints and measurement.n_runs else None
+        measurement, judgement = yield from _measure_undisturbed(progress)
         explained = _explain(measurement, judgement, namespace, settings)
         explained = yield from _discount_caches(progress, measurement, explained)
         check = _record(progress, measurement, judgement, explained)
         # From here on nothing is measured: what tracing does to the figures is in no record.
-        sited = yield from _find_sites(progress, measurement, explained, namespace, cell_name)
-        native = yield from _find_native(progress, measurement, explained, cell_name)
+        lines = yield from _find_lines(progress, measurement, explained, namespace, cell_name)
+        native = yield from _find_native_lines(progress, measurement, explained, cell_name)
     finally:
         restored = state.restore()
-    return _completed(check, (sited, native), restored)
+    return _completed(check, (lines, native), restored)
 
 
 def _warm_up(progress: _Progress) -> Generator[int, Ran, None]:
@@ -158,7 +135,7 @@ def _warm_up(progress: _Progress) -> Generator[int, Ran, None]:
             return
 
 
-def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, Measurement]:
+def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, tuple[Measurement, Judgement | None]]:
     """Measure; where the cell freezes or thaws objects, start again with a census that can bear it."""
     while True:
         progress.collects = gc.isenabled() and not progress.cell_freezes
@@ -168,20 +145,20 @@ def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, Measurement
         room = progress.max_runs + MAX_TRACED_RUNS
         measurement = Measurement(room, taker, collects=progress.collects, frozen_too=progress.user_froze)
         try:
-            yield from _measure(progress, measurement)
+            judgement = yield from _measure(progress, measurement)
         except DisturbedError as disturbed:
             measurement.abandon()
             progress.cell_freezes = disturbed.how == "frozen"
             progress.user_froze = True  # a cell that thaws would thaw our baseline again: list the heap instead
         else:
-            return measurement
+            return measurement, judgement
         finally:
             measurement.abandon()
 
 
-def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ran, None]:
-    """Run phase after phase until every question has its answer, or a limit is reached."""
-    settings, phases, growing, is_open = progress.settings, 0, True, True
+def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ran, Judgement | None]:
+    """Run phase after phase until every question has its answer, or a limit is reached; None if nothing was run."""
+    settings, phases, judgement = progress.settings, 0, None
     progress.seconds = 0.0
     while not progress.failure:
         n_runs = next_phase(
@@ -189,15 +166,15 @@ def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ra
             runs_left=progress.max_runs - measurement.n_runs,
             seconds_per_run=progress.seconds / measurement.n_runs if measurement.n_runs else progress.warmup_seconds,
             seconds_left=settings.max_seconds - progress.seconds,
-            growing=growing,
-            is_open=is_open,
+            growing=judgement is None or judgement.growing,
+            is_open=judgement is None or judgement.is_open,
         )
         if not n_runs:
-            return
+            break
         yield from _run_phase(progress, measurement, n_runs)
         phases += 1
         judgement = judge(measurement)
-        growing, is_open = judgement.growing, judgement.is_open
+    return judgement
 
 
 def _run_phase(progress: _Progress, measurement: Measurement, n_runs: int) -> Generator[int, Ran, None]:
@@ -232,7 +209,7 @@ def _discount_caches(
     return (yield from discount_caches(explained, next_run=number, collects=measurement.collects, seconds_left=left))
 
 
-def _find_sites(
+def _find_lines(
     progress: _Progress,
     measurement: Measurement,
     explained: Explained,
@@ -248,7 +225,7 @@ def _find_sites(
         yield from find_lines(
             measurement,
             leaks,
-            explained.spots,
+            explained.addresses,
             namespace,
             cell_name=cell_name,
             seconds_left=settings.max_seconds - progress.seconds,
@@ -256,23 +233,23 @@ def _find_sites(
     )
 
 
-def _find_native(
+def _find_native_lines(
     progress: _Progress, measurement: Measurement, explained: Explained, cell_name: Callable[[str], str]
-) -> Generator[int, Ran, FoundLines]:
+) -> Generator[RunRequest, Ran, FoundLines]:
     """Run the code a few more times under memray, where the settings want that."""
     if not progress.settings.native or progress.failure:
         return NOTHING
     left, number = progress.settings.max_seconds - progress.seconds, measurement.n_runs + 1
     leaks = (*explained.leaks, *explained.bounded)
-    return (yield from find_native_sites(leaks, next_run=number, cell_name=cell_name, seconds_left=left))
+    return (yield from find_native_lines(leaks, next_run=number, cell_name=cell_name, seconds_left=left))
 
 
 def _completed(check: Check, found: tuple[FoundLines, ...], restored: tuple[str, ...]) -> Check:
     """Return *check* with the lines that were found, and with what was put back at the end."""
-    notes = [*check.notes, *(note for sited in found for note in sited.notes)]
+    notes = [*check.notes, *(note for lines in found for note in lines.notes)]
     if restored:
         notes.append(f"the cell changed the garbage collector; put back: {', '.join(restored)}")
-    leaks, bounded = with_sites(check.leaks, found), with_sites(check.bounded, found)
+    leaks, bounded = with_lines(check.leaks, found), with_lines(check.bounded, found)
     return replace(check, leaks=leaks, bounded=bounded, notes=tuple(notes))
 
 
@@ -298,16 +275,15 @@ def _record(progress: _Progress, measurement: Measurement, judgement: Judgement 
         runs=run_rows(measurement, explained),
         notes=notes,
         failure=progress.failure,
-        environment=environment(),
+        environment=(*environment(), ("system", platform.platform(terse=True))),
     )
 
 
 def _notes(progress: _Progress, measurement: Measurement, judgement: Judgement | None) -> tuple[str, ...]:
     """Say what the reader should know about how it was measured."""
     notes = []
-    slower = judge_slowdown(measurement.meters.seconds(measurement.n_runs))
-    if slower is not None:
-        notes.append(f"a run took {slower:.1f} times as long at the end as at the start")
+    if judgement is not None and judgement.slowdown is not None:
+        notes.append(f"a run took {judgement.slowdown:.1f} times as long at the end as at the start")
     if not measurement.collects and not progress.cell_freezes:
         notes.append("the garbage collector is switched off: cyclic garbage was counted as it piles up")
     if progress.cell_freezes:

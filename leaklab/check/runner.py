@@ -20,8 +20,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 from IPython.utils.capture import capture_output
 
-from leaklab.check.extra_runs import Repeated
-from leaklab.check.pipeline import Ran, Steps
+from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.heap.source_lines import cell_name
 from leaklab.model import Check
 from leaklab.version import PACKAGE_FOLDER
@@ -46,14 +45,14 @@ def drive(steps: Steps, run_once: Callable[[int], object]) -> Finished:
     # Closed also where an interrupt hits these very lines: the collector gets its state back at once.
     with closing(steps):
         try:
-            number = next(steps)
+            wanted = next(steps)
             while True:
                 started = time.perf_counter()
                 try:
-                    _run(number, run_once)
+                    _run(wanted, run_once)
                 except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
                     error = raised
-                number = steps.send(_ran(started, error))
+                wanted = steps.send(_ran(started, error))
         except StopIteration as stop:
             return Finished(stop.value, _to_raise(stop.value, error))
         finally:
@@ -66,36 +65,36 @@ async def drive_async(steps: Steps, run_once: Callable[[int], Awaitable[object]]
     error: BaseException | None = None
     with closing(steps):
         try:
-            number = next(steps)
+            wanted = next(steps)
             while True:
                 started = time.perf_counter()
                 try:
-                    await _run_async(number, run_once)
+                    await _run_async(wanted, run_once)
                 except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
                     error = raised
-                number = steps.send(_ran(started, error))
+                wanted = steps.send(_ran(started, error))
         except StopIteration as stop:
             return Finished(stop.value, _to_raise(stop.value, error))
         finally:
             del error
 
 
-def _run(number: int, run_once: Callable[[int], object]) -> None:
-    if not isinstance(number, Repeated):
-        run_once(number)
+def _run(wanted: int | RunRequest, run_once: Callable[[int], object]) -> None:
+    if not isinstance(wanted, RunRequest):
+        run_once(wanted)
         return
-    with number.around:
-        for _ in range(number.times):
-            run_once(number)
+    with wanted.around:
+        for _ in range(wanted.times):
+            run_once(wanted.number)
 
 
-async def _run_async(number: int, run_once: Callable[[int], Awaitable[object]]) -> None:
-    if not isinstance(number, Repeated):
-        await run_once(number)
+async def _run_async(wanted: int | RunRequest, run_once: Callable[[int], Awaitable[object]]) -> None:
+    if not isinstance(wanted, RunRequest):
+        await run_once(wanted)
         return
-    with number.around:
-        for _ in range(number.times):
-            await run_once(number)
+    with wanted.around:
+        for _ in range(wanted.times):
+            await run_once(wanted.number)
 
 
 def _to_raise(check: Check, error: BaseException | None) -> BaseException | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from leaklab.collect.checkpoint import Checkpoint
+from leaklab.check.judging import Judgement
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import judge_survivors
 from leaklab.explain.group_sizes import GroupSizer
@@ -18,6 +18,8 @@ from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ObjectGrowth, Outcome, TensorGrowth
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
 
+WORST_FIRST = (Outcome.LEAK, Outcome.INCONCLUSIVE, Outcome.BOUNDED, Outcome.CLEAN)
+MAX_ROWS = 200
 JOINED_SHARE = 1.1
 """Groups of one holder are one place if together they leak by more than this times what they leak apart."""
 
@@ -59,23 +61,21 @@ def only_replaces(view: HeapView, group: Group, measurement: Measurement) -> boo
     return not lengths and length is not None and len(group.entries) <= length <= FAR
 
 
-MAX_ROWS = 200
-
-
 def object_rows(
-    view: HeapView, tallier: GroupSizer, n_runs: int, first: Checkpoint, last: Checkpoint
+    view: HeapView, sizer: GroupSizer, judgement: Judgement, measurement: Measurement
 ) -> tuple[ObjectGrowth, ...]:
     """Return one row for each type of which earlier runs left objects, the growing ones first, then by bytes."""
+    first, last = measurement.checkpoints[0], measurement.checkpoints[-1]
     by_kind: dict[int, list[int]] = defaultdict(list)
     for vertex in np.flatnonzero(view.birth_run != BASELINE).tolist():
         by_kind[id(type(view.objects[vertex]))].append(vertex)
     rows = []
     for kind, vertices in by_kind.items():
-        kept = _kept(view, vertices, n_runs)
+        kept = _kept(view, vertices, measurement.n_runs)
         if not any(kept[:-1]):
             continue
-        growth = judge_survivors(kept)
-        n_bytes = tallier.bytes_of(vertices)
+        growth = judgement.growth_of(kind, kept)
+        n_bytes = sizer.bytes_of(vertices)
         rows.append(
             ObjectGrowth(
                 kind=type_name(type(view.objects[vertices[0]])),
@@ -104,14 +104,14 @@ def tensor_rows(view: HeapView, n_runs: int) -> tuple[TensorGrowth, ...]:
     return tuple(sorted(rows, key=lambda row: (*_order(row.outcome, row.bytes_kept), row.shape))[:MAX_ROWS])
 
 
-def kept_tensors(view: HeapView, tallier: GroupSizer, n_runs: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def kept_tensors(view: HeapView, sizer: GroupSizer, n_runs: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return how many tensors each run left, and the bytes of their storages."""
     by_run: dict[int, list[int]] = defaultdict(list)
     for vertex in np.flatnonzero(view.birth_run != BASELINE).tolist():
         if is_tensor(view.objects[vertex]):
             by_run[int(view.birth_run[vertex])].append(vertex)
     counts = tuple(len(by_run.get(run, ())) for run in range(n_runs))
-    return counts, tuple(tallier.storages_of(by_run.get(run, ())) for run in range(n_runs))
+    return counts, tuple(sizer.storages_of(by_run.get(run, ())) for run in range(n_runs))
 
 
 def _tensor_key(thing: object, base: type) -> tuple[str, tuple[int, ...], str, str, bool]:
@@ -143,5 +143,4 @@ def _kept(view: HeapView, vertices: Iterable[int], n_runs: int) -> tuple[int, ..
 
 
 def _order(outcome: Outcome, amount: float) -> tuple[int, float]:
-    rank = [Outcome.LEAK, Outcome.INCONCLUSIVE, Outcome.BOUNDED, Outcome.CLEAN].index(outcome)
-    return rank, -amount
+    return WORST_FIRST.index(outcome), -amount

@@ -1,4 +1,4 @@
-"""Find in the live heap what the spots of leaks stand for: places to watch, and survivors of the traced runs."""
+"""Find in the live heap the places of the leaks, to watch them, and the survivors of the traced runs."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ _N_LINKS = 3
 """The last object of a chain, its owner, and the owner's owner: more is never asked for."""
 
 
-def resolve(
-    measurement: Measurement, spots: Sequence[LeakAddress], namespace: dict[str, Any] | None
+def watch_places(
+    measurement: Measurement, places: Sequence[LeakAddress], namespace: dict[str, Any] | None
 ) -> list[Watchpoint]:
-    """Return watches over the places of *spots*; no code of the user may have run since these were noted."""
-    chains = [_with_namespace(spot, namespace) for spot in spots[:_MAX_POINTS]]
+    """Return watches over *places*; no code of the user may have run since these were noted."""
+    chains = [_with_namespace(place, namespace) for place in places[:_MAX_POINTS]]
     wanted = np.array([address for chain in chains for address in chain], np.int64)
     known: dict[int, object] = {} if namespace is None else {id(namespace): namespace}
     points: list[Watchpoint | None] = []
     try:
         with measurement.heap() as objects:
-            for place in np.flatnonzero(np.isin(addresses_of(objects), wanted)).tolist():
-                known[id(objects[place])] = objects[place]
-        for spot, chain in zip(spots, chains, strict=False):
+            for row in np.flatnonzero(np.isin(addresses_of(objects), wanted)).tolist():
+                known[id(objects[row])] = objects[row]
+        for place, chain in zip(places, chains, strict=False):
             if chain:
-                points.append(watchpoint(spot.fingerprint, _objects_of(chain, known), grows=spot.grows))
-                points.append(_earlier_point(spot.fingerprint, chain, known))
+                points.append(watchpoint(place.fingerprint, _objects_of(chain, known), grows=place.grows))
+                points.append(_earlier_point(place.fingerprint, chain, known))
     finally:
         known.clear()
     return [point for point in points if point is not None]
 
 
-def earlier(fingerprint: str) -> str:
+def earlier_key(fingerprint: str) -> str:
     """Return what the watch has for a fingerprint that looks where the leak with *fingerprint* begins."""
     return f"earlier than {fingerprint}"
 
@@ -76,12 +76,12 @@ def _earlier_point(fingerprint: str, chain: tuple[int, ...], known: dict[int, ob
     shown = [part for part in parts if part is not None]
     readers = tuple(read for part in shown for read in part.readers)
     newest = tuple(look for part in shown for look in part.newest)
-    return Watchpoint(earlier(fingerprint), readers, newest) if shown else None
+    return Watchpoint(earlier_key(fingerprint), readers, newest) if shown else None
 
 
-def _with_namespace(spot: LeakAddress, namespace: dict[str, Any] | None) -> tuple[int, ...]:
+def _with_namespace(place: LeakAddress, namespace: dict[str, Any] | None) -> tuple[int, ...]:
     """Return the chain from the dict of the user's variables on, where it begins with one of them."""
-    return (id(namespace), *spot.chain) if spot.variable and namespace is not None else spot.chain
+    return (id(namespace), *place.chain) if place.variable and namespace is not None else place.chain
 
 
 def _objects_of(chain: tuple[int, ...], known: dict[int, object]) -> list[object]:

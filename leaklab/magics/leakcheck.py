@@ -14,8 +14,9 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display, update_display
 from traitlets import Bool, Float, Integer
 
-from leaklab.check.pipeline import Steps, check_steps
+from leaklab.check.pipeline import check_steps
 from leaklab.check.runner import Cell, Finished, drive, drive_async, without_own_frames
+from leaklab.check.steps import Steps
 from leaklab.collect.native_lines import require_memray
 from leaklab.errors import LeakFound, MissingExtraError
 from leaklab.magics.options import ShellMagics, output_options, parse_options, publish, unquoted

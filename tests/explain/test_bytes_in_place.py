@@ -56,7 +56,7 @@ def weigh(variables, *containers, slots=(), runs=((), ()), objects=None):
         found = grown_places(view, judgement(*containers, slots=slots))
         sizes = RetainedBytes(view)
         for one in found:
-            sizes.note_growth(one.leak, one.spot)
+            sizes.note_growth(one.leak, one.address)
         return [
             sizes.with_retained_bytes(one.leak).retained_bytes for one in found if one.growth.outcome is Outcome.LEAK
         ]
@@ -232,7 +232,7 @@ def test_a_graph_gives_back_what_only_it_saved():
     with view_of({"total": total, "weight": weight}, ((), ())) as view:
         found = grown_graph(view, judgement(graph=STEADY))
         sizes = RetainedBytes(view)
-        sizes.note_growth(found.leak, found.spot)
+        sizes.note_growth(found.leak, found.address)
         retained_bytes = sizes.with_retained_bytes(found.leak).retained_bytes
     assert MB <= retained_bytes < MB + 10_000
 
