@@ -18,7 +18,7 @@ from leaklab.cuda.stacks import StackTable
 from leaklab.errors import SnapshotError
 from leaklab.model.cuda import LiveStack, PoolUse, SnapshotSeries, StackKey
 from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
-from leaklab.runtime.gc_control import collector_paused
+from leaklab.runtime.gc_control import gc_paused
 
 FilePath = str | os.PathLike[str]
 _LEAST = 2
@@ -41,7 +41,7 @@ def load_cuda_snapshot(
     Raises:
         SnapshotError: if the file cannot be read, is damaged or hostile, or holds no snapshot.
     """
-    with collector_paused(ages=True):
+    with gc_paused(ages=True):
         return CudaSnapshot(_memory(path, audited=audited, progress=progress))
 
 
@@ -85,7 +85,7 @@ def compare_cuda_snapshots(
         msg = f"a comparison needs two or more snapshots, not {len(snapshots)}"
         raise SnapshotError(msg)
     read = []
-    with collector_paused():
+    with gc_paused():
         for number, snapshot in enumerate(snapshots):
             inner = None if progress is None else _part(progress, number, len(snapshots))
             # Nothing but the summary is kept: the trace of a large file takes far more than what is compared.

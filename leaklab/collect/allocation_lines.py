@@ -18,7 +18,7 @@ import numpy as np
 from leaklab.collect.change_lines import Line, Whose
 from leaklab.collect.measurement import Measurement
 from leaklab.runtime.addresses import addresses_of
-from leaklab.runtime.objects import flags_of, is_exactly, is_tensor, loaded_type
+from leaklab.runtime.objects import MANAGED_DICT, flags_of, is_exactly, is_tensor, loaded_type
 from leaklab.runtime.sizes import storages_of
 
 # Find the line that had something copied, outside of what the copying called back.
@@ -237,14 +237,13 @@ def _lines_of(thing: object, whose: Whose) -> tuple[Line | None, Line | None]:
 
 def _stack_of(thing: object) -> list[tuple[str, int]]:
     """Return the stack that made *thing*, innermost line first; empty if it was not recorded."""
-    if _LOSES_INSTANCES and flags_of(type(thing)) & _MANAGED_DICT:
+    if _LOSES_INSTANCES and flags_of(type(thing)) & MANAGED_DICT:
         return list(_lost_stack(id(thing) - _BEFORE_INSTANCE) or ())
     return [(frame.filename, frame.lineno) for frame in reversed(tracemalloc.get_object_traceback(thing) or ())]
 
 
 _LOSES_INSTANCES = (3, 11) <= sys.version_info < (3, 12)
 """In 3.11 `tracemalloc` looks for an instance behind the place where its memory begins, and finds nothing."""
-_MANAGED_DICT = 1 << 4
 _BEFORE_INSTANCE = 4 * ctypes.sizeof(ctypes.c_void_p)  # the collector's header, the values, the dict
 
 

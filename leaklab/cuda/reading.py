@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from leaklab.errors import SnapshotError
-from leaklab.runtime.gc_control import collector_paused
+from leaklab.runtime.gc_control import gc_paused
 
 # Walk through the opcodes of a pickle before anything is built from it, and refuse what no snapshot contains.
 #
@@ -331,7 +331,7 @@ def _load(file: BinaryIO, n_bytes: int, progress: Progress | None) -> object:
 
 def _unpickle(file: Any) -> object:
     try:
-        with collector_paused():
+        with gc_paused():
             return _Refusing(file).load()
     except SnapshotError:
         raise

@@ -23,7 +23,7 @@ from leaklab.heap.reachability import freed_without_references, largest_flow, re
 from leaklab.heap.shortest_paths import ROOT
 from leaklab.runtime.addresses import types_at
 from leaklab.runtime.autograd_graph import is_node_type
-from leaklab.runtime.objects import has_base, is_kind_of, is_tensor_type, loaded_type
+from leaklab.runtime.objects import HEAP_TYPE, flags_of, has_base, is_kind_of, is_tensor_type, loaded_type
 
 if TYPE_CHECKING:
     from leaklab.heap.view import HeapView
@@ -98,8 +98,6 @@ NEVER = -1
 """The price of a reference that nobody can cut."""
 _EASY, _AWKWARD, _UNKNOWN = 0, 1, 2
 
-_HEAP_TYPE = 1 << 9
-_flags_of = type.__dict__["__flags__"].__get__
 # Python has no way to change what they refer to once they are made.
 _FIXED: tuple[type, ...] = (
     tuple, frozenset, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType, types.FunctionType,
@@ -136,7 +134,7 @@ def _price_of_kind(kind: type) -> int:
         return _EASY
     if any(has_base(kind, each) for each in (tuple, frozenset, weakref.ref)):
         return NEVER
-    return _EASY if _flags_of(kind) & _HEAP_TYPE else _UNKNOWN
+    return _EASY if flags_of(kind) & HEAP_TYPE else _UNKNOWN
 
 
 def is_fixed(view: HeapView, holder: int, held: int) -> bool:

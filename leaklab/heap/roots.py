@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leaklab.heap.source_lines import Origin, origin_of
-from leaklab.runtime.objects import has_base, loaded_type, type_name
+from leaklab.runtime.objects import HEAP_TYPE, flags_of, has_base, loaded_type, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -148,9 +148,7 @@ VARIABLES, USER_MODULES, RUNNING, LIBRARIES, INTERPRETER = range(5)
 _module_dict: Callable[[object], dict[str, Any] | None] = vars(types.ModuleType)["__dict__"].__get__
 _subclasses_of = type.__dict__["__subclasses__"]
 _inherits = type.__subclasscheck__  # (base, kind): in C, asks no metaclass
-_type_flags = type.__dict__["__flags__"].__get__
 _type_dict = type.__dict__["__dict__"].__get__
-_HEAP_TYPE = 1 << 9
 _STANDARD_MODULES = frozenset(sys.builtin_module_names) | sys.stdlib_module_names
 _DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _RESULT_NAME = re.compile(r"_{1,3}|_\d+|Out|_oh|_i{1,3}|_i\d+|In|_ih|_dh")
@@ -295,7 +293,7 @@ def _static_types() -> Iterator[Root]:
             continue
         seen.add(id(kind))
         pending.extend(_subclasses_of(kind))
-        if not _type_flags(kind) & _HEAP_TYPE:
+        if not flags_of(kind) & HEAP_TYPE:
             for variables in gc.get_referents(_type_dict(kind)):
                 yield Root(id(variables), f"type {type_name(kind)}", "", INTERPRETER)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.runtime.addresses import BATCH_OBJECTS, addresses_of, kinds_of, types_at
-from leaklab.runtime.objects import has_base, loaded_type
+from leaklab.runtime.objects import flags_of, has_base, loaded_type
 from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _CONTAINERS = frozenset(map(id, (tuple, dict, frozenset, set)))
 _HAVE_GC = 1 << 14
-_flags_of = type.__dict__["__flags__"].__get__
 MIN_SHARED_BYTES = 1024
 """Smaller data that others use too is not worth a word: names and numbers, which everybody uses."""
 
@@ -103,7 +102,7 @@ class _Tally:
 
 def _is_data(kind: type) -> bool:
     """Return whether the collector never lists objects of *kind*, or not those that hold nothing but data."""
-    return id(kind) in _CONTAINERS or not _flags_of(kind) & _HAVE_GC
+    return id(kind) in _CONTAINERS or not flags_of(kind) & _HAVE_GC
 
 
 def _skipped_keys(mapping: dict[Any, Any]) -> list[Any]:

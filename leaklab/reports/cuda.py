@@ -31,7 +31,7 @@ from leaklab.render.cuda_html import (
 from leaklab.render.cuda_plots import plot_icicle, plot_series, plot_timeline
 from leaklab.render.cuda_text import facts_json, series_json, series_line, series_text, snapshot_line, snapshot_text
 from leaklab.render.tables import pool_table, series_device_table, series_table, stack_table
-from leaklab.runtime.gc_control import collector_paused
+from leaklab.runtime.gc_control import gc_paused
 from leaklab.text import format_bytes
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class CudaSnapshot(Exports):
     @cached_property
     def stacks(self) -> tuple[LiveStack, ...]:
         """Live bytes by exact call stack, largest first, as records."""
-        with collector_paused():
+        with gc_paused():
             return live_stacks(self.memory, self._table)
 
     def by_stack(self, key: str = "exact") -> pd.DataFrame:
@@ -125,13 +125,13 @@ class CudaSnapshot(Exports):
 
     @cached_property
     def _histories(self) -> tuple[History, ...]:
-        with collector_paused():
+        with gc_paused():
             return tuple(histories(self.memory, self._table))
 
     @cached_property
     def peaks(self) -> tuple[TracePoint, ...]:
         """For each device with a trace, its moment with the most live bytes; what was before the trace is unknown."""
-        with collector_paused():
+        with gc_paused():
             return tuple(map(peak_of, self._histories))
 
     @property
@@ -147,7 +147,7 @@ class CudaSnapshot(Exports):
     @cached_property
     def timelines(self) -> tuple[Timeline, ...]:
         """The memory of each device along its trace."""
-        with collector_paused():
+        with gc_paused():
             return tuple(map(timeline_of, self._histories))
 
     @cached_property

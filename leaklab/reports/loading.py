@@ -19,7 +19,7 @@ from leaklab.reports.check import LeakReport
 from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.reports.notebook import NotebookReport, load_report
-from leaklab.runtime.gc_control import collector_paused
+from leaklab.runtime.gc_control import gc_paused
 
 _ZIP, _PICKLE, _BYTE_ORDER_MARK = b"PK", b"\x80", b"\xef\xbb\xbf"
 _PICKLE_SUFFIXES = (".pickle", ".pkl")
@@ -56,7 +56,7 @@ def load(path: FilePath) -> Any:
     if head.startswith(_ZIP):
         return HeapSnapshot.load(path)
     if head.startswith(_PICKLE) or Path(path).suffix.lower() in _PICKLE_SUFFIXES:
-        with collector_paused(ages=True):
+        with gc_paused(ages=True):
             return CudaSnapshot(memory_of(read_pickle(path, audited=None, progress=None), os.fspath(path)))
     data = read_bytes(path)
     is_page = data.removeprefix(_BYTE_ORDER_MARK).lstrip()[:1] == b"<"

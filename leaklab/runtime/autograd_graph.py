@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from leaklab.runtime.objects import HEAP_TYPE, flags_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -31,9 +33,7 @@ _FIXED_INPUTS = re.compile(r"\w+Backward\w*\d|AccumulateGrad")  # as the operati
 _LIST_OPERATIONS = ("Stack", "Cat", "ChunkCat", "BlockDiag", "Foreach", "CudnnRnn", "MiopenRnn", "NestedTensor")
 
 _inherits = type.__subclasscheck__  # (base, kind): in C, where `in kind.__mro__` would compare by a metaclass's __eq__
-_type_flags = type.__dict__["__flags__"].__get__
 _type_dict = type.__dict__["__dict__"].__get__
-_HEAP_TYPE = 1 << 9
 FunctionBase = torch._C._FunctionBase  # noqa: SLF001
 """The C base of every ``torch.autograd.Function``."""
 _tensor = torch._C.TensorBase.__dict__  # noqa: SLF001 - its own descriptors, so that no subclass can answer instead
@@ -44,14 +44,14 @@ _grad_fn, _base, _is_view = _tensor["grad_fn"].__get__, _tensor["_base"].__get__
 
 def is_node_type(kind: type) -> bool:
     """Return whether *kind* is a type of autograd nodes: of C++ or written in Python."""
-    if not _type_flags(kind) & _HEAP_TYPE:
+    if not flags_of(kind) & HEAP_TYPE:
         return type(_type_dict(kind).get("next_functions")) is types.GetSetDescriptorType
     return _inherits(FunctionBase, kind)
 
 
 def is_wrapper_type(kind: type) -> bool:
     """Return whether *kind* is a type of nodes of C++: these get a Python object when somebody first looks at them."""
-    return not _type_flags(kind) & _HEAP_TYPE and is_node_type(kind)
+    return not flags_of(kind) & HEAP_TYPE and is_node_type(kind)
 
 
 def descriptors_of(kind: type) -> Any:

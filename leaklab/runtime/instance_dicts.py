@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from leaklab.runtime.objects import has_base
+from leaklab.runtime.objects import HEAP_TYPE, MANAGED_DICT, flags_of, has_base
 
-_HEAP_TYPE: Final = 1 << 9
-_MANAGED_DICT: Final = 1 << 4  # from Python 3.11 on; no flag before
 _WORD: Final = ctypes.sizeof(ctypes.c_void_p)
 # Python 3.11 to 3.14, with the interpreter lock and without it.
 _MANAGED_OFFSETS: Final = (-3 * _WORD, -_WORD)
-_flags_of = type.__dict__["__flags__"].__get__
 _dict_offset_of = type.__dict__["__dictoffset__"].__get__
 
 
@@ -38,7 +35,7 @@ def _managed_offset() -> int:
     """Return where the pointer to a dict that the interpreter manages lies, from the instance; 0 if unknown."""
     opened, closed = _Probe(), _Probe()
     own = id(vars(opened))
-    for offset in _MANAGED_OFFSETS if _flags_of(_Probe) & _MANAGED_DICT else ():
+    for offset in _MANAGED_OFFSETS if flags_of(_Probe) & MANAGED_DICT else ():
         if word_at(id(opened) + offset) == own and word_at(id(closed) + offset) != id(closed.attribute):
             return offset
     return 0
@@ -64,7 +61,7 @@ def dict_pointers(types: dict[int, type]) -> Iterator[tuple[int, int]]:
 
 def _offset_in(kind: type) -> int:
     """Return where instances of *kind* have the pointer to their dict; 0 where that is not known, or not the same."""
-    flags: Any = _flags_of(kind)
-    if not flags & _HEAP_TYPE or has_base(kind, type):  # a class's dict is always there
+    flags = flags_of(kind)
+    if not flags & HEAP_TYPE or has_base(kind, type):  # a class's dict is always there
         return 0
-    return _MANAGED_OFFSET if flags & _MANAGED_DICT else max(_dict_offset_of(kind), 0)
+    return _MANAGED_OFFSET if flags & MANAGED_DICT else max(_dict_offset_of(kind), 0)

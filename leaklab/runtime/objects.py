@@ -13,17 +13,20 @@ import array
 import collections
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 _type_module = type.__dict__["__module__"].__get__
 _type_qualname = type.__dict__["__qualname__"].__get__
 _type_mro = type.__dict__["__mro__"].__get__
-_type_flags = type.__dict__["__flags__"].__get__
+
+flags_of: Callable[[type], int] = type.__dict__["__flags__"].__get__
+"""The ``__flags__`` of a type, read without asking its metaclass."""
+HEAP_TYPE = 1 << 9
+"""The flag of a type that was made at run time, as every class statement does."""
+MANAGED_DICT = 1 << 4
+"""The flag of a type whose instances have a dict that the interpreter manages; from Python 3.11 on, no flag before."""
 
 SIZED_BASES: tuple[type, ...] = (
     list, dict, set, frozenset, tuple, collections.deque, bytes, bytearray, str, array.array,
@@ -36,12 +39,6 @@ _UNITS: Mapping[type, tuple[str, str]] = {
     bytes: ("byte", "bytes"),
     bytearray: ("byte", "bytes"),
 }
-
-
-def flags_of(kind: type) -> int:
-    """Return the ``__flags__`` of *kind* without asking its metaclass."""
-    flags: int = _type_flags(kind)
-    return flags
 
 
 def mro_of(kind: type) -> tuple[type, ...]:
@@ -174,8 +171,6 @@ STREAM_TYPES: tuple[type, ...] = (io.StringIO, io.BytesIO)
 
 _SHARED: Final = (int, float, complex, bool, str, type(...), type(NotImplemented))
 _EMPTY: Final = (tuple, bytes, frozenset)
-_HEAP_TYPE = 1 << 9
-_flags_of = type.__dict__["__flags__"].__get__
 _IMMORTAL_COUNT = 1 << 28  # from 3.12 on; no count that was counted comes near
 
 
@@ -188,7 +183,7 @@ def words_if_shared(thing: Any) -> str:
         return f"a value of type {type_name(kind)} may be shared by all code that uses the same value"
     if any(kind is empty for empty in _EMPTY) and not len(thing):
         return f"the empty {type_name(kind)} is one object for all code"
-    if is_kind_of(thing, type) and not _flags_of(thing) & _HEAP_TYPE:
+    if is_kind_of(thing, type) and not flags_of(thing) & HEAP_TYPE:
         return f"the type {type_name(thing)} is built into the interpreter"
     if sys.getrefcount(thing) > _IMMORTAL_COUNT:
         return f"this {type_name(kind)} was made immortal by the interpreter"

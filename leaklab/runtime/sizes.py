@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.runtime.addresses import addresses_of, kinds_at, types_at
-from leaklab.runtime.objects import has_base, is_tensor, loaded_type, mro_of, no_torch_functions, type_name
+from leaklab.runtime.objects import (
+    HEAP_TYPE,
+    flags_of,
+    has_base,
+    is_tensor,
+    loaded_type,
+    mro_of,
+    no_torch_functions,
+    type_name,
+)
 
 if TYPE_CHECKING:
     from leaklab.runtime.addresses import Ints
@@ -92,8 +101,6 @@ _MEASURED_IDS = frozenset(map(id, _MEASURED))
 _LEAVES = frozenset(map(id, (str, bytes, bytearray, int, float, complex, array.array)))
 _DATA_CONTAINERS = frozenset(map(id, (tuple, dict)))
 GC_HEADER_BYTES = 16
-_HEAP_TYPE = 1 << 9
-_flags_of = type.__dict__["__flags__"].__get__
 _basic_size_of = type.__dict__["__basicsize__"].__get__
 
 
@@ -115,7 +122,7 @@ def sizing_of(kind: type) -> int | Callable[[Any], int]:
         return functools.partial(_array_bytes, array_type, int(_basic_size_of(kind)))
     # The first class of the mro that is written in C is asked; its size rule cannot be the user's.
     for base in mro_of(kind):
-        if _flags_of(base) & _HEAP_TYPE:
+        if flags_of(base) & HEAP_TYPE:
             continue
         if base is object:
             break
