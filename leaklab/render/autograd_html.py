@@ -11,16 +11,15 @@ from markupsafe import Markup
 
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox
 from leaklab.render import autograd_text
+from leaklab.render.dot import FAINT, FONT
 from leaklab.render.drawing import Picture
-from leaklab.render.templates import page, render
+from leaklab.render.templates import ACCENT, page, render
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, visible
 
 # Show a drawing of a graph as a picture, or as text where nothing here can draw.
 
 
-_FAINT, _ACCENT = "#777777", "#d64541"
 _LEAF_FILL, _PLAIN_FILL = "#e3eefa", "#f7f7f7"
-_FONT = "Helvetica,Arial,sans-serif"
 _N_COLUMNS = 40
 _N_READ = 1_000  # characters of a text: more than its few lines can show
 _N_LINES = 3
@@ -88,13 +87,13 @@ def _text_lines(drawing: Drawing, title: str) -> Iterator[str]:
 
 def _dot_lines(drawing: Drawing, title: str) -> Iterator[str]:
     yield "digraph {"
-    yield f'graph [rankdir=TB bgcolor=white fontname="{_FONT}" fontsize=10 nodesep=0.3 ranksep=0.35 pad=0.15 labelloc=b'
+    yield f'graph [rankdir=TB bgcolor=white fontname="{FONT}" fontsize=10 nodesep=0.3 ranksep=0.35 pad=0.15 labelloc=b'
     yield f"label=<{html.escape(visible(title))}>]"
-    yield f'node [shape=box style="rounded,filled" fontname="{_FONT}" fontsize=11 height=0.3 color="{_FAINT}"]'
-    yield f'edge [fontname="{_FONT}" fontsize=9 color="{_FAINT}" arrowsize=0.7]'
+    yield f'node [shape=box style="rounded,filled" fontname="{FONT}" fontsize=11 height=0.3 color="{FAINT}"]'
+    yield f'edge [fontname="{FONT}" fontsize=9 color="{FAINT}" arrowsize=0.7]'
     most = max((box.n_bytes for box in drawing.boxes), default=0)
     for place, box in enumerate(drawing.boxes):
-        frame = f' color="{_ACCENT}" penwidth=2' if box.is_root else ""
+        frame = f' color="{ACCENT}" penwidth=2' if box.is_root else ""
         yield f'b{place} [label={_label(box)} fillcolor="{_fill(box, most)}"{frame}]'
     for start, end, count in drawing.links:
         label = f' [label=" {count:,} "]' if count > 1 else ""
@@ -107,7 +106,7 @@ def _label(box: GraphBox) -> str:
     if words := box_words(box):
         parts.append(_lines(words))
     if box.note:
-        parts.append(f'<FONT POINT-SIZE="9" COLOR="{_FAINT}">{_lines(box.note)}</FONT>')
+        parts.append(f'<FONT POINT-SIZE="9" COLOR="{FAINT}">{_lines(box.note)}</FONT>')
     return f"<{'<BR/>'.join(parts)}>"
 
 

@@ -13,6 +13,7 @@ from leaklab.model.alive import WhyAliveRecord
 from leaklab.render.alive_text import render_paths
 from leaklab.render.back_graph import Arrow, BackGraph, Box, graph_of_alive, graph_of_leak, objgraph_dot
 from leaklab.render.drawing import Picture
+from leaklab.render.templates import ACCENT, CALM, DOUBTFUL
 from leaklab.render.words import amount_words, render_path, suspect_references
 from leaklab.text import SHOWN_LIMIT, clipped, format_rate, shorten, unit_words, visible
 
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 # What all graphs of leaklab look like: fonts, colours, labels in which every text is escaped, the legend.
 
 
-INK, FAINT, ACCENT = "#222222", "#777777", "#d64541"
+INK, FAINT = "#222222", "#6f6f6f"
 FILLS = {Status.EXPECTED: "#e3eefa", Status.UNKNOWN: "#f1f1f1", Status.LEAKED: "#fbe0de"}
-LINES = {Status.EXPECTED: "#4a90d9", Status.UNKNOWN: "#999999", Status.LEAKED: ACCENT}
+LINES = {Status.EXPECTED: CALM, Status.UNKNOWN: "#999999", Status.LEAKED: ACCENT}
 WORDS = {Status.EXPECTED: "expected", Status.UNKNOWN: "unknown", Status.LEAKED: "leaked"}
 FONT = "Helvetica,Arial,sans-serif"
 _CODE_FONT = "Courier,monospace"
@@ -191,7 +192,7 @@ def _legend_cells(path: RootPath) -> Iterator[str]:
 # Turn merged paths into a Graphviz graph: the object asked about amber, suspect references red, the cut marked.
 
 
-_ASKED_FILL, _ASKED_LINE = "#fff3d6", "#c98a1b"
+_ASKED_FILL, _ASKED_LINE = "#fff3d6", DOUBTFUL
 
 
 def back_graph_dot(graph: BackGraph) -> graphviz.Digraph:

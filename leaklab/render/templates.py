@@ -23,7 +23,8 @@ from leaklab.text import format_bytes, format_rate, format_seconds, shorten, vis
 if TYPE_CHECKING:
     import jinja2
 
-ACCENT, CALM, GOOD, DOUBTFUL, GREY = "#d64541", "#4a90d9", "#2e9e5b", "#c98a1b", "#888888"
+# As text on their own pale ground over white 4.5:1 (WCAG AA) and no darker: on the ground of dark pages 3.4:1.
+ACCENT, CALM, GOOD, DOUBTFUL, GREY = "#c62f2b", "#266cb5", "#237946", "#8f6213", "#888888"
 OUTCOME_COLOURS = {Outcome.LEAK: ACCENT, Outcome.CLEAN: GOOD, Outcome.BOUNDED: CALM, Outcome.INCONCLUSIVE: DOUBTFUL}
 STATUS_COLOURS = {Status.EXPECTED: CALM, Status.UNKNOWN: GREY, Status.LEAKED: ACCENT}
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"

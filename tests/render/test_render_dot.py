@@ -8,7 +8,7 @@ import samples
 from leaklab.model import RootPath, Status, Step
 from leaklab.render import path_graph
 
-RED, BLUE = "#d64541", "#4a90d9"
+RED, BLUE = "#c62f2b", "#266cb5"
 
 
 def line_of(source: str, start: str) -> str:

@@ -10,6 +10,7 @@ import samples
 
 from leaklab.model import RootPath, Status, Step
 from leaklab.render import render_html, render_page
+from leaklab.render.templates import ACCENT, CALM, DOUBTFUL, GOOD
 
 CHECKS = {
     "leak": samples.leaky_check(cuda=True),
@@ -235,3 +236,21 @@ def test_more_than_60_runs_are_told_in_numbers():
 
 def test_a_page_of_no_check_is_an_empty_page():
     assert "<title></title>" in render_page()
+
+
+@pytest.mark.parametrize("colour", [ACCENT, CALM, GOOD, DOUBTFUL])
+def test_a_colour_is_read_as_text_on_white_and_on_its_own_pale_ground(colour):
+    ink = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    pale = [0.88 + 0.12 * part for part in ink]
+    assert contrast(ink, [1, 1, 1]) >= contrast(ink, pale) >= 4.5
+
+
+def contrast(ink: list[float], ground: list[float]) -> float:
+    """The ratio of WCAG 2.2."""
+    low, high = sorted((luminance(ink), luminance(ground)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: list[float]) -> float:
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
