@@ -7,7 +7,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 _MARK = "pytest.mark.untraced"
 WHOLE_CHECKS = frozenset({
-    "test_api.py", "test_bad_input.py", "test_cli.py", "test_collect_gc_of_checks.py", "test_explain_whole.py",
+    "test_api.py", "test_bad_input.py", "test_cli.py", "test_gc_of_checks.py", "test_explain_whole.py",
     "test_explorer.py", "test_exported.py", "test_hostile_objects.py", "test_lab.py", "test_leaks.py", "test_magics.py",
     "test_magics_await.py", "test_magics_errors.py", "test_magics_shell.py", "test_notebook7.py",
     "test_notebook_runs.py", "test_notebooks.py", "test_watching.py",

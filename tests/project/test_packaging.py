@@ -76,7 +76,7 @@ def test_continuous_integration_runs_the_test_command_of_the_readme():
 def test_every_file_with_whole_checks_is_known_by_its_name_or_its_mark():
     names = {file.name for file in files_with_whole_checks()}
     assert names >= WHOLE_CHECKS  # none of them was renamed or removed
-    assert {"test_moments.py", "test_siting.py"} <= names
+    assert {"test_heap_diff.py", "test_extra_runs.py"} <= names
 
 
 def test_every_module_opens_with_what_it_does_and_stays_readable():

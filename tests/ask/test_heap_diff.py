@@ -144,14 +144,14 @@ def test_every_view_of_a_difference_can_be_had(busy, tmp_path):
     for suffix in ("html", "json", "csv"):
         busy.save(tmp_path / f"d.{suffix}")
     assert (tmp_path / "d.csv").read_text().startswith("group,count,what,bytes,holders\n")
-    assert busy.objects.loc["test_moments.Net", "n_born"] == 1
+    assert busy.objects.loc["test_heap_diff.Net", "n_born"] == 1
     assert busy.devices.index.tolist() == ["cpu"]
     assert len(busy.arrays) == 2
 
 
 def test_hostile_objects_are_counted_and_never_asked(busy):
-    assert busy.objects.loc["test_moments.Hostile", "n_born"] == 1
-    assert "test_moments.HostileTensor" in set(busy.tensors["kind"])
+    assert busy.objects.loc["test_heap_diff.Hostile", "n_born"] == 1
+    assert "test_heap_diff.HostileTensor" in set(busy.tensors["kind"])
 
 
 def test_the_state_of_the_collector_is_the_same_after_a_stretch_that_fails():

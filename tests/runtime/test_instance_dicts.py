@@ -9,7 +9,7 @@ import pytest
 from explain_builders import real_view_of, vertex_of
 from hypothesis import given
 from hypothesis import strategies as st
-from test_search import heaps, index_of
+from test_shortest_paths import heaps, index_of
 
 from leaklab.heap import build_index, own_dicts, path_to, search
 from leaklab.heap import shortest_paths as search_module

@@ -125,7 +125,7 @@ def cached(maxsize):
     ("thing", "expected"),
     [
         (collections.deque(maxlen=64), "collections.deque(maxlen=64)"),
-        (Window(maxlen=5), "test_explain_tallies.Window(maxlen=5)"),
+        (Window(maxlen=5), "test_group_sizes.Window(maxlen=5)"),
         (cached(128), "functools.lru_cache(maxsize=128)"),
         (cached(None), None),
         (collections.deque(), None),

@@ -152,7 +152,7 @@ def test_a_value_that_all_code_shares_is_nothing_to_look_at():
 
 def test_an_object_is_found_by_its_address_only_while_it_is_of_its_type():
     kept = Trainer()
-    assert at_address(id(kept), "test_widgets_live.Trainer")[0] is kept
+    assert at_address(id(kept), "test_explorer_live.Trainer")[0] is kept
     with pytest.raises(GoneError, match="that dict is gone"):
         at_address(id(kept), "dict")
 
