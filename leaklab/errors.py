@@ -11,13 +11,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LeaklabError(Exception):
     """Root of everything leaklab raises on purpose."""
 
 
 class LeakFound(LeaklabError):  # noqa: N818 - an outcome, not a malfunction; the name is what a CI log should show
-    """A check that was told to fail on a leak found one."""
+    """A check that was told to fail on a leak found one.
+
+    Attributes:
+        leaklab_report: The `LeakReport` of that check.
+    """
+
+    leaklab_report: Any = None
 
     def _render_traceback_(self) -> list[str]:
         """Show one line in IPython: the verdict is the news, not where in leaklab it was raised."""

@@ -62,7 +62,8 @@ class Notebook:
     def empty(self) -> None:
         """Forget all variables, errors and settings, and that leaklab was ever loaded."""
         self.run("%unload_ext leaklab")
-        self.shell.config.pop("LeakLab", None)
+        for name in ("LeakLab", "WhyAliveMagics"):
+            self.shell.config.pop(name, None)
         self.forget_error()
         self.shell.reset(new_session=False)
 

@@ -10,8 +10,10 @@ from typing import Any
 
 from leaklab.check.pipeline import check_steps
 from leaklab.check.runner import Finished, drive, without_own_frames
+from leaklab.errors import LeakFound
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import Settings
+from leaklab.render.json import redacted
 from leaklab.reports.check import LeakReport
 
 
@@ -25,6 +27,11 @@ def leakcheck(
     namespace: dict[str, Any] | None = None,
     sites: bool | None = None,
     native: bool = False,
+    setup: Callable[[], object] | None = None,
+    summaries: bool = True,
+    redact: bool = False,
+    fail_on_leak: bool = False,
+    settings: Settings | None = None,
 ) -> LeakReport:
     """Run *function* repeatedly and say whether it leaks, what grows, and who holds it.
 
@@ -37,13 +44,20 @@ def leakcheck(
         namespace: The variables among which holders are looked for first; by default the globals of *function*.
         sites: Whether to call *function* a few more times, traced, to name the lines that leak; None: if it leaks.
         native: Whether to call it a few more times under memray, to name the C or C++ code that leaks.
+        setup: Called once before everything else, not measured; what it returns is dropped.
+        summaries: Whether short summaries of values (shapes, lengths) may appear in the report.
+        redact: Whether to hide summaries, keys, strings and folders of your data in the report.
+        fail_on_leak: Whether to raise `LeakFound` if the function leaks.
+        settings: How to check, as a record, such as ``report.record.settings`` of an earlier check; instead of *runs*,
+            *warmup*, *seconds*, *name*, *sites*, *native* and *summaries*.
 
     Returns:
         The report.
 
     Raises:
+        LeakFound: if *fail_on_leak* is set and the function leaks; the report is its attribute ``leaklab_report``.
         TypeError: if *function* cannot be called, if calling it would run nothing (coroutine functions, generator
-            functions), or if another argument is of the wrong type.
+            functions), if another argument is of the wrong type, or if *settings* is given beside what it replaces.
         ValueError: if the settings allow no verdict.
         MissingExtraError: if *native* is wanted and memray is not installed.
         BaseException: whatever *function* raises, with the partial report as its attribute ``leaklab_report``.
@@ -51,17 +65,55 @@ def leakcheck(
     __tracebackhide__ = True
     _refuse_what_runs_nothing(function)
     _refuse_wrong_types(
-        runs=runs, warmup=warmup, seconds=seconds, name=name, namespace=namespace, sites=sites, native=native
+        runs=runs,
+        warmup=warmup,
+        seconds=seconds,
+        name=name,
+        namespace=namespace,
+        sites=sites,
+        native=native,
+        setup=setup,
+        summaries=summaries,
+        redact=redact,
+        fail_on_leak=fail_on_leak,
+        settings=settings,
     )
-    settings = Settings(max_runs=runs, n_warmups=warmup, max_seconds=seconds, name=name, sites=sites, native=native)
+    if setup is not None:
+        _refuse_what_runs_nothing(setup)
+    wanted = Settings(runs, warmup, seconds, name, summaries, sites, native)
+    if settings is not None and wanted != Settings():
+        msg = (
+            "settings holds runs, warmup, seconds, name, sites, native and summaries already; "
+            "change them there: dataclasses.replace(settings, max_runs=24)"
+        )
+        raise TypeError(msg)
+    if setup is not None:
+        setup()
     variables = _globals_of(function) if namespace is None else namespace
-    return _finish(drive(check_steps(settings, variables, running_cell_name), lambda _number: function()))
+    steps = check_steps(settings or wanted, variables, running_cell_name)
+    # Not named here: what the function raises would be in a cycle with this frame.
+    report = _finish(drive(steps, lambda _number: function()), redact=redact)
+    if fail_on_leak:
+        refuse_leak(report)
+    return report
 
 
-def _finish(finished: Finished) -> LeakReport:
+def refuse_leak(report: LeakReport) -> None:
+    """Raise what ``fail_on_leak`` asks for.
+
+    Raises:
+        LeakFound: if the verdict is a leak; *report* is its attribute ``leaklab_report``.
+    """
+    if report.leaked:
+        error = LeakFound(str(report.verdict))
+        error.leaklab_report = report
+        raise error
+
+
+def _finish(finished: Finished, *, redact: bool) -> LeakReport:
     """Return the report, or raise what the function raised."""
     __tracebackhide__ = True
-    report = LeakReport(finished.check)
+    report = LeakReport(redacted(finished.check) if redact else finished.check)
     try:
         if finished.error is not None:
             with suppress(Exception):  # an exception's class may refuse new attributes in any way
@@ -96,10 +148,11 @@ def _refuse_wrong_types(**arguments: object) -> None:
         "name": (str, "a str"),
         "namespace": ((dict, type(None)), "a dict of variables"),
         "sites": ((bool, type(None)), "True, False or None"),
-        "native": (bool, "True or False"),
+        "setup": ((Callable, type(None)), "a function without arguments"),
+        "settings": ((Settings, type(None)), "a leaklab.Settings"),
     }
     for name, value in arguments.items():
-        types, words = wanted[name]
+        types, words = wanted.get(name, (bool, "True or False"))
         if not isinstance(value, types):
             msg = f"{name} must be {words}, not {type(value).__name__}"
             raise TypeError(msg)

@@ -12,14 +12,23 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display, update_display
-from traitlets import Bool, Float, Integer
+from traitlets import Bool, Float, Integer, observe
 
+from leaklab.check.api import refuse_leak
 from leaklab.check.pipeline import check_steps
 from leaklab.check.runner import Cell, Finished, drive, drive_async, without_own_frames
 from leaklab.check.steps import Steps
 from leaklab.collect.native_lines import require_memray
-from leaklab.errors import LeakFound, MissingExtraError
-from leaklab.magics.options import ShellMagics, output_options, parse_options, publish, unquoted
+from leaklab.errors import MissingExtraError
+from leaklab.magics.options import (
+    MAX_PATHS,
+    ShellMagics,
+    output_options,
+    parse_options,
+    publish,
+    unquoted,
+    warn_of_old_option,
+)
 from leaklab.model import MIN_RUNS, Check, Outcome, Settings
 from leaklab.render.json import redacted
 from leaklab.reports.check import SUFFIXES, Comparison, LeakReport, compare_checks
@@ -171,9 +180,17 @@ class LeakLab(ShellMagics):
     """The magics of leaklab; the defaults of their options are set by ``%config LeakLab.runs = 60`` and the like."""
 
     runs = Integer(40, min=MIN_RUNS, help="Upper limit of measured runs (-n).").tag(config=True)
-    warmups = Integer(1, min=0, help="Runs before the baseline (-w).").tag(config=True)
+    warmup = Integer(1, min=0, help="Runs before the baseline (-w).").tag(config=True)
+    warmups = Integer(None, min=0, allow_none=True, help="Old name of warmup.").tag(config=True)
     seconds = Float(60.0, min=0.001, help="No new run starts after this many seconds (-t).").tag(config=True)
     summaries = Bool(default_value=True, help="Show shapes and lengths of values in reports.").tag(config=True)
+    paths = Integer(MAX_PATHS, min=1, help="How many independent paths %whyalive shows (-n).").tag(config=True)
+
+    @observe("warmups")
+    def _take_over_warmups(self, change: Any) -> None:
+        if change.new is not None:
+            warn_of_old_option("LeakLab.warmups", "LeakLab.warmup")
+            self.warmup = change.new
 
     @magic_arguments()
     @argument("-n", "--runs", type=int, help="Upper limit of measured runs; fewer are made where that answers.")
@@ -186,6 +203,7 @@ class LeakLab(ShellMagics):
     @argument(
         "--native", action="store_true", help="Name the C or C++ code that leaks (needs leaklab[native]: memray)."
     )
+    @argument("--no-summaries", action="store_true", help="Do not show shapes and lengths of values.")
     @argument("--redact", action="store_true", help="Hide summaries, keys, strings and folders of your data.")
     @argument("--show-output", action="store_true", help="Show the output of every run, not only of the first.")
     @argument("--fail-on-leak", action="store_true", help="Raise LeakFound after the display if the cell leaks.")
@@ -248,10 +266,10 @@ class LeakLab(ShellMagics):
                 require_memray()
             return Settings(
                 max_runs=self.runs if options.runs is None else options.runs,
-                n_warmups=self.warmups if options.warmup is None else options.warmup,
+                n_warmups=self.warmup if options.warmup is None else options.warmup,
                 max_seconds=self.seconds if options.seconds is None else options.seconds,
                 name=options.name,
-                summaries=self.summaries,
+                summaries=self.summaries and not options.no_summaries,
                 sites=True if options.sites else False if options.no_sites else None,
                 native=options.native,
             )
@@ -270,8 +288,8 @@ class LeakLab(ShellMagics):
             # This frame will be part of the error's traceback: without the name there is no cycle of the two.
             del finished
         compare_with_last(self, report.check, quiet=options.quiet)
-        if options.fail_on_leak and report.leaked:
-            raise LeakFound(str(report.verdict))
+        if options.fail_on_leak:
+            refuse_leak(report)
         return report if options.output else None
 
 

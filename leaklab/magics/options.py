@@ -6,6 +6,7 @@ import difflib
 import keyword
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -220,6 +221,21 @@ def _named(error: Exception) -> str:
 
 
 # What the magics know of the shell that they are registered in.
+
+
+DEFAULTS = "LeakLab"
+"""Name of the registered magics that have the defaults of all options, as ``%config LeakLab`` shows them."""
+MAX_PATHS = 8
+
+
+def defaults_of(shell: Any) -> Any:
+    """Return what ``%config LeakLab`` sets for the magics of *shell*."""
+    return shell.magics_manager.registry[DEFAULTS]
+
+
+def warn_of_old_option(old: str, new: str) -> None:
+    """Say that the option *old* of ``%config`` is now called *new*."""
+    warnings.warn(f"%config {old} is now called {new}", DeprecationWarning, stacklevel=2)
 
 
 class ShellMagics(Magics):

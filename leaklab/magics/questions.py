@@ -7,11 +7,20 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
-from traitlets import Bool, Integer
+from traitlets import Bool, Integer, observe
 
 from leaklab.ask.alive import answer
 from leaklab.ask.autograd import autograd
-from leaklab.magics.options import ShellMagics, evaluated, output_options, parse_options, publish, split_line
+from leaklab.magics.options import (
+    ShellMagics,
+    defaults_of,
+    evaluated,
+    output_options,
+    parse_options,
+    publish,
+    split_line,
+    warn_of_old_option,
+)
 from leaklab.reports.alive import WHYALIVE_SUFFIXES, WhyAlive
 from leaklab.reports.autograd import AUTOGRAD_SUFFIXES, AutogradReport
 from leaklab.text import shorten
@@ -21,10 +30,16 @@ _EXPRESSION_LIMIT = 200
 
 @magics_class
 class WhyAliveMagics(ShellMagics):
-    """The magic that asks why an object is alive; ``%config WhyAliveMagics.paths = 4`` sets its default."""
+    """The magic that asks why an object is alive; ``%config LeakLab.paths = 4`` sets its default."""
 
-    paths = Integer(8, min=1, help="How many independent paths to show (-n).").tag(config=True)
-    summaries = Bool(default_value=True, help="Show shapes and lengths of values.").tag(config=True)
+    paths = Integer(None, min=1, allow_none=True, help="Old name of LeakLab.paths.").tag(config=True)
+    summaries = Bool(None, allow_none=True, help="Old name of LeakLab.summaries.").tag(config=True)
+
+    @observe("paths", "summaries")
+    def _take_over(self, change: Any) -> None:
+        if change.new is not None:
+            warn_of_old_option(f"WhyAliveMagics.{change.name}", f"LeakLab.{change.name}")
+            setattr(defaults_of(self.shell), change.name, change.new)
 
     @magic_arguments()
     @argument("-n", "--paths", type=int, help="How many independent paths to show (default 8).")
@@ -55,14 +70,15 @@ class WhyAliveMagics(ShellMagics):
 
     def _answer(self, expression: str, options: Any) -> WhyAlive:
         __tracebackhide__ = True
+        defaults = defaults_of(self.shell)
         borrowed = evaluated(expression, self._namespace)
         try:
             return answer(
                 borrowed,
                 self._namespace,
                 asked=shorten(expression, _EXPRESSION_LIMIT),
-                max_paths=self.paths if options.paths is None else options.paths,
-                summaries=self.summaries,
+                max_paths=defaults.paths if options.paths is None else options.paths,
+                summaries=defaults.summaries,
             )
         except (TypeError, ValueError) as error:
             problem = str(error)

@@ -227,3 +227,39 @@ def test_an_unknown_public_name_is_an_attribute_error():
 def test_every_public_name_can_be_imported():
     for name in leaklab.__all__:
         assert getattr(leaklab, name) is not None
+
+
+def test_a_leak_raises_where_it_is_asked_to_and_carries_the_report():
+    with pytest.raises(leaklab.LeakFound, match=r"^leak: ") as caught:
+        leaklab.leakcheck(leak_into_global, runs=6, sites=False, fail_on_leak=True)
+    assert caught.value.leaklab_report.leaked
+    assert not leaklab.leakcheck(lambda: None, runs=6, fail_on_leak=True).leaked
+
+
+def test_the_setup_is_run_once_before_everything():
+    calls = []
+    leaklab.leakcheck(lambda: calls.append(1), runs=5, sites=False, setup=lambda: calls.append("setup"))
+    assert calls[0] == "setup"
+    assert calls.count("setup") == 1
+
+
+def test_a_setup_that_would_run_nothing_is_refused():
+    with pytest.raises(TypeError, match="leakcheck calls a plain function"):
+        leaklab.leakcheck(print, setup=coroutine)
+
+
+def test_a_report_can_be_redacted_and_leave_out_summaries():
+    keys = {"a secret": []}
+    grow = lambda: keys["a secret"].append([1.0] * 50)  # noqa: E731
+    hidden = leaklab.leakcheck(grow, runs=6, sites=False, namespace={"keys": keys}, redact=True)
+    assert hidden.leaked
+    assert "a secret" not in hidden.to_json()
+    assert leaklab.leakcheck(lambda: None, runs=5, summaries=False).check.settings.summaries is False
+
+
+def test_settings_take_the_place_of_the_options_they_hold():
+    settings = leaklab.Settings(max_runs=6, n_warmups=0, name="as before", sites=False)
+    report = leaklab.leakcheck(lambda: None, settings=settings)
+    assert report.check.settings == settings
+    with pytest.raises(TypeError, match="settings holds runs, warmup, seconds, name"):
+        leaklab.leakcheck(lambda: None, settings=settings, runs=7)

@@ -59,9 +59,34 @@ def test_unloading_what_was_never_loaded_is_no_error(notebook):
 def test_defaults_are_set_by_config(notebook):
     notebook.user["n"] = 0
     notebook.run("%config LeakLab.runs = 6")
-    notebook.run("%config LeakLab.warmups = 2")
+    notebook.run("%config LeakLab.warmup = 2")
     assert notebook.check("n += 1").verdict.n_runs == 6
     assert notebook.user["n"] == 8
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value"),
+    [
+        ("LeakLab.warmups", "warmup", 3),
+        ("WhyAliveMagics.paths", "paths", 2),
+        ("WhyAliveMagics.summaries", "summaries", False),
+    ],
+)
+def test_an_old_name_of_a_default_works_and_is_warned_of(notebook, old, new, value):
+    with pytest.warns(DeprecationWarning, match=rf"%config {old} is now called LeakLab\.{new}"):
+        notebook.run(f"%config {old} = {value}")
+    (magics,) = [c for c in notebook.shell.configurables if isinstance(c, LeakLab)]
+    assert getattr(magics, new) == value
+
+
+def test_the_paths_of_whyalive_are_a_default_of_leaklab(notebook):
+    notebook.run("x = [1.0]\na = {'x': x}\nb = {'x': x}\nc = {'x': x}\n%whyalive -q -v every x")
+    notebook.run("%config LeakLab.paths = 2")
+    notebook.run("%config LeakLab.summaries = False")
+    notebook.run("%whyalive -q -v few x")
+    assert len(notebook.user["every"].record.paths) == 4
+    assert len(notebook.user["few"].record.paths) == 2
+    assert "entr" not in str(notebook.user["few"])
 
 
 def test_more_runs_than_by_default_can_be_configured(notebook):
@@ -69,7 +94,9 @@ def test_more_runs_than_by_default_can_be_configured(notebook):
     assert notebook.check("pass").check.settings.max_runs == 60
 
 
-@pytest.mark.parametrize(("trait", "value"), [("runs", 3), ("warmups", -1), ("seconds", 0.0)])
+@pytest.mark.parametrize(
+    ("trait", "value"), [("runs", 3), ("warmup", -1), ("warmups", -1), ("paths", 0), ("seconds", 0.0)]
+)
 def test_a_default_that_allows_no_verdict_is_refused(notebook, trait, value):
     (magics,) = [c for c in notebook.shell.configurables if isinstance(c, LeakLab)]
     with pytest.raises(traitlets.TraitError, match=f"'{trait}' trait of a LeakLab instance"):
@@ -85,6 +112,11 @@ def test_a_refused_default_changes_nothing(notebook, caplog):
 def test_summaries_can_be_switched_off(notebook):
     notebook.run("%config LeakLab.summaries = False")
     assert notebook.check("pass", "-n 5").check.settings.summaries is False
+
+
+def test_summaries_can_be_left_out_of_one_check(notebook):
+    assert notebook.check("pass", "-n 5 --no-summaries").check.settings.summaries is False
+    assert notebook.check("pass", "-n 5").check.settings.summaries is True
 
 
 FIGURE = "plt.figure()\nplt.plot([1, 2])\n"
