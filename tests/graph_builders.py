@@ -6,16 +6,32 @@ import itertools
 import random
 
 import numpy as np
+from hypothesis import strategies as st
 
 from leaklab.heap import BASELINE, ROOT, UNREACHED, HeapIndex, HeapView, Start, build_index, search
+from leaklab.runtime import AddressTable
 
 
 def index_of(n_vertices, edges):
     """Return the index of a graph; the edges keep the order of their sources."""
-    edges = sorted(edges)
-    counts = np.bincount(np.array([a for a, _ in edges], np.int64), minlength=n_vertices)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    return HeapIndex(np.arange(n_vertices) * 16, offsets, np.array([b for _, b in edges], np.int32), None)
+    edges = np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(edges[:, 0], minlength=n_vertices))])
+    ids = np.arange(1, n_vertices + 1) * 16
+    return HeapIndex(ids, offsets, edges[:, 1].astype(np.int32), AddressTable(ids))
+
+
+@st.composite
+def heaps(draw):
+    """Draw vertices, edges, the cost of each vertex, whether it is blocked, and roots with their prices."""
+    n = draw(st.integers(1, 14))
+    vertices = st.integers(0, n - 1)
+    return (
+        n,
+        draw(st.sets(st.tuples(vertices, vertices), max_size=60)),
+        draw(st.lists(st.integers(0, 4), min_size=n, max_size=n)),
+        draw(st.lists(st.booleans(), min_size=n, max_size=n)),
+        draw(st.lists(st.tuples(vertices, st.integers(0, 9)), max_size=4)),
+    )
 
 
 def random_graph(rng, *, most=12):

@@ -8,19 +8,11 @@ import time
 
 import numpy as np
 import pytest
+from graph_builders import heaps, index_of
 from hypothesis import given
-from hypothesis import strategies as st
 
-from leaklab.heap import HeapIndex, path_to, search
+from leaklab.heap import path_to, search
 from leaklab.heap import shortest_paths as search_module
-from leaklab.runtime import AddressTable
-
-
-def index_of(n_vertices, edges):
-    edges = np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(edges[:, 0], minlength=n_vertices))])
-    ids = np.arange(1, n_vertices + 1) * 16
-    return HeapIndex(ids, offsets, edges[:, 1].astype(np.int32), AddressTable(ids))
 
 
 class Drawn:
@@ -115,19 +107,6 @@ def test_arrays_that_do_not_fit_are_refused():
         search(drawn.index, [(0, 0)], vertex_cost=np.array([1]))
     with pytest.raises(ValueError, match="has 2 vertices"):
         search(drawn.index, [(0, 0)], vertex_cost=drawn.costs, blocked_into=np.zeros(3, bool))
-
-
-@st.composite
-def heaps(draw):
-    n = draw(st.integers(1, 14))
-    vertices = st.integers(0, n - 1)
-    return (
-        n,
-        draw(st.sets(st.tuples(vertices, vertices), max_size=60)),
-        draw(st.lists(st.integers(0, 4), min_size=n, max_size=n)),
-        draw(st.lists(st.booleans(), min_size=n, max_size=n)),
-        draw(st.lists(st.tuples(vertices, st.integers(0, 9)), max_size=4)),
-    )
 
 
 def costs_by_dijkstra(n, edges, price, blocked, roots):

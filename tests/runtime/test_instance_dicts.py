@@ -7,9 +7,9 @@ import gc
 import numpy as np
 import pytest
 from explain_builders import real_view_of, vertex_of
+from graph_builders import heaps, index_of
 from hypothesis import given
 from hypothesis import strategies as st
-from test_shortest_paths import heaps, index_of
 
 from leaklab.heap import build_index, own_dicts, path_to, search
 from leaklab.heap import shortest_paths as search_module
