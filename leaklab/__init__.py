@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leaklab.ask.cuda import compare_cuda_snapshots, load_cuda_snapshot
     from leaklab.ask.cut_cycles import cut_cycles
     from leaklab.ask.heap_diff import diff, snapshot
-    from leaklab.ask.training_run import TrainingRun, training_run
+    from leaklab.ask.training_run import training_run
     from leaklab.ask.watching import watch
     from leaklab.check.api import leakcheck
     from leaklab.cuda.recording import CudaRecorder, record_cuda
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
     from leaklab.reports.loading import load
     from leaklab.reports.notebook import NotebookComparison, NotebookReport, load_report
+    from leaklab.reports.training_run import TrainingRun
 
 _NAMES_OF = {
     "leaklab.ask.alive": ("whyalive",),
@@ -40,7 +41,7 @@ _NAMES_OF = {
     "leaklab.ask.cuda": ("compare_cuda_snapshots", "load_cuda_snapshot"),
     "leaklab.ask.cut_cycles": ("cut_cycles",),
     "leaklab.ask.heap_diff": ("diff", "snapshot"),
-    "leaklab.ask.training_run": ("TrainingRun", "training_run"),
+    "leaklab.ask.training_run": ("training_run",),
     "leaklab.ask.watching": ("watch",),
     "leaklab.check.api": ("leakcheck",),
     "leaklab.cuda.recording": ("CudaRecorder", "record_cuda"),
@@ -58,6 +59,7 @@ _NAMES_OF = {
     "leaklab.reports.heap_diff": ("HeapSnapshot", "MemDiff"),
     "leaklab.reports.loading": ("load",),
     "leaklab.reports.notebook": ("NotebookComparison", "NotebookReport", "load_report"),
+    "leaklab.reports.training_run": ("TrainingRun",),
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}
 _OLD_NAMES = {

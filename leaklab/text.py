@@ -7,6 +7,7 @@ be looked at. `clip_block` keeps lines.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -153,3 +154,10 @@ def wrap(text: str, first_indent: str = "", indent: str = "", width: int = WIDTH
         visible(text), width, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
     )
     return lines or [first_indent.rstrip()]
+
+
+def fenced(text: str) -> str:
+    """Return *text* as a block of Markdown, between fences that are longer than any row of backticks in it."""
+    longest = max((len(row) for row in re.findall("`+", text)), default=0)
+    fence = "`" * max(longest + 1, 3)
+    return "\n".join((f"{fence}text", *map(visible, text.splitlines()), fence))

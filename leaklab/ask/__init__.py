@@ -10,7 +10,6 @@ __getattr__ = lazy_names(
         "alive": "GoneError at_address evaluate expressions_of look_at modules_of",
         "cuda": "compare_cuda_snapshots find_snapshots live_snapshot load_cuda_snapshot",
         "heap_diff": "Stretch compare_now snapshot",
-        "training_run": "TrainingRun",
         "watching": "CellWatcher watch",
     },
 )

@@ -157,7 +157,7 @@ def _known_key(key: str) -> StackKey | None:
 
 def _opened(snapshot: CudaSnapshot | FilePath, *, audited: bool | None, progress: Progress | None) -> Memory:
     if isinstance(snapshot, CudaSnapshot):
-        return snapshot.memory
+        return snapshot._blocks  # noqa: SLF001 - it says what is wrong where there are none
     return _memory(snapshot, audited=audited, progress=progress)
 
 

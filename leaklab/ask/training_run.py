@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
@@ -25,15 +24,12 @@ from leaklab.collect.meters import accelerator_bytes
 from leaklab.explain.training_run import training_survivor_bytes, training_survivors
 from leaklab.heap.view import Births, borrow_heap
 from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
-from leaklab.render.base import Displayed
-from leaklab.render.training_run import run_html, run_line, run_text
+from leaklab.render.training_run import run_text
+from leaklab.reports.training_run import TrainingRun
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
 from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type
 from leaklab.runtime.sizes import storage_bytes
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 def training_run(name: str, *, namespace: dict[str, Any] | None = None, show: bool = True) -> TrainingRun:
@@ -49,7 +45,7 @@ def training_run(name: str, *, namespace: dict[str, Any] | None = None, show: bo
     """
     _refuse_nameless(name)
     variables = sys._getframe(1).f_globals if namespace is None else namespace  # noqa: SLF001 - the caller's globals
-    return TrainingRun(name, variables, show=show)
+    return TrainingRun(name, _Measurement(name, variables, show=show))
 
 
 def _refuse_nameless(name: object) -> None:
@@ -58,28 +54,20 @@ def _refuse_nameless(name: object) -> None:
         raise TypeError(msg)
 
 
-class TrainingRun(Displayed):
-    """One run; used once, as a context manager. After it, `record` holds what was found.
+class _Measurement:
+    """What looks at the heap before and after a run; used once.
 
     Args:
-        name: What to call the run.
+        name: What the user calls the run.
         namespace: The user's variables.
         show: Whether to print at the end.
     """
 
     def __init__(self, name: str, namespace: dict[str, Any], *, show: bool) -> None:
-        self.record: TrainingRunRecord | None = None
-        self._name = name
-        self._namespace: dict[str, Any] | None = namespace
-        self._show = show
-        self._is_used = False
+        self._name, self._namespace, self._show = name, namespace, show
 
-    def __enter__(self) -> Self:
+    def begin(self) -> None:
         """Take everything alive now as the baseline."""
-        if self._is_used:
-            msg = f"the run {self._name!r} has been used; begin another with leaklab.training_run({self._name!r})"
-            raise RuntimeError(msg)
-        self._is_used = True
         collect_quietly()
         self._earlier = _models_alive(self._namespace)
         self._before = _levels()  # after that look, so that its own memory is not taken for the peak of the run
@@ -90,14 +78,10 @@ class TrainingRun(Displayed):
         self._taker.begin()
         self._taker.mark()
         self._started = time.perf_counter()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Look at what is left. An error of the block passes through."""
+    def end(self, failure: str) -> TrainingRunRecord:
+        """Return what of the run is left, and print it where that is wanted."""
         seconds = time.perf_counter() - self._started
-        del error, traceback  # they keep the frames of the block, and with them what the block made
         born, notes = self._born()
         collect_quietly()
         after = _levels()
@@ -113,12 +97,12 @@ class TrainingRun(Displayed):
             after,
             self._earlier,
             (*notes, *_import_notes(len(new_modules))),
-            "" if kind is None else kind.__name__,
+            failure,
         )
-        self.record = _with_survivors(record, born, self._namespace, new_modules)
-        self._namespace = None
+        record = _with_survivors(record, born, self._namespace, new_modules)
         if self._show:
-            sys.stdout.write(run_text(self.record))
+            sys.stdout.write(run_text(record))
+        return record
 
     def _born(self) -> tuple[Addresses, tuple[str, ...]]:
         """Return the addresses of what was born since the start and lives, and what to say about that."""
@@ -131,15 +115,6 @@ class TrainingRun(Displayed):
             return np.empty(0, np.int64), (f"{words}: what it left cannot be told from what was there before",)
         finally:
             self._taker.end()
-
-    def __repr__(self) -> str:
-        return f"<leaklab.training_run({self._name!r})>" if self.record is None else f"<{run_line(self.record)}>"
-
-    def __str__(self) -> str:
-        return repr(self) if self.record is None else run_text(self.record)
-
-    def _fragment(self) -> str:
-        return "" if self.record is None else run_html(self.record)
 
 
 def _untracked_dicts() -> Addresses:

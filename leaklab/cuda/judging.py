@@ -10,7 +10,7 @@ from leaklab.cuda.live_blocks import Matched, Matching
 from leaklab.cuda.stacks import tree_of
 from leaklab.decide import Growth, judge_checkpoints
 from leaklab.model import Outcome, Verdict
-from leaklab.model.cuda import Change, LiveStack, PoolUse, SnapshotSeries, StackGrowth
+from leaklab.model.cuda import Change, FrameNode, LiveStack, PoolUse, SnapshotSeries, StackGrowth
 from leaklab.text import format_bytes
 
 LEAST_LADDER = 3
@@ -50,7 +50,7 @@ def judge_snapshots(
         key=matching.key,
         key_reason=matching.reason,
         stacks=stacks,
-        tree=tree_of(_grown(stacks), "growth of all stacks that grew"),
+        tree=growth_tree(stacks),
         devices=tuple(devices),
         verdict=_verdict(
             stacks=stacks, totals=totals, total=total, at_steps=at_steps, unit=unit, full_after=full_after
@@ -90,14 +90,16 @@ def _change(first: int, last: int) -> Change:
     return Change.GROWN if last > first else Change.SHRUNK
 
 
-def _grown(stacks: Sequence[StackGrowth]) -> list[LiveStack]:
-    return [
+def growth_tree(stacks: Sequence[StackGrowth]) -> FrameNode:
+    """Return the frames of the stacks that grew, with the bytes they grew by."""
+    grown = [
         LiveStack(
             stack.device, stack.label, stack.frames, "", stack.n_blocks[-1] - stack.n_blocks[0], stack.growth_bytes, 0
         )
         for stack in stacks
         if stack.growth_bytes > 0
     ]
+    return tree_of(grown, "growth of all stacks that grew")
 
 
 def _leaking(stacks: Sequence[StackGrowth]) -> list[StackGrowth]:

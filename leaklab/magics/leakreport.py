@@ -25,7 +25,9 @@ class LeakReportMagics(Magics):
         self.journal = Journal()
 
     @magic_arguments()
-    @argument("file", type=unquoted, help="FILE.html, FILE.md, FILE.json or FILE.pdf (needs Chromium or Chrome).")
+    @argument(
+        "file", type=unquoted, help="FILE.html, FILE.json, FILE.txt, FILE.md or FILE.pdf (needs Chromium or Chrome)."
+    )
     @argument("--redact", action="store_true", help="Hide summaries, keys, strings and folders of your data.")
     @argument("--title", type=unquoted, default="", help="A title for the report.")
     @argument("-q", "--quiet", action="store_true", help="Display nothing.")

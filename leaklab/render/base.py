@@ -1,16 +1,33 @@
-"""Give a report its page and its record, as a text to work with or as a file."""
+"""What every report is made of: shown in a cell, saved by the suffix of a file, read back.
+
+A report is a record and a row of a table, its `Forms`; `Report` does the rest. Graphs, which are no records, share
+`Displayed`, what shows itself, and `save_by_suffix`.
+"""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
+
+from markupsafe import Markup
 
 from leaklab.errors import ReportError
+from leaklab.render.json import one_line, record_from_json, record_within
+from leaklab.render.templates import page
+from leaklab.text import fenced
 
-# Show a view in a notebook as HTML and in a terminal as text, whatever goes wrong while it is drawn.
+if TYPE_CHECKING:
+    import pandas as pd
+    from typing_extensions import Self
+
+FilePath = str | os.PathLike[str]
+Record = TypeVar("Record")
+_HTML, _JSON, _TEXT, _MARKDOWN = ".html", ".json", ".txt", ".md"
 
 
 class Displayed(ABC):
@@ -39,6 +56,10 @@ class Displayed(ABC):
             return bundle
         return {**bundle, "text/html": markup} if markup else bundle
 
+    def _repr_html_(self) -> str | None:
+        """Return the HTML alone, for front ends that ask for nothing else; None where there is only text."""
+        return self._repr_mimebundle_().get("text/html")
+
 
 def _named(error: Exception) -> str:
     """Return the type of *error* with its message, if it has one that can be read."""
@@ -49,10 +70,183 @@ def _named(error: Exception) -> str:
     return ": ".join(filter(None, (type(error).__name__, message)))
 
 
-# Save a text in the form that the suffix of its file asks for.
+@dataclass(frozen=True)
+class Forms(Generic[Record]):
+    """How reports of one class are written and read: their row in the table of all reports.
+
+    Attributes:
+        kind: Type of the record.
+        format: What a JSON file says it is, in its first field.
+        schema: Of the record; files of another one are refused.
+        text: Writes the record as plain text.
+        html: Writes it as HTML that survives the sanitizers of notebooks; empty where the text is all there is.
+        page: Writes it as a page of its own; without one it is *html* with a title.
+        more: Writers for further suffixes, and for ``.md`` where it is more than the text.
+        fields: What a JSON file holds beside its format; by default the fields of the record.
+        restored: Makes the fields of the record of those of a file, where they differ.
+        old_formats: What older files say they are.
+    """
+
+    kind: type[Record]
+    format: str
+    schema: int
+    text: Callable[[Record], str]
+    html: Callable[[Record], str]
+    page: Callable[[Record], str] | None = None
+    more: Mapping[str, Callable[[Record], str]] = field(default_factory=dict)
+    fields: Callable[[Record], Mapping[str, object]] | None = None
+    restored: Callable[[Any], Any] | None = None
+    old_formats: tuple[str, ...] = ()
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of the files that a report can be saved to."""
+        return tuple(dict.fromkeys((_HTML, _JSON, _TEXT, _MARKDOWN, *self.more)))
+
+    def json(self, record: Record) -> str:
+        """Return *record* as one line of JSON that says first what it is.
+
+        Raises:
+            ReportError: if a figure is NaN or infinite, which JSON cannot say.
+        """
+        fields = asdict(cast("Any", record)) if self.fields is None else self.fields(record)
+        return one_line({"format": self.format, **fields}, self.format.removeprefix("leaklab "))
+
+    def read(self, text: str | bytes) -> Record:
+        """Return the record in *text*, which `json` wrote.
+
+        Raises:
+            ReportError: if it is damaged, something else, or of another version.
+        """
+        formats = (self.format, *self.old_formats)
+        return record_from_json(text, self.kind, formats, self.schema, self.restored)
 
 
-FilePath = str | os.PathLike[str]
+class Report(Displayed, Generic[Record]):
+    """What the user holds: a record, shown, saved and read back as the class's `Forms` say.
+
+    Attributes:
+        record: Every figure; plain frozen data, without a reference to anything of the user's.
+    """
+
+    __slots__ = ()
+    _forms: ClassVar[Forms[Any]]
+    record: Record
+
+    @classmethod
+    def _around(cls, record: Record) -> Self:
+        """Return the report on *record*, which was read from a file."""
+        make = cast("Callable[[Record], Self]", cls)
+        return make(record)
+
+    def _known(self) -> Record:
+        """Return the record to be written."""
+        return self.record
+
+    @overload
+    def to_html(self) -> str: ...
+
+    @overload
+    def to_html(self, path: None) -> str: ...
+
+    @overload
+    def to_html(self, path: FilePath) -> None: ...
+
+    def to_html(self, path: FilePath | None = None) -> str | None:
+        """Return the report as a page of its own that needs no network; with *path* write it there and return None.
+
+        The page of a `leaklab.LeakReport` or a `leaklab.NotebookReport` carries its record within itself: `load` reads
+        it back.
+
+        Raises:
+            ReportError: if the file cannot be written.
+        """
+        return _returned_or_written(self._writers()[_HTML](), path)
+
+    @overload
+    def to_json(self) -> str: ...
+
+    @overload
+    def to_json(self, path: None) -> str: ...
+
+    @overload
+    def to_json(self, path: FilePath) -> None: ...
+
+    def to_json(self, path: FilePath | None = None) -> str | None:
+        """Return the record, with every figure, as JSON; with *path* write it there and return None.
+
+        Raises:
+            ReportError: if the file cannot be written.
+        """
+        return _returned_or_written(self._writers()[_JSON](), path)
+
+    def save(self, path: FilePath) -> None:
+        """Write the report to *path* in the form that its suffix asks for; an unknown one is answered with the known.
+
+        ``.html`` is a page of its own, ``.json`` the record, ``.txt`` the text, ``.md`` Markdown. Some reports know
+        more: ``.csv`` the main table, ``.svg`` and ``.dot`` the graph.
+
+        Raises:
+            ReportError: for any other suffix, or a file that cannot be written.
+        """
+        save_by_suffix(path, self._writers())
+
+    def _writers(self) -> dict[str, Callable[[], str]]:
+        """Return what writes each form, by suffix."""
+        record, forms, title = self._known(), self._forms, repr(self).strip("<>")
+        return {
+            _HTML: partial(forms.page, record) if forms.page else lambda: page(title, Markup(self._fragment())),  # noqa: S704 - leaklab's own
+            _JSON: partial(forms.json, record),
+            _TEXT: self.__str__,
+            _MARKDOWN: lambda: f"# {title}\n\n{fenced(str(self))}\n",
+            **{suffix: partial(write, record) for suffix, write in forms.more.items()},
+        }
+
+    @classmethod
+    def from_json(cls, path_or_text: FilePath) -> Self:
+        """Return the report that `to_json` wrote, from its file or its text.
+
+        Raises:
+            ReportError: if there is no such file, or it holds no report that this version can read.
+        """
+        return cls._around(cls._forms.read(read_source(path_or_text)))
+
+    @classmethod
+    def load(cls, path: FilePath) -> Self:
+        """Return the report in a file: JSON, or a page that carries its record within itself.
+
+        Raises:
+            ReportError: if the file cannot be read, or holds no report that this version can read.
+        """
+        return cls._around(cls._forms.read(record_within(read_bytes(path))))
+
+    def __str__(self) -> str:
+        return str(self._forms.text(self._known()))
+
+    def _fragment(self) -> str:
+        return str(self._forms.html(self._known()))
+
+
+class Table(property):
+    """A property of a report: a DataFrame made of its record, anew at each access."""
+
+    def __init__(self, make: Callable[[Any], pd.DataFrame]) -> None:
+        def made(report: Report[Any]) -> pd.DataFrame:
+            return make(report.record)
+
+        super().__init__(made, doc=make.__doc__)
+
+    if TYPE_CHECKING:
+
+        def __get__(self, report: Any, kind: type | None = None) -> pd.DataFrame: ...  # type: ignore[override]  # always
+
+
+def _returned_or_written(text: str, path: FilePath | None) -> str | None:
+    """Return *text*, or write it: what a notebook's last line returns would flood the cell."""
+    if path is None:
+        return text
+    write_text(path, text)
+    return None
 
 
 def save_by_suffix(path: FilePath, writers: Mapping[str, Callable[[], str]]) -> None:
@@ -135,61 +329,3 @@ def read_bytes(path: FilePath) -> bytes:
         reason = getattr(error, "strerror", None) or error
         msg = f"cannot read {os.fspath(path)!r}: {reason}; give a file made by report.to_json(path)"
         raise ReportError(msg) from error
-
-
-class Exports(Displayed):
-    """A report with a page of its own and a record as JSON."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def _html_file(self) -> str:
-        """Return what a file with the page holds."""
-
-    @abstractmethod
-    def _json_file(self) -> str:
-        """Return what a file with the record holds."""
-
-    @overload
-    def to_html(self) -> str: ...
-
-    @overload
-    def to_html(self, path: None) -> str: ...
-
-    @overload
-    def to_html(self, path: FilePath) -> None: ...
-
-    def to_html(self, path: FilePath | None = None) -> str | None:
-        """Return the report as a page of its own that needs no network; with *path* write it there and return None.
-
-        The page of a `leaklab.LeakReport` carries its record within itself: `leaklab.load_report` reads it back.
-
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        return _returned_or_written(self._html_file(), path)
-
-    @overload
-    def to_json(self) -> str: ...
-
-    @overload
-    def to_json(self, path: None) -> str: ...
-
-    @overload
-    def to_json(self, path: FilePath) -> None: ...
-
-    def to_json(self, path: FilePath | None = None) -> str | None:
-        """Return the record, with every figure, as JSON; with *path* write it there and return None.
-
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        return _returned_or_written(self._json_file(), path)
-
-
-def _returned_or_written(text: str, path: FilePath | None) -> str | None:
-    """Return *text*, or write it: what a notebook's last line returns would flood the cell."""
-    if path is None:
-        return text
-    write_text(path, text)
-    return None

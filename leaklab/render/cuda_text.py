@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
 from leaklab.model import Outcome
 from leaklab.model.cuda import FrameNode, LiveStack, PoolUse, SnapshotFacts, SnapshotSeries, TracePoint
-from leaklab.render.json import one_line
 from leaklab.text import format_bytes, format_seconds, shorten, unit_words, visible
 
+SCHEMA_VERSION = 1
+"""Of the JSON files of snapshots and of their comparison."""
 N_STACKS = 15
 _N_MOMENT_STACKS = 5
 _LABEL_LIMIT = 96
@@ -194,37 +195,14 @@ def span_words(seconds: float | None, n_events: int) -> str:
     return f"{n_events:,} events" + ("" if seconds is None else f" in {format_seconds(seconds)}")
 
 
-# Write snapshots and their comparison as JSON for other tools.
+def facts_fields(facts: SnapshotFacts) -> dict[str, Any]:
+    """Return what a file of *facts* holds; the tree is left out, the stacks say the same."""
+    return {"schema": SCHEMA_VERSION, **{name: value for name, value in asdict(facts).items() if name != "tree"}}
 
 
-FORMAT_FACTS = "leaklab snapshot"
-FORMAT_SERIES = "leaklab snapshot series"
-SCHEMA_VERSION = 1
-
-
-def facts_json(facts: SnapshotFacts) -> str:
-    """Return *facts* as one line of JSON."""
-    return _encoded(FORMAT_FACTS, facts)
-
-
-def series_json(series: SnapshotSeries) -> str:
-    """Return *series* as one line of JSON, the growth of each stack and of all beside the levels."""
-    record = _record(series)
-    record["growth_bytes"] = series.growth_bytes
+def series_fields(series: SnapshotSeries) -> dict[str, Any]:
+    """Return what a file of *series* holds: no tree, and the growth of each stack and of all beside the levels."""
+    record = {name: value for name, value in asdict(series).items() if name != "tree"}
     for entry, stack in zip(record["stacks"], series.stacks, strict=True):
         entry["growth_bytes"] = stack.growth_bytes
-    return _line(FORMAT_SERIES, record)
-
-
-def _encoded(kind: str, record: SnapshotFacts) -> str:
-    return _line(kind, _record(record))
-
-
-def _record(record: SnapshotFacts | SnapshotSeries) -> dict[str, Any]:
-    """Return the fields of *record*; the tree is left out, the stacks say the same."""
-    whole = asdict(record)
-    return {field.name: whole[field.name] for field in fields(record) if field.name != "tree"}
-
-
-def _line(kind: str, record: Mapping[str, Any]) -> str:
-    return one_line({"format": kind, "schema": SCHEMA_VERSION, **record}, "snapshot")
+    return {"schema": SCHEMA_VERSION, **record, "growth_bytes": series.growth_bytes}

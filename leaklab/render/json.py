@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,9 +15,6 @@ from leaklab.errors import ReportError
 from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, RootPath
 from leaklab.model.check import NOTEBOOK_SCHEMA, KeptCheck, NotebookChecks
 from leaklab.text import unit_words, well_formed, with_texts
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 Record = TypeVar("Record")
 FORMAT = "leaklab check"
@@ -35,7 +32,7 @@ def to_json(check: Check) -> str:
     Raises:
         ReportError: if a figure is NaN or infinite, which JSON cannot say.
     """
-    return record_to_json(check, FORMAT, "check")
+    return one_line({"format": FORMAT, **asdict(check)}, "check")
 
 
 def from_json(text: str | bytes) -> Check:
@@ -44,21 +41,7 @@ def from_json(text: str | bytes) -> Check:
     Raises:
         ReportError: if *text* is damaged, something else than a check, or of another version.
     """
-    return record_from_json(text, Check, FORMAT, SCHEMA_VERSION)
-
-
-def record_to_json(record: DataclassInstance, form: str, place: str) -> str:
-    """Return a frozen record as one line of JSON that says first what it is.
-
-    Args:
-        record: With a field ``schema``.
-        form: What the file says it is.
-        place: What messages call the record.
-
-    Raises:
-        ReportError: if a figure is NaN or infinite, which JSON cannot say.
-    """
-    return one_line({"format": form, **asdict(record)}, place)
+    return record_from_json(text, Check, (FORMAT,), SCHEMA_VERSION)
 
 
 def one_line(value: Mapping[str, object], place: str) -> str:
@@ -74,22 +57,35 @@ def one_line(value: Mapping[str, object], place: str) -> str:
     return msgspec.json.encode(_plain(value, place)).decode("utf-8")
 
 
-def record_from_json(text: str | bytes, kind: type[Record], form: str, schema: int) -> Record:
-    """Return the record of type *kind* that `record_to_json` wrote.
+def record_from_json(
+    text: str | bytes,
+    kind: type[Record],
+    formats: Sequence[str],
+    schema: int,
+    restored: Callable[[Any], Any] | None = None,
+) -> Record:
+    """Return the record of type *kind* in *text*, the types of every field checked.
+
+    Args:
+        text: JSON.
+        kind: Type of the record.
+        formats: What the file may say it is; the first is how it is written today.
+        schema: The version that can be read.
+        restored: Makes the fields of the record of those in the file, where they differ.
 
     Raises:
-        ReportError: if *text* is damaged, something else than *form*, or of another version than *schema*.
+        ReportError: if *text* is damaged, something else, or of another version.
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     try:
         header = msgspec.json.decode(data, type=_Header)
     except msgspec.ValidationError:
-        header = _Header()
+        header = _Header(format="?")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         msg = f"this is no JSON, or a damaged file: {error}; save the report again with report.to_json(path)"
         raise ReportError(msg) from error
-    if header.format != form:
-        msg = f'not a file of leaklab: its "format" is not "{form}"; give a file made by report.to_json(path)'
+    if header.format not in formats:
+        msg = f'not a file of leaklab: its "format" is not "{formats[0]}"; give a file made by report.to_json(path)'
         raise ReportError(msg)
     if header.schema != schema:
         is_older = header.schema < schema
@@ -97,8 +93,10 @@ def record_from_json(text: str | bytes, kind: type[Record], form: str, schema: i
         msg = f"report of schema {header.schema}, made by {maker} leaklab; this one reads {schema}: {advice}"
         raise ReportError(msg)
     try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if restored is None:
+            return msgspec.json.decode(data, type=kind)
+        return msgspec.convert(restored(msgspec.json.decode(data)), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         msg = f"this report was changed after leaklab wrote it: {error}; save it again with report.to_json(path)"
         raise ReportError(msg) from error
 
@@ -158,8 +156,12 @@ def notebook_to_json(collection: NotebookChecks) -> str:
     Raises:
         ReportError: if a figure is NaN or infinite, which JSON cannot say.
     """
-    views = tuple(replace(view, markup="") for view in collection.views)
-    return record_to_json(replace(collection, views=views), NOTEBOOK_FORMAT, "collection")
+    return one_line({"format": NOTEBOOK_FORMAT, **notebook_fields(collection)}, "collection")
+
+
+def notebook_fields(collection: NotebookChecks) -> dict[str, object]:
+    """Return what a file of *collection* holds."""
+    return asdict(replace(collection, views=tuple(replace(view, markup="") for view in collection.views)))
 
 
 def read_record(data: bytes) -> Check | NotebookChecks:
@@ -168,20 +170,29 @@ def read_record(data: bytes) -> Check | NotebookChecks:
     Raises:
         ReportError: if there is none, or it was made by another version.
     """
-    is_page = data.lstrip()[:1] == b"<"
-    found = find_embedded(data) if is_page else data
-    if found is None:
-        msg = (
-            "this page carries no record: give a page made by %leakreport, leaklab run or report.to_html(path), or JSON"
-        )
-        raise ReportError(msg)
+    found = record_within(data)
     try:
         form = msgspec.json.decode(found, type=_NotebookHeader).format
     except (msgspec.DecodeError, UnicodeDecodeError):
         form = FORMAT  # the reader of single checks says what is wrong
     if form == NOTEBOOK_FORMAT:
-        return record_from_json(found, NotebookChecks, NOTEBOOK_FORMAT, NOTEBOOK_SCHEMA)
+        return record_from_json(found, NotebookChecks, (NOTEBOOK_FORMAT,), NOTEBOOK_SCHEMA)
     return from_json(found)
+
+
+def record_within(data: bytes) -> bytes:
+    """Return the JSON in *data*: all of it, or what a page carries within itself.
+
+    Raises:
+        ReportError: if a page carries none.
+    """
+    found = find_embedded(data) if data.lstrip()[:1] == b"<" else data
+    if found is None:
+        msg = (
+            "this page carries no record: give a page made by %leakreport, leaklab run or report.to_html(path), or JSON"
+        )
+        raise ReportError(msg)
+    return found
 
 
 def as_notebook_checks(record: Check | NotebookChecks) -> NotebookChecks:

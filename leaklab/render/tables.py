@@ -125,6 +125,14 @@ def _frame(
     return frame if index is None else frame.set_index(index)
 
 
+def _of_item(position: int, name: str) -> Callable[[Any], object]:
+    return lambda row: getattr(row[position], name)
+
+
+def _level_at(number: int) -> Callable[[Any], object]:
+    return lambda stack: stack.live_bytes[number]
+
+
 def _blanks(numbers: Iterable[int]) -> str:
     return " ".join(map(str, numbers))
 
@@ -190,7 +198,7 @@ def path_table(alive: WhyAliveRecord) -> pd.DataFrame:
         for position, step in enumerate(path.path.steps)
     ]
     computed: _Computed = {
-        **{name: lambda row, name=name: getattr(row[3], name) for name in _PATHS},
+        **{name: _of_item(3, name) for name in _PATHS},
         "path": lambda row: row[0],
         "root": lambda row: row[1].path.root,
         "step": lambda row: row[2],
@@ -294,7 +302,7 @@ def series_table(series: SnapshotSeries) -> pd.DataFrame:
         "n_blocks_last": "int64", "frames": "string",
     }  # fmt: skip
     computed: _Computed = {
-        **{name: lambda stack, at=at: stack.live_bytes[at] for at, name in enumerate(series.names)},
+        **{name: _level_at(number) for number, name in enumerate(series.names)},
         **_STACK_WORDS,
         "n_blocks_first": lambda stack: stack.n_blocks[0],
         "n_blocks_last": lambda stack: stack.n_blocks[-1],
@@ -310,7 +318,7 @@ def series_device_table(series: SnapshotSeries) -> pd.DataFrame:
         for use in uses
     ]
     computed: _Computed = {
-        **{name: lambda row, name=name: getattr(row[2], name) for name in _DEVICE_USES},
+        **{name: _of_item(2, name) for name in _DEVICE_USES},
         "snapshot": lambda row: row[0],
         "step": lambda row: row[1],
     }

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import ClassVar, Final
 
 from leaklab.model.alive import ALIVE_SCHEMA_VERSION, Counts, Cut, Hold, Retained, WhyAliveRecord
 from leaklab.render.alive_html import render_alive_html, render_alive_page
 from leaklab.render.alive_text import render_alive
-from leaklab.render.base import Exports, FilePath, read_source, save_by_suffix
+from leaklab.render.base import Forms, Report, Table
 from leaklab.render.dot import LEAKLAB, BackReferenceGraph
-from leaklab.render.json import record_from_json, record_to_json
 from leaklab.render.tables import path_table, reference_table
 from leaklab.text import shorten
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _WHAT_LIMIT = 72
-FORMAT = "leaklab whyalive"
-"""What a file says it is, in its first field."""
-WHYALIVE_SUFFIXES: Final = (".html", ".svg", ".dot", ".txt", ".json")
+_FORMS = Forms(
+    kind=WhyAliveRecord,
+    format="leaklab whyalive",
+    schema=ALIVE_SCHEMA_VERSION,
+    text=render_alive,
+    html=render_alive_html,
+    page=render_alive_page,
+    more={
+        ".svg": lambda alive: BackReferenceGraph(alive).svg_file(),
+        ".dot": lambda alive: BackReferenceGraph(alive).dot,
+    },
+)
+WHYALIVE_SUFFIXES: Final = _FORMS.suffixes
 """What `WhyAlive.save` can write."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class WhyAlive(Exports):
+class WhyAlive(Report[WhyAliveRecord]):
     """The answer to one question.
 
     It holds the record and nothing else, so it can be pickled and keeps nothing of the user's alive; tables and graphs
@@ -36,7 +41,13 @@ class WhyAlive(Exports):
         record: Everything that was found out.
     """
 
+    _forms: ClassVar = _FORMS
     record: WhyAliveRecord
+
+    paths = Table(path_table)
+    """The paths, one row for each step."""
+    references = Table(reference_table)
+    """The direct references to the object, one row for each."""
 
     @property
     def hold(self) -> Hold:
@@ -52,16 +63,6 @@ class WhyAlive(Exports):
     def holders(self) -> tuple[str, ...]:
         """For each path the expression for what refers to the object; empty where Python has none."""
         return tuple(path.holder for path in self.record.paths)
-
-    @property
-    def paths(self) -> pd.DataFrame:
-        """The paths, one row for each step."""
-        return path_table(self.record)
-
-    @property
-    def references(self) -> pd.DataFrame:
-        """The direct references to the object, one row for each."""
-        return reference_table(self.record)
 
     @property
     def cut(self) -> Cut | None:
@@ -91,42 +92,5 @@ class WhyAlive(Exports):
         """
         return BackReferenceGraph(self.record, style)
 
-    def _html_file(self) -> str:
-        return render_alive_page(self.record)
-
-    def _json_file(self) -> str:
-        return record_to_json(self.record, FORMAT, "record")
-
-    @classmethod
-    def from_json(cls, path_or_text: FilePath) -> WhyAlive:
-        """Return the answer that `to_json` wrote, from its file or its text.
-
-        Raises:
-            ReportError: if there is no such file, or it holds no answer that this version can read.
-        """
-        return cls(record_from_json(read_source(path_or_text), WhyAliveRecord, FORMAT, ALIVE_SCHEMA_VERSION))
-
-    def save(self, path: FilePath) -> None:
-        """Write to *path*: ``.html`` a page, ``.svg`` or ``.dot`` the graph, ``.txt`` the text, ``.json`` the record.
-
-        Raises:
-            ReportError: for any other suffix, or a file that cannot be written.
-        """
-        graph = self.graph()
-        writers: Mapping[str, Callable[[], str]] = {
-            ".html": self._html_file,
-            ".svg": graph.svg_file,
-            ".dot": lambda: graph.dot,
-            ".txt": self.__str__,
-            ".json": self._json_file,
-        }
-        save_by_suffix(path, writers)
-
-    def __str__(self) -> str:
-        return render_alive(self.record)
-
     def __repr__(self) -> str:
         return f"<WhyAlive {shorten(self.record.what, _WHAT_LIMIT)}: {shorten(self.reason, _WHAT_LIMIT)}>"
-
-    def _fragment(self) -> str:
-        return render_alive_html(self.record)

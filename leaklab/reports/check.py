@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from leaklab.model import Check, Leak, Outcome, Verdict
+from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, Verdict
 from leaklab.render import tables
-from leaklab.render.base import Displayed, Exports, FilePath, read_source, save_by_suffix
+from leaklab.render.base import Displayed, Forms, Report, Table
 from leaklab.render.check_html import render_html, render_page
 from leaklab.render.check_text import render_text
 from leaklab.render.dot import LEAKLAB, PathGraph
-from leaklab.render.json import from_json, to_json
+from leaklab.render.json import FORMAT
 from leaklab.render.notebook_export import render_markdown
 from leaklab.render.plots import plot_growth
 from leaklab.render.tables import leaks_csv
@@ -22,8 +22,6 @@ from leaklab.render.words import count_words
 from leaklab.text import format_bytes, shorten
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from leaklab.explorer.widget import Explorer
     from leaklab.render.figure import ReportFigure
 
@@ -198,76 +196,75 @@ def _name(leaks: list[Leak]) -> str:
 
 
 _REASON_LIMIT = 72
-_render_file = partial(render_page, has_record=True)
-_WRITERS: Mapping[str, Callable[[Check], str]] = {
-    ".html": _render_file,
-    ".json": to_json,
-    ".csv": leaks_csv,
-    ".md": render_markdown,
-}
+_FORMS = Forms(
+    kind=Check,
+    format=FORMAT,
+    schema=SCHEMA_VERSION,
+    text=render_text,
+    html=render_html,
+    page=partial(render_page, has_record=True),
+    more={".csv": leaks_csv, ".md": render_markdown},
+)
+SUFFIXES: Final = _FORMS.suffixes
+"""Of the files that a report can be saved to."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LeakReport(Exports):
+class LeakReport(Report[Check]):
     """The result of a check.
 
     It holds the record and nothing else, so it can be pickled and keeps nothing of the user's alive; tables, plots and
     graphs are made anew each time they are asked for.
 
     Attributes:
-        check: The record, with every figure.
+        record: The record, with every figure.
     """
 
-    check: Check
+    _forms: ClassVar = _FORMS
+    record: Check
+
+    objects = Table(tables.object_table)
+    """What the runs left behind, by type."""
+    tensors = Table(tables.tensor_table)
+    """The tensors that the runs left behind, by shape, dtype and device."""
+    containers = Table(tables.container_table)
+    """The containers, buffers and graphs that grew in place."""
+    runs = Table(tables.run_table)
+    """The measured runs."""
+
+    @property
+    def check(self) -> Check:
+        """The record, by its older name."""
+        return self.record
 
     @property
     def leaked(self) -> bool:
         """Whether the verdict is a leak; ``bounded`` and ``inconclusive`` are none."""
-        return self.check.verdict.outcome is Outcome.LEAK
+        return self.record.verdict.outcome is Outcome.LEAK
 
     @property
     def verdict(self) -> Verdict:
         """The outcome, its reason, its figures; ``str()`` begins with the outcome."""
-        return self.check.verdict
+        return self.record.verdict
 
     @property
     def leaks(self) -> tuple[Leak, ...]:
         """The leaks, largest first."""
-        return self.check.leaks
+        return self.record.leaks
 
     @property
     def bounded(self) -> tuple[Leak, ...]:
         """The places that grew and stopped, or whose limit is known."""
-        return self.check.bounded
+        return self.record.bounded
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Caveats, and what could not be measured."""
-        return self.check.notes
-
-    @property
-    def objects(self) -> pd.DataFrame:
-        """What the runs left behind, by type."""
-        return tables.object_table(self.check)
-
-    @property
-    def tensors(self) -> pd.DataFrame:
-        """The tensors that the runs left behind, by shape, dtype and device."""
-        return tables.tensor_table(self.check)
-
-    @property
-    def containers(self) -> pd.DataFrame:
-        """The containers, buffers and graphs that grew in place."""
-        return tables.container_table(self.check)
-
-    @property
-    def runs(self) -> pd.DataFrame:
-        """The measured runs."""
-        return tables.run_table(self.check)
+        return self.record.notes
 
     def plot(self) -> ReportFigure:
         """Return a figure of what each run left behind and of the memory after each run."""
-        return plot_growth(self.check)
+        return plot_growth(self.record)
 
     def graph(self, i: int = 0, style: str = LEAKLAB) -> PathGraph:
         """Return the path to leak number *i*, the largest first, as a graph.
@@ -295,42 +292,9 @@ class LeakReport(Exports):
 
     def compare(self, other: LeakReport) -> Comparison:
         """Return what became of the leaks of this report in *other*, the check of the mended code."""
-        return compare_checks(self.check, other.check)
-
-    def _html_file(self) -> str:
-        return _render_file(self.check)
-
-    def _json_file(self) -> str:
-        return to_json(self.check)
-
-    @classmethod
-    def from_json(cls, path_or_text: FilePath) -> LeakReport:
-        """Return the report that `to_json` wrote, from its file or its text.
-
-        Raises:
-            ReportError: if there is no such file, or it holds no report that this version can read.
-        """
-        return cls(from_json(read_source(path_or_text)))
-
-    def save(self, path: FilePath) -> None:
-        """Write the report to *path*: ``.html`` a page, ``.json`` the record, ``.csv`` the table of leaks, ``.md``.
-
-        Raises:
-            ReportError: for any other suffix, or a file that cannot be written.
-        """
-        save_by_suffix(path, {suffix: partial(write, self.check) for suffix, write in _WRITERS.items()})
-
-    def __str__(self) -> str:
-        return render_text(self.check)
+        return compare_checks(self.record, other.record)
 
     def __repr__(self) -> str:
         verdict, n_leaks = self.verdict, len(self.leaks)
         found = f"; {n_leaks} {'leak' if n_leaks == 1 else 'leaks'}" if n_leaks else ""
         return f"<LeakReport {verdict.outcome.value}: {shorten(verdict.reason, _REASON_LIMIT)}{found}>"
-
-    def _fragment(self) -> str:
-        return render_html(self.check)
-
-
-SUFFIXES = tuple(_WRITERS)
-"""Of the files that a report can be saved to."""

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
+from leaklab.cuda.judging import growth_tree
 from leaklab.cuda.live_blocks import device_uses, grouped, largest_first, live_stacks, pool_uses
 from leaklab.cuda.schema import HOST, Memory
 from leaklab.cuda.stacks import StackTable, tree_of
 from leaklab.cuda.trace import History, histories, ooms_of, peak_of, timeline_of
+from leaklab.errors import SnapshotError
 from leaklab.model import Outcome, Verdict
 from leaklab.model.cuda import (
+    CallFrame,
     FrameNode,
     LiveStack,
     PoolUse,
     SnapshotFacts,
     SnapshotSeries,
+    StackGrowth,
     StackKey,
     Timeline,
     TracePoint,
 )
-from leaklab.render.base import Exports, FilePath, save_by_suffix
+from leaklab.render.base import Forms, Report, Table
 from leaklab.render.cuda_html import (
     render_series,
     render_series_page,
@@ -29,37 +35,113 @@ from leaklab.render.cuda_html import (
     render_snapshot_page,
 )
 from leaklab.render.cuda_plots import plot_icicle, plot_series, plot_timeline
-from leaklab.render.cuda_text import facts_json, series_json, series_line, series_text, snapshot_line, snapshot_text
-from leaklab.render.tables import pool_table, series_device_table, series_table, stack_table
+from leaklab.render.cuda_text import (
+    SCHEMA_VERSION,
+    facts_fields,
+    series_fields,
+    series_line,
+    series_text,
+    snapshot_line,
+    snapshot_text,
+)
+from leaklab.render.tables import pool_table, series_csv, series_device_table, series_table, stack_table
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.text import format_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Self
 
     from leaklab.render.figure import ReportFigure
 
 
-class CudaSnapshot(Exports):
+def _restored_facts(fields: Any) -> Any:
+    """Return the fields of a `SnapshotFacts` of those of its file, which leaves the tree out."""
+    listed = _with_frames(fields)
+    stacks = msgspec.convert(listed["stacks"], tuple[LiveStack, ...])
+    return {**listed, "tree": tree_of(stacks)}
+
+
+def _restored_series(fields: Any) -> Any:
+    """The same of a `SnapshotSeries`."""
+    listed = _with_frames(fields)
+    stacks = msgspec.convert(listed["stacks"], tuple[StackGrowth, ...])
+    return {**listed, "tree": growth_tree(stacks)}
+
+
+def _with_frames(value: Any) -> Any:
+    """Return *value* with every frame, an object in the file, as the list of which a `CallFrame` is made."""
+    if isinstance(value, list):
+        return [_with_frames(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == set(CallFrame._fields):
+        return [value[name] for name in CallFrame._fields]
+    return {key: _with_frames(item) for key, item in value.items()}
+
+
+class CudaSnapshot(Report[SnapshotFacts]):
     """A memory snapshot; everything is worked out when it is first asked for.
 
     Attributes:
-        memory: The blocks and the trace, in one form for files of all ages.
+        memory: The blocks and the trace, in one form for files of all ages; None if the snapshot was read from its
+            record, which has sums and no blocks.
     """
 
-    def __init__(self, memory: Memory) -> None:
+    _forms: ClassVar = Forms(
+        kind=SnapshotFacts,
+        format="leaklab snapshot",
+        schema=SCHEMA_VERSION,
+        text=snapshot_text,
+        html=render_snapshot,
+        page=render_snapshot_page,
+        fields=facts_fields,
+        restored=_restored_facts,
+    )
+
+    def __init__(self, memory: Memory | None) -> None:
         self.memory = memory
         self._table = StackTable()
 
-    @property
-    def name(self) -> str:
-        """The file, or ``now``."""
-        return self.memory.name
+    @classmethod
+    def _around(cls, record: SnapshotFacts) -> Self:
+        """Return a snapshot in which all that is worked out of the blocks is known, and the blocks are not."""
+        snapshot = cls(None)
+        vars(snapshot).update(
+            name=record.name,
+            devices=tuple(use.device for use in record.devices),
+            device_uses=record.devices,
+            pool_uses=record.pools,
+            stacks=record.stacks,
+            peaks=tuple(point for point in record.moments if point.kind == "peak"),
+            ooms=tuple(point for point in record.moments if point.kind == "oom"),
+            timelines=record.timelines,
+            tree=record.tree,
+            notes=record.notes,
+        )
+        return snapshot
 
     @property
+    def _blocks(self) -> Memory:
+        """The blocks and the trace.
+
+        Raises:
+            SnapshotError: for a snapshot that was read from its record.
+        """
+        if self.memory is None:
+            msg = f"{self.name!r} was read from its record, which has no blocks; open the file that torch wrote instead"
+            raise SnapshotError(msg)
+        return self.memory
+
+    @cached_property
+    def name(self) -> str:
+        """The file, or ``now``."""
+        return self._blocks.name
+
+    @cached_property
     def devices(self) -> tuple[str, ...]:
         """Names of the devices with memory or events: ``cuda:0``, ``pinned host``."""
-        return self.memory.devices
+        return self._blocks.devices
 
     @property
     def active_bytes(self) -> int:
@@ -88,12 +170,12 @@ class CudaSnapshot(Exports):
     @cached_property
     def pool_uses(self) -> tuple[PoolUse, ...]:
         """The use of each pool, as records."""
-        return pool_uses(self.memory)
+        return pool_uses(self._blocks)
 
     @cached_property
     def device_uses(self) -> tuple[PoolUse, ...]:
         """The sum over the pools of each device, as records."""
-        return device_uses(self.memory, self.pool_uses)
+        return device_uses(self._blocks, self.pool_uses)
 
     @property
     def pools(self) -> pd.DataFrame:
@@ -104,7 +186,7 @@ class CudaSnapshot(Exports):
     def stacks(self) -> tuple[LiveStack, ...]:
         """Live bytes by exact call stack, largest first, as records."""
         with gc_paused():
-            return live_stacks(self.memory, self._table)
+            return live_stacks(self._blocks, self._table)
 
     def by_stack(self, key: str = "exact") -> pd.DataFrame:
         """Return the live bytes by call stack, largest first; blocks without a stack by device, pool and size.
@@ -126,7 +208,7 @@ class CudaSnapshot(Exports):
     @cached_property
     def _histories(self) -> tuple[History, ...]:
         with gc_paused():
-            return tuple(histories(self.memory, self._table))
+            return tuple(histories(self._blocks, self._table))
 
     @cached_property
     def peaks(self) -> tuple[TracePoint, ...]:
@@ -155,7 +237,7 @@ class CudaSnapshot(Exports):
         """All stacks in one tree of frames, outermost first, with the live bytes below each."""
         return tree_of(self.stacks)
 
-    @property
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """What the file lacks, or where it contradicts itself."""
         gaps = [
@@ -164,10 +246,10 @@ class CudaSnapshot(Exports):
             if history.gap_bytes
             for more in ("more live" if history.gap_bytes > 0 else "less live",)
         ]
-        return (*self.memory.notes, *gaps)
+        return (*self._blocks.notes, *gaps)
 
     @property
-    def facts(self) -> SnapshotFacts:
+    def record(self) -> SnapshotFacts:  # type: ignore[override]  # worked out, and never set
         """All that is known, as one record that refers to nothing of the file."""
         return SnapshotFacts(
             name=self.name,
@@ -180,6 +262,11 @@ class CudaSnapshot(Exports):
             notes=self.notes,
         )
 
+    @property
+    def facts(self) -> SnapshotFacts:
+        """The record, by its older name."""
+        return self.record
+
     def plot(self) -> ReportFigure:
         """Return a figure of the memory along the trace."""
         return plot_timeline(self.timelines)
@@ -188,112 +275,74 @@ class CudaSnapshot(Exports):
         """Return a figure of the live bytes by frame: each as wide as what was allocated below it."""
         return plot_icicle(self.tree)
 
-    def _html_file(self) -> str:
-        return render_snapshot_page(self.facts)
-
-    def _json_file(self) -> str:
-        return facts_json(self.facts)
-
-    def save(self, path: FilePath) -> None:
-        """Write to *path* a page (``.html``), the facts (``.json``) or the text (``.txt``).
-
-        Raises:
-            ReportError: for any other suffix, or a file that cannot be written.
-        """
-        save_by_suffix(path, {".html": self._html_file, ".json": self._json_file, ".txt": self.__str__})
-
-    def __str__(self) -> str:
-        return snapshot_text(self.facts)
-
     def __repr__(self) -> str:
         return f"<CudaSnapshot {snapshot_line(self.name, self.device_uses)}>"
 
-    def _fragment(self) -> str:
-        return render_snapshot(self.facts)
-
-
-# A comparison of snapshots as the user holds it: verdict, tables, pictures.
-
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SnapshotComparison(Exports):
+class SnapshotComparison(Report[SnapshotSeries]):
     """Two or more snapshots compared by call stack.
 
     Attributes:
-        series: The record, with every figure.
+        record: The record, with every figure.
     """
 
-    series: SnapshotSeries
+    _forms: ClassVar = Forms(
+        kind=SnapshotSeries,
+        format="leaklab snapshot series",
+        schema=SCHEMA_VERSION,
+        text=series_text,
+        html=render_series,
+        page=render_series_page,
+        more={".csv": series_csv},
+        fields=series_fields,
+        restored=_restored_series,
+    )
+    record: SnapshotSeries
+
+    stacks = Table(series_table)
+    """Each call stack with its live bytes in every snapshot, largest change first."""
+    devices = Table(series_device_table)
+    """Active, reserved and inactive-split bytes of each device in every snapshot."""
+
+    @property
+    def series(self) -> SnapshotSeries:
+        """The record, by its older name."""
+        return self.record
 
     @property
     def leaked(self) -> bool:
         """Whether the verdict is a leak; two snapshots never make one."""
-        return self.series.verdict.outcome is Outcome.LEAK
+        return self.record.verdict.outcome is Outcome.LEAK
 
     @property
     def verdict(self) -> Verdict:
         """The outcome, its reason, bytes per step; ``str()`` begins with the outcome."""
-        return self.series.verdict
+        return self.record.verdict
 
     @property
     def key(self) -> StackKey:
         """By what the stacks were matched; `key_reason` says why."""
-        return self.series.key
+        return self.record.key
 
     @property
     def key_reason(self) -> str:
         """Why the stacks were matched that way, with the shares that decided."""
-        return self.series.key_reason
+        return self.record.key_reason
 
     @property
     def growth_bytes(self) -> int:
         """Live bytes of the last snapshot minus those of the first, as the program requested them."""
-        return self.series.growth_bytes
-
-    @property
-    def stacks(self) -> pd.DataFrame:
-        """Each call stack with its live bytes in every snapshot, largest change first."""
-        return series_table(self.series)
-
-    @property
-    def devices(self) -> pd.DataFrame:
-        """Active, reserved and inactive-split bytes of each device in every snapshot."""
-        return series_device_table(self.series)
+        return self.record.growth_bytes
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the files lack, or where they contradict themselves."""
-        return self.series.notes
+        return self.record.notes
 
     def plot(self) -> ReportFigure:
         """Return a figure of the live bytes in every snapshot, stacked by call stack."""
-        return plot_series(self.series)
-
-    def _html_file(self) -> str:
-        return render_series_page(self.series)
-
-    def _json_file(self) -> str:
-        return series_json(self.series)
-
-    def save(self, path: FilePath) -> None:
-        """Write to *path* a page (``.html``), the record (``.json``), the stacks (``.csv``) or the text (``.txt``).
-
-        Raises:
-            ReportError: for any other suffix, or a file that cannot be written.
-        """
-        writers = {
-            ".html": self._html_file,
-            ".json": self._json_file,
-            ".csv": lambda: str(self.stacks.to_csv(lineterminator="\n")),
-            ".txt": self.__str__,
-        }
-        save_by_suffix(path, writers)
-
-    def __str__(self) -> str:
-        return series_text(self.series)
+        return plot_series(self.record)
 
     def __repr__(self) -> str:
-        return f"<SnapshotComparison {series_line(self.series)}>"
-
-    def _fragment(self) -> str:
-        return render_series(self.series)
+        return f"<SnapshotComparison {series_line(self.record)}>"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
-from leaklab.model.heap_diff import Difference, HeapSnapshotRecord
+from leaklab.model.heap_diff import MOMENT_SCHEMA, Difference, HeapSnapshotRecord
 from leaklab.render import tables
-from leaklab.render.base import Exports, FilePath, save_by_suffix
+from leaklab.render.base import FilePath, Forms, Report, Table
 from leaklab.render.heap_diff import (
     headline,
     lines_of,
@@ -18,20 +17,24 @@ from leaklab.render.heap_diff import (
     render_difference_page,
 )
 from leaklab.render.heap_snapshot_file import load_heap_snapshot, save_heap_snapshot
-from leaklab.render.json import one_line
-from leaklab.text import format_bytes, shorten
+from leaklab.text import format_bytes, shorten, unit_words
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-FORMAT = "leaklab difference"
-SUFFIXES = (".html", ".json", ".csv")
+_FORMS = Forms(
+    kind=Difference,
+    format="leaklab difference",
+    schema=MOMENT_SCHEMA,
+    text=render_difference,
+    html=render_difference_html,
+    page=render_difference_page,
+    more={".csv": tables.changes_csv},
+)
+SUFFIXES: Final = _FORMS.suffixes
 """Of the files that a difference can be saved to."""
 _REPR_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MemDiff(Exports):
+class MemDiff(Report[Difference]):
     """What was born, died, grew and was replaced between two moments.
 
     It holds the record and nothing else: it can be pickled and keeps nothing of the user's alive.
@@ -40,7 +43,21 @@ class MemDiff(Exports):
         record: The record, with every figure.
     """
 
+    _forms: ClassVar = _FORMS
     record: Difference
+
+    objects = Table(tables.object_change_table)
+    """Types of which objects were born or died."""
+    tensors = Table(tables.tensor_change_table)
+    """Tensors born and died, by shape, dtype and device; bytes of storages, each counted once."""
+    arrays = Table(tables.array_table)
+    """Arrays and buffers of a kilobyte or more, which the collector does not know."""
+    containers = Table(tables.container_change_table)
+    """Containers that live at both moments and have another length."""
+    variables = Table(tables.variable_table)
+    """Variables of the notebook and attributes of modules that are new, gone, replaced, bigger or smaller."""
+    devices = Table(tables.device_table)
+    """Tensors, unique storages and their bytes on each device."""
 
     @property
     def changed(self) -> bool:
@@ -57,63 +74,8 @@ class MemDiff(Exports):
         """Caveats, and what was left out."""
         return remarks(self.record)
 
-    @property
-    def objects(self) -> pd.DataFrame:
-        """Types of which objects were born or died."""
-        return tables.object_change_table(self.record)
-
-    @property
-    def tensors(self) -> pd.DataFrame:
-        """Tensors born and died, by shape, dtype and device; bytes of storages, each counted once."""
-        return tables.tensor_change_table(self.record)
-
-    @property
-    def arrays(self) -> pd.DataFrame:
-        """Arrays and buffers of a kilobyte or more, which the collector does not know."""
-        return tables.array_table(self.record)
-
-    @property
-    def containers(self) -> pd.DataFrame:
-        """Containers that live at both moments and have another length."""
-        return tables.container_change_table(self.record)
-
-    @property
-    def variables(self) -> pd.DataFrame:
-        """Variables of the notebook and attributes of modules that are new, gone, replaced, bigger or smaller."""
-        return tables.variable_table(self.record)
-
-    @property
-    def devices(self) -> pd.DataFrame:
-        """Tensors, unique storages and their bytes on each device."""
-        return tables.device_table(self.record)
-
-    def _html_file(self) -> str:
-        return render_difference_page(self.record)
-
-    def _json_file(self) -> str:
-        return _to_json(self.record)
-
-    def save(self, path: FilePath) -> None:
-        """Write the difference to *path*: ``.html`` a page, ``.json`` the record, ``.csv`` one line a change.
-
-        Raises:
-            ReportError: for any other suffix, or a file that cannot be written.
-        """
-        writers = dict(zip(SUFFIXES, (render_difference_page, _to_json, tables.changes_csv), strict=True))
-        save_by_suffix(path, {suffix: partial(write, self.record) for suffix, write in writers.items()})
-
-    def __str__(self) -> str:
-        return render_difference(self.record)
-
     def __repr__(self) -> str:
         return f"<MemDiff {shorten(headline(self.record), _REPR_LIMIT)}>"
-
-    def _fragment(self) -> str:
-        return render_difference_html(self.record)
-
-
-def _to_json(difference: Difference) -> str:
-    return one_line({"format": FORMAT, **asdict(difference)}, "difference")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -168,5 +130,5 @@ class HeapSnapshot:
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
-        tensors = f"{self.n_tensors:,} tensor{'' if self.n_tensors == 1 else 's'}"
+        tensors = unit_words(self.n_tensors, "tensors")
         return f"<HeapSnapshot{name}: {self.n_objects:,} objects, {tensors}, {format_bytes(self.tensor_bytes)}>"

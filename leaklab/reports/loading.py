@@ -19,6 +19,7 @@ from leaklab.reports.check import LeakReport
 from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.reports.notebook import NotebookReport, load_report
+from leaklab.reports.training_run import TrainingRun
 from leaklab.runtime.gc_control import gc_paused
 
 _ZIP, _PICKLE, _BYTE_ORDER_MARK = b"PK", b"\x80", b"\xef\xbb\xbf"
@@ -31,6 +32,7 @@ KINDS: dict[str, type[Any]] = {
     "leaklab difference": MemDiff,
     "leaklab snapshot": CudaSnapshot,
     "leaklab snapshot series": SnapshotComparison,
+    "leaklab training run": TrainingRun,
     "leaklab whyalive": WhyAlive,
 }
 """The report behind the ``format`` that a JSON file says it has; `load` reads it by the class's ``from_json``."""
@@ -45,8 +47,8 @@ def load(path: FilePath) -> Any:
             file decides, not its name.
 
     Returns:
-        What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `HeapSnapshot` or
-        `CudaSnapshot`.
+        What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `MemDiff`, `TrainingRun`,
+        `HeapSnapshot`, `CudaSnapshot` or `SnapshotComparison`.
 
     Raises:
         ReportError: if the file cannot be read, or holds nothing that this version of leaklab can read.
@@ -64,9 +66,9 @@ def load(path: FilePath) -> Any:
     form = "" if record is None else _format_of(record)
     if form in ("leaklab check", "leaklab checks"):
         return load_report(path)
-    if form in KINDS and not is_page and hasattr(KINDS[form], "from_json"):
+    if form in KINDS and not is_page:
         return KINDS[form].from_json(path)
-    raise ReportError(_refusal(path, form, is_page=is_page))
+    raise ReportError(_refusal(path, is_page=is_page))
 
 
 def _first_bytes(path: FilePath) -> bytes:
@@ -92,10 +94,8 @@ def _format_of(record: bytes) -> str:
         return ""
 
 
-def _refusal(path: FilePath, form: str, *, is_page: bool) -> str:
+def _refusal(path: FilePath, *, is_page: bool) -> str:
     name = os.fspath(path)
-    if form in KINDS:
-        return f"{name!r} holds a {form.removeprefix('leaklab ')}, which this version of leaklab writes but cannot read"
     if is_page:
         return f"{name!r} is a page without a record: give a page of %leakreport, leaklab run or LeakReport, or JSON"
     return f"{name!r} is no file of leaklab: give a report (.json, .html), a heap snapshot (.npz) or a CUDA snapshot"

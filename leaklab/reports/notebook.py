@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from leaklab.model import Check, Outcome
-from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
-from leaklab.render.base import Displayed, FilePath, check_target, known_suffix, read_bytes, save_by_suffix
-from leaklab.render.json import as_notebook_checks, notebook_to_json, read_record, redacted, tally_words
+from leaklab.model.check import NOTEBOOK_SCHEMA, KeptCheck, KeptView, NotebookChecks
+from leaklab.render.base import Displayed, FilePath, Forms, Report, check_target, known_suffix, read_bytes
+from leaklab.render.json import NOTEBOOK_FORMAT, as_notebook_checks, notebook_fields, read_record, redacted, tally_words
 from leaklab.render.notebook_export import render_collection, render_markdown
 from leaklab.render.pdf import print_pdf, require_browser
 from leaklab.render.templates import render
@@ -105,8 +104,6 @@ def _lines(name: str, check: Check, comparison: Comparison | None) -> list[str]:
     return lines + [f"  {line}" for line in (comparison.lines if comparison else ())]
 
 
-SUFFIXES = (".html", ".md", ".json", ".pdf")
-"""Of the files that all checks of a notebook can be saved to."""
 MAX_CHECKS, MAX_OTHERS = 200, 30
 """A record takes some 10 KB, other reports more: more of them would weigh on the notebook."""
 _MARKUP_LIMIT = 300_000  # characters of one other report; a graph in it takes most of them
@@ -192,20 +189,44 @@ def _viewed(report: object, place: str) -> KeptView:
     )
 
 
+def _render_summary(notebook: NotebookChecks) -> str:
+    """Return one line for each check."""
+    lines = [tally_words(notebook)]
+    for number, noted in enumerate(notebook.checks, 1):
+        name = noted.check.settings.name
+        lines.append(f"  {number}. {f'{name}: ' if name else ''}{noted.check.verdict}")
+    return "\n".join(lines)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class NotebookReport(Displayed):
+class NotebookReport(Report[NotebookChecks]):
     """All checks of a notebook, as ``%leakreport`` or ``leaklab run`` exported them.
 
     Attributes:
-        collection: The record.
+        record: The checks, with every figure.
     """
 
-    collection: NotebookChecks
+    _forms: ClassVar = Forms(
+        kind=NotebookChecks,
+        format=NOTEBOOK_FORMAT,
+        schema=NOTEBOOK_SCHEMA,
+        text=_render_summary,
+        html=lambda _: "",  # one line for each check is all there is to show: `save` draws them
+        page=render_collection,
+        more={".md": render_markdown},
+        fields=notebook_fields,
+    )
+    record: NotebookChecks
+
+    @property
+    def collection(self) -> NotebookChecks:
+        """The record, by its older name."""
+        return self.record
 
     @property
     def reports(self) -> tuple[LeakReport, ...]:
         """The checks, in the order in which they were made."""
-        return tuple(LeakReport(noted.check) for noted in self.collection.checks)
+        return tuple(LeakReport(noted.check) for noted in self.record.checks)
 
     @property
     def leaked(self) -> bool:
@@ -214,37 +235,26 @@ class NotebookReport(Displayed):
 
     def compare(self, other: NotebookReport | LeakReport) -> NotebookComparison:
         """Return what became of these checks in *other*, made after the repair."""
-        return compare_notebooks(self.collection, _collection_of(other))
+        return compare_notebooks(self.record, _collection_of(other))
 
     def save(self, path: FilePath) -> None:
-        """Write all checks to *path*: ``.html`` one page, ``.md``, ``.json`` the record, ``.pdf``.
+        """Write all checks to *path*: ``.html`` one page, ``.md``, ``.json`` the record, ``.txt``, ``.pdf``.
 
         Raises:
             ReportError: for any other suffix, a file that cannot be written, or a PDF where no Chromium is installed.
         """
         if known_suffix(path, SUFFIXES) == ".pdf":
             require_browser()  # before the drawing, which may take half a minute
-            print_pdf(render_collection(self.collection, is_open=True), path)
-            return
-        writers: Mapping[str, Callable[[NotebookChecks], str]] = {
-            ".html": render_collection,
-            ".md": render_markdown,
-            ".json": notebook_to_json,
-        }
-        save_by_suffix(path, {suffix: partial(write, self.collection) for suffix, write in writers.items()})
-
-    def __str__(self) -> str:
-        lines = [tally_words(self.collection)]
-        for number, report in enumerate(self.reports, 1):
-            name = report.check.settings.name
-            lines.append(f"  {number}. {f'{name}: ' if name else ''}{report.verdict}")
-        return "\n".join(lines)
-
-    def _fragment(self) -> str:
-        return ""  # one line for each check is all there is to show: `save` draws them
+            print_pdf(render_collection(self.record, is_open=True), path)
+        else:
+            Report.save(self, path)
 
     def __repr__(self) -> str:
-        return f"<NotebookReport {tally_words(self.collection)}>"
+        return f"<NotebookReport {tally_words(self.record)}>"
+
+
+SUFFIXES = (*NotebookReport._forms.suffixes, ".pdf")  # noqa: SLF001
+"""Of the files that all checks of a notebook can be saved to."""
 
 
 def load_report(path: FilePath) -> LeakReport | NotebookReport:
@@ -269,7 +279,7 @@ def compare_reports(before: LeakReport | NotebookReport, after: LeakReport | Not
 
 
 def _collection_of(report: LeakReport | NotebookReport) -> NotebookChecks:
-    return as_notebook_checks(report.check) if isinstance(report, LeakReport) else report.collection
+    return as_notebook_checks(report.record) if isinstance(report, LeakReport) else report.record
 
 
 def check_export_target(path: FilePath) -> None:

@@ -15,7 +15,6 @@ from leaklab.model import Outcome, Verdict
 from leaklab.render import PathGraph, check_target
 from leaklab.render import drawing as picture_module
 from leaklab.reports import SUFFIXES, LeakReport
-from leaklab.reports import check as report_module
 
 LEAKY = LeakReport(samples.leaky_check())
 CLEAN = LeakReport(samples.clean_check())
@@ -55,10 +54,10 @@ def test_tables_are_computed_anew_each_time():
 
 
 def test_a_report_holds_nothing_but_its_check():
-    assert [field.name for field in fields(LeakReport)] == ["check"]
+    assert [field.name for field in fields(LeakReport)] == ["record"]
     assert [thing for thing in gc.get_referents(LEAKY) if thing is not LeakReport] == [LEAKY.check]
     with pytest.raises(FrozenInstanceError):
-        LEAKY.check = None
+        LEAKY.record = None
 
 
 @pytest.mark.parametrize("report", ALL)
@@ -102,7 +101,7 @@ def test_an_error_while_drawing_leaves_the_text(monkeypatch):
     def broken(check):
         raise RuntimeError
 
-    monkeypatch.setattr(report_module, "render_html", broken)
+    monkeypatch.setattr(LeakReport, "_forms", replace(LeakReport._forms, html=broken))
     bundle = LEAKY._repr_mimebundle_()
     assert set(bundle) == {"text/plain"}
     assert bundle["text/plain"].startswith("LEAK  ")
@@ -113,7 +112,7 @@ def test_an_error_in_the_text_leaves_one_line(monkeypatch):
     def broken(check):
         raise RuntimeError
 
-    monkeypatch.setattr(report_module, "render_text", broken)
+    monkeypatch.setattr(LeakReport, "_forms", replace(LeakReport._forms, text=broken))
     assert LEAKY._repr_mimebundle_()["text/plain"].startswith("<LeakReport leak: ")
 
 
@@ -125,7 +124,7 @@ def test_an_error_that_cannot_be_told_is_named(monkeypatch):
     def broken(check):
         raise Mute
 
-    monkeypatch.setattr(report_module, "render_html", broken)
+    monkeypatch.setattr(LeakReport, "_forms", replace(LeakReport._forms, html=broken))
     assert LEAKY._repr_mimebundle_()["text/plain"].endswith("(not all of it could be drawn: Mute)")
 
 
@@ -165,7 +164,7 @@ def test_every_report_can_be_saved_as_html(report, tmp_path):
 
 @pytest.mark.parametrize("refuse", [CLEAN.save, partial(check_target, suffixes=SUFFIXES)])
 def test_an_unknown_suffix_is_refused_in_one_line(tmp_path, refuse):
-    with pytest.raises(ReportError, match=r"must end in \.html or \.json or \.csv or \.md, not in '\.pdf'$"):
+    with pytest.raises(ReportError, match=r"must end in \.html or \.json or \.txt or \.md or \.csv, not in '\.pdf'$"):
         refuse(tmp_path / "report.pdf")
     with pytest.raises(ReportError, match=r"and has no suffix$"):
         refuse(tmp_path / "report")
