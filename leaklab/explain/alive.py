@@ -18,7 +18,7 @@ from leaklab.explain.alive_counts import (
 )
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.retained import retained, size_of_freed
-from leaklab.explain.smallest_cut import ROOT, freed_without, independent_paths, release_statement, smallest_cut
+from leaklab.explain.smallest_cut import freed_without, independent_paths, release_statement, smallest_cut
 from leaklab.heap.known_holders import remark_on
 from leaklab.heap.names import MAX_NAMES, Reference, name_references
 from leaklab.heap.names.containers import keys_of
@@ -26,6 +26,7 @@ from leaklab.heap.names.reference import is_name
 from leaklab.heap.paths import Described, describe_path
 from leaklab.heap.roles import with_reasons
 from leaklab.heap.roots import Start
+from leaklab.heap.shortest_paths import ROOT
 from leaklab.heap.view import HeapView
 from leaklab.model import RootPath, Status
 from leaklab.model.alive import AlivePath, Counts, Cut, CutReference, Hold, Retained, WhyAliveRecord
@@ -34,197 +35,8 @@ from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch
 from leaklab.runtime.sizes import storages_of
 from leaklab.text import format_bytes
 
-# Describe independent paths to one object: steps with reasons, expressions, and where they share an object.
-
-
 VARIABLES = "notebook variable"
-
-
-@dataclass(frozen=True, slots=True)
-class WalkedPath:
-    """A path as vertices and as words.
-
-    Attributes:
-        vertices: Root first; the first may be a namespace, which is no step.
-        described: The steps and their expressions.
-        start: Where it begins; None where that is unknown.
-        namespace: The vertex of the user's variables, -1 if there is none.
-    """
-
-    vertices: tuple[int, ...]
-    described: Described
-    start: Start | None
-    namespace: int
-
-    @property
-    def step_vertices(self) -> tuple[int, ...]:
-        """For each step the vertex of its object."""
-        return tuple(self.vertices[position] for position in self.described.positions)
-
-    def cut_at(self, references: Collection[tuple[int, int]]) -> tuple[int, ...]:
-        """Return the steps between whose object and the one before lies one of *references*, holder and held."""
-        wanted = {(self._holder_of(holder), held) for holder, held in references}
-        pairs = list(zip((ROOT, *self.vertices), self.vertices, strict=False))
-        found, first = [], 0
-        for number, position in enumerate(self.described.positions):
-            if any((self._holder_of(holder), held) in wanted for holder, held in pairs[first : position + 1]):
-                found.append(number)
-            first = position + 1
-        return tuple(found)
-
-    def _holder_of(self, vertex: int) -> int:
-        """Return the root for the namespace: paths may begin at it, or at the value of one of its variables."""
-        return ROOT if vertex == self.namespace else vertex
-
-
-def walk_path(view: HeapView, vertices: Sequence[int]) -> WalkedPath:
-    """Describe the path along *vertices*, root first."""
-    things = [view.objects[vertex] for vertex in vertices]
-    unknown = [Status.UNKNOWN] * len(things)
-    if vertices[0] == view.namespace:
-        start = _variable_start(view, vertices)
-        described = describe_path(things, VARIABLES, "", unknown, summaries=view.summaries)
-    else:
-        start = start_of(view, vertices[0])
-        expression: str | None = None
-        if start is not None:
-            expression = start.expression or None
-            if expression and not start.is_variable and type(things[0]) is dict:
-                expression += ".__dict__"
-        root = "unknown root" if start is None else start.words
-        described = describe_path(things, root, expression, unknown, summaries=view.summaries)
-    shown = [things[position] for position in described.positions]
-    in_graph = [bool(view.in_graph[vertices[position]]) for position in described.positions]
-    steps = tuple(with_reasons(described.path.steps, shown, in_graph, start))
-    path = replace(described.path, steps=steps)
-    return WalkedPath(tuple(vertices), replace(described, path=path), start, view.namespace)
-
-
-def start_of(view: HeapView, vertex: int) -> Start | None:
-    """Return the best known root that begins at *vertex*, None if none does."""
-    address = int(view.index.ids[vertex])
-    found = [start for start in view.starts if start.address == address]
-    return min(found, key=lambda start: start.cost, default=None)
-
-
-def _variable_start(view: HeapView, vertices: Sequence[int]) -> Start | None:
-    return start_of(view, vertices[1]) if len(vertices) > 1 else None
-
-
-def alive_path(walked: WalkedPath, numbers: dict[int, int], cut: Collection[tuple[int, int]]) -> AlivePath:
-    """Return the record of *walked*; *numbers* gives each vertex its number and is added to."""
-    described, start = walked.described, walked.start
-    places = tuple(numbers.setdefault(vertex, len(numbers)) for vertex in walked.step_vertices)
-    return AlivePath(
-        described.path,
-        _holder(walked),
-        described.expressions[-1] or "",
-        places,
-        walked.cut_at(cut),
-        remark_on(start, described.path),
-    )
-
-
-def _holder(walked: WalkedPath) -> str:
-    """Return the expression for what refers to the object asked about."""
-    expressions = walked.described.expressions
-    if len(expressions) > 1:
-        return expressions[-2] or ""
-    start = walked.start
-    if start is None or start.is_variable:
-        return "globals()" if start is not None else ""
-    return start.expression if start.is_place and len(walked.vertices) > 1 else ""
-
-
-# Write the smallest cut as statements that a person could run, with the proof of what they free.
-
-
 _INDEX = re.compile(r"\[(\d+)\]")
-
-
-def cut_of(view: HeapView, vertex: int, *, keeps_variables: bool) -> tuple[Cut, tuple[tuple[int, int], ...]]:
-    """Return the smallest cut that lets the object at *vertex* go, and its references as vertices."""
-    found = smallest_cut(view, [vertex], keeps_variables=keeps_variables)
-    freed = freed_without(view, found.references)
-    size = size_of_freed(view, freed.tolist())
-    ordered = sorted(found.references, key=lambda pair: _position(view, pair))
-    cut = Cut(
-        references=tuple(_reference(view, holder, held) for holder, held in ordered),
-        is_exact=found.is_exact,
-        frees_object=bool((freed == vertex).any()),
-        n_freed=len(freed),
-        freed_bytes=size.exclusive_bytes,
-        is_lower_bound=size.is_lower_bound,
-        obstacle=found.obstacle,
-    )
-    return cut, found.references
-
-
-def _position(view: HeapView, pair: tuple[int, int]) -> tuple[bool, int, int]:
-    """Put the statements in an order in which each can be run.
-
-    Variables go last, since others may be reached by their names; of one list the references from its end, since each
-    deletion moves what comes after it.
-    """
-    holder, held = pair
-    is_root = holder in (ROOT, view.namespace)
-    if is_root or not is_kind_of(view.objects[holder], list):
-        return is_root, holder, 0
-    names = name_references(view.objects[holder], view.objects[held])
-    match = _INDEX.fullmatch(names[-1].text) if names else None
-    return is_root, holder, -int(match[1]) if match else 0
-
-
-def _reference(view: HeapView, holder: int, held: int) -> CutReference:
-    thing = view.objects[held]
-    target = " ".join(filter(None, (type_name(type(thing)), summary(thing) if view.summaries else "")))
-    if holder == ROOT:
-        return _of_root(view, held, target)
-    described = view.describe_child(holder, thing)
-    step, expression = described.path.steps[-1], described.expressions[-1]
-    owner = (described.expressions[-2] or "") if len(described.expressions) > 1 else ""
-    if not owner:
-        above = described.path.steps[:-1]
-        owner = " ".join(step.reference for step in above) or described.path.root
-    places = _places(view, holder, held)
-    if len(places) > 1 or expression is None:
-        expressions: Sequence[str] = places
-    else:
-        expressions = (expression,)
-    advice, is_statement = release_statement(view.objects[holder], step.reference, expressions, owner)
-    return CutReference(owner, step.reference, target, advice, is_statement)
-
-
-def _places(view: HeapView, holder: int, held: int) -> tuple[str, ...]:
-    """Return an expression for each place in which the holder has the object, the last place first; maybe none."""
-    source, thing = view.objects[holder], view.objects[held]
-    if holder == view.namespace:
-        return tuple(key for key in keys_of(source, thing) if is_name(key))  # type: ignore[arg-type,misc]
-    base = view.describe(holder).expressions[-1] if view.is_reached(holder) else None
-    names: list[Reference] = name_references(source, thing)
-    if not base or len(names) >= MAX_NAMES:
-        return ()
-    return tuple(f"{base}{name.suffix}" for name in reversed(names) if name.suffix is not None)
-
-
-def _of_root(view: HeapView, held: int, target: str) -> CutReference:
-    start = start_of(view, held)
-    if start is None:
-        return CutReference("the interpreter", "", target, "a root without a name holds it", is_statement=False)
-    if start.is_variable:
-        known = _places(view, view.namespace, held) if view.namespace >= 0 else ()
-        names = known or (start.expression,)
-        advice, is_statement = release_statement({}, names[0], names, "globals()")
-        return CutReference("globals()", names[0], target, advice, is_statement)
-    advice = f"del {start.expression}" if is_deletable(start.expression) else f"release it: {start.words} holds it"
-    return CutReference(start.words, start.expression, target, advice, advice.startswith("del "))
-
-
-def is_deletable(expression: str) -> bool:
-    """Return whether ``del`` takes *expression*: a call is none."""
-    return bool(expression) and not expression.endswith(")")
-
-
 _HOLDS = {
     CycleCertainty.PROVED: Hold.IMMORTAL,
     CycleCertainty.PROBABLE: Hold.PROBABLE,
@@ -346,6 +158,181 @@ def _reason(hold: Hold, n_paths: int, max_paths: int, counts: Counts, n_referenc
         f"no variable and no cycle keeps it: Python counts {_references(counts.python)}{owners}; {seen}, so what keeps "
         "it is out of sight: C or C++ code, or a place that leaklab cannot look into"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedPath:
+    """A path as vertices and as words.
+
+    Attributes:
+        vertices: Root first; the first may be a namespace, which is no step.
+        described: The steps and their expressions.
+        start: Where it begins; None where that is unknown.
+        namespace: The vertex of the user's variables, -1 if there is none.
+    """
+
+    vertices: tuple[int, ...]
+    described: Described
+    start: Start | None
+    namespace: int
+
+    @property
+    def step_vertices(self) -> tuple[int, ...]:
+        """For each step the vertex of its object."""
+        return tuple(self.vertices[position] for position in self.described.positions)
+
+    def cut_at(self, references: Collection[tuple[int, int]]) -> tuple[int, ...]:
+        """Return the steps between whose object and the one before lies one of *references*, holder and held."""
+        wanted = {(self._holder_of(holder), held) for holder, held in references}
+        pairs = list(zip((ROOT, *self.vertices), self.vertices, strict=False))
+        found, first = [], 0
+        for number, position in enumerate(self.described.positions):
+            if any((self._holder_of(holder), held) in wanted for holder, held in pairs[first : position + 1]):
+                found.append(number)
+            first = position + 1
+        return tuple(found)
+
+    def _holder_of(self, vertex: int) -> int:
+        """Return the root for the namespace: paths may begin at it, or at the value of one of its variables."""
+        return ROOT if vertex == self.namespace else vertex
+
+
+def walk_path(view: HeapView, vertices: Sequence[int]) -> WalkedPath:
+    """Describe the path along *vertices*, root first."""
+    things = [view.objects[vertex] for vertex in vertices]
+    unknown = [Status.UNKNOWN] * len(things)
+    if vertices[0] == view.namespace:
+        start = _variable_start(view, vertices)
+        described = describe_path(things, VARIABLES, "", unknown, summaries=view.summaries)
+    else:
+        start = start_of(view, vertices[0])
+        expression = None if start is None else start.expression_for(things[0])
+        root = "unknown root" if start is None else start.words
+        described = describe_path(things, root, expression, unknown, summaries=view.summaries)
+    shown = [things[position] for position in described.positions]
+    in_graph = [bool(view.in_graph[vertices[position]]) for position in described.positions]
+    steps = tuple(with_reasons(described.path.steps, shown, in_graph, start))
+    path = replace(described.path, steps=steps)
+    return WalkedPath(tuple(vertices), replace(described, path=path), start, view.namespace)
+
+
+def start_of(view: HeapView, vertex: int) -> Start | None:
+    """Return the best known root that begins at *vertex*, None if none does."""
+    address = int(view.index.ids[vertex])
+    found = [start for start in view.starts if start.address == address]
+    return min(found, key=lambda start: start.cost, default=None)
+
+
+def _variable_start(view: HeapView, vertices: Sequence[int]) -> Start | None:
+    return start_of(view, vertices[1]) if len(vertices) > 1 else None
+
+
+def alive_path(walked: WalkedPath, numbers: dict[int, int], cut: Collection[tuple[int, int]]) -> AlivePath:
+    """Return the record of *walked*; *numbers* gives each vertex its number and is added to."""
+    described, start = walked.described, walked.start
+    places = tuple(numbers.setdefault(vertex, len(numbers)) for vertex in walked.step_vertices)
+    return AlivePath(
+        described.path,
+        _holder(walked),
+        described.expressions[-1] or "",
+        places,
+        walked.cut_at(cut),
+        remark_on(start, described.path),
+    )
+
+
+def _holder(walked: WalkedPath) -> str:
+    """Return the expression for what refers to the object asked about."""
+    expressions = walked.described.expressions
+    if len(expressions) > 1:
+        return expressions[-2] or ""
+    start = walked.start
+    if start is None or start.is_variable:
+        return "globals()" if start is not None else ""
+    return start.expression if start.is_place and len(walked.vertices) > 1 else ""
+
+
+def cut_of(view: HeapView, vertex: int, *, keeps_variables: bool) -> tuple[Cut, tuple[tuple[int, int], ...]]:
+    """Return the smallest cut that lets the object at *vertex* go, and its references as vertices."""
+    found = smallest_cut(view, [vertex], keeps_variables=keeps_variables)
+    freed = freed_without(view, found.references)
+    size = size_of_freed(view, freed.tolist())
+    ordered = sorted(found.references, key=lambda pair: _position(view, pair))
+    cut = Cut(
+        references=tuple(_reference(view, holder, held) for holder, held in ordered),
+        is_exact=found.is_exact,
+        frees_object=bool((freed == vertex).any()),
+        n_freed=len(freed),
+        freed_bytes=size.exclusive_bytes,
+        is_lower_bound=size.is_lower_bound,
+        obstacle=found.obstacle,
+    )
+    return cut, found.references
+
+
+def _position(view: HeapView, pair: tuple[int, int]) -> tuple[bool, int, int]:
+    """Put the statements in an order in which each can be run.
+
+    Variables go last, since others may be reached by their names; of one list the references from its end, since each
+    deletion moves what comes after it.
+    """
+    holder, held = pair
+    is_root = holder in (ROOT, view.namespace)
+    if is_root or not is_kind_of(view.objects[holder], list):
+        return is_root, holder, 0
+    names = name_references(view.objects[holder], view.objects[held])
+    match = _INDEX.fullmatch(names[-1].text) if names else None
+    return is_root, holder, -int(match[1]) if match else 0
+
+
+def _reference(view: HeapView, holder: int, held: int) -> CutReference:
+    thing = view.objects[held]
+    target = " ".join(filter(None, (type_name(type(thing)), summary(thing) if view.summaries else "")))
+    if holder == ROOT:
+        return _of_root(view, held, target)
+    described = view.describe_child(holder, thing)
+    step, expression = described.path.steps[-1], described.expressions[-1]
+    owner = (described.expressions[-2] or "") if len(described.expressions) > 1 else ""
+    if not owner:
+        above = described.path.steps[:-1]
+        owner = " ".join(step.reference for step in above) or described.path.root
+    places = _places(view, holder, held)
+    if len(places) > 1 or expression is None:
+        expressions: Sequence[str] = places
+    else:
+        expressions = (expression,)
+    advice, is_statement = release_statement(view.objects[holder], step.reference, expressions, owner)
+    return CutReference(owner, step.reference, target, advice, is_statement)
+
+
+def _places(view: HeapView, holder: int, held: int) -> tuple[str, ...]:
+    """Return an expression for each place in which the holder has the object, the last place first; maybe none."""
+    source, thing = view.objects[holder], view.objects[held]
+    if holder == view.namespace:
+        return tuple(key for key in keys_of(source, thing) if is_name(key))  # type: ignore[arg-type,misc]
+    base = view.describe(holder).expressions[-1] if view.is_reached(holder) else None
+    names: list[Reference] = name_references(source, thing)
+    if not base or len(names) >= MAX_NAMES:
+        return ()
+    return tuple(f"{base}{name.suffix}" for name in reversed(names) if name.suffix is not None)
+
+
+def _of_root(view: HeapView, held: int, target: str) -> CutReference:
+    start = start_of(view, held)
+    if start is None:
+        return CutReference("the interpreter", "", target, "a root without a name holds it", is_statement=False)
+    if start.is_variable:
+        known = _places(view, view.namespace, held) if view.namespace >= 0 else ()
+        names = known or (start.expression,)
+        advice, is_statement = release_statement({}, names[0], names, "globals()")
+        return CutReference("globals()", names[0], target, advice, is_statement)
+    advice = f"del {start.expression}" if is_deletable(start.expression) else f"release it: {start.words} holds it"
+    return CutReference(start.words, start.expression, target, advice, advice.startswith("del "))
+
+
+def is_deletable(expression: str) -> bool:
+    """Return whether ``del`` takes *expression*: a call is none."""
+    return bool(expression) and not expression.endswith(")")
 
 
 def _references(count: int) -> str:

@@ -23,6 +23,16 @@ from leaklab.runtime.objects import has_base, is_kind_of, is_tensor, loaded_type
 
 _N_NAMED = 6
 """So many types of holders are told one by one; the others as one item."""
+MAX_REFERENCES = 200
+_NEVER = np.iinfo(np.int64).max
+_MAX_KINDS = 5  # of the types that refer to one object, told one by one
+_MAX_FOLLOWED = 2_000
+"""Of so many referrers is asked whether they are reached otherwise than through the object; more count as reached."""
+_MAX_PLACES = 40
+"""Objects on the paths for which others that refer to them are counted, those nearest to the end first."""
+MAX_HOLDERS = 20
+_MAX_STEPS = 20_000
+"""Of the way from a node up to the tensor that carries its graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +148,6 @@ def _items(view: HeapView, vertices: npt.NDArray[np.int64], counts: npt.NDArray[
     return (*items, CountItem("objects of other types", rest)) if rest else tuple(items)
 
 
-# List what refers to an object directly, and what else refers to the objects on its paths.
-
-
-MAX_REFERENCES = 200
-_NEVER = np.iinfo(np.int64).max
-_MAX_KINDS = 5  # of the types that refer to one object, told one by one
-_MAX_FOLLOWED = 2_000
-"""Of so many referrers is asked whether they are reached otherwise than through the object; more count as reached."""
-_MAX_PLACES = 40
-"""Objects on the paths for which others that refer to them are counted, those nearest to the end first."""
-
-
 def direct_references(view: HeapView, vertex: int, holders: Holders) -> tuple[list[DirectReference], int]:
     """Return what refers to the object at *vertex*, what a root reaches first, and how many there are."""
     cost = np.where(view.tree.root_of[holders.vertices] < 0, _NEVER, view.tree.cost[holders.vertices])
@@ -239,14 +237,6 @@ def _expression(view: HeapView, vertex: int) -> str:
     if vertex == view.namespace:
         return "globals()"
     return view.describe(vertex).expressions[-1] or ""
-
-
-# Find the autograd graphs that hold an object, as what, and which tensors carry them.
-
-
-MAX_HOLDERS = 20
-_MAX_STEPS = 20_000
-"""Of the way from a node up to the tensor that carries its graph."""
 
 
 def autograd_holders(view: HeapView, vertex: int) -> tuple[tuple[AutogradHolder, ...], int]:

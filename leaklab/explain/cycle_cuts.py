@@ -25,7 +25,11 @@ from leaklab.heap.names.reference import c_descriptor, is_one_of, literal
 from leaklab.heap.view import HeapView
 from leaklab.model.paths import CycleCut
 from leaklab.runtime.autograd_graph import is_node_type
-from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, mro_of, type_name
+from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, type_name
+
+_Way = tuple[CycleCut, Callable[[], None] | None]
+_MAX_CUTS = 1000
+_Numbers = npt.NDArray[np.int64]
 
 
 class CycleJoint(NamedTuple):
@@ -45,9 +49,6 @@ class Offer(NamedTuple):
     cut: CycleCut
     perform: Callable[[], None] | None
     joint: CycleJoint
-
-
-_Way = tuple[CycleCut, Callable[[], None] | None]
 
 
 def best_offer(things: Sequence[Any]) -> Offer | None:
@@ -156,7 +157,9 @@ def _entry(joint: CycleJoint) -> _Way | None:
         keys = [key for key in keys_of(holder, joint.held) if literal(key) is not None]
         if keys and not is_node_type(type(joint.before)):
             key, text = keys[0], literal(keys[0])
-            remove = collections.OrderedDict.__delitem__ if _has(holder, collections.OrderedDict) else dict.__delitem__
+            remove = (
+                collections.OrderedDict.__delitem__ if is_kind_of(holder, collections.OrderedDict) else dict.__delitem__
+            )
             cut = CycleCut(
                 f"[{text}]", f"del mapping[{text}]", f"mapping is the {type_name(type(holder))}", is_safe=True
             )
@@ -167,10 +170,6 @@ def _entry(joint: CycleJoint) -> _Way | None:
             cut = CycleCut(f"[{at}]", f"items[{at}] = None", f"items is the {type_name(type(holder))}", is_safe=True)
             return (cut, lambda: list.__setitem__(holder, at, None))
     return None
-
-
-def _has(thing: Any, kind: type) -> bool:
-    return any(each is kind for each in mro_of(type(thing)))
 
 
 def _array_item(joint: CycleJoint) -> _Way | None:
@@ -221,17 +220,10 @@ _RULES: Final[tuple[Callable[[CycleJoint], _Way | None], ...]] = (
 )
 
 
-# Choose the references whose removal opens a whole tangle of immortal cycles, not only the one that is shown.
-
-
-_MAX_CUTS = 1000
-_Numbers = npt.NDArray[np.int64]
-
-
 def openings(
     view: HeapView, region: Region, component: int, crossing: npt.NDArray[np.bool_]
 ) -> tuple[list[Offer], bool]:
-    """Return references to remove so that no cycle through C++ is left in *component*.
+    """Return references to remove so that no cycle through C++ is left in *component*, not only the cycle shown.
 
     A model whose parameters all carry a second-order gradient is one component with a cycle per parameter.
 

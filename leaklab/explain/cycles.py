@@ -22,7 +22,6 @@ from leaklab.runtime.objects import type_name
 
 CYCLE_ROOT = "reference cycle that no variable reaches"
 UNSEEN_ROOT = "held by something that is not seen from Python"
-
 _MAX_WRITTEN = 50
 """So many cycles of the same types are written out; of more the others count as the commonest of these."""
 _MAX_STEPS = 30
@@ -31,6 +30,9 @@ _MAX_TRIED = 64
 """Through so many references of C++ a shortest cycle is looked for."""
 _CLOSED = "the first object again: the cycle is closed"
 _ASSUMED = "a hook's owner cannot be read: this graph is the likely one"
+_CONTAINERS = (dict, list, tuple, set)
+_INNARDS = ("cell", "function", "method", "frame")
+_INNARD_MODULES = ("collections.", "functools.", "numpy.", "weakref.")
 
 
 @dataclass(slots=True)
@@ -256,11 +258,6 @@ def _plainness(kind: type) -> int:
     if name.startswith("torch.nn.modules"):
         return 1
     return 2 if name.startswith("torch.") else 0
-
-
-_CONTAINERS = (dict, list, tuple, set)
-_INNARDS = ("cell", "function", "method", "frame")
-_INNARD_MODULES = ("collections.", "functools.", "numpy.", "weakref.")
 
 
 def _unseen(view: HeapView, region: Region, orphans: list[int]) -> Iterator[Orphans]:

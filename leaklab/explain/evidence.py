@@ -1,4 +1,4 @@
-"""What is known of a leak when its cause is looked for."""
+"""Gather what is known of a leak when its cause is looked for: facts of live objects, and reasons for statuses."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.paths import CycleCertainty, CycleCut
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
+
+MODULE_WORDS = "a module is never leaking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +144,6 @@ class Evidence:
         return self.crossing is not None and self.crossing.kind in ("key", "index", "element")
 
 
-# Read from the borrowed objects of one leak what an inspector wants to know beside the path.
-
-
 def facts_of(
     view: HeapView,
     described: Described | None,
@@ -244,9 +243,6 @@ def _is_stored(view: HeapView, tensor: int, entries: frozenset[int]) -> bool:
     return True
 
 
-# Gather the evidence on a group of survivors: what the rules for causes look at.
-
-
 def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sample: int) -> Evidence:
     """Gather what is known of *group*, whose path is the one to *sample*."""
     holder, holder_kind = holder_of(view, group)
@@ -289,20 +285,12 @@ def evidence_of_orphans(view: HeapView, orphans: Orphans, summary: GroupSummary,
     )
 
 
-# Say why each object on a path has a reason to be alive, or has none: LeakCanary's statuses with their reasons.
-#
-# A reason is a fact that the code under test cannot have set by mistake: when an object was born, and what it is. The
-# references between the last expected and the first leaked object are the suspects.
-
-
-MODULE_WORDS = "a module is never leaking"
-
-
 def with_reasons(view: HeapView, vertex: int, described: Described, n_runs: int) -> RootPath:
     """Return the path to *vertex* with the reason for the status beside the steps that decide.
 
-    These are the last step that is expected, and each leaked one whose run of birth is another than that of the step
-    before it. Known holders are named.
+    A reason is a fact that the code under test cannot have set by mistake: when an object was born, and what it is. The
+    steps that decide are the last one that is expected, and each leaked one whose run of birth differs from that of the
+    step before it. Known holders are named.
 
     Args:
         view: The heap.

@@ -189,9 +189,6 @@ def _thread_of(view: HeapView, entry: int) -> str:
     return start.words if start.words.startswith("thread ") else ""
 
 
-# Name the object that should let go, and choose the survivor to show.
-
-
 def holder_of(view: HeapView, group: Group) -> tuple[str, str]:
     """Return the expression for the holder of *group*, or words for it, and the name of its type."""
     if group.holder < 0:
@@ -217,9 +214,6 @@ def newest_leaked(view: HeapView, vertices: Sequence[int]) -> int:
     """Return the survivor with the shortest path among those born last: the easiest one to follow."""
     latest = max(int(view.blamed_run[vertex]) for vertex in vertices)
     return min((v for v in vertices if view.blamed_run[v] == latest), key=lambda v: (int(view.tree.cost[v]), v))
-
-
-# Note by addresses where a leak is kept, so that the line which writes there can be looked for in a later run.
 
 
 @dataclass(frozen=True, slots=True)

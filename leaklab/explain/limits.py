@@ -20,27 +20,7 @@ FAR = 4096
 """A limit beyond this many entries does not save anybody's memory, and is not called one."""
 FAR_BYTES = 8 * 1024 * 1024
 """A cache that would hold more than this when it is full leaks until then."""
-
-
-def _deque_limit(thing: Any) -> int | None:
-    limit: int | None = collections.deque.maxlen.__get__(thing)
-    return limit
-
-
-def _deque_length(thing: Any) -> int:
-    return int(collections.deque.__len__(thing))
-
-
-def _cache_length(thing: Any) -> int:
-    return int(type(thing).cache_info(thing).currsize)
-
-
-def _cache_limit(thing: Any) -> int | None:
-    limit: int | None = type(thing).cache_info(thing).maxsize
-    return limit
-
-
-_LRU_CACHE = type(functools.lru_cache(lambda: None))
+_LRU_CACHE: Any = type(functools.lru_cache(lambda: None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +51,15 @@ class _Rule:
 
 
 _RULES: tuple[_Rule, ...] = (
-    _Rule("collections", "deque", "maxlen", read=_deque_limit, length=_deque_length),
-    _Rule("functools", "lru_cache", "maxsize", is_meant=False, read=_cache_limit, length=_cache_length),
+    _Rule("collections", "deque", "maxlen", read=collections.deque.maxlen.__get__, length=collections.deque.__len__),
+    _Rule(
+        "functools",
+        "lru_cache",
+        "maxsize",
+        is_meant=False,
+        read=lambda cache: _LRU_CACHE.cache_info(cache).maxsize,
+        length=lambda cache: _LRU_CACHE.cache_info(cache).currsize,
+    ),
     _Rule("queue", "Queue", "maxsize", when_full="lets put() wait"),
     _Rule("asyncio", "Queue", "_maxsize", when_full="lets put() wait"),
     _Rule("logging.handlers", "MemoryHandler", "capacity", when_full="is flushed"),

@@ -1,4 +1,4 @@
-"""Draw what leads to one object as nodes and references: independent paths, and all holders of the nodes opened."""
+"""Draw what leads to one object as nodes and references; say what keeps most of the heap alive."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ MAX_HOLDERS = 12
 """So many holders of an opened node are shown one by one."""
 _GLOBALS = "globals()"
 _VARIABLES = "notebook variable"
+MAX_VARIABLES = 200
+MAX_RETAINERS = 200
+MAX_KINDS = 200
+_NAMESPACE, _MODULE = ".__dict__", "module "
+_LOOKED_AT = 3000
+"""So many of the largest are described to find those worth showing."""
 
 
 def live_graph(
@@ -139,17 +145,6 @@ class _Drawing:
     def _link(self, holder: str, held: str, reference: str) -> None:
         if holder != held:
             self.links.setdefault(LiveLink(holder, held, reference))
-
-
-# Say what keeps most of the heap alive: the user's variables, other large retainers, the living tensors by kind.
-
-
-MAX_VARIABLES = 200
-MAX_RETAINERS = 200
-MAX_KINDS = 200
-_NAMESPACE, _MODULE = ".__dict__", "module "
-_LOOKED_AT = 3000
-"""So many of the largest are described to find those worth showing."""
 
 
 def overview(view: HeapView) -> HeapOverview:

@@ -23,12 +23,9 @@ from leaklab.runtime.sizes import is_leaf
 
 MAX_HOLDERS = 3
 """Expressions named for one row; the others are like them."""
-
 _MAX_LOOKED_AT = 12
-
 MAX_ROWS = 200
 """Rows of one table for which holders are looked up."""
-
 _BATCH = 50_000
 _INTO_GRAPH = re.compile(r"\.(grad_fn|next_functions|variable|_saved|_raw_saved)")
 _NOWHERE = "nothing in Python"

@@ -1,4 +1,4 @@
-"""Tell whose an object is: the user's, or a library's or the notebook's own affair."""
+"""Decide whose an object is: the user's, a library's or the notebook's own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ _FRONT_ENDS = (
     "matplotlib_inline.", "debugpy.",
 )  # fmt: skip
 _HISTORY = ("In", "Out", "_ih", "_oh", "_dh")
+# Built-in types whose objects carry code of the user, or a frame of it.
+_CODE_CARRIERS = frozenset({
+    types.CellType, types.FrameType, types.CodeType, types.GeneratorType,
+    types.CoroutineType, types.AsyncGeneratorType, types.TracebackType, type,
+})  # fmt: skip
+_WITHOUT_FILE = sys.stdlib_module_names | frozenset(sys.builtin_module_names) | {"torch"}
 _module_name = type.__dict__["__module__"].__get__
+_module_dict = vars(types.ModuleType)["__dict__"].__get__
 
 
 class Ownership:
@@ -81,37 +88,10 @@ def _is_not_users(thing: object) -> bool:
     if kind is types.FunctionType:
         return origin_of(thing.__code__.co_filename) is not Origin.USER  # type: ignore[attr-defined]
     if is_kind_of(thing, type):
-        return not _is_users_class(thing)
+        return not is_users_kind(thing)  # type: ignore[arg-type]  # the real type was asked
     if has_base(kind, types.ModuleType):
         return False  # where a path begins, and judged there
     return type_name(kind).startswith(_FRONT_ENDS)
-
-
-def _is_users_class(kind: object) -> bool:
-    try:
-        name = _module_name(kind)
-    except (AttributeError, TypeError):
-        return True
-    if type(name) is not str or name == "__main__":
-        return True
-    module = sys.modules.get(name)
-    file = vars(module).get("__file__") if type(module) is types.ModuleType else None
-    if type(file) is not str:
-        package = name.partition(".")[0]
-        return package not in sys.stdlib_module_names and package not in sys.builtin_module_names and package != "torch"
-    return origin_of(file) is Origin.USER
-
-
-# Tell whether survivors are a library's own affair: its objects, in its own tables.
-
-
-# Built-in types whose objects carry code of the user, or a frame of it.
-_CODE_CARRIERS = frozenset({
-    types.CellType, types.FrameType, types.CodeType, types.GeneratorType,
-    types.CoroutineType, types.AsyncGeneratorType, types.TracebackType, type,
-})  # fmt: skip
-_WITHOUT_FILE = sys.stdlib_module_names | frozenset(sys.builtin_module_names) | {"torch"}
-_module_name = type.__dict__["__module__"].__get__
 
 
 def is_library_matter(view: HeapView, vertex: int, members: Iterable[int]) -> bool:
@@ -139,16 +119,16 @@ def _is_users(thing: object) -> bool:
 
 
 def is_users_kind(kind: type) -> bool:
-    """Return whether *kind* is a class of the user's code, as far as its module tells."""
+    """Return whether *kind* is a class of the user's code, as far as its module says."""
     try:
         name = _module_name(kind)
     except (AttributeError, TypeError):
         return True
-    if type(name) is not str:
+    if type(name) is not str or name == "__main__":
         return True
-    if name == "builtins":
-        return False
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if file is None:
+    module = sys.modules.get(name)
+    # A module may compute its attributes: only its own dict is asked.
+    file = _module_dict(module).get("__file__") if is_kind_of(module, types.ModuleType) else None
+    if type(file) is not str:
         return name.partition(".")[0] not in _WITHOUT_FILE
-    return type(file) is not str or origin_of(file) is Origin.USER
+    return origin_of(file) is Origin.USER

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from leaklab.heap.view import HeapView
     from leaklab.runtime.addresses import Ints
 
+MAX_ENTRIES = 500_000
+"""Containers with more entries together are not weighed: this many take half a second (measured: 10,000 in 10 ms)."""
+_OWN_DICT = ".__dict__"
+_BUFFERS = (str, bytes, bytearray, array.array)
+_EMPTIED = (bytearray, dict)
+"""Data that is emptied where it is, whoever else has a name for it; other data is only let go of."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetainedSize:
@@ -130,17 +137,6 @@ def _kept_by_orphans(view: HeapView, orphans: Ints) -> Ints:
     is_doubtful[orphans] = False
     stays = led_to(view.index, held[~is_kept[holders] & is_doubtful[held]], is_doubtful)
     return np.flatnonzero(is_kept & ~stays)
-
-
-# Tell how many bytes come back if what grows in place goes: containers, buffers, tensors, an autograd graph.
-
-
-MAX_ENTRIES = 500_000
-"""Containers with more entries together are not weighed: this many take half a second (measured: 10,000 in 10 ms)."""
-_OWN_DICT = ".__dict__"
-_BUFFERS = (str, bytes, bytearray, array.array)
-_EMPTIED = (bytearray, dict)
-"""Data that is emptied where it is, whoever else has a name for it; other data is only let go of."""
 
 
 def bytes_in_place(view: HeapView, chains: Iterable[Sequence[int]]) -> int | None:

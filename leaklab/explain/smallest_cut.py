@@ -29,75 +29,11 @@ if TYPE_CHECKING:
     from leaklab.heap.view import HeapView
     from leaklab.runtime.addresses import Ints
 
-# Collect the part of a heap through which roots may reach some objects, as a graph of its own.
-
-
 MAX_REFERENCES = 200_000
 """So many references are followed back at most; a search in more would take seconds."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Backward:
-    """What leads to some objects, as far as roots reach it.
-
-    Attributes:
-        holders: The holder of each reference, as a vertex; `ROOT` for what a root itself holds.
-        held: The object that it holds. No two references have both in common.
-        is_whole: Whether all of it is here. If not, what was not followed further back counts as held by roots.
-        n_orphans: Objects that lead here and that no root reaches: they keep what they refer to, whatever is cut.
-    """
-
-    holders: Ints
-    held: Ints
-    is_whole: bool
-    n_orphans: int
-
-
-def backward(view: HeapView, targets: Ints, max_references: int = MAX_REFERENCES) -> Backward:
-    """Follow references back from *targets* to the roots, no further than these.
-
-    Args:
-        view: The heap.
-        targets: Vertices.
-        max_references: The search ends when it has followed so many.
-    """
-    is_root = np.zeros(view.index.n_vertices, bool)
-    is_root[view.roots] = True
-    seen = np.zeros(view.index.n_vertices, bool)
-    holders: list[Ints] = []
-    held: list[Ints] = []
-    open_ends = np.zeros(0, np.int64)
-    n_followed = n_orphans = 0
-    level = np.unique(targets)
-    while len(level):
-        seen[level] = True
-        if n_followed + int(np.diff(view.index.reverse[0])[level].sum()) > max_references:
-            open_ends = level
-            break
-        sources, above = references_to(view.index, level[~is_root[level]])
-        orphans = view.is_orphan[sources]
-        n_orphans += len(np.unique(sources[orphans]))
-        sources, above = sources[~orphans], above[~orphans]
-        n_followed += len(sources)
-        holders.append(sources)
-        held.append(above)
-        level = np.unique(sources)
-        level = level[~seen[level]]
-    ends = np.union1d(open_ends, view.roots[seen[view.roots]])
-    holders.append(np.full(len(ends), ROOT))
-    held.append(ends)
-    pairs = np.unique(np.stack([np.concatenate(holders), np.concatenate(held)], axis=1).astype(np.int64), axis=0)
-    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    return Backward(pairs[:, 0], pairs[:, 1], not len(open_ends), n_orphans)
-
-
-# Tell which references somebody can cut: an entry can be deleted, the inside of a bound method cannot.
-
-
 NEVER = -1
 """The price of a reference that nobody can cut."""
 _EASY, _AWKWARD, _UNKNOWN = 0, 1, 2
-
 # Python has no way to change what they refer to once they are made.
 _FIXED: tuple[type, ...] = (
     tuple, frozenset, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType, types.FunctionType,
@@ -112,58 +48,32 @@ _ENDING: tuple[type, ...] = (types.FrameType, types.GeneratorType, types.Corouti
 # References of objects that can be changed, but not in this place.
 _FIXED_REFERENCES = (".__dict__", "._base", ".__class__", ".__closure__", ".__self__", ".__func__", ".__wrapped__")
 _FIXED_ROOTS = ("type ", "context variable")
-
-
-def prices(view: HeapView, holders: Ints, held: Ints) -> Ints:
-    """Return for each reference how little one would like to cut it: 0 for an entry or attribute, or `NEVER`."""
-    of_kind = {address: _price_of_kind(kind) for address, kind in types_at(view.kinds[holders]).items()}
-    kinds = view.kinds[holders]
-    known = np.array(sorted(of_kind), np.int64)
-    values = np.array([of_kind[address] for address in known.tolist()], np.int64)
-    result: Ints = values[np.searchsorted(known, kinds)] if len(known) else np.zeros(0, np.int64)
-    result[kinds == view.index.ids[held]] = NEVER  # its class
-    return result
-
-
-def _price_of_kind(kind: type) -> int:
-    if any(kind is each for each in _FIXED) or has_base(kind, type) or is_node_type(kind):
-        return NEVER
-    if any(kind is each for each in _ENDING):
-        return _AWKWARD
-    if any(has_base(kind, each) for each in _EASILY_CHANGED) or is_tensor_type(kind):
-        return _EASY
-    if any(has_base(kind, each) for each in (tuple, frozenset, weakref.ref)):
-        return NEVER
-    return _EASY if flags_of(kind) & HEAP_TYPE else _UNKNOWN
-
-
-def is_fixed(view: HeapView, holder: int, held: int) -> bool:
-    """Return whether the reference from *holder* to *held*, whose kind allows it, is nevertheless none to be cut.
-
-    It has to be named to know that, which takes some microseconds.
-    """
-    things: list[Any] = [view.objects[holder], view.objects[held]]
-    array_type = loaded_type("numpy", "ndarray")
-    if array_type is not None and has_base(type(things[0]), array_type):
-        return best_reference(*things).text == ".base"
-    if not (type(things[1]) is dict or is_tensor_type(type(things[1]))):
-        return False
-    return best_reference(*things).text in _FIXED_REFERENCES
-
-
-def price_of_root(words: str, *, is_place: bool) -> int:
-    """Return the same for what a root itself holds; a place, such as a module, holds itself and is never cut."""
-    return NEVER if is_place or words.startswith(_FIXED_ROOTS) else _AWKWARD
-
-
-__all__ = ["ROOT", "FoundCut", "freed_without", "independent_paths", "smallest_cut"]
-
 _ONE = 4096
 """What one reference counts: more than the prices of all references of a cut together."""
 _MAX_SORTED = 1000
 """So many paths are compared to find the best."""
 _MAX_TURNS = 32
 """So often a reference of the cut may turn out to be none that can be cut before the search gives up."""
+_BY_REFERENCE: Final = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"\.grad_fn", "store a tensor without its graph instead: {owner}.detach()"),
+        (r"\._base", "make a copy of the part that is needed: {owner}.clone()"),
+        (r"\.base", "make a copy of the part that is needed: {owner}.copy()"),
+        (
+            r"\.next_functions|\._?saved|\.variable",
+            "let go of the autograd graph: the tensor that carries it, or backward()",
+        ),
+        (r"local ", "let the function return, or delete this variable in it"),
+        (r"closure variable", "let go of {owner}, whose closure it is"),
+        (r"default of", "let go of {owner}, whose default it is"),
+        (r"cached result", "{owner}.cache_clear()"),
+        (r"element", "{owner}.discard(...)"),
+        (r"key ", "delete the entry of {owner} with this key"),
+        (r"queued item", "take it out of the queue: {owner}.get()"),
+    )
+)
+_SET_TO_NONE: Final = (".grad", ".__traceback__", ".__context__", ".__cause__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,29 +244,101 @@ def _obstacle(view: HeapView, targets: Sequence[int], region: Backward) -> str:
     return "a root reaches it through parts of objects only, none of which can be cut"
 
 
-# Say how a reference is dropped: as a statement where Python has one, else in words. A table.
+@dataclass(frozen=True, slots=True, eq=False)
+class Backward:
+    """What leads to some objects, as far as roots reach it.
+
+    Attributes:
+        holders: The holder of each reference, as a vertex; `ROOT` for what a root itself holds.
+        held: The object that it holds. No two references have both in common.
+        is_whole: Whether all of it is here. If not, what was not followed further back counts as held by roots.
+        n_orphans: Objects that lead here and that no root reaches: they keep what they refer to, whatever is cut.
+    """
+
+    holders: Ints
+    held: Ints
+    is_whole: bool
+    n_orphans: int
 
 
-_BY_REFERENCE: Final = tuple(
-    (re.compile(pattern), words)
-    for pattern, words in (
-        (r"\.grad_fn", "store a tensor without its graph instead: {owner}.detach()"),
-        (r"\._base", "make a copy of the part that is needed: {owner}.clone()"),
-        (r"\.base", "make a copy of the part that is needed: {owner}.copy()"),
-        (
-            r"\.next_functions|\._?saved|\.variable",
-            "let go of the autograd graph: the tensor that carries it, or backward()",
-        ),
-        (r"local ", "let the function return, or delete this variable in it"),
-        (r"closure variable", "let go of {owner}, whose closure it is"),
-        (r"default of", "let go of {owner}, whose default it is"),
-        (r"cached result", "{owner}.cache_clear()"),
-        (r"element", "{owner}.discard(...)"),
-        (r"key ", "delete the entry of {owner} with this key"),
-        (r"queued item", "take it out of the queue: {owner}.get()"),
-    )
-)
-_SET_TO_NONE: Final = (".grad", ".__traceback__", ".__context__", ".__cause__")
+def backward(view: HeapView, targets: Ints, max_references: int = MAX_REFERENCES) -> Backward:
+    """Follow references back from *targets* to the roots, no further than these.
+
+    Args:
+        view: The heap.
+        targets: Vertices.
+        max_references: The search ends when it has followed so many.
+    """
+    is_root = np.zeros(view.index.n_vertices, bool)
+    is_root[view.roots] = True
+    seen = np.zeros(view.index.n_vertices, bool)
+    holders: list[Ints] = []
+    held: list[Ints] = []
+    open_ends = np.zeros(0, np.int64)
+    n_followed = n_orphans = 0
+    level = np.unique(targets)
+    while len(level):
+        seen[level] = True
+        if n_followed + int(np.diff(view.index.reverse[0])[level].sum()) > max_references:
+            open_ends = level
+            break
+        sources, above = references_to(view.index, level[~is_root[level]])
+        orphans = view.is_orphan[sources]
+        n_orphans += len(np.unique(sources[orphans]))
+        sources, above = sources[~orphans], above[~orphans]
+        n_followed += len(sources)
+        holders.append(sources)
+        held.append(above)
+        level = np.unique(sources)
+        level = level[~seen[level]]
+    ends = np.union1d(open_ends, view.roots[seen[view.roots]])
+    holders.append(np.full(len(ends), ROOT))
+    held.append(ends)
+    pairs = np.unique(np.stack([np.concatenate(holders), np.concatenate(held)], axis=1).astype(np.int64), axis=0)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    return Backward(pairs[:, 0], pairs[:, 1], not len(open_ends), n_orphans)
+
+
+def prices(view: HeapView, holders: Ints, held: Ints) -> Ints:
+    """Return for each reference how little one would like to cut it: 0 for an entry or attribute, or `NEVER`."""
+    of_kind = {address: _price_of_kind(kind) for address, kind in types_at(view.kinds[holders]).items()}
+    kinds = view.kinds[holders]
+    known = np.array(sorted(of_kind), np.int64)
+    values = np.array([of_kind[address] for address in known.tolist()], np.int64)
+    result: Ints = values[np.searchsorted(known, kinds)] if len(known) else np.zeros(0, np.int64)
+    result[kinds == view.index.ids[held]] = NEVER  # its class
+    return result
+
+
+def _price_of_kind(kind: type) -> int:
+    if any(kind is each for each in _FIXED) or has_base(kind, type) or is_node_type(kind):
+        return NEVER
+    if any(kind is each for each in _ENDING):
+        return _AWKWARD
+    if any(has_base(kind, each) for each in _EASILY_CHANGED) or is_tensor_type(kind):
+        return _EASY
+    if any(has_base(kind, each) for each in (tuple, frozenset, weakref.ref)):
+        return NEVER
+    return _EASY if flags_of(kind) & HEAP_TYPE else _UNKNOWN
+
+
+def is_fixed(view: HeapView, holder: int, held: int) -> bool:
+    """Return whether the reference from *holder* to *held*, whose kind allows it, is nevertheless none to be cut.
+
+    It has to be named to know that, which takes some microseconds.
+    """
+    things: list[Any] = [view.objects[holder], view.objects[held]]
+    array_type = loaded_type("numpy", "ndarray")
+    if array_type is not None and has_base(type(things[0]), array_type):
+        return best_reference(*things).text == ".base"
+    if not (type(things[1]) is dict or is_tensor_type(type(things[1]))):
+        return False
+    return best_reference(*things).text in _FIXED_REFERENCES
+
+
+def price_of_root(words: str, *, is_place: bool) -> int:
+    """Return the same for what a root itself holds; a place, such as a module, holds itself and is never cut."""
+    return NEVER if is_place or words.startswith(_FIXED_ROOTS) else _AWKWARD
 
 
 def release_statement(holder: object, reference: str, expressions: Sequence[str], owner: str) -> tuple[str, bool]:

@@ -1,4 +1,4 @@
-"""Take the part of the heap that no root reaches as a graph of its own: its cycles, and what hangs on them."""
+"""Take what no root reaches as a graph of its own: its cycles, what hangs on them, and how sure that is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from leaklab.heap.index import HeapIndex
+from leaklab.heap.index import HeapIndex, ranges
 from leaklab.heap.view import HeapView
 from leaklab.runtime.addresses import BATCH_OBJECTS, Addresses, referents_of
 from leaklab.runtime.autograd_graph import descriptors_of
@@ -21,6 +21,12 @@ from leaklab.runtime.objects import loaded_type, safe_len
 
 _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
+_MAX_ASSUMED = 1000
+"""For so many dicts of hooks whose node cannot be read an owner is looked for."""
+_MAX_LOOKED_AT = 2000
+"""A graph that a hook leads to is further away than this many objects in no case seen; it bounds the time per dict."""
+_MAX_GRAPH = 256
+_NO_SEQUENCE_NUMBER = 2**63
 
 
 class Region:
@@ -50,7 +56,7 @@ class Region:
             self._assume(self.places_of([pair[0] for pair in assumed]), self.places_of([pair[1] for pair in assumed]))
         counts = np.bincount(self.sources, minlength=len(self.vertices))
         self._offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        n_components, self._component = _components(self._graph(), "strong")
+        n_components, self._component = _components(_graph_of(self.sources, self.targets, len(self.vertices)), "strong")
         sizes = np.bincount(self._component, minlength=n_components)
         self._is_cycle = sizes > 1
         self._is_cycle[self._component[self.sources[self.sources == self.targets]]] = True
@@ -198,9 +204,6 @@ class Region:
                 found[place] = found[previous[place]]
         return np.array(found[:-1], np.int64)
 
-    def _graph(self) -> csr_array:
-        return _graph_of(self.sources, self.targets, len(self.vertices))
-
 
 def _inner_references(index: HeapIndex, vertices: _Numbers, place: _Numbers) -> tuple[_Numbers, _Numbers, _Numbers]:
     """Return the places of source and target, and the number, of every reference between *vertices*, by source."""
@@ -210,14 +213,6 @@ def _inner_references(index: HeapIndex, vertices: _Numbers, place: _Numbers) -> 
     sources = np.repeat(np.arange(len(vertices)), ends - starts)
     inner = targets >= 0
     return sources[inner], targets[inner], edges[inner]
-
-
-def ranges(starts: _Numbers, ends: _Numbers) -> _Numbers:
-    """Return the numbers from each start up to its end, one range after the other."""
-    counts = ends - starts
-    before = np.cumsum(counts) - counts
-    numbers: _Numbers = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
-    return numbers
 
 
 def _graph_of(sources: _Numbers, targets: _Numbers, size: int) -> csr_array:
@@ -231,23 +226,12 @@ def _components(graph: csr_array, connection: str) -> tuple[int, _Numbers]:
     return int(count), component.astype(np.int64)
 
 
-# Judge what no root reaches by the references that the collector cannot follow, and by those nobody visible has.
-#
-# The collector frees a cycle only if it can account for every reference to its members. So three things are asked of a
-# region of unreached objects: which references inside it are C++'s, which objects have references that nothing visible
-# has, and, as a last resort, which dict of hooks a graph in it could own.
-
-
-_MAX_ASSUMED = 1000
-"""For so many dicts of hooks whose node cannot be read an owner is looked for."""
-_MAX_LOOKED_AT = 2000
-"""A graph that a hook leads to is further away than this many objects in no case seen; it bounds the time per dict."""
-_MAX_GRAPH = 256
-_NO_SEQUENCE_NUMBER = 2**63
-
-
 class Stages:
-    """What the references of one region tell.
+    """What the references of one region say about its cycles.
+
+    The collector frees a cycle only if it can account for every reference to its members. So three questions are asked
+    of a region of unreached objects: which references inside it belong to C++, which objects have references that
+    nothing visible has, and, as a last resort, which dict of hooks a graph in it could own.
 
     Attributes:
         region: The region.
@@ -365,7 +349,6 @@ class Stages:
         return weights
 
     def _codes(self, places: Addresses, vertices: Addresses) -> Addresses:
-        """Return one number for each reference from a place to a vertex."""
         return places * self._view.index.n_vertices + vertices
 
     def _find_crossing(self, visible: Addresses) -> _Mask:

@@ -34,117 +34,10 @@ if TYPE_CHECKING:
 
     from leaklab.runtime.addresses import Ints
 
-# Find the numpy arrays that hold objects.
-#
-# The collector knows nothing of arrays: it neither lists them nor says what lies in them. The same is true of a dict or
-# a tuple that, like ``{"losses": array}``, holds nothing the collector tracks. So the references of the whole heap are
-# looked through for arrays, and for such untracked containers, which are then looked through in turn.
-
-
 # numpy's own descriptors and methods, which is what an array of the exact type has.
 _base_of = np.ndarray.__dict__["base"].__get__
 _dtype_of = np.ndarray.__dict__["dtype"].__get__
 _shape_of = np.ndarray.__dict__["shape"].__get__
-
-
-class ArraySearch:
-    """Arrays that hold objects, what they hold, and the untracked containers on the way to them.
-
-    Attributes:
-        edges: From an array to its items, and to the object whose memory it shows.
-        vertices: Those arrays and containers, by address.
-    """
-
-    def __init__(self) -> None:
-        self.edges: list[Edge] = []
-        self.vertices: dict[int, Any] = {}
-
-    def through(self, objects: list[Any]) -> None:
-        """Look through the references of *objects*."""
-        for start in range(0, len(objects), BATCH_OBJECTS):
-            self.among(gc.get_referents(*objects[start : start + BATCH_OBJECTS]))
-
-    def among(self, things: list[Any]) -> None:
-        """Look at *things* themselves."""
-        kinds = kinds_of(things)
-        for position in np.flatnonzero(kinds == id(np.ndarray)).tolist():
-            self.into(things[position])
-        self._follow([things[position] for position in _positions_untracked(things, kinds)])
-
-    def into(self, array: Any) -> bool:
-        """Note what *array* holds, and what arrays in it hold; return whether it leads to any object."""
-        pending = [array]
-        while pending:
-            current = pending.pop()
-            if id(current) not in self.vertices and _may_hold(current):
-                found = [*_items(current), *_memory(current)]
-                if found:
-                    self.vertices[id(current)] = current
-                    self.edges.extend(found)
-                    pending.extend(target for _, target, _ in found if type(target) is np.ndarray)
-        return id(array) in self.vertices
-
-    def _follow(self, containers: list[Any]) -> None:
-        """Follow untracked containers, level by level, to arrays; keep the containers that lead to objects."""
-        inside: list[tuple[Any, Any]] = []
-        probed: set[int] = set()
-        while containers:
-            level = list({id(item): item for item in containers if id(item) not in probed}.values())
-            probed.update(map(id, level))
-            referents, _, owners = referents_of(level)
-            kinds = kinds_of(referents)
-            for position in np.flatnonzero(kinds == id(np.ndarray)).tolist():
-                if self.into(referents[position]):
-                    owner = level[owners[position]]
-                    self.vertices[id(owner)] = owner
-            nested = _positions_untracked(referents, kinds)
-            inside.extend((level[owners[position]], referents[position]) for position in nested)
-            containers = [referents[position] for position in nested]
-        self._keep_outer(inside)
-
-    def _keep_outer(self, inside: list[tuple[Any, Any]]) -> None:
-        """Keep each container in which one lies that is kept."""
-        n_kept = -1
-        while n_kept != len(self.vertices):
-            n_kept = len(self.vertices)
-            for outer, inner in reversed(inside):
-                if id(inner) in self.vertices:
-                    self.vertices[id(outer)] = outer
-
-
-def _positions_untracked(things: list[Any], kinds: Ints) -> list[int]:
-    """Return the positions of dicts and tuples that the collector does not track, and so does not report."""
-    positions = np.flatnonzero((kinds == id(tuple)) | (kinds == id(dict))).tolist()
-    return [position for position in positions if not gc.is_tracked(things[position])]
-
-
-def _may_hold(array: Any) -> bool:
-    return _dtype_of(array).hasobject or _base_of(array) is not None
-
-
-def _is_followed(items: Iterable[Any]) -> Iterator[bool]:
-    """Tell of each item whether it can lead further: the collector knows it, or it is an array worth a look."""
-    return (gc.is_tracked(item) or (type(item) is np.ndarray and _may_hold(item)) for item in items)
-
-
-def _items(array: Any) -> Iterator[Edge]:
-    """Yield the items of an object array; those that lead nowhere, like strings, are left out."""
-    if _dtype_of(array).kind != "O":
-        return
-    shape = _shape_of(array)
-    items = array.ravel().tolist() if len(shape) != 1 else array.tolist()
-    for number in compress(range(len(items)), _is_followed(items)):
-        at = ", ".join(str(place) for place in np.unravel_index(number, shape)) if len(shape) != 1 else str(number)
-        yield array, items[number], f"[{at or '()'}]"
-
-
-def _memory(array: Any) -> Iterator[Edge]:
-    """Yield the object whose memory *array* shows: the array it is a view of, or a tensor."""
-    base = _base_of(array)
-    if base is not None and next(_is_followed([base])):
-        yield array, base, ".base"
-
-
 _MAX_NAMED = 3
 
 
@@ -287,14 +180,114 @@ def _graphs(found: _FoundArrays) -> GraphWalk:
     return walk
 
 
-# Find the dicts and tuples that hold an object which the collector does not know.
-#
-# An array, a ``bytes`` or a plain ``object()`` is not tracked by the collector, and neither is a dict or a tuple that
-# holds nothing else: ``{"losses": array}`` is in no list of the heap. Only what refers to it knows it.
+class ArraySearch:
+    """Arrays that hold objects, what they hold, and the untracked containers on the way to them.
+
+    The collector does not know arrays: it neither lists them nor reports what lies in them. The same is true of a dict
+    or a tuple that, like ``{"losses": array}``, holds nothing the collector tracks. So the references of the whole heap
+    are searched for arrays, and for such untracked containers, which are then searched in turn.
+
+    Attributes:
+        edges: From an array to its items, and to the object whose memory it shows.
+        vertices: Those arrays and containers, by address.
+    """
+
+    def __init__(self) -> None:
+        self.edges: list[Edge] = []
+        self.vertices: dict[int, Any] = {}
+
+    def through(self, objects: list[Any]) -> None:
+        """Look through the references of *objects*."""
+        for start in range(0, len(objects), BATCH_OBJECTS):
+            self.among(gc.get_referents(*objects[start : start + BATCH_OBJECTS]))
+
+    def among(self, things: list[Any]) -> None:
+        """Look at *things* themselves."""
+        kinds = kinds_of(things)
+        for position in np.flatnonzero(kinds == id(np.ndarray)).tolist():
+            self.into(things[position])
+        self._follow([things[position] for position in _positions_untracked(things, kinds)])
+
+    def into(self, array: Any) -> bool:
+        """Note what *array* holds, and what arrays in it hold; return whether it leads to any object."""
+        pending = [array]
+        while pending:
+            current = pending.pop()
+            if id(current) not in self.vertices and _may_hold(current):
+                found = [*_items(current), *_memory(current)]
+                if found:
+                    self.vertices[id(current)] = current
+                    self.edges.extend(found)
+                    pending.extend(target for _, target, _ in found if type(target) is np.ndarray)
+        return id(array) in self.vertices
+
+    def _follow(self, containers: list[Any]) -> None:
+        """Follow untracked containers, level by level, to arrays; keep the containers that lead to objects."""
+        inside: list[tuple[Any, Any]] = []
+        probed: set[int] = set()
+        while containers:
+            level = list({id(item): item for item in containers if id(item) not in probed}.values())
+            probed.update(map(id, level))
+            referents, _, owners = referents_of(level)
+            kinds = kinds_of(referents)
+            for position in np.flatnonzero(kinds == id(np.ndarray)).tolist():
+                if self.into(referents[position]):
+                    owner = level[owners[position]]
+                    self.vertices[id(owner)] = owner
+            nested = _positions_untracked(referents, kinds)
+            inside.extend((level[owners[position]], referents[position]) for position in nested)
+            containers = [referents[position] for position in nested]
+        self._keep_outer(inside)
+
+    def _keep_outer(self, inside: list[tuple[Any, Any]]) -> None:
+        """Keep each container in which one lies that is kept."""
+        n_kept = -1
+        while n_kept != len(self.vertices):
+            n_kept = len(self.vertices)
+            for outer, inner in reversed(inside):
+                if id(inner) in self.vertices:
+                    self.vertices[id(outer)] = outer
+
+
+def _positions_untracked(things: list[Any], kinds: Ints) -> list[int]:
+    """Return the positions of dicts and tuples that the collector does not track, and so does not report."""
+    positions = np.flatnonzero((kinds == id(tuple)) | (kinds == id(dict))).tolist()
+    return [position for position in positions if not gc.is_tracked(things[position])]
+
+
+def _may_hold(array: Any) -> bool:
+    return _dtype_of(array).hasobject or _base_of(array) is not None
+
+
+def _is_followed(items: Iterable[Any]) -> Iterator[bool]:
+    """Tell of each item whether it can lead further: the collector knows it, or it is an array worth a look."""
+    return (gc.is_tracked(item) or (type(item) is np.ndarray and _may_hold(item)) for item in items)
+
+
+def _items(array: Any) -> Iterator[Edge]:
+    """Yield the items of an object array; those that lead nowhere, like strings, are left out."""
+    if _dtype_of(array).kind != "O":
+        return
+    shape = _shape_of(array)
+    items = array.ravel().tolist() if len(shape) != 1 else array.tolist()
+    for number in compress(range(len(items)), _is_followed(items)):
+        at = ", ".join(str(place) for place in np.unravel_index(number, shape)) if len(shape) != 1 else str(number)
+        yield array, items[number], f"[{at or '()'}]"
+
+
+def _memory(array: Any) -> Iterator[Edge]:
+    """Yield the object whose memory *array* shows: the array it is a view of, or a tensor."""
+    base = _base_of(array)
+    if base is not None and next(_is_followed([base])):
+        yield array, base, ".base"
 
 
 def untracked_holders(objects: list[Any], target: object) -> list[Any]:
-    """Return the untracked dicts and tuples through which tracked *objects* lead to *target*, each once."""
+    """Return the untracked dicts and tuples through which tracked *objects* lead to *target*, each once.
+
+    An array, a ``bytes`` or a plain ``object()`` is not tracked by the collector, and neither is a dict or a tuple that
+    holds nothing else.
+    """
     with gc_paused():
         found: dict[int, Any] = {}
         for start in range(0, len(objects), BATCH_OBJECTS):
@@ -313,9 +306,9 @@ def _follow(things: list[Any], target: object, found: dict[int, Any]) -> None:
             if referent is target:
                 owner = level[owners[position]]
                 found[id(owner)] = owner
-        places = _untracked_places(referents)
-        inside.extend((level[owners[place]], referents[place]) for place in places)
-        level = _untracked_inside([referents[place] for place in places], seen)
+        nested = _positions_untracked(referents, kinds_of(referents))
+        inside.extend((level[owners[position]], referents[position]) for position in nested)
+        level = _untracked_inside([referents[position] for position in nested], seen)
     n_before = -1
     while n_before != len(found):
         n_before = len(found)
@@ -324,13 +317,7 @@ def _follow(things: list[Any], target: object, found: dict[int, Any]) -> None:
 
 def _untracked_inside(things: list[Any], seen: set[int]) -> list[Any]:
     """Return the untracked containers among *things* that are not in *seen*, and note them there."""
-    new = {id(things[place]): things[place] for place in _untracked_places(things)}
+    new = {id(things[position]): things[position] for position in _positions_untracked(things, kinds_of(things))}
     new = {address: thing for address, thing in new.items() if address not in seen}
     seen.update(new)
     return list(new.values())
-
-
-def _untracked_places(things: list[Any]) -> list[int]:
-    kinds = kinds_of(things)
-    places = np.flatnonzero((kinds == id(tuple)) | (kinds == id(dict))).tolist()
-    return [place for place in places if not gc.is_tracked(things[place])]

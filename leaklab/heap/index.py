@@ -23,10 +23,7 @@ from leaklab.runtime.addresses import (
     types_at,
 )
 from leaklab.runtime.gc_control import gc_paused
-from leaklab.runtime.instance_dicts import (
-    dict_pointers,
-    word_at,
-)
+from leaklab.runtime.instance_dicts import dict_pointers, word_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -253,6 +250,14 @@ def _reversed(offsets: Ints, targets: Ints) -> tuple[Ints, Ints]:
     packed.sort()  # numpy sorts numbers four times faster than it sorts their positions
     packed &= (1 << 32) - 1
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), packed.astype(np.int32)
+
+
+def ranges(starts: Ints, ends: Ints) -> Ints:
+    """Return the numbers from each start up to its end, one range after the other."""
+    counts = ends - starts
+    before = np.cumsum(counts) - counts
+    numbers: Ints = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+    return numbers
 
 
 def own_dicts(index: HeapIndex, kinds: Ints) -> Ints:

@@ -14,6 +14,16 @@ from typing import Final, NamedTuple
 from leaklab.heap.roots import Start
 from leaklab.model import RootPath, Step
 
+_NEEDS_OWNER: dict[str, Callable[[str], bool]] = {
+    "accelerator.free_memory()": lambda owner: owner.startswith("accelerate."),
+    "model.trainer = None": lambda owner: "." in owner,
+}
+_ANY = ""
+_HISTORY = (
+    "the notebook remembers results: end a line with a semicolon so that nothing is stored; %reset -f out and then "
+    "del _ , __ , ___ release what is there"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class KnownHolder:
@@ -126,11 +136,6 @@ KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
 )  # fmt: skip
 """The most specific first. (Where several match, the holder that is nearest to what leaks speaks.)"""
 
-_NEEDS_OWNER: dict[str, Callable[[str], bool]] = {
-    "accelerator.free_memory()": lambda owner: owner.startswith("accelerate."),
-    "model.trainer = None": lambda owner: "." in owner,
-}
-
 
 def known_holder(path: RootPath) -> tuple[int, KnownHolder] | None:
     """Return the last step of *path* that is a known holder of what comes after it, and which one; None if none is."""
@@ -201,9 +206,6 @@ NATIVE_CACHES: tuple[NativeCache, ...] = (
 """Not leaks: named where native memory grows, so that nobody hunts for them."""
 
 
-# Say of a path's holder how it is made to let go: what is known of libraries, then of where paths begin.
-
-
 class _Known(NamedTuple):
     """A kind of holder that is no one library's: where its paths begin, what is on them, and what to say."""
 
@@ -212,7 +214,6 @@ class _Known(NamedTuple):
     words: str
 
 
-_ANY = ""
 _KNOWN: Final = tuple(
     _Known(*row)
     for row in (
@@ -236,10 +237,6 @@ _KNOWN: Final = tuple(
         ("context variable", _ANY, "a context variable keeps it: var.reset(token), or set it to something else"),
         ("signal handler", _ANY, "a signal handler keeps it: signal.signal(number, signal.SIG_DFL)"),
     )
-)
-_HISTORY = (
-    "the notebook remembers results: end a line with a semicolon so that nothing is stored; %reset -f out and then "
-    "del _ , __ , ___ release what is there"
 )
 
 

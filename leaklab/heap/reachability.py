@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from leaklab.heap.index import ranges
 from leaklab.heap.shortest_paths import ROOT
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from leaklab.runtime.addresses import Ints
 
 _THIN = 64
+_UNLIMITED = 1 << 30  # what goes back on a reference of the same two is added: it must not overflow 32 bits
+_SOURCE, _SINK = 0, 1
+_N_ENDS = 2
 
 
 def freed_without_references(index: HeapIndex, reached: Reach, references: Iterable[tuple[int, int]]) -> Ints:
@@ -71,15 +75,11 @@ def led_to(index: HeapIndex, tops: Ints, inside: Ints) -> Ints:
 
 
 def _edges(offsets: Ints, others: Ints, vertices: Ints) -> tuple[Ints, Ints]:
-    starts = offsets[vertices]
-    counts = offsets[vertices + 1] - starts
-    before = np.cumsum(counts) - counts
-    edges = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
-    return np.repeat(vertices, counts), others[edges].astype(np.int64)
+    starts, ends = offsets[vertices], offsets[vertices + 1]
+    return np.repeat(vertices, ends - starts), others[ranges(starts, ends)].astype(np.int64)
 
 
 def _codes(holders: Ints, held: Ints, n_vertices: int) -> Ints:
-    """Return one number for each reference."""
     codes: Ints = (holders + 1) * n_vertices + held
     return codes
 
@@ -175,24 +175,16 @@ def _spread(
         level = np.array(thin, np.int64)
 
 
-# Find the largest flow through a graph of references, the smallest cut nearest to its end, and its paths.
-
-
-_UNLIMITED = 1 << 30  # what goes back on a reference of the same two is added: it must not overflow 32 bits
-_SOURCE, _SINK = 0, 1
-_N_ENDS = 2
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
     """A largest flow.
 
-    Vertices have places here: 0 is the source, which stands for all roots, 1 the sink, behind all targets.
+    Vertices are numbered here: 0 is the source, which stands for all roots, 1 the sink, behind all targets.
 
     Attributes:
-        vertices: The vertex at each place but the first two, ascending.
-        tails: For each reference the place that it comes from.
-        heads: The place that it leads to. After the references given come those from the targets to the sink.
+        vertices: The vertex of each number but the first two, ascending.
+        tails: For each reference the number that it comes from.
+        heads: The number that it leads to. After the references given come those from the targets to the sink.
         capacities: What each reference may carry.
         flows: What it does carry.
     """

@@ -20,6 +20,17 @@ from leaklab.heap.roots import Start
 from leaklab.model import RootPath, Status, Step
 from leaklab.runtime.objects import is_kind_of, loaded_type, mro_of
 
+_LRU_CACHE: type = type(functools.lru_cache(print))
+_HOOK_STORE = re.compile(r"\._(?:\w+_)?hooks(?:_\w+)?$")
+_GLOBAL_HOOKS = re.compile(r"^torch\.[\w.]+\._global_\w*hooks\w*$")
+_STATE = (".state", ".param_groups")
+# Registries that are no class of their own: by the expression of the place.
+_REGISTRIES = frozenset({"gc.callbacks", "sys.meta_path", "sys.path_hooks", "weakref.finalize._registry"})
+_FINALIZER: type = weakref.finalize.__dict__["_Info"]
+_LOG_STORES = (".handlers", ".filters")
+ASKED = "the object you asked about"
+_GRAPH = "part of an autograd graph"
+
 
 class Role(str, enum.Enum):
     """The parts that matter for a cause."""
@@ -78,15 +89,8 @@ _OF_TYPE: tuple[tuple[str, str, Role], ...] = (
 )
 """Where a class is found once its module is loaded, and what its objects are."""
 
-_LRU_CACHE: type = type(functools.lru_cache(print))
-_HOOK_STORE = re.compile(r"\._(?:\w+_)?hooks(?:_\w+)?$")
-_GLOBAL_HOOKS = re.compile(r"^torch\.[\w.]+\._global_\w*hooks\w*$")
+
 _HOOKED = frozenset({Role.MODULE, Role.TENSOR, Role.OPTIMIZER})
-_STATE = (".state", ".param_groups")
-# Registries that are no class of their own: by the expression of the place.
-_REGISTRIES = frozenset({"gc.callbacks", "sys.meta_path", "sys.path_hooks", "weakref.finalize._registry"})
-_FINALIZER: type = weakref.finalize.__dict__["_Info"]
-_LOG_STORES = (".handlers", ".filters")
 
 
 def roles_of(things: Sequence[object], references: Sequence[Reference]) -> tuple[frozenset[Role], ...]:
@@ -163,13 +167,6 @@ def roles_by_name(path: RootPath) -> tuple[frozenset[Role], ...]:
 
 def _by_names_of(step: Step) -> frozenset[Role]:
     return frozenset(role for pattern, role in _BY_NAME if pattern.search(step.kind))
-
-
-# Say of each step of a path whether its object has a reason to be alive, and which.
-
-
-ASKED = "the object you asked about"
-_GRAPH = "part of an autograd graph"
 
 
 def with_reasons(

@@ -18,17 +18,263 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leaklab.heap.source_lines import Origin, origin_of
-from leaklab.runtime.objects import HEAP_TYPE, flags_of, has_base, loaded_type, type_name
+from leaklab.runtime.objects import HEAP_TYPE, flags_of, has_base, is_kind_of, loaded_type, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from types import FrameType
 
-# List the functions that are running, in all threads, and read their local variables without changing them.
-
-
 _SOLE_REFERENCES = 3  # to a snapshot of locals: the frame's, ours, and the argument of getrefcount
 _SNAPSHOTS = sys.version_info < (3, 13)  # from 3.13 on f_locals is a view, and reading it leaves nothing behind
+VARIABLES, USER_MODULES, RUNNING, LIBRARIES, INTERPRETER = range(5)
+"""The ranks."""
+_module_dict: Callable[[object], dict[str, Any] | None] = vars(types.ModuleType)["__dict__"].__get__
+_subclasses_of = type.__dict__["__subclasses__"]
+_type_dict = type.__dict__["__dict__"].__get__
+_STANDARD_MODULES = frozenset(sys.builtin_module_names) | sys.stdlib_module_names
+_RESULT_NAME = re.compile(r"_{1,3}|_\d+|Out|_oh|_i{1,3}|_i\d+|In|_ih|_dh")
+_DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+# What a path may cost. A path through user's variables wins over one through modules, that over one through frames; the
+# notebook's own holders come last but for the interpreter's.
+_COST_OF_RANK = (0, 4, 8, 16, 40)
+_COST_OF_HISTORY_NAME = 10
+_COST_OF_HISTORY_COPY = 14
+_COST_OF_SHELL = 40
+_PLACES = ("module ", "thread ", "running function ")
+_SHELL_NAMES = ("get_ipython", "exit", "quit")
+_HISTORY_HOME = re.compile(r"In|Out")
+_HISTORY_COPY = re.compile(r"_i?h|_oh|_dh|_+|_i+|_i?\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where paths begin.
+
+    Attributes:
+        address: The object that the search begins at.
+        words: What it is.
+        expression: Python for the first object of a path (for a module: the module); empty where there is none.
+        cost: What beginning here costs.
+        is_variable: Whether it is the value of one of the user's variables.
+        is_library: Whether it belongs to a library.
+        is_place: Whether it is a module, its namespace, or a running function: paths begin there and pass nowhere else.
+        is_history: Whether this is one of the names under which the notebook keeps its history.
+        is_shells: Whether this is one of the names that the shell puts among the user's variables.
+    """
+
+    address: int
+    words: str
+    expression: str
+    cost: int
+    is_variable: bool = False
+    is_library: bool = False
+    is_place: bool = False
+    is_history: bool = False
+    is_shells: bool = False
+
+    def expression_for(self, thing: object) -> str | None:
+        """Return Python for *thing*, the first object of a path from here; None where there is none."""
+        if self.expression and not self.is_variable and type(thing) is dict:
+            return f"{self.expression}.__dict__"  # a module's own namespace
+        return self.expression or None
+
+
+def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
+    """Return where paths may begin: each of the user's variables, then modules, frames, the interpreter."""
+    starts: list[Start] = []
+    for root in find_roots(namespace):
+        if namespace is not None and root.address == id(namespace):
+            starts += _variables(root, namespace)
+        else:
+            is_place = root.words.startswith(_PLACES)
+            cost = _COST_OF_RANK[root.rank]
+            is_library = root.rank == LIBRARIES
+            starts.append(
+                Start(root.address, root.words, root.expression, cost, is_library=is_library, is_place=is_place)
+            )
+    return starts
+
+
+def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
+    for name, value in list(namespace.items()):
+        if type(name) is not str:
+            continue
+        cost = 0
+        if _HISTORY_HOME.fullmatch(name):
+            cost = _COST_OF_HISTORY_NAME
+        elif _HISTORY_COPY.fullmatch(name):
+            cost = _COST_OF_HISTORY_COPY
+        is_history = cost > 0
+        is_shells = name in _SHELL_NAMES or is_shell_type(type(value)) or _is_function_of_shell(value)
+        if is_shells:
+            cost = _COST_OF_SHELL
+        expression = name if name.isidentifier() else f"globals()[{name!r}]"
+        yield Start(
+            id(value), root.words, expression, cost, is_variable=True, is_history=is_history, is_shells=is_shells
+        )
+
+
+def is_shell_type(kind: type) -> bool:
+    """Return whether *kind* is the class of a shell of IPython."""
+    shell = loaded_type("IPython.core.interactiveshell", "InteractiveShell")
+    return shell is not None and has_base(kind, shell)
+
+
+def _is_function_of_shell(value: object) -> bool:
+    """Return whether *value* is a function of IPython's: its ``open`` stands in for the built-in one."""
+    if type(value) is not types.FunctionType:
+        return False
+    home = value.__globals__.get("__name__")
+    return type(home) is str and home.startswith("IPython.core.")
+
+
+def is_history_name(name: str) -> bool:
+    """Return whether the notebook keeps its history under *name*."""
+    return bool(_HISTORY_HOME.fullmatch(name) or _HISTORY_COPY.fullmatch(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Something that is alive for its own sake.
+
+    Attributes:
+        address: Of the object that paths begin at: a namespace, a module, a frame, a value. It may be unknown to the
+            collector; frames are vertices only where the hidden references were asked for.
+        words: What it is, for the reader.
+        expression: Python expression whose attributes (of a module) or whose self it is; empty if there is none.
+        rank: 0 the user's variables, 1 the user's modules, 2 running functions, 3 libraries, 4 the interpreter.
+    """
+
+    address: int
+    words: str
+    expression: str
+    rank: int
+
+
+def find_roots(namespace: dict[str, Any] | None, *, hidden_names: Collection[str] = ()) -> list[Root]:
+    """Return all roots, best known first, each address once.
+
+    Args:
+        namespace: The user's variables, which become one root; None if there are only those of ``__main__``.
+        hidden_names: Names in it that the front end has put there (``Out``, ``_``, ``exit``). Their values become roots
+            of the last rank, so that a caller can separate them from the user's.
+    """
+    roots: list[Root] = []
+    if namespace is not None:
+        roots.append(Root(id(namespace), "notebook variable", "", VARIABLES))
+        roots.extend(_hidden_variables(namespace, hidden_names))
+    for provider in (_modules, _frames, _exceptions, _context, _hooks, _signal_handlers, _static_types):
+        roots.extend(provider())
+    roots.sort(key=lambda root: root.rank)
+    first: dict[int, Root] = {}
+    for root in roots:
+        first.setdefault(root.address, root)
+    return list(first.values())
+
+
+def _hidden_variables(namespace: dict[str, Any], hidden_names: Collection[str]) -> Iterator[Root]:
+    for name in hidden_names:
+        if name in namespace:
+            words = "notebook history" if _RESULT_NAME.fullmatch(name) else "IPython"
+            yield Root(id(namespace[name]), words, name, INTERPRETER)
+
+
+def _modules() -> Iterator[Root]:
+    """Yield the namespace of each module, and the module itself, which may hold more: the state of its C code."""
+    yield Root(id(sys.modules), "module 'sys'", "sys.modules", LIBRARIES)
+    for name, module in _loaded():
+        words, entry = f"module {name!r}", f"sys.modules[{name!r}]"
+        if not is_kind_of(module, types.ModuleType):
+            yield Root(id(module), words, entry, LIBRARIES)
+            continue
+        variables = _module_dict(module)
+        if type(variables) is dict:
+            rank = _module_rank(name, variables)
+            yield Root(id(variables), words, name if _DOTTED_NAME.fullmatch(name) else entry, rank)
+            yield Root(id(module), words, entry, rank)
+
+
+def _loaded() -> Iterator[tuple[str, object]]:
+    """Yield what is in ``sys.modules``, where people put anything."""
+    entries: list[tuple[object, object]] = list(sys.modules.items())
+    for name, module in entries:
+        if type(name) is str and module is not None:
+            yield name, module
+
+
+def _module_rank(name: str, variables: dict[str, Any]) -> int:
+    if name == "__main__":
+        return USER_MODULES
+    file = variables.get("__file__")
+    package = name.partition(".")[0]
+    if type(file) is not str:
+        if package in _STANDARD_MODULES:
+            return LIBRARIES
+        parent: object = sys.modules.get(package)
+        if package != name and is_kind_of(parent, types.ModuleType):
+            return _module_rank(package, _module_dict(parent) or {})  # torch.ops has no file, torch has
+        return USER_MODULES
+    return USER_MODULES if origin_of(file) is Origin.USER else LIBRARIES
+
+
+def _frames() -> Iterator[Root]:
+    for running in running_frames():
+        words = f"thread {running.thread!r}" if running.thread else f"running function {running.function}"
+        yield Root(id(running.frame), words, "", INTERPRETER if running.origin is Origin.FRONT_END else RUNNING)
+
+
+def _exceptions() -> Iterator[Root]:
+    """Yield the last uncaught exception, and those that are being handled, in any thread."""
+    for name in ("last_exc", "last_value", "last_traceback"):
+        if (value := vars(sys).get(name)) is not None:
+            yield Root(id(value), "last exception", f"sys.{name}", INTERPRETER)
+    current = sys.exc_info()[1]
+    for handled in sys._current_exceptions().values():  # noqa: SLF001 - no public name
+        value = handled[1] if type(handled) is tuple else handled  # from 3.12 on the exception itself
+        if value is not None:
+            expression = "sys.exc_info()[1]" if value is current else ""
+            yield Root(id(value), "exception being handled", expression, INTERPRETER)
+
+
+def _context() -> Iterator[Root]:
+    # The copy is ours and dies here; the map of variables in it is the very one the running context uses.
+    for values in gc.get_referents(contextvars.copy_context()):
+        yield Root(id(values), "context variable", "contextvars.copy_context()", INTERPRETER)
+
+
+def _hooks() -> Iterator[Root]:
+    generator_hooks = sys.get_asyncgen_hooks()
+    hooks: tuple[tuple[str, object], ...] = (
+        ("sys.gettrace()", sys.gettrace()),
+        ("sys.getprofile()", sys.getprofile()),
+        ("sys.get_asyncgen_hooks().firstiter", generator_hooks.firstiter),
+        ("sys.get_asyncgen_hooks().finalizer", generator_hooks.finalizer),
+    )
+    for expression, hook in hooks:
+        if hook is not None:
+            yield Root(id(hook), "interpreter", expression, INTERPRETER)
+
+
+def _signal_handlers() -> Iterator[Root]:
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if handler is not None and not is_kind_of(handler, int):
+            yield Root(id(handler), "signal handler", f"signal.getsignal({int(number)})", INTERPRETER)
+
+
+def _static_types() -> Iterator[Root]:
+    """Yield the namespaces of the types that C code defines: the collector does not know the types themselves."""
+    pending: list[type] = [object]
+    seen: set[int] = set()
+    while pending:
+        kind = pending.pop()
+        if id(kind) in seen:
+            continue
+        seen.add(id(kind))
+        pending.extend(_subclasses_of(kind))
+        if not flags_of(kind) & HEAP_TYPE:
+            for variables in gc.get_referents(_type_dict(kind)):
+                yield Root(id(variables), f"type {type_name(kind)}", "", INTERPRETER)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,255 +386,3 @@ def _thread_name(ident: int) -> str:
     except AttributeError:
         return f"thread {ident}"
     return name if type(name) is str else f"thread {ident}"
-
-
-VARIABLES, USER_MODULES, RUNNING, LIBRARIES, INTERPRETER = range(5)
-"""The ranks."""
-
-_module_dict: Callable[[object], dict[str, Any] | None] = vars(types.ModuleType)["__dict__"].__get__
-_subclasses_of = type.__dict__["__subclasses__"]
-_inherits = type.__subclasscheck__  # (base, kind): in C, asks no metaclass
-_type_dict = type.__dict__["__dict__"].__get__
-_STANDARD_MODULES = frozenset(sys.builtin_module_names) | sys.stdlib_module_names
-_DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_RESULT_NAME = re.compile(r"_{1,3}|_\d+|Out|_oh|_i{1,3}|_i\d+|In|_ih|_dh")
-
-
-@dataclass(frozen=True, slots=True)
-class Root:
-    """Something that is alive for its own sake.
-
-    Attributes:
-        address: Of the object that paths begin at: a namespace, a module, a frame, a value. It may be unknown to the
-            collector; frames are vertices only where the hidden references were asked for.
-        words: What it is, for the reader.
-        expression: Python expression whose attributes (of a module) or whose self it is; empty if there is none.
-        rank: 0 the user's variables, 1 the user's modules, 2 running functions, 3 libraries, 4 the interpreter.
-    """
-
-    address: int
-    words: str
-    expression: str
-    rank: int
-
-
-def find_roots(namespace: dict[str, Any] | None, *, hidden_names: Collection[str] = ()) -> list[Root]:
-    """Return all roots, best known first, each address once.
-
-    Args:
-        namespace: The user's variables, which become one root; None if there are only those of ``__main__``.
-        hidden_names: Names in it that the front end has put there (``Out``, ``_``, ``exit``). Their values become roots
-            of the last rank, so that a caller can tell them from the user's.
-    """
-    roots: list[Root] = []
-    if namespace is not None:
-        roots.append(Root(id(namespace), "notebook variable", "", VARIABLES))
-        roots.extend(_hidden_variables(namespace, hidden_names))
-    for provider in (_modules, _frames, _exceptions, _context, _hooks, _signal_handlers, _static_types):
-        roots.extend(provider())
-    roots.sort(key=lambda root: root.rank)
-    first: dict[int, Root] = {}
-    for root in roots:
-        first.setdefault(root.address, root)
-    return list(first.values())
-
-
-def _hidden_variables(namespace: dict[str, Any], hidden_names: Collection[str]) -> Iterator[Root]:
-    for name in hidden_names:
-        if name in namespace:
-            words = "notebook history" if _RESULT_NAME.fullmatch(name) else "IPython"
-            yield Root(id(namespace[name]), words, name, INTERPRETER)
-
-
-def _modules() -> Iterator[Root]:
-    """Yield the namespace of each module, and the module itself, which may hold more: the state of its C code."""
-    yield Root(id(sys.modules), "module 'sys'", "sys.modules", LIBRARIES)
-    for name, module in _loaded():
-        words, entry = f"module {name!r}", f"sys.modules[{name!r}]"
-        if not _inherits(types.ModuleType, type(module)):
-            yield Root(id(module), words, entry, LIBRARIES)
-            continue
-        variables = _module_dict(module)
-        if type(variables) is dict:
-            rank = _module_rank(name, variables)
-            yield Root(id(variables), words, name if _DOTTED_NAME.fullmatch(name) else entry, rank)
-            yield Root(id(module), words, entry, rank)
-
-
-def _loaded() -> Iterator[tuple[str, object]]:
-    """Yield what is in ``sys.modules``, where people put anything."""
-    entries: list[tuple[object, object]] = list(sys.modules.items())
-    for name, module in entries:
-        if type(name) is str and module is not None:
-            yield name, module
-
-
-def _module_rank(name: str, variables: dict[str, Any]) -> int:
-    if name == "__main__":
-        return USER_MODULES
-    file = variables.get("__file__")
-    package = name.partition(".")[0]
-    if type(file) is not str:
-        if package in _STANDARD_MODULES:
-            return LIBRARIES
-        parent: object = sys.modules.get(package)
-        if package != name and _inherits(types.ModuleType, type(parent)):
-            return _module_rank(package, _module_dict(parent) or {})  # torch.ops has no file, torch has
-        return USER_MODULES
-    return USER_MODULES if origin_of(file) is Origin.USER else LIBRARIES
-
-
-def _frames() -> Iterator[Root]:
-    for running in running_frames():
-        words = f"thread {running.thread!r}" if running.thread else f"running function {running.function}"
-        yield Root(id(running.frame), words, "", INTERPRETER if running.origin is Origin.FRONT_END else RUNNING)
-
-
-def _exceptions() -> Iterator[Root]:
-    """Yield the last uncaught exception, and those that are being handled, in any thread."""
-    for name in ("last_exc", "last_value", "last_traceback"):
-        if (value := vars(sys).get(name)) is not None:
-            yield Root(id(value), "last exception", f"sys.{name}", INTERPRETER)
-    current = sys.exc_info()[1]
-    for handled in sys._current_exceptions().values():  # noqa: SLF001 - no public name
-        value = handled[1] if type(handled) is tuple else handled  # from 3.12 on the exception itself
-        if value is not None:
-            expression = "sys.exc_info()[1]" if value is current else ""
-            yield Root(id(value), "exception being handled", expression, INTERPRETER)
-
-
-def _context() -> Iterator[Root]:
-    # The copy is ours and dies here; the map of variables in it is the very one the running context uses.
-    for values in gc.get_referents(contextvars.copy_context()):
-        yield Root(id(values), "context variable", "contextvars.copy_context()", INTERPRETER)
-
-
-def _hooks() -> Iterator[Root]:
-    generator_hooks = sys.get_asyncgen_hooks()
-    hooks: tuple[tuple[str, object], ...] = (
-        ("sys.gettrace()", sys.gettrace()),
-        ("sys.getprofile()", sys.getprofile()),
-        ("sys.get_asyncgen_hooks().firstiter", generator_hooks.firstiter),
-        ("sys.get_asyncgen_hooks().finalizer", generator_hooks.finalizer),
-    )
-    for expression, hook in hooks:
-        if hook is not None:
-            yield Root(id(hook), "interpreter", expression, INTERPRETER)
-
-
-def _signal_handlers() -> Iterator[Root]:
-    for number in signal.valid_signals():
-        handler = signal.getsignal(number)
-        if handler is not None and not _inherits(int, type(handler)):
-            yield Root(id(handler), "signal handler", f"signal.getsignal({int(number)})", INTERPRETER)
-
-
-def _static_types() -> Iterator[Root]:
-    """Yield the namespaces of the types that C code defines: the collector does not know the types themselves."""
-    pending: list[type] = [object]
-    seen: set[int] = set()
-    while pending:
-        kind = pending.pop()
-        if id(kind) in seen:
-            continue
-        seen.add(id(kind))
-        pending.extend(_subclasses_of(kind))
-        if not flags_of(kind) & HEAP_TYPE:
-            for variables in gc.get_referents(_type_dict(kind)):
-                yield Root(id(variables), f"type {type_name(kind)}", "", INTERPRETER)
-
-
-# Choose where paths begin, and what each beginning costs: a reader's own variables nothing.
-
-
-# What a path may cost. A path through user's variables wins over one through modules, that over one through frames; the
-# notebook's own holders come last but for the interpreter's.
-_COST_OF_RANK = (0, 4, 8, 16, 40)
-_COST_OF_HISTORY_NAME = 10
-_COST_OF_HISTORY_COPY = 14
-_COST_OF_SHELL = 40
-_PLACES = ("module ", "thread ", "running function ")
-_SHELL_NAMES = ("get_ipython", "exit", "quit")
-_HISTORY_HOME = re.compile(r"In|Out")
-_HISTORY_COPY = re.compile(r"_i?h|_oh|_dh|_+|_i+|_i?\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where paths begin.
-
-    Attributes:
-        address: The object that the search begins at.
-        words: What it is.
-        expression: Python for the first object of a path (for a module: the module); empty where there is none.
-        cost: What beginning here costs.
-        is_variable: Whether it is the value of one of the user's variables.
-        is_library: Whether it belongs to a library.
-        is_place: Whether it is a module, its namespace, or a running function: paths begin there and pass nowhere else.
-        is_history: Whether this is one of the names under which the notebook keeps its history.
-        is_shells: Whether this is one of the names that the shell puts among the user's variables.
-    """
-
-    address: int
-    words: str
-    expression: str
-    cost: int
-    is_variable: bool = False
-    is_library: bool = False
-    is_place: bool = False
-    is_history: bool = False
-    is_shells: bool = False
-
-
-def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
-    """Return where paths may begin: each of the user's variables, then modules, frames, the interpreter."""
-    starts: list[Start] = []
-    for root in find_roots(namespace):
-        if namespace is not None and root.address == id(namespace):
-            starts += _variables(root, namespace)
-        else:
-            is_place = root.words.startswith(_PLACES)
-            cost = _COST_OF_RANK[root.rank]
-            is_library = root.rank == LIBRARIES
-            starts.append(
-                Start(root.address, root.words, root.expression, cost, is_library=is_library, is_place=is_place)
-            )
-    return starts
-
-
-def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
-    for name, value in list(namespace.items()):
-        if type(name) is not str:
-            continue
-        cost = 0
-        if _HISTORY_HOME.fullmatch(name):
-            cost = _COST_OF_HISTORY_NAME
-        elif _HISTORY_COPY.fullmatch(name):
-            cost = _COST_OF_HISTORY_COPY
-        is_history = cost > 0
-        is_shells = name in _SHELL_NAMES or is_shell_type(type(value)) or _is_function_of_shell(value)
-        if is_shells:
-            cost = _COST_OF_SHELL
-        expression = name if name.isidentifier() else f"globals()[{name!r}]"
-        yield Start(
-            id(value), root.words, expression, cost, is_variable=True, is_history=is_history, is_shells=is_shells
-        )
-
-
-def is_shell_type(kind: type) -> bool:
-    """Return whether *kind* is the class of a shell of IPython."""
-    shell = loaded_type("IPython.core.interactiveshell", "InteractiveShell")
-    return shell is not None and has_base(kind, shell)
-
-
-def _is_function_of_shell(value: object) -> bool:
-    """Return whether *value* is a function of IPython's: its ``open`` stands in for the built-in one."""
-    if type(value) is not types.FunctionType:
-        return False
-    home = value.__globals__.get("__name__")
-    return type(home) is str and home.startswith("IPython.core.")
-
-
-def is_history_name(name: str) -> bool:
-    """Return whether the notebook keeps its history under *name*."""
-    return bool(_HISTORY_HOME.fullmatch(name) or _HISTORY_COPY.fullmatch(name))

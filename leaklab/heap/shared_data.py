@@ -125,9 +125,6 @@ def _memories(objects: list[Any]) -> Iterator[Any]:
             yield base
 
 
-# Tell which objects of a heap use which storage of tensors: one of them alone keeps it alive.
-
-
 @dataclass(frozen=True, slots=True)
 class SharedStorage:
     """The memory of one or more tensors.

@@ -1,4 +1,4 @@
-"""Find the cheapest path from a root to every object of the heap.
+"""Find the cheapest path from a root to every object of the heap, and the breadth-first tree of all it reaches.
 
 Each vertex has a price for being on a path, so that paths a reader understands (user's variables, containers) win over
 those through the inside of libraries. Paths to all vertices are found at once, cheapest vertices first.
@@ -15,6 +15,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
+from leaklab.heap.index import ranges
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 NOT_REACHED = -1
 _FAR = np.iinfo(np.int64).max
 _FEW_EDGES = 64  # up to so many a plain loop beats the fixed cost of a dozen numpy calls: deep chains live there
+ROOT = -1
+"""The holder of what the roots are: the interpreter. Before a vertex in a tree it says that the vertex is a root."""
+UNREACHED = -2
+"""Before a vertex in a tree it says that no root reaches the vertex."""
+_THIN = 64  # up to so many vertices a plain loop beats the fixed cost of a few numpy calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,22 +212,8 @@ class _Walk:
 
     def _edges_of(self, vertices: Ints) -> tuple[Ints, Ints]:
         """Return sources and targets of all references of *vertices*, in their order."""
-        starts = self._offsets[vertices]
-        counts = self._offsets[vertices + 1] - starts
-        before = np.cumsum(counts) - counts
-        edges = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
-        return np.repeat(vertices, counts), self._targets[edges]
-
-
-# Find what the roots of a heap reach: a breadth-first tree over all of it, and the levels of that tree.
-
-
-ROOT = -1
-"""The holder of what the roots are: the interpreter. Before a vertex in a tree it says that the vertex is a root."""
-UNREACHED = -2
-"""Before a vertex in a tree it says that no root reaches the vertex."""
-
-_THIN = 64  # up to so many vertices a plain loop beats the fixed cost of a few numpy calls
+        starts, ends = self._offsets[vertices], self._offsets[vertices + 1]
+        return np.repeat(vertices, ends - starts), self._targets[ranges(starts, ends)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

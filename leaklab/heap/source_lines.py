@@ -20,9 +20,22 @@ from leaklab.version import PACKAGE_FOLDER
 
 CellNames = Callable[[str], str]
 """Returns what a notebook calls the cell that a file name stands for, ``Cell In[7]``; empty for a real file."""
-
 _MAX_SOURCE = 100
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_FRONT_ENDS = frozenset({
+    "IPython", "ipykernel", "ipywidgets", "comm", "jupyter_client", "nbclient", "traitlets", "zmq", "tornado",
+    "asyncio", "decorator", "nest_asyncio", "_pytest", "pytest", "pluggy", "runpy", "unittest", "debugpy", "bdb", "pdb",
+})  # fmt: skip
+_MARKS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+MAX_SOURCES = 60
+"""So many of the newest sources are read: a long notebook has some dozens of cells."""
+MAX_CHARACTERS = 100_000
+"""A longer source is generated, or data; parsing it would cost more than 0.1 s."""
+_ADDING = frozenset({
+    "append", "appendleft", "add", "extend", "extendleft", "insert", "update", "setdefault", "put", "put_nowait",
+    "write", "writelines", "push", "register", "submit", "register_buffer",
+})  # fmt: skip
+_KERNEL_FILE = re.compile(r"ipykernel_\d+[\\/]")
 
 
 class LineWriter:
@@ -133,9 +146,6 @@ def short_path(filename: str) -> str:
     return str(PurePath(*PurePath(filename).parts[-2:]))
 
 
-# Tell whose code a file is: the user's, a library's, a front end's, or leaklab's own.
-
-
 class Origin(enum.Enum):
     """Whose code something is."""
 
@@ -143,13 +153,6 @@ class Origin(enum.Enum):
     LIBRARY = "library"
     FRONT_END = "front end"  # what runs the user's code: IPython, its kernel and event loop, a test runner, a debugger
     LEAKLAB = "leaklab"
-
-
-_FRONT_ENDS = frozenset({
-    "IPython", "ipykernel", "ipywidgets", "comm", "jupyter_client", "nbclient", "traitlets", "zmq", "tornado",
-    "asyncio", "decorator", "nest_asyncio", "_pytest", "pytest", "pluggy", "runpy", "unittest", "debugpy", "bdb", "pdb",
-})  # fmt: skip
-_MARKS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 def _library_folders() -> tuple[str, ...]:
@@ -187,23 +190,6 @@ def _part_of_library(filename: str) -> str | None:
     return None
 
 
-# Find the user's line that puts things into a holder, by reading the source of the user's cells and modules.
-#
-# Only text is read: the sources that Python keeps for its tracebacks, parsed, never run. A line is named where it is
-# the only one, or where all candidates read the same.
-
-
-MAX_SOURCES = 60
-"""So many of the newest sources are read: a long notebook has some dozens of cells."""
-MAX_CHARACTERS = 100_000
-"""A longer source is generated, or data; parsing it would cost more than 0.1 s."""
-_ADDING = frozenset({
-    "append", "appendleft", "add", "extend", "extendleft", "insert", "update", "setdefault", "put", "put_nowait",
-    "write", "writelines", "push", "register", "submit", "register_buffer",
-})  # fmt: skip
-_KERNEL_FILE = re.compile(r"ipykernel_\d+[\\/]")
-
-
 @dataclass(frozen=True, slots=True)
 class SourceLine:
     """A statement of the user's.
@@ -225,7 +211,11 @@ class SourceLine:
 
 
 def find_line(holder: str) -> SourceLine | None:
-    """Return the statement of the user that adds to what *holder* (an expression) names; None if that is not clear."""
+    """Return the statement of the user that adds to what *holder* (an expression) names; None if that is not clear.
+
+    Only text is read: the sources of the user's cells and modules that Python keeps for its tracebacks, parsed, never
+    run. A statement is returned where it is the only one, or where all candidates read the same.
+    """
     name = _last_name(holder)
     if not name:
         return None

@@ -160,10 +160,7 @@ class HeapView:
         return self._described[vertex]
 
     def _words(self, start: Start, things: list[object], statuses: list[Status]) -> Described:
-        expression: str | None = start.expression or None
-        if start.expression and not start.is_variable and type(things[0]) is dict:
-            expression = f"{start.expression}.__dict__"  # a module's own namespace
-        return describe_path(things, start.words, expression, statuses, summaries=self.summaries)
+        return describe_path(things, start.words, start.expression_for(things[0]), statuses, summaries=self.summaries)
 
     def describe_child(self, owner: int, *below: object) -> Described:
         """Return the path to the last of *below*, objects that *owner* leads to and the collector need not know."""

@@ -29,9 +29,6 @@ from leaklab.explain.causes.torch import (
 )
 from leaklab.explain.evidence import Evidence
 
-# The table of causes, the most specific first, and the search through it.
-
-
 Inspector = Callable[[Evidence], Advice | None]
 
 

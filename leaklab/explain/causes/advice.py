@@ -1,4 +1,4 @@
-"""Write an advice: what to change, the line before and after, when not to, and what it would free."""
+"""Write an advice: what to change, the user's own line before and after, when not to, what it would free."""
 
 from __future__ import annotations
 
@@ -17,6 +17,18 @@ PREDICTABLE = frozenset({
     "run-switch", "optimizer-state", "traceback-kept", "notebook-history", "autograd-ctx", "deepcopy-kept",
 })  # fmt: skip
 """Causes whose advice lets go of everything that the holder keeps, so that its retained bytes are what comes back."""
+SLOWING = frozenset({
+    "graph-kept", "hook-left", "container-growth", "global-cache", "callback-registry", "tensor-kept", "closure-kept",
+    "optimizer-state",
+})  # fmt: skip
+"""Causes under which each run walks, calls or copies what the runs before it left."""
+_SPREADING = re.compile(r"\.(extend|extendleft|update|writelines)\s*\(")
+_PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+_OPERATORS = (ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Await)
+HEAD_OF_GRAPH = ".grad_fn"
+"""How a tensor refers to its graph."""
+_POSITION = re.compile(r"\[\d+\]")
+_IN_PLACE = "graph nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +74,6 @@ class Cause:
         return self.plan.write()
 
 
-SLOWING = frozenset({
-    "graph-kept", "hook-left", "container-growth", "global-cache", "callback-registry", "tensor-kept", "closure-kept",
-    "optimizer-state",
-})  # fmt: skip
-"""Causes under which each run walks, calls or copies what the runs before it left."""
-
-
 def with_effect(leak: Leak, slower: float | None = None) -> Leak:
     """Return *leak* with last sentences in its advice: that runs get slower by it, and what the change frees.
 
@@ -96,18 +101,6 @@ def _effect_words(leak: Leak, retained_bytes: int) -> str:
     if leak.bytes_per_run > 0:
         rate = f"{rate}, {format_bytes(10 * leak.bytes_per_run)}"
     return f"Letting go of it frees {format_bytes(retained_bytes)}{what}; every 10 runs it keeps {rate} more."
-
-
-# Put the user's own line into an advice, changed where it stores too much.
-
-
-_SPREADING = re.compile(r"\.(extend|extendleft|update|writelines)\s*\(")
-_PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
-_OPERATORS = (ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Await)
-HEAD_OF_GRAPH = ".grad_fn"
-"""How a tensor refers to its graph."""
-_POSITION = re.compile(r"\[\d+\]")
-_IN_PLACE = "graph nodes"
 
 
 def line_words(e: Evidence) -> str:

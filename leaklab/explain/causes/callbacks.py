@@ -1,4 +1,4 @@
-"""Causes in what calls back: hooks whose handle was never removed, callbacks in registries."""
+"""Causes in code that is kept: hooks, callbacks in registries, closures, suspended frames, tracebacks."""
 
 from __future__ import annotations
 
@@ -9,85 +9,26 @@ from leaklab.explain.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
 
-# Causes in code that is kept: closures, defaults, suspended frames, tracebacks.
-
-
 _PLACES = ("closure", "default", "partial", "frame-local")
 _WORDS = ("closure variable", "default of", "local ")
 _PARTIAL = "functools.partial"
 _SUSPENDED = frozenset({"generator", "coroutine", "async_generator", "_asyncio.Task", "asyncio.tasks.Task"})
-
-
-def is_argument_of_partial(e: Evidence) -> bool:
-    """Return whether a partial holds what leaks as one of its own arguments: it calls with it, and never calls it."""
-    pair = e.steps_above[-2:]
-    return len(pair) > 1 and pair[0].kind == _PARTIAL and pair[1].reference.startswith((".args", ".keywords"))
-
-
-def traceback_kept(e: Evidence) -> Advice | None:
-    """A stored exception keeps the frames it went through, and their local variables."""
-    if not e.any_role(Role.TRACEBACK) or e.in_cycle:
-        return None
-    known = known_holder(e.path)
-    if e.path.root == "last exception":
-        return Advice(
-            "The interpreter remembers the last uncaught exception, and its traceback keeps every local variable of "
-            "the frames it went through, until another exception takes its place.",
-            after="sys.last_exc = sys.last_value = sys.last_traceback = None",
-            unless="Not before %debug or pdb.pm(), which need it.",
-        )
-    release = f" ({known[1].name}: {known[1].release} lets go.)" if known is not None else ""
-    return Advice(
-        f"{e.place} keeps an exception, and its traceback keeps every local variable of the frames it went "
-        f"through.{release} Store the text instead, or cut the traceback off.",
-        before="errors.append(error)",
-        after="errors.append(traceback.format_exc())  # or error.with_traceback(None)",
-        unless="Not if the exception is raised again later and its origin should be shown.",
-    )
-
-
-def closure_kept(e: Evidence) -> Advice | None:
-    """A closure, a default argument, a partial or a suspended frame keeps it."""
-    through = any(step.reference.startswith(_WORDS) or ".__defaults__" in step.reference for step in e.steps_above)
-    crosses = e.crossing is not None and e.crossing.kind in _PLACES
-    crosses = crosses or is_argument_of_partial(e)
-    suspended = bool(e.entry_kinds & _SUSPENDED) or e.any_role(Role.SUSPENDED)
-    if e.unit != "objects" or not (through or suspended or crosses) or e.path.root.startswith("running"):
-        return None
-    if suspended:
-        return Advice(
-            f"{e.place} keeps suspended generators or coroutines, and their frames keep every local variable until "
-            "they end. Close them when they have served, or cancel their tasks, and take them out.",
-            before="first = next(stream)",
-            after="first = next(stream); stream.close()",
-            unless="Not while somebody will still ask for the next value.",
-        )
-    if any(step.reference.startswith("default of") or "__kwdefaults__" in step.reference for step in e.steps_above):
-        return Advice(
-            f"A default argument keeps it: {e.place}. It is made once, with the function, and lives as long as that.",
-            before="def f(x, seen=[]):",
-            after="def f(x, seen=None):\n    seen = [] if seen is None else seen",
-            unless="Not if the calls are meant to share it; then make that visible and bound its size.",
-        )
-    return Advice(
-        f"A function keeps it: {e.place}. What a closure or a partial refers to lives as long as the function does: do "
-        "not wrap the wrapper of the run before, and hand values in as arguments.",
-        before="step = wrap(step, x)",
-        after="step = wrap(original_step, x)",
-        unless="Not if every layer is really called for.",
-    )
-
-
-_REGISTERED_BY = (
-    ("_global_", "torch.nn.modules.module.register_module_{}_hook"),
-    ("_optimizer_", "{owner}.register_{}_hook"),
-    ("_post_accumulate_grad", "{owner}.register_post_accumulate_grad_hook"),
-    ("_backward_hooks", "{owner}.register_hook"),
-)
 _CALLABLES = frozenset({
     "method", "function", "builtin_function_or_method", "functools.partial", "weakref.WeakMethod",
     "weakref.finalize._Info", "weakref.finalize", "logging.StreamHandler",
 })  # fmt: skip
+_UNDONE_BY = (
+    ("weakref.finalize", "finalizers", "weakref.finalize(obj, function, plain_values)  # never a method of obj"),
+    ("logging.", "logging", "logger.removeHandler(handler); handler.close()"),
+    (
+        "matplotlib",
+        "matplotlib's callbacks",
+        "cid = figure.canvas.mpl_connect(event, f); figure.canvas.mpl_disconnect(cid)",
+    ),
+    ("IPython.core.events", "IPython's events", "get_ipython().events.unregister(event, callback)"),
+    ("_trait_notifiers", "observers of a widget or other traits", "widget.unobserve_all(); widget.close()"),
+    ("gc.callbacks", "the collector's callbacks", "gc.callbacks.remove(callback)"),
+)
 
 
 def hook_left(e: Evidence) -> Advice | None:
@@ -160,15 +101,61 @@ def _undo(e: Evidence) -> tuple[str, str]:
     return "", "registry.append(weakref.WeakMethod(obj.method))"
 
 
-_UNDONE_BY = (
-    ("weakref.finalize", "finalizers", "weakref.finalize(obj, function, plain_values)  # never a method of obj"),
-    ("logging.", "logging", "logger.removeHandler(handler); handler.close()"),
-    (
-        "matplotlib",
-        "matplotlib's callbacks",
-        "cid = figure.canvas.mpl_connect(event, f); figure.canvas.mpl_disconnect(cid)",
-    ),
-    ("IPython.core.events", "IPython's events", "get_ipython().events.unregister(event, callback)"),
-    ("_trait_notifiers", "observers of a widget or other traits", "widget.unobserve_all(); widget.close()"),
-    ("gc.callbacks", "the collector's callbacks", "gc.callbacks.remove(callback)"),
-)
+def is_argument_of_partial(e: Evidence) -> bool:
+    """Return whether a partial holds what leaks as one of its own arguments: it calls with it, and never calls it."""
+    pair = e.steps_above[-2:]
+    return len(pair) > 1 and pair[0].kind == _PARTIAL and pair[1].reference.startswith((".args", ".keywords"))
+
+
+def traceback_kept(e: Evidence) -> Advice | None:
+    """A stored exception keeps the frames it went through, and their local variables."""
+    if not e.any_role(Role.TRACEBACK) or e.in_cycle:
+        return None
+    known = known_holder(e.path)
+    if e.path.root == "last exception":
+        return Advice(
+            "The interpreter remembers the last uncaught exception, and its traceback keeps every local variable of "
+            "the frames it went through, until another exception takes its place.",
+            after="sys.last_exc = sys.last_value = sys.last_traceback = None",
+            unless="Not before %debug or pdb.pm(), which need it.",
+        )
+    release = f" ({known[1].name}: {known[1].release} lets go.)" if known is not None else ""
+    return Advice(
+        f"{e.place} keeps an exception, and its traceback keeps every local variable of the frames it went "
+        f"through.{release} Store the text instead, or cut the traceback off.",
+        before="errors.append(error)",
+        after="errors.append(traceback.format_exc())  # or error.with_traceback(None)",
+        unless="Not if the exception is raised again later and its origin should be shown.",
+    )
+
+
+def closure_kept(e: Evidence) -> Advice | None:
+    """A closure, a default argument, a partial or a suspended frame keeps it."""
+    through = any(step.reference.startswith(_WORDS) or ".__defaults__" in step.reference for step in e.steps_above)
+    crosses = e.crossing is not None and e.crossing.kind in _PLACES
+    crosses = crosses or is_argument_of_partial(e)
+    suspended = bool(e.entry_kinds & _SUSPENDED) or e.any_role(Role.SUSPENDED)
+    if e.unit != "objects" or not (through or suspended or crosses) or e.path.root.startswith("running"):
+        return None
+    if suspended:
+        return Advice(
+            f"{e.place} keeps suspended generators or coroutines, and their frames keep every local variable until "
+            "they end. Close them when they have served, or cancel their tasks, and take them out.",
+            before="first = next(stream)",
+            after="first = next(stream); stream.close()",
+            unless="Not while somebody will still ask for the next value.",
+        )
+    if any(step.reference.startswith("default of") or "__kwdefaults__" in step.reference for step in e.steps_above):
+        return Advice(
+            f"A default argument keeps it: {e.place}. It is made once, with the function, and lives as long as that.",
+            before="def f(x, seen=[]):",
+            after="def f(x, seen=None):\n    seen = [] if seen is None else seen",
+            unless="Not if the calls are meant to share it; then make that visible and bound its size.",
+        )
+    return Advice(
+        f"A function keeps it: {e.place}. What a closure or a partial refers to lives as long as the function does: do "
+        "not wrap the wrapper of the run before, and hand values in as arguments.",
+        before="step = wrap(step, x)",
+        after="step = wrap(original_step, x)",
+        unless="Not if every layer is really called for.",
+    )

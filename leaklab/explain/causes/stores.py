@@ -1,4 +1,4 @@
-"""Causes in places that collect: caches, containers, the notebook's history."""
+"""Causes in places that collect: caches, containers, the notebook's history, threads, workers, native memory."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ _INNER = ".data"
 _WEAK_KEYS = "weakref.WeakKeyDictionary"
 _WRAPPERS = frozenset({_WEAK_KEYS, "weakref.WeakValueDictionary", "collections.UserDict"})
 """Classes that are a dict to their users, and have one inside."""
+_WORKERS = (
+    "multiprocessing.context.", "multiprocessing.process.", "multiprocessing.pool.", "multiprocessing.managers.",
+    "concurrent.futures.thread.", "concurrent.futures.process.",
+    "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
+)  # fmt: skip
 
 
 def notebook_history(e: Evidence) -> Advice | None:
@@ -122,16 +127,6 @@ def container_growth(e: Evidence) -> Advice | None:
         after=f"{e.place}.clear()  # when the entries have been used",
         unless="Not while something still iterates over it.",
     )
-
-
-# Causes outside of the objects' references: threads, workers, native memory.
-
-
-_WORKERS = (
-    "multiprocessing.context.", "multiprocessing.process.", "multiprocessing.pool.", "multiprocessing.managers.",
-    "concurrent.futures.thread.", "concurrent.futures.process.",
-    "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
-)  # fmt: skip
 
 
 def thread_kept(e: Evidence) -> Advice | None:

@@ -1,4 +1,4 @@
-"""Causes in autograd: a graph carried along, a stored ctx, tensors that are never taken out."""
+"""Causes in torch: graphs carried along, stored tensors, reference cycles, optimizers, copies of a metric."""
 
 from __future__ import annotations
 
@@ -90,9 +90,6 @@ def tensor_kept(e: Evidence) -> Advice | None:
     )
 
 
-# Causes in reference cycles: garbage that waits, and cycles that no collection can free.
-
-
 def cycle_garbage(e: Evidence) -> Advice | None:
     """Garbage in cycles that no collection frees, because it is switched off or looks elsewhere."""
     if not (e.in_cycle and e.gc_is_off) or e.cycle_is_hidden:
@@ -144,9 +141,6 @@ def _cut(e: Evidence) -> tuple[str, str]:
             "grads = torch.autograd.grad(loss, parameters, create_graph=True)",
         )
     return "", ""
-
-
-# Causes in how training is set up: whole runs kept, optimizers that collect, copies of a metric.
 
 
 def deepcopy_kept(e: Evidence) -> Advice | None:

@@ -1,4 +1,4 @@
-"""Name what iterators, weak references, contexts, futures and other C types refer to."""
+"""Name what iterators, weak references, contexts, futures, tensors and autograd nodes refer to."""
 
 from __future__ import annotations
 
@@ -198,12 +198,6 @@ NAMERS = {
 KINDS = {weakref.ref: "callback"}
 
 
-# Name what tensors and autograd nodes refer to, most of which the garbage collector does not report.
-#
-# Saved tensors are found through ``_raw_saved_*`` only: ``_saved_*`` would run unpack hooks and could compute a
-# checkpointed part of the model again.
-
-
 _HOOK_ATTRIBUTES = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _NODE_ATTRIBUTES = (
     "to_save",
@@ -212,6 +206,7 @@ _NODE_ATTRIBUTES = (
     "non_differentiable",
     "needs_input_grad",
 )
+# Not ``_saved_*``: to read these would run unpack hooks, and could compute a checkpointed part of the model again.
 _RAW = "_raw_saved_"
 
 

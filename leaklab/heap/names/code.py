@@ -1,4 +1,4 @@
-"""Name what functions, methods, cells and other callables refer to."""
+"""Name what functions, methods, cells, frames, generators, tracebacks and exceptions refer to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 METHOD_WRAPPER: type = type([].__len__)
 LRU_CACHE: type = type(functools.lru_cache(print))
-
 _FUNCTION_ATTRIBUTES = {
     "__closure__": "closure",
     "__defaults__": "default",
@@ -30,6 +29,33 @@ _FUNCTION_ATTRIBUTES = {
     "__module__": "function",
     "__doc__": "function",
     "__type_params__": "function",
+}
+_FRAME_ATTRIBUTES = ("f_back", "f_globals", "f_builtins", "f_code", "f_trace")
+_EXCEPTION_ATTRIBUTES = ("args", "__cause__", "__context__", "__traceback__")
+_PREFIXES = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}
+_GENERATOR_PARTS = ("yieldfrom", "await", "origin", "frame", "code")
+KINDS: Final = {
+    types.MethodType: "bound-method",
+    types.BuiltinFunctionType: "bound-method",
+    METHOD_WRAPPER: "bound-method",
+    functools.partial: "partial",
+    classmethod: "function",
+    staticmethod: "function",
+    property: "function",
+}
+LEFTOVERS: Final = {
+    types.FunctionType: "annotations",
+    types.BuiltinFunctionType: "class of the method",
+    METHOD_WRAPPER: "slot that is wrapped",
+    LRU_CACHE: "internals of lru_cache",
+    property: "name",
+    classmethod: "internals of the method",
+    staticmethod: "internals of the method",
+    functools.partial: "internals of the partial",
+    types.FrameType: "temporary value of a frame",
+    types.GeneratorType: "temporary value of a generator",
+    types.CoroutineType: "temporary value of a coroutine",
+    types.AsyncGeneratorType: "temporary value of an asynchronous generator",
 }
 
 
@@ -95,15 +121,6 @@ def _is_part_of_lru_cache(child: object) -> bool:
 def in_property(holder: Any, child: object) -> Iterator[Reference]:
     """Name what a property keeps beside its functions."""
     yield from among(holder, child, ("__name__",))
-
-
-# Name the local variables of frames and generators, and the parts of tracebacks and exceptions.
-
-
-_FRAME_ATTRIBUTES = ("f_back", "f_globals", "f_builtins", "f_code", "f_trace")
-_EXCEPTION_ATTRIBUTES = ("args", "__cause__", "__context__", "__traceback__")
-_PREFIXES = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}
-_GENERATOR_PARTS = ("yieldfrom", "await", "origin", "frame", "code")
 
 
 def locals_of(frame: types.FrameType) -> list[tuple[str, object]]:
@@ -188,27 +205,4 @@ NAMERS: Final = {
     types.AsyncGeneratorType: in_generator,
     BaseException: in_exception,
     types.TracebackType: in_traceback,
-}
-KINDS: Final = {
-    types.MethodType: "bound-method",
-    types.BuiltinFunctionType: "bound-method",
-    METHOD_WRAPPER: "bound-method",
-    functools.partial: "partial",
-    classmethod: "function",
-    staticmethod: "function",
-    property: "function",
-}
-LEFTOVERS: Final = {
-    types.FunctionType: "annotations",
-    types.BuiltinFunctionType: "class of the method",
-    METHOD_WRAPPER: "slot that is wrapped",
-    LRU_CACHE: "internals of lru_cache",
-    property: "name",
-    classmethod: "internals of the method",
-    staticmethod: "internals of the method",
-    functools.partial: "internals of the partial",
-    types.FrameType: "temporary value of a frame",
-    types.GeneratorType: "temporary value of a generator",
-    types.CoroutineType: "temporary value of a coroutine",
-    types.AsyncGeneratorType: "temporary value of an asynchronous generator",
 }

@@ -1,4 +1,4 @@
-"""Name the items of built-in containers and of their subclasses, read with the built-in's own methods."""
+"""Name items of containers and arrays, and attributes of instances, read with the built-in types' own methods."""
 
 from __future__ import annotations
 
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _TUPLE_GETTER: type = type(collections.namedtuple("_Pair", "first").__dict__["first"])  # noqa: PYI024 - its field's type
+_read_base = np.ndarray.base.__get__
+_read_dtype = np.ndarray.dtype.__get__
+_read_flat = np.ndarray.flat.__get__
+_read_shape = np.ndarray.shape.__get__
+_NAMED_ELSEWHERE = ("__dict__", "__callback__")  # the latter is a weak reference's
+LEFTOVERS: Final = {types.MappingProxyType: "underlying mapping", type: "internals of the class"}
 
 
 def keys_of(mapping: dict[Any, Any], child: object) -> list[object]:
@@ -115,15 +121,6 @@ def in_set(holder: Any, child: object) -> Iterator[Reference]:
         yield in_words("element", "element")
 
 
-# Name the items of numpy arrays of objects, which the garbage collector does not report.
-
-
-_read_base = np.ndarray.base.__get__
-_read_dtype = np.ndarray.dtype.__get__
-_read_flat = np.ndarray.flat.__get__
-_read_shape = np.ndarray.shape.__get__
-
-
 def in_array(holder: Any, child: object) -> Iterator[Reference]:
     """Name items by their indices, and the object whose memory a view shows."""
     if _read_dtype(holder) == np.dtype(object):
@@ -138,16 +135,6 @@ def in_array(holder: Any, child: object) -> Iterator[Reference]:
 def _item_reference(indices: tuple[Any, ...], *, evaluable: bool) -> Reference:
     text = f"[{', '.join(str(int(index)) for index in indices) or '()'}]"
     return Reference(text, text if evaluable else None, f"[{', '.join('*' * len(indices))}]", "hidden")
-
-
-# Name what instances and classes refer to: attributes, slots, the class itself, its bases.
-#
-# Attributes of an instance live in an array without names until somebody reads ``__dict__``; from then on the instance
-# carries a dict for good (CPython 3.11 and 3.12). So names that the class's own methods use are tried first, one by
-# one, which leaves no trace; ``__dict__`` is read only if none of them fits.
-
-
-_NAMED_ELSEWHERE = ("__dict__", "__callback__")  # the latter is a weak reference's
 
 
 def in_members(holder: object, child: object, kinds: Mapping[int, str]) -> Iterator[Reference]:
@@ -174,7 +161,11 @@ def in_class_of(holder: object, child: object) -> Iterator[Reference]:
 
 
 def in_inline_attributes(holder: object, child: object) -> Iterator[Reference]:
-    """Name attributes that the methods of the class mention, without making the instance's dict."""
+    """Name attributes that the methods of the class mention, without making the instance's dict.
+
+    Attributes of an instance live in an array without names until somebody reads ``__dict__``; from then on the
+    instance carries a dict for good (CPython 3.11 and 3.12). To try names one by one leaves no trace.
+    """
     kind = type(holder)
     if c_descriptor(kind, "__dict__") is MISSING or is_kind_of(holder, type):
         return  # what a class has is in a dict of its own, and asking for it by name would bind it
@@ -255,4 +246,3 @@ NAMERS: Final = {
     np.ndarray: in_array,
     type: in_type,
 }
-LEFTOVERS: Final = {types.MappingProxyType: "underlying mapping", type: "internals of the class"}

@@ -1,4 +1,7 @@
-"""One reference from a holder to what it holds: in words, and as Python writes it."""
+"""One reference from a holder to what it holds: in words, and as Python writes it.
+
+Attributes are read through descriptors written in C, so that no code of the holder's class is run.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ MAX_SHOWN_CHARACTERS = 60
 _MAX_LITERAL_BITS = 128  # of an int: CPython refuses to print very large ones
 _MAX_TUPLE_DEPTH = 4
 _DIGITS = re.compile(r"\d+")
+class_dict = type.__dict__["__dict__"].__get__
+"""The namespace of a class, even if its metaclass overrides ``__getattribute__``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +123,6 @@ def in_words(text: str, kind: str = "other", suffix: str | None = None) -> Refer
     return Reference(text, suffix, text, kind)
 
 
-# Read attributes through descriptors written in C, so that no code of the holder's class is run.
-
-
-class_dict = type.__dict__["__dict__"].__get__
-"""The namespace of a class, even if its metaclass overrides ``__getattribute__``."""
-
-
 def is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
     """``kind in kinds`` without the ``__eq__`` that the metaclass of *kind* may have."""
     return any(kind is each for each in kinds)
@@ -203,9 +201,6 @@ def members(kind: type) -> Iterator[tuple[str, Any, type]]:
         for name, found in list(class_dict(owner).items()):
             if type(found) is types.MemberDescriptorType and type(name) is str:
                 yield name, found, owner
-
-
-# Name those attributes, out of a list, through which a holder refers to a child.
 
 
 def among(holder: object, child: object, names: Iterable[str], kind: str = "attribute") -> Iterator[Reference]:
