@@ -1,7 +1,7 @@
 """Measure what counting costs: the census of one run on heaps of three sizes, and the passes over the whole heap.
 
 Usage: ``python benchmarks/census.py``. Prints one line per requirement, with its bar and ``ok`` or ``MISSED``; the exit
-status is the number of bars missed. Everything is process CPU time: wall time of a shared machine says nothing. What
+status is the number of bars missed. Everything is process CPU time: wall time on a shared machine says nothing. What
 is compared is measured in turns, and the median of the turns is shown.
 """
 
@@ -53,13 +53,13 @@ def seconds_per_run() -> float:
 
 
 def naive_census() -> Counter[type]:
-    """Count the heap by type, as one does by hand."""
+    """Count the heap by type, without any tool."""
     gc.collect()
     return Counter(map(type, gc.get_objects()))
 
 
 def objgraph_growth() -> None:
-    """Ask objgraph what grew since it was asked last."""
+    """Ask objgraph what grew since the last call."""
     objgraph.growth()
 
 
@@ -70,7 +70,7 @@ def medians(n_turns: int, *functions: Callable[[], float]) -> list[float]:
 
 
 def whole_heap(work: Callable[[list[object]], object]) -> float:
-    """Return the cost of *work* on the list of all objects; making the list and emptying it is not timed."""
+    """Return the cost of *work* on the list of all objects; making and emptying the list is not timed."""
     with gc_paused():
         objects = gc.get_objects()
         try:

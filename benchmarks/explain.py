@@ -64,7 +64,7 @@ class Heap:
 
 @contextmanager
 def whole_view(variables: dict[str, Any]) -> Iterator[HeapView]:
-    """View the heap of this process, as a check does."""
+    """Borrow the heap of this process, as a check does."""
     objects = gc.get_objects()
     births = Births(_NO_BIRTHS, _NO_BIRTHS, 1)
     try:
@@ -75,14 +75,14 @@ def whole_view(variables: dict[str, Any]) -> Iterator[HeapView]:
 
 
 def explain(variables: dict[str, Any], targets: list[torch.Tensor]) -> list[str]:
-    """Let leaklab say by which path each of *targets* is held."""
+    """Let leaklab find the path to each of *targets*."""
     addresses = [id(target) for target in targets]
     with whole_view(variables) as view:
         return [str(view.describe(view.index.vertex_of(address)).path) for address in addresses]
 
 
 def explain_fully(variables: dict[str, Any], targets: list[torch.Tensor]) -> tuple[int, int, int]:
-    """Let leaklab find all independent paths, the smallest cut, what it frees, and what comes back, too."""
+    """Let leaklab find all independent paths, the smallest cut, what it frees, and the retained bytes."""
     addresses = [id(target) for target in targets]
     with whole_view(variables) as view:
         n_paths = n_bytes = n_freed = 0
@@ -135,7 +135,7 @@ def compare(bars: Bars, name: str, variables: dict[str, Any], targets: list[torc
 
 
 def heap_graph() -> int:
-    """Build the graph of the heap, hidden references included; return the number of objects."""
+    """Build the graph of the heap, with hidden references; return the number of objects."""
     objects = gc.get_objects()
     references = ReferencePass(objects)
     found = hidden_edges(objects, references)

@@ -1,7 +1,7 @@
 """Measure what a check costs on a training cell of one second, beside other tools on the same cell.
 
 Usage: ``python benchmarks/overhead.py``. Prints one line per requirement, with its bar and ``ok`` or ``MISSED``; the
-exit status is the number of bars missed. Everything is process CPU time on one thread: wall time of a shared machine
+exit status is the number of bars missed. Everything is process CPU time on one thread: wall time on a shared machine
 says nothing. The cell is run bare and under each tool in turns, and the medians are compared.
 """
 

@@ -1,6 +1,6 @@
 """Measure what opening and comparing CUDA memory snapshots costs, beside pickle and torch's own functions.
 
-Usage: ``python benchmarks/snapshots.py [N_EVENTS]`` (default 1,000,000). Writes two synthetic snapshots of the shape of
+Usage: ``python benchmarks/cuda_snapshots.py [N_EVENTS]`` (default 1,000,000). Writes two synthetic snapshots of the shape of
 real ones into a temporary folder, reads them in turns and prints one line per requirement, with its bar and ``ok`` or
 ``MISSED``; the exit status is the number of bars missed. Everything is process CPU time; peak memory is that of a fresh
 process that does nothing else.
@@ -96,7 +96,7 @@ def _trace(rng: random.Random, stacks: list[Any], n_events: int) -> list[Any]:
 
 
 def plain_load(path: Path) -> Any:
-    """Load as everybody does, but with the collector off."""
+    """Load with plain pickle, the collector off."""
     gc.disable()
     try:
         with path.open("rb") as file:
@@ -106,7 +106,7 @@ def plain_load(path: Path) -> Any:
 
 
 def compare_cost(one: CudaSnapshot, other: CudaSnapshot) -> float:
-    """Return the cost of comparing two open snapshots; nothing of them was worked out before."""
+    """Return the cost of comparing two open snapshots; nothing of them is cached."""
     fresh = [CudaSnapshot(snapshot.memory) for snapshot in (one, other)]
     return cpu_seconds(lambda: compare_cuda_snapshots(fresh))
 
@@ -118,7 +118,7 @@ def torch_costs(taken: Any, other: Any) -> None:
     except ImportError as error:
         print(f"  for information: torch's functions cannot be imported ({error})")
         return
-    # `compare` with what its own command line hands to it.
+    # `compare` with the arguments of its own command line.
     for name, arguments in (("segsum", (taken,)), ("compare", (taken, other)), ("trace", (taken,))):
         function = getattr(_memory_viz, name)
         try:

@@ -1,8 +1,8 @@
-"""Measure what a moment costs beside the ways that others have: objgraph's growth, pympler's summary, tracemalloc.
+"""Measure what a heap snapshot costs, beside objgraph's growth, pympler's summary and tracemalloc.
 
-Usage: ``python benchmarks/moments.py``. Fills the heap with 1,000,000 objects and prints one line per measure, all of
-them in one run and in turns; the exit status is the number of bars missed. Everything is process CPU time: wall time of
-a shared machine says nothing. pympler is measured where it is installed.
+Usage: ``python benchmarks/heap_snapshots.py``. Fills the heap with 1,000,000 objects and prints one line per measure, all of
+them in one run and in turns; the exit status is the number of bars missed. Everything is process CPU time, because
+wall time on a shared machine says nothing. pympler is measured if it is installed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 N_OBJECTS = 1_000_000
 _N_TURNS = 3
 MAX_TIMES_COLLECT = 6.0
-"""A moment begins with a full collection; all that it notes may cost five times as much again."""
+"""A snapshot begins with a full collection; everything else may cost five times as much again."""
 MAX_TIMES_GROWTH = 4.0
 MAX_BYTES_PER_OBJECT = 32.0
 
@@ -48,7 +48,7 @@ def main() -> int:
     peaks: dict[str, int] = {}
     jobs: dict[str, Callable[[], object]] = {
         "gc.collect()": gc.collect,
-        "moment": lambda: around.take("m"),
+        "heap snapshot": lambda: around.take("m"),
         "totals of %leakwatch": lambda: take_totals(()),
         "%%memdiff over one cell": one_stretch,
         "objgraph.growth()": lambda: objgraph.growth(limit=10, peak_stats=peaks),
@@ -64,13 +64,13 @@ def main() -> int:
         for name, job in jobs.items():
             turns[name].append(cpu_seconds(job))
     medians = {name: statistics.median(costs) for name, costs in turns.items()}
-    print(f"heap: {len(gc.get_objects()):,} objects, of which {first.n_objects:,} are noted")
+    print(f"heap: {len(gc.get_objects()):,} objects, of which {first.n_objects:,} are in a snapshot")
     for name, seconds in medians.items():
         print(f"{name:28} {seconds * 1e3:9.1f} ms   {seconds / medians['gc.collect()']:6.2f} x gc.collect()")
     print(f"{'tracemalloc':28} {traced_ratio():9.2f} x the time of a loop that makes small lists, while it runs")
     bars = (
-        ("moment / gc.collect()", medians["moment"] / medians["gc.collect()"], MAX_TIMES_COLLECT),
-        ("moment / objgraph.growth()", medians["moment"] / medians["objgraph.growth()"], MAX_TIMES_GROWTH),
+        ("snapshot / gc.collect()", medians["heap snapshot"] / medians["gc.collect()"], MAX_TIMES_COLLECT),
+        ("snapshot / objgraph.growth()", medians["heap snapshot"] / medians["objgraph.growth()"], MAX_TIMES_GROWTH),
         ("bytes kept per object", first.n_bytes / first.n_objects, MAX_BYTES_PER_OBJECT),
     )
     for name, value, bar in bars:
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def traced_ratio() -> float:
-    """Return how much longer code that makes objects takes under tracemalloc; a moment does not slow it at all."""
+    """Return how much longer code that makes objects takes under tracemalloc; a heap snapshot does not slow it at all."""
 
     def work() -> list[list[int]]:
         return [[number] for number in range(200_000)]
