@@ -1,8 +1,8 @@
 """Measure what a heap snapshot costs, beside objgraph's growth, pympler's summary and tracemalloc.
 
-Usage: ``python benchmarks/heap_snapshots.py``. Fills the heap with 1,000,000 objects and prints one line per measure, all of
-them in one run and in turns; the exit status is the number of bars missed. Everything is process CPU time, because
-wall time on a shared machine says nothing. pympler is measured if it is installed.
+Usage: ``python benchmarks/heap_snapshots.py``. Fills the heap with 1,000,000 objects and prints one line per measure,
+all of them in one run and in turns; the exit status is the number of bars missed. Everything is process CPU time,
+because wall time on a shared machine says nothing. pympler is measured if it is installed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def traced_ratio() -> float:
-    """Return how much longer code that makes objects takes under tracemalloc; a heap snapshot does not slow it at all."""
+    """Return how much longer code that makes objects takes under tracemalloc; a heap snapshot does not slow it."""
 
     def work() -> list[list[int]]:
         return [[number] for number in range(200_000)]
