@@ -1,4 +1,7 @@
-"""The records of one question: why is this object alive?"""
+"""The records of one question, why is this object alive, and of a live look at the heap.
+
+The answer comes first; below it the graph around one object and the overview of what retains most.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,7 @@ class Cut:
         if not self.references:
             return f"<Cut: {self}>"
         least = "at least " if self.is_lower_bound else ""
-        objects = f"{self.n_freed:,} object{'' if self.n_freed == 1 else 's'}"
+        objects = "1 object" if self.n_freed == 1 else f"{self.n_freed:,} objects"
         return f"<Cut: {self}  # frees {objects}, {least}{self.freed_bytes:,} bytes>"
 
 
@@ -258,9 +261,6 @@ class WhyAliveRecord:
     n_heap: int = 0
     environment: tuple[tuple[str, str], ...] = ()
     schema: int = ALIVE_SCHEMA_VERSION
-
-
-# The records of a live look at the heap: nodes and references around one object, and what retains most.
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,9 +243,6 @@ class Check:
     schema: int = SCHEMA_VERSION
 
 
-# The record of a notebook's checks: what an exported report is made from, and what is read back from it.
-
-
 NOTEBOOK_SCHEMA = 1
 """Raised whenever the record of a collection changes so that older files cannot be read any more."""
 
@@ -300,9 +297,6 @@ class NotebookChecks:
     failure: str = ""
     redacted: bool = False
     schema: int = NOTEBOOK_SCHEMA
-
-
-# What objects take of the memory that native allocators hand out.
 
 
 @dataclass(frozen=True, slots=True)

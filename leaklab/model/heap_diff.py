@@ -174,9 +174,6 @@ class Totals:
         )
 
 
-# The records of what differs between two moments.
-
-
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
     """Objects of one type.

@@ -1,4 +1,4 @@
-"""Records of paths: the references from a root to an object, one step each."""
+"""Records of paths, one step for each reference from a root to an object, and of cycles that no variable reaches."""
 
 from __future__ import annotations
 
@@ -57,9 +57,6 @@ class RootPath:
         """One line, root first, with every reference named."""
         words = " -> ".join(map(_step_words, self.steps))
         return f"{self.root}: {words}" if words else self.root
-
-
-# Records of cycles that no variable reaches: how sure the finding is, where to cut, what a cut gave back.
 
 
 class CycleCertainty(str, enum.Enum):

@@ -1,4 +1,4 @@
-"""Write why an object is alive as plain text of at most 100 columns."""
+"""Write why an object is alive as plain text of at most 100 columns, in words that its page shares."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from leaklab.model.alive import AlivePath, AutogradHolder, CountItem, Cut, Direc
 from leaklab.render.words import LABEL_WIDTH, render_path
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, unit_words, wrap
 
-# Put the figures of a `WhyAliveRecord` into words that its text, its page and its tables share.
-
-
 HEADLINES = {
     Hold.HELD: "ALIVE",
     Hold.GARBAGE: "GARBAGE",
@@ -21,6 +18,9 @@ HEADLINES = {
     Hold.NOTHING: "FREE",
 }
 """What the answer begins with."""
+_N_REFERENCES = 8
+_TITLE_LIMIT = 300
+_CODE_LIMIT = 400
 _NAME_LIMIT = 60
 _N_STEPS = 30  # of a path that is told in full
 
@@ -123,11 +123,6 @@ def reference_words(reference: DirectReference) -> str:
     times = f" ({reference.count} times)" if reference.count > 1 else ""
     side = " [C++]" if reference.from_cpp else ""
     return f"{reference.holder}  {reference.reference}{times}{side}"
-
-
-_N_REFERENCES = 8
-_TITLE_LIMIT = 300
-_CODE_LIMIT = 400
 
 
 def render_alive(alive: WhyAliveRecord) -> str:

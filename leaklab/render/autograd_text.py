@@ -1,4 +1,4 @@
-"""Write what a graph keeps as plain text, at most 100 columns wide."""
+"""Write what a graph keeps as plain text, at most 100 columns wide, in sentences that its page shares."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from leaklab.model.autograd import AutogradRecord, GraphPart, KeptTensor, Sharing
 from leaklab.text import SHOWN_LIMIT, WIDTH, clipped, format_bytes, shorten, unit_words, wrap
 
-# Put what a graph keeps into the sentences that text and HTML share.
-
-
+_N_ROWS = 10
+_NUMBERS = "{:>9}{:>9}{:>9}{:>12}{:>12}"
+_N_NUMBER_COLUMNS = 51
 _NAME_LIMIT = 60
 _MAX_NAMED = 3
 
@@ -74,11 +74,6 @@ def sharing_words(row: KeptTensor) -> str:
     if row.shared_with:
         return f"memory of {row.shared_with}, nothing extra"
     return "memory of a leaf" if row.sharing is Sharing.LEAF else "memory of a variable"
-
-
-_N_ROWS = 10
-_NUMBERS = "{:>9}{:>9}{:>9}{:>12}{:>12}"
-_N_NUMBER_COLUMNS = 51
 
 
 def render_retention(retention: AutogradRecord) -> str:

@@ -1,4 +1,8 @@
-"""Write a record as JSON and read it back, with the types of every field checked."""
+"""Write a record as JSON and read it back, from a page as well; hide what it says of the user's data.
+
+The types of every field are checked when a record is read. A page carries its record in a script element, where no
+browser takes it for markup.
+"""
 
 from __future__ import annotations
 
@@ -117,9 +121,6 @@ def _plain(value: object, place: str) -> object:
     return value
 
 
-# Put a record into an HTML page, where no browser takes it for markup, and find it there again.
-
-
 _OPEN, _CLOSE = '<script type="application/json" data-leaklab="record">', "</script>"
 _FOUND = re.compile(re.escape(_OPEN.encode()) + rb"(.*?)" + re.escape(_CLOSE.encode()), re.DOTALL)
 # Within a script element a browser looks for its end tag and for comments alone: without "<" there is neither. The
@@ -138,9 +139,6 @@ def find_embedded(page: bytes) -> bytes | None:
     # The last one: all that stands before it was written by a renderer that lets no user's text be markup.
     found = _FOUND.findall(page)
     return found[-1] if found else None
-
-
-# Write the record of a notebook's checks as JSON, read it back, and say in a line what it holds.
 
 
 NOTEBOOK_FORMAT = "leaklab checks"
@@ -217,12 +215,6 @@ def tally_words(collection: NotebookChecks) -> str:
     return f"{unit_words(n_checks, 'checks')}: {told}"
 
 
-# Blank what a record tells of the user's data: summaries, keys, strings in quotes, folders.
-#
-# Names of variables, attributes, functions and types stay, and so do shapes, figures and fingerprints: a redacted
-# report still says what grows and who holds it, and can still be compared with another one.
-
-
 HIDDEN = "hidden"
 
 _STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
@@ -239,7 +231,11 @@ _FOLDERS = re.compile(r"(?<![\w.<])(?:[A-Za-z]:)?[\\/](?=[^\s\\/])(?:[^\\/:'\"<>
 
 
 def redacted(check: Check) -> Check:
-    """Return *check* without summaries, keys, strings and folders; the same string gets the same number everywhere."""
+    """Return *check* without summaries, keys, strings and folders; the same string gets the same number everywhere.
+
+    Names of variables, attributes, functions and types stay, and so do shapes, figures and fingerprints: a redacted
+    report still says what grows and who holds it, and can still be compared with another one.
+    """
     blank = _Blank(check)
     bare = replace(
         check,

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from leaklab.render.figure import ReportFigure
 
-# What all plots look like.
-
 
 INK, FAINT = "#333333", "#d9d9d9"
 """Of the words, and of the lines behind the data."""
@@ -163,6 +161,3 @@ def _unit_of(values: Sequence[float]) -> tuple[int, str]:
     """Return the unit in which the largest of *values* reads well."""
     largest = max(map(abs, values), default=0)
     return next(((divisor, unit) for divisor, unit in _UNITS if largest >= divisor), _UNITS[-1])
-
-
-# A matplotlib figure that shows itself in a notebook, whether or not pyplot was ever loaded there.

@@ -1,4 +1,4 @@
-"""Put the figures of a check into words that all renderers share."""
+"""Put the figures of a check, the facts of a leak and the path to it into words that all renderers share."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ from leaklab.text import (
     wrap,
 )
 
+LABEL_WIDTH = 11
+_PATH_WIDTH = WIDTH - LABEL_WIDTH  # a path is shown beside a label
+_STATUS_WIDTH = 10
+_NARROWEST, _WIDEST = 9, 34  # column of the references: a longer reference takes a line of its own
+_FIELD_LIMIT = 300  # characters of one name: a name that a person has written is shown whole
+_MARK = "<== here"
 _BYTE_UNIT = "bytes"
 
 CAUSES = {
@@ -212,17 +218,6 @@ def suspect_references(path: RootPath) -> range:
 def is_leak(check: Check) -> bool:
     """Return whether the verdict is a leak; ``bounded`` counts as none."""
     return check.verdict.outcome is Outcome.LEAK
-
-
-# Write a path from a root to a leaked object as text, with the reference to blame marked.
-
-
-LABEL_WIDTH = 11
-_PATH_WIDTH = WIDTH - LABEL_WIDTH  # a path is shown beside a label
-_STATUS_WIDTH = 10
-_NARROWEST, _WIDEST = 9, 34  # column of the references: a longer reference takes a line of its own
-_FIELD_LIMIT = 300  # characters of one name: a name that a person has written is shown whole
-_MARK = "<== here"
 
 
 def render_path(path: RootPath) -> str:

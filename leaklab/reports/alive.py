@@ -1,4 +1,4 @@
-"""Say why one object is alive: from Python, without a notebook."""
+"""What the user holds of the question why one object is alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show what the autograd graph behind a tensor, a list of losses, a model or a whole notebook keeps alive."""
+"""What the user holds of an autograd graph: what it keeps alive, in tables and drawings."""
 
 from __future__ import annotations
 

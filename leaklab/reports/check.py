@@ -1,4 +1,4 @@
-"""What the user holds after a check: the record, and every view of it."""
+"""What the user holds after a check: the report, and its comparison with another one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from leaklab.text import format_bytes, shorten
 if TYPE_CHECKING:
     from leaklab.explorer.widget import Explorer
     from leaklab.render.figure import ReportFigure
-
-# Put two checks side by side: which leaks are gone, which stay, which are new, which only changed their holder.
 
 
 _NAME_LIMIT = 60

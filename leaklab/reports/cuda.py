@@ -1,4 +1,4 @@
-"""One memory snapshot as the user holds it: figures, tables, pictures."""
+"""One memory snapshot, or the comparison of several, as the user holds it: figures, tables, pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user holds after a comparison of two moments: the record, and every view of it."""
+"""What the user holds of the heap: a snapshot of it, and what differs between two of them."""
 
 from __future__ import annotations
 

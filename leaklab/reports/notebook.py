@@ -16,9 +16,6 @@ from leaklab.render.templates import render
 from leaklab.reports.check import Comparison, LeakReport, compare_checks
 from leaklab.text import shorten, unit_words
 
-# Put the checks of two reports side by side: which were repaired, which leak, which are missing.
-
-
 _NAME_LIMIT = 80
 _REASON_LIMIT = 200
 
