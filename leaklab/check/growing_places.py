@@ -19,10 +19,10 @@ from leaklab.explain.evidence import Evidence, facts_of
 from leaklab.explain.group_sizes import EDGE_BYTES, NODE_BYTES, content_of
 from leaklab.explain.groups import LeakAddress, spot_of_growth
 from leaklab.heap.paths import Described, fingerprint
-from leaklab.heap.roots import is_history_name
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
 from leaklab.runtime.objects import safe_len, summary, type_name
+from leaklab.runtime.ours import is_history_name
 
 MAX_ROWS = 200
 _MAX_EXPLAINED = 1000

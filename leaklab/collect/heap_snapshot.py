@@ -28,7 +28,7 @@ from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
 from leaklab.runtime.objects import has_base, is_tensor, is_tensor_type, loaded_type, safe_len, summary, type_name
-from leaklab.runtime.ours import KindTable, is_machinery, left_out
+from leaklab.runtime.ours import SHELL_NAMES, KindTable, is_history_name, is_machinery, left_out
 from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 # Note what the variables of the notebook and the attributes of modules refer to.
@@ -36,7 +36,7 @@ from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 NOTEBOOK = "notebook"
 
-_HISTORY_NAME = re.compile(r"_{1,3}|_\d+|Out|_oh|_i{1,3}|_i\d+|In|_ih|_dh|get_ipython|exit|quit|open|__\w+__")
+_NOT_USERS = re.compile(rf"{'|'.join(SHELL_NAMES)}|open|__\w+__")
 _module_dict: Callable[[object], dict[str, Any] | None] = vars(types.ModuleType)["__dict__"].__get__
 # What a module keeps on purpose while a program runs. Its constants, functions and classes are no such thing.
 _KEEPERS = (list, dict, set, collections.deque, bytearray, array.array)
@@ -54,8 +54,8 @@ def find_places(namespace: dict[str, Any] | None, hidden_names: Collection[str] 
     if namespace is not None:
         known.add(id(namespace))
         for name, value in list(namespace.items()):
-            is_users = type(name) is str and not _HISTORY_NAME.fullmatch(name) and name not in hidden_names
-            if is_users and not is_machinery(type_name(type(value))):
+            is_users = type(name) is str and not (is_history_name(name) or _NOT_USERS.fullmatch(name))
+            if is_users and name not in hidden_names and not is_machinery(type_name(type(value))):
                 yield _place(name if name.isidentifier() else f"globals()[{name!r}]", NOTEBOOK, value)
     keeps: dict[int, bool] = {}
     for module, variables in _module_dicts():

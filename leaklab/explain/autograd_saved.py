@@ -22,6 +22,7 @@ from leaklab.runtime.objects import (
     no_torch_functions,
     type_name,
 )
+from leaklab.runtime.ours import HISTORY_HOMES, is_machinery
 from leaklab.runtime.sizes import storage_bytes, storages_of
 
 MAX_OBJECTS = 200_000
@@ -30,7 +31,7 @@ _ATOMS = frozenset(map(id, (str, bytes, bytearray, int, float, complex, bool, ty
 _NOT_ENTERED: tuple[type, ...] = (
     type, types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.FrameType, types.TracebackType,
 )  # fmt: skip
-_NOT_USERS = re.compile(r"(IPython|ipykernel|traitlets|leaklab|comm|zmq|tornado|asyncio|logging)(\.|$)")
+_NOT_ENTERED_PACKAGES = ("asyncio.", "logging.")
 _MAX_STEPS = 30
 _FOLDS = (
     (re.compile(r"\.__dict__\['([^\W\d]\w*)'\]"), r".\1"),
@@ -285,14 +286,16 @@ def user_variables(namespace: Mapping[str, object]) -> dict[str, object]:
     A notebook's outputs (``Out``, ``_``) stay among them: they keep graphs as any variable does.
     """
     variables = [(name, value) for name, value in list(namespace.items()) if type(name) is str]
-    variables.sort(key=lambda pair: pair[0].startswith("_") or pair[0] in ("In", "Out"))
+    variables.sort(key=lambda pair: pair[0].startswith("_") or pair[0] in HISTORY_HOMES)
     return dict(variables)
 
 
 def _is_enterable(kind: type) -> bool:
     if is_tensor_type(kind):
         return True
-    return not any(has_base(kind, base) for base in _NOT_ENTERED) and not _NOT_USERS.match(type_name(kind))
+    name = type_name(kind)
+    is_users = not (is_machinery(name) or name.startswith(_NOT_ENTERED_PACKAGES))
+    return is_users and not any(has_base(kind, base) for base in _NOT_ENTERED)
 
 
 def _held_by(holder: Any) -> Iterable[Any]:

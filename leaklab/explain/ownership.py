@@ -16,14 +16,10 @@ from leaklab.heap.roots import Start
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.heap.view import HeapView
 from leaklab.runtime.objects import has_base, is_kind_of, type_name
+from leaklab.runtime.ours import FRONT_ENDS, HISTORY_CONTAINERS
 
 _INTERPRETER_COST = 40
 _KEPT_BY_CODE = ("last exception", "exception being handled", "context variable", "signal handler")
-_FRONT_ENDS = (
-    "IPython.", "ipykernel.", "traitlets.", "zmq.", "tornado.", "jupyter_client.", "comm.", "prompt_toolkit.",
-    "matplotlib_inline.", "debugpy.",
-)  # fmt: skip
-_HISTORY = ("In", "Out", "_ih", "_oh", "_dh")
 # Built-in types whose objects carry code of the user, or a frame of it.
 _CODE_CARRIERS = frozenset({
     types.CellType, types.FrameType, types.CodeType, types.GeneratorType,
@@ -45,7 +41,7 @@ class Ownership:
     def __init__(self, view: HeapView) -> None:
         self._view = view
         self._is_start_not_users = [*map(_begins_elsewhere, view.starts), True]
-        self._history = {start.address for start in view.starts if start.expression in _HISTORY}
+        self._history = {start.address for start in view.starts if start.expression in HISTORY_CONTAINERS}
         self._known: dict[int, bool] = {}
 
     def is_not_users(self, vertices: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -91,7 +87,7 @@ def _is_not_users(thing: object) -> bool:
         return not is_users_kind(thing)  # type: ignore[arg-type]  # the real type was asked
     if has_base(kind, types.ModuleType):
         return False  # where a path begins, and judged there
-    return type_name(kind).startswith(_FRONT_ENDS)
+    return type_name(kind).startswith(FRONT_ENDS)
 
 
 def is_library_matter(view: HeapView, vertex: int, members: Iterable[int]) -> bool:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from leaklab.heap.roots import Start
 from leaklab.model import RootPath, Step
+from leaklab.runtime.ours import OUTPUT_NAMES
 
 _NEEDS_OWNER: dict[str, Callable[[str], bool]] = {
     "accelerator.free_memory()": lambda owner: owner.startswith("accelerate."),
@@ -70,7 +71,7 @@ KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
         reference=r"^torch\.fx\.graph_module\._loader\b",
     ),
     KnownHolder(
-        "the notebook's list of outputs", "%reset -f out, then del _, __, ___,", reference=r"^(Out|_oh|_{1,3}|_\d+)$"
+        "the notebook's list of outputs", "%reset -f out, then del _, __, ___,", reference=rf"^({OUTPUT_NAMES})$"
     ),
     KnownHolder(
         "IPython's copy of names hidden from %who",

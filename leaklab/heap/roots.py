@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.objects import HEAP_TYPE, flags_of, has_base, is_kind_of, loaded_type, type_name
+from leaklab.runtime.ours import HISTORY_HOMES, SHELL_NAMES, is_history_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -32,7 +33,6 @@ _module_dict: Callable[[object], dict[str, Any] | None] = vars(types.ModuleType)
 _subclasses_of = type.__dict__["__subclasses__"]
 _type_dict = type.__dict__["__dict__"].__get__
 _STANDARD_MODULES = frozenset(sys.builtin_module_names) | sys.stdlib_module_names
-_RESULT_NAME = re.compile(r"_{1,3}|_\d+|Out|_oh|_i{1,3}|_i\d+|In|_ih|_dh")
 _DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 # What a path may cost. A path through user's variables wins over one through modules, that over one through frames; the
 # notebook's own holders come last but for the interpreter's.
@@ -41,9 +41,6 @@ _COST_OF_HISTORY_NAME = 10
 _COST_OF_HISTORY_COPY = 14
 _COST_OF_SHELL = 40
 _PLACES = ("module ", "thread ", "running function ")
-_SHELL_NAMES = ("get_ipython", "exit", "quit")
-_HISTORY_HOME = re.compile(r"In|Out")
-_HISTORY_COPY = re.compile(r"_i?h|_oh|_dh|_+|_i+|_i?\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +97,9 @@ def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
         if type(name) is not str:
             continue
         cost = 0
-        if _HISTORY_HOME.fullmatch(name):
-            cost = _COST_OF_HISTORY_NAME
-        elif _HISTORY_COPY.fullmatch(name):
-            cost = _COST_OF_HISTORY_COPY
-        is_history = cost > 0
-        is_shells = name in _SHELL_NAMES or is_shell_type(type(value)) or _is_function_of_shell(value)
+        if is_history := is_history_name(name):
+            cost = _COST_OF_HISTORY_NAME if name in HISTORY_HOMES else _COST_OF_HISTORY_COPY
+        is_shells = name in SHELL_NAMES or is_shell_type(type(value)) or _is_function_of_shell(value)
         if is_shells:
             cost = _COST_OF_SHELL
         expression = name if name.isidentifier() else f"globals()[{name!r}]"
@@ -126,11 +120,6 @@ def _is_function_of_shell(value: object) -> bool:
         return False
     home = value.__globals__.get("__name__")
     return type(home) is str and home.startswith("IPython.core.")
-
-
-def is_history_name(name: str) -> bool:
-    """Return whether the notebook keeps its history under *name*."""
-    return bool(_HISTORY_HOME.fullmatch(name) or _HISTORY_COPY.fullmatch(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +164,7 @@ def find_roots(namespace: dict[str, Any] | None, *, hidden_names: Collection[str
 def _hidden_variables(namespace: dict[str, Any], hidden_names: Collection[str]) -> Iterator[Root]:
     for name in hidden_names:
         if name in namespace:
-            words = "notebook history" if _RESULT_NAME.fullmatch(name) else "IPython"
+            words = "notebook history" if is_history_name(name) else "IPython"
             yield Root(id(namespace[name]), words, name, INTERPRETER)
 
 

@@ -16,16 +16,18 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from leaklab.runtime.ours import FRONT_ENDS
 from leaklab.version import PACKAGE_FOLDER
 
 CellNames = Callable[[str], str]
 """Returns what a notebook calls the cell that a file name stands for, ``Cell In[7]``; empty for a real file."""
 _MAX_SOURCE = 100
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_FRONT_ENDS = frozenset({
-    "IPython", "ipykernel", "ipywidgets", "comm", "jupyter_client", "nbclient", "traitlets", "zmq", "tornado",
-    "asyncio", "decorator", "nest_asyncio", "_pytest", "pytest", "pluggy", "runpy", "unittest", "debugpy", "bdb", "pdb",
+_CALLERS = frozenset({
+    "ipywidgets", "nbclient", "asyncio", "decorator", "nest_asyncio", "_pytest", "pytest", "pluggy", "runpy",
+    "unittest", "bdb", "pdb", *(name.removesuffix(".") for name in FRONT_ENDS),
 })  # fmt: skip
+"""Packages whose code calls the user's."""
 _MARKS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 MAX_SOURCES = 60
 """So many of the newest sources are read: a long notebook has some dozens of cells."""
@@ -176,7 +178,7 @@ def origin_of(filename: str) -> Origin:
     part = _part_of_library(filename)
     if part is None:
         return Origin.USER
-    return Origin.FRONT_END if part.partition(os.sep)[0].removesuffix(".py") in _FRONT_ENDS else Origin.LIBRARY
+    return Origin.FRONT_END if part.partition(os.sep)[0].removesuffix(".py") in _CALLERS else Origin.LIBRARY
 
 
 def _part_of_library(filename: str) -> str | None:

@@ -19,14 +19,14 @@ from leaklab.heap.dominators import DominatorTree, dominators
 from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import HeapIndex, ReferencePass, own_dicts
 from leaklab.heap.paths import Described, describe_path
-from leaklab.heap.roots import Start, find_starts, is_history_name, is_shell_type
+from leaklab.heap.roots import Start, find_starts, is_shell_type
 from leaklab.heap.shared_data import Storages, storages_in
 from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach, search
 from leaklab.model import RootPath, Status, Step
 from leaklab.runtime.addresses import Addresses, kinds_at, types_at
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import is_tensor_type, summary
-from leaklab.runtime.ours import own_addresses
+from leaklab.runtime.ours import is_history_name, own_addresses
 
 _VARIABLES, _NAMESPACE = "notebook variable", "globals()"
 

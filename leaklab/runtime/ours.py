@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import gc
 import os
+import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -20,7 +21,25 @@ from leaklab.runtime.instance_dicts import is_own_dict
 from leaklab.runtime.objects import has_base, type_name
 from leaklab.version import PACKAGE_FOLDER
 
-# Ask each type once what could be asked of each of its objects.
+FRONT_ENDS = (
+    "IPython.", "ipykernel.", "traitlets.", "zmq.", "tornado.", "jupyter_client.", "comm.", "prompt_toolkit.",
+    "matplotlib_inline.", "debugpy.", "_pydevd_bundle.", "pydevd",
+)  # fmt: skip
+"""How the names of types and modules begin that belong to what runs a notebook. Not widgets: those are the user's."""
+OUTPUT_NAMES = r"Out|_oh|_{1,3}|_\d+"
+"""The variables, as a pattern, under which IPython keeps the values of cells."""
+HISTORY_HOMES = ("In", "Out")
+"""The variables by which a reader knows IPython's history; all others refer to the same things."""
+HISTORY_CONTAINERS = (*HISTORY_HOMES, "_ih", "_oh", "_dh")
+"""The variables that are a list or dict of the whole history; the values in it are the user's."""
+SHELL_NAMES = ("get_ipython", "exit", "quit")
+"""Variables that IPython gives to every notebook. Not ``open``: many users have one of their own."""
+_HISTORY_NAME = re.compile(rf"{OUTPUT_NAMES}|In|_ih|_i{{1,3}}|_i\d+|_dh")
+
+
+def is_history_name(name: str) -> bool:
+    """Return whether IPython keeps its history, or one thing of it, in the variable *name*."""
+    return _HISTORY_NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,16 +123,12 @@ def _contents(thing: Any) -> Iterable[object]:
 
 _OWN = "leaklab."
 _module_dict: Callable[[object], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
-_MACHINERY = (
-    "IPython.", "ipykernel.", "traitlets.", "zmq.", "tornado.", "jupyter_client.", "comm.", "prompt_toolkit.",
-    "matplotlib_inline.", "debugpy.", "_pydevd_bundle.", "pydevd",
-)  # fmt: skip
 _PLAIN = frozenset(map(id, (dict, list, tuple, set, frozenset, collections.deque, collections.defaultdict)))
 
 
 def is_machinery(name: str) -> bool:
     """Return whether a type or module called *name* belongs to what runs a notebook, or to leaklab."""
-    return name.startswith(_MACHINERY) or f"{name}.".startswith((_OWN, *_MACHINERY))
+    return name.startswith(FRONT_ENDS) or f"{name}.".startswith((_OWN, *FRONT_ENDS))
 
 
 def left_out(
@@ -138,7 +153,7 @@ def left_out(
         namespace: The user's variables: what leaklab reaches through them is not its own.
     """
     own = table.mask_by_name(lambda name: name.startswith(_OWN))
-    mask = own | table.mask_by_name(lambda name: name.startswith(_MACHINERY))
+    mask = own | table.mask_by_name(lambda name: name.startswith(FRONT_ENDS))
     mask |= table.mask(lambda of: of is types.FrameType)
     if "torch" in sys.modules:
         from leaklab.runtime.autograd_graph import is_wrapper_type  # noqa: PLC0415 - needs torch, which the user has imported
@@ -147,20 +162,20 @@ def left_out(
     ours = [objects[row] for row in np.flatnonzero(own).tolist()]
     borders = {id(namespace), id(objects), *map(id, _module_dicts())}
     plain = [thing for thing in (*records, *_own_locals()) if id(thing) not in borders]
-    parts = (_plain_parts([*ours, *plain], borders) | set(map(id, plain))) - borders
+    parts = {*_plain_parts([*ours, *plain], borders), *map(id, plain)} - borders
     if parts:
         mask |= np.isin(addresses, np.fromiter(parts, np.int64, len(parts)))
     mask[soon_untracked(objects, table)] = True
     return mask
 
 
-def _plain_parts(owners: list[object], borders: set[int]) -> set[int]:
-    """Return the addresses of the built-in containers that *owners* lead to through nothing but such containers."""
-    seen = set(borders)
+def _plain_parts(owners: list[object], borders: Collection[int] = ()) -> dict[int, object]:
+    """Return by address the built-in containers that *owners* lead to through such containers, but not *borders*."""
+    seen: dict[int, object] = {}
     frontier = owners
     while frontier:
         fresh = {id(thing): thing for thing in gc.get_referents(*frontier) if id(type(thing)) in _PLAIN}
-        frontier = [thing for address, thing in fresh.items() if address not in seen]
+        frontier = [thing for address, thing in fresh.items() if address not in seen and address not in borders]
         seen.update(fresh)
     return seen
 
@@ -168,13 +183,8 @@ def _plain_parts(owners: list[object], borders: set[int]) -> set[int]:
 def parts_of_records(records: Iterable[object]) -> int:
     """Return how many of the built-in containers that *records* consist of are known to the collector; no tuples."""
     plain = list(records)
-    seen: dict[int, object] = {id(thing): thing for thing in plain}
-    frontier = plain
-    while frontier:
-        fresh = {id(thing): thing for thing in gc.get_referents(*frontier) if id(type(thing)) in _PLAIN}
-        frontier = [thing for address, thing in fresh.items() if address not in seen]
-        seen.update(fresh)
-    return sum(gc.is_tracked(thing) and type(thing) is not tuple for thing in seen.values())
+    parts = {id(thing): thing for thing in plain} | _plain_parts(plain)
+    return sum(gc.is_tracked(thing) and type(thing) is not tuple for thing in parts.values())
 
 
 def _own_locals() -> list[object]:
