@@ -2,8 +2,8 @@
 
 Usage: ``python benchmarks/cuda_snapshots.py [N_EVENTS]`` (default 1,000,000). Writes two synthetic snapshots of the
 shape of real ones into a temporary folder, reads them in turns and prints one line per requirement, with its bar and
-``ok`` or ``MISSED``; the exit status is the number of bars missed. Everything is process CPU time; peak memory is that of a fresh
-process that does nothing else.
+``ok`` or ``MISSED``; the exit status is the number of bars missed. Everything is process CPU time; peak memory is
+that of a fresh process that does nothing else.
 """
 
 from __future__ import annotations
