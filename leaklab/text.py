@@ -156,8 +156,8 @@ def wrap(text: str, first_indent: str = "", indent: str = "", width: int = WIDTH
     return lines or [first_indent.rstrip()]
 
 
-def fenced(text: str) -> str:
-    """Return *text* as a block of Markdown, between fences that are longer than any row of backticks in it."""
+def fenced(text: str) -> list[str]:
+    """Return *text* as lines of Markdown between fences that are longer than any row of backticks in it."""
     longest = max((len(row) for row in re.findall("`+", text)), default=0)
     fence = "`" * max(longest + 1, 3)
-    return "\n".join((f"{fence}text", *map(visible, text.splitlines()), fence))
+    return [f"{fence}text", *map(visible, text.splitlines()), fence]

@@ -198,7 +198,8 @@ class Report(Displayed, Generic[Record]):
             _HTML: partial(forms.page, record) if forms.page else lambda: page(title, Markup(self._fragment())),  # noqa: S704 - leaklab's own
             _JSON: partial(forms.json, record),
             _TEXT: self.__str__,
-            _MARKDOWN: lambda: f"# {title}\n\n{fenced(str(self))}\n",
+            # A user's text stands between the fences alone: in a heading it would be markup.
+            _MARKDOWN: lambda: "\n".join((f"# {type(self).__name__}", "", *fenced(str(self)), "")),
             **{suffix: partial(write, record) for suffix, write in forms.more.items()},
         }
 

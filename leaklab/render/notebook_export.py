@@ -7,7 +7,7 @@ import hashlib
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -30,7 +30,7 @@ from leaklab.render.words import (
     render_path,
     retained_words,
 )
-from leaklab.text import clipped, format_bytes, shorten, visible
+from leaklab.text import clipped, fenced, format_bytes, shorten, visible
 
 SCRIPT = f"\n{read('notebook.js')}"
 """The page is complete without it: it makes all buttons, so where no script runs there are none that do nothing."""
@@ -243,7 +243,7 @@ def _check_lines(number: int, noted: KeptCheck) -> Iterator[str]:
         yield ""
         yield from _leak(leak, position)
     yield ""
-    yield from _folded("The whole report as text", _fenced(render_text(check)))
+    yield from _folded("The whole report as text", fenced(render_text(check)))
 
 
 def _leak(leak: Leak, number: int) -> Iterator[str]:
@@ -258,12 +258,12 @@ def _leak(leak: Leak, number: int) -> Iterator[str]:
     yield f"- cause: {_plain(shorten(cause_words(leak.cause), _REASON_LIMIT))}"
     yield f"- id: {_code(leak.fingerprint)}"
     yield ""
-    yield from _fenced(render_path(leak.path))
+    yield from fenced(render_path(leak.path))
     if leak.advice:
         yield ""
         yield "What to change:"
         yield ""
-        yield from _fenced("\n".join(map(visible, leak.advice.splitlines())))
+        yield from fenced("\n".join(map(visible, leak.advice.splitlines())))
 
 
 def _view_lines(view: KeptView) -> Iterator[str]:
@@ -272,21 +272,12 @@ def _view_lines(view: KeptView) -> Iterator[str]:
     if view.place:
         yield f"- {_plain(view.place)}"
         yield ""
-    yield from _folded("The report as text", _fenced(view.text))
+    yield from _folded("The report as text", fenced(view.text))
 
 
-def _folded(title: str, lines: Iterator[str]) -> Iterator[str]:
+def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
     # The empty lines let Markdown begin again within the element.
     yield from ("<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>")
-
-
-def _fenced(text: str) -> Iterator[str]:
-    """Yield *text* between fences that are longer than any row of backticks in it."""
-    longest = max((len(row) for row in re.findall("`+", text)), default=0)
-    fence = "`" * max(longest + 1, 3)
-    yield f"{fence}text"
-    yield from map(visible, text.splitlines())
-    yield fence
 
 
 def _name(check: Check, number: int) -> str:

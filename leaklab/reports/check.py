@@ -19,7 +19,7 @@ from leaklab.render.plots import plot_growth
 from leaklab.render.tables import leaks_csv
 from leaklab.render.templates import render
 from leaklab.render.words import count_words
-from leaklab.text import format_bytes, shorten
+from leaklab.text import format_bytes, shorten, unit_words
 
 if TYPE_CHECKING:
     from leaklab.explorer.widget import Explorer
@@ -294,5 +294,5 @@ class LeakReport(Report[Check]):
 
     def __repr__(self) -> str:
         verdict, n_leaks = self.verdict, len(self.leaks)
-        found = f"; {n_leaks} {'leak' if n_leaks == 1 else 'leaks'}" if n_leaks else ""
+        found = f"; {unit_words(n_leaks, 'leaks')}" if n_leaks else ""
         return f"<LeakReport {verdict.outcome.value}: {shorten(verdict.reason, _REASON_LIMIT)}{found}>"
