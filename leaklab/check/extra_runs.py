@@ -1,4 +1,4 @@
-"""Name the lines of the user's code that leak, by a few more runs that are traced.
+"""Run the code a few more times: traced for lines, under memray, or without native caches.
 
 The counting runs are over and recorded when this begins: tracing costs several times the run, and is paid only where
 there is something to find. Each leak gets the line that *keeps* (during which its holder got a new entry) and the line
@@ -287,9 +287,6 @@ def with_lines(leaks: tuple[Leak, ...], found: Sequence[FoundLines]) -> tuple[Le
     )
 
 
-# Tell native memory that leaks from native memory that a library caches, by a few runs without the caches.
-
-
 N_RUNS = 6
 _REMAINING = 0.25
 """Less than this share of the growth may remain without the caches, if they are to explain it."""
@@ -344,9 +341,6 @@ def _judged(explained: Explained, leak: Leak, levels: list[int]) -> Explained:
         "operation for each new shape, 1,024 at most (ONEDNN_PRIMITIVE_CACHE_CAPACITY)"
     )
     return replace(explained, leaks=tuple(others), bounded=(*explained.bounded, replace(leak, reason=reason)))
-
-
-# Name the C or C++ functions that leave memory behind, by a few more runs under memray.
 
 
 _N_NATIVE, _N_NATIVE_LINES = 3, 3

@@ -17,11 +17,8 @@ from leaklab.model import Leak, Outcome, RootPath
 from leaklab.model.check import NativeParts
 from leaklab.text import format_bytes
 
-# Judge what grows in native memory beyond what the leaks found take of it.
-
-
 CPP_DOUBT = 0.4
-"""The C++ objects of one operation cost up to so much more or less than `explain.autograd.native_parts` estimates."""
+"""The C++ objects of one operation cost up to so much more or less than `group_sizes.native_parts` estimates."""
 
 DATA_DOUBT = 0.05
 """malloc rounds a block up: by 16 bytes, by 64 for the alignment of a storage, a large one to pages of 4 KiB. Of blocks

@@ -119,9 +119,6 @@ def without_own_frames(error: BaseException) -> BaseException:
     return error.with_traceback(traceback)
 
 
-# Compile a notebook cell once and run it many times in the user's namespace, as ``%%time`` runs it once.
-
-
 class Cell:
     """A compiled cell.
 

@@ -1,4 +1,4 @@
-"""Find by tracemalloc the line of the user's code that made a Python object."""
+"""Find the line of the user's code that made an object or a storage, or had it copied."""
 
 from __future__ import annotations
 

@@ -210,9 +210,6 @@ class RefreezingCensus(ScanCensus):
         return ()
 
 
-# See every birth while some code runs: what is alive before it is frozen, so the collector lists only what is new.
-
-
 class BirthWindow:
     """Open it before the code and close it after, whatever happens in between.
 

@@ -24,9 +24,6 @@ from typing import Any
 from leaklab.collect.checkpoint import measure_of
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor_type, loaded_type
 
-# Watch one place of the heap: tell by a few numbers whether anything was added or replaced there.
-
-
 Token = tuple[int, ...]
 """Differs from the one before if something was added, removed or replaced. An object is known by its address."""
 

@@ -21,9 +21,6 @@ from leaklab.runtime.gc_control import gc_paused, user_has_frozen
 from leaklab.runtime.objects import SIZED_BASES, has_base, length_function, loaded_type, mro_of
 from leaklab.runtime.sizes import storage_bytes
 
-# Measure every container of the heap by its length.
-
-
 _FIXED = (tuple, frozenset, str, bytes)  # their length never changes: nothing to follow
 # `len` of exactly these runs C code only, and costs less than the type's own function, called by name.
 _PLAIN = frozenset(id(base) for base in SIZED_BASES if base not in _FIXED)

@@ -1,4 +1,4 @@
-"""Take a moment: everything alive, in flat arrays that keep nothing alive."""
+"""Take a heap snapshot, in its notebook: everything alive, in flat arrays that keep nothing alive."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_froz
 from leaklab.runtime.objects import has_base, is_tensor, is_tensor_type, loaded_type, safe_len, summary, type_name
 from leaklab.runtime.ours import SHELL_NAMES, KindTable, is_history_name, is_machinery, left_out
 from leaklab.runtime.sizes import shallow_bytes, storages_of
-
-# Note what the variables of the notebook and the attributes of modules refer to.
-
 
 NOTEBOOK = "notebook"
 
@@ -258,9 +255,6 @@ def _arrays_of(
 def _process_name() -> str:
     """Name this process so that no later one has the same name: process ids are used again."""
     return f"{os.getpid()}-{psutil.Process().create_time():.3f}"
-
-
-# Know where code runs: the user's variables, and what in them is the notebook's own.
 
 
 _HISTORY_RECORDS = (

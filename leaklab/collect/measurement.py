@@ -15,9 +15,6 @@ from leaklab.collect.meters import Meters
 from leaklab.runtime.addresses import Addresses
 from leaklab.runtime.gc_control import collect_quietly, gc_paused
 
-# Know every object by the run that bore it, in packed arrays.
-
-
 _NONE = np.empty(0, np.int64)
 
 

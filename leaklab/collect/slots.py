@@ -27,9 +27,6 @@ from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, types_a
 from leaklab.runtime.objects import has_base, loaded_type, no_torch_functions
 from leaklab.runtime.sizes import storages_of
 
-# Measure one buffer or sequence: its size, and digests of its ends.
-
-
 MIN_BYTES = 1024
 """Smaller buffers are not followed: a few bytes more of them are nobody's leak."""
 MIN_ENTRIES = 8

@@ -1,4 +1,4 @@
-"""Note every tensor of a moment by its kind, and every storage once for each tensor that owns it."""
+"""Measure what a heap snapshot contains: tensors, storages, arrays, bytes of each type; and totals alone."""
 
 from __future__ import annotations
 
@@ -115,9 +115,6 @@ def _kind_of(base: Any, tensor: Any, name: str) -> TensorKind:
     return TensorKind(name, shape, dtype, device, has_graph)
 
 
-# Add up what the objects of each type take, and find the arrays that the collector does not know.
-
-
 _BATCH = 50_000
 _VARIABLE = (list, dict, tuple, set, frozenset, collections.deque)
 _PLAIN = frozenset(map(id, _VARIABLE))
@@ -193,9 +190,6 @@ def _is_array(kind: int, of: type, known: dict[int, bool]) -> bool:
         arrays = loaded_type("numpy", "ndarray")
         known[kind] = any(of is buffer for buffer in _BUFFERS) or (arrays is not None and has_base(of, arrays))
     return known[kind]
-
-
-# Add up what is alive: objects, tensors and bytes, as cheaply as it can be done after every cell.
 
 
 def take_totals(records: Iterable[object]) -> Totals:

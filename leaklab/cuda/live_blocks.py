@@ -168,9 +168,6 @@ def live_blocks(memory: Memory, device: str) -> Iterator[tuple[str, int, int, li
                     yield segment.pool, block.address, block.requested, block.frames
 
 
-# Find the same call stacks in several snapshots.
-
-
 EXACT_IS_ENOUGH = 0.9
 """Exact stacks are kept as long as they match this share of what the tolerant key matches."""
 

@@ -161,9 +161,6 @@ def _refused(name: str, position: int, what: str) -> SnapshotError:
     )
 
 
-# Hold the memory that this process may take below a ceiling, for the length of a ``with`` block.
-
-
 resource: Any
 try:
     import resource

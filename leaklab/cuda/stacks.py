@@ -132,9 +132,6 @@ def _frame(frame: object) -> CallFrame:
     return CallFrame(name, filename, line)
 
 
-# Put call stacks together into one tree of frames, each with the bytes that were allocated below it.
-
-
 MAX_DEPTH = 60
 """Deeper frames are put down to the last one that is shown."""
 

@@ -19,9 +19,6 @@ from leaklab.cuda.stacks import StackTable, is_project, is_python, label_of
 from leaklab.errors import SnapshotError
 from leaklab.model.cuda import CallFrame, LiveStack, Timeline, TracePoint
 
-# Turn the events of a trace into columns, and find for each allocation when it was freed.
-
-
 ALLOC, FREE, SEGMENT_IN, SEGMENT_OUT, OOM, OTHER = range(6)
 _CODES = {
     "alloc": ALLOC,
@@ -243,9 +240,6 @@ def stacks_after(history: History, n_done: int) -> tuple[LiveStack, ...]:
         LiveStack(events.device, label or label_of(stack), stack, "", n, n_bytes, n_bytes)
         for (label, stack), (n, n_bytes) in sums.items()
     )
-
-
-# Sample the memory along a trace, in bands by the function that allocated it.
 
 
 OTHERS = "(other stacks)"

@@ -1,4 +1,7 @@
-"""Judge a quantity known at a few checkpoints only: lengths of containers, bytes of buffers, nodes of a graph."""
+"""Judge a quantity known at a few checkpoints only, the habit of a cell, and whether runs get slower.
+
+Such quantities are lengths of containers, bytes of buffers, nodes of a graph.
+"""
 
 from __future__ import annotations
 
@@ -100,9 +103,6 @@ def _judge_pace(rates: Sequence[float], words: str) -> Growth:
     return Growth(Outcome.LEAK, rate, f"grew by at least {rate:,.3g} per run in each phase: {words}")
 
 
-# Judge whether a cell that is executed again and again keeps growing.
-
-
 MIN_RUNS = 4
 """The first execution fills caches; of the others at least three must agree."""
 
@@ -161,9 +161,6 @@ def _amount(rate: float, unit: str) -> str:
     if is_count:
         return f"+{unit_words(rate, unit)}"
     return f"+{format_bytes(rate)} {unit}"
-
-
-# Judge whether runs get slower, as they do when each one walks what the ones before it left behind.
 
 
 MIN_TIMES = 12

@@ -27,9 +27,6 @@ from leaklab.model.heap_diff import (
     Whole,
 )
 
-# Compare what variables and module attributes referred to at two moments.
-
-
 _HOME_FIRST: Final = "notebook"
 _ORDER: Final = {"born": 0, "replaced": 1, "grown": 2, "shrunk": 3, "died": 4}
 
@@ -101,9 +98,6 @@ def _words(place: Place | None) -> str:
 
 def _order(row: PlaceChange) -> tuple[bool, int, int, str]:
     return row.home != _HOME_FIRST, _ORDER[row.change], -max(row.bytes_before, row.bytes_after), row.expression
-
-
-# Compare the tensors, arrays and devices of two moments.
 
 
 _Array = tuple[int, str, int]  # address, words, bytes

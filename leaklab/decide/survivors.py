@@ -16,9 +16,6 @@ from leaklab.decide.trend import IMPROBABLE, MIN_SILENCE, Growth, Rhythm, kendal
 from leaklab.model import Outcome
 from leaklab.text import format_rate
 
-# The survivors per run in the views that the rules for cohorts ask for.
-
-
 LEAST_HALF = 4
 """A rate is never read from fewer cohorts."""
 

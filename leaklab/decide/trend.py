@@ -40,9 +40,6 @@ def _variance(values: Sequence[float]) -> float:
     return (n * (n - 1) * (2 * n + 5) - tied) / 18
 
 
-# The record of one judgement: outcome, rate, reason.
-
-
 @dataclass(frozen=True, slots=True)
 class Growth:
     """What a series of numbers says about growth.
@@ -57,9 +54,6 @@ class Growth:
     outcome: Outcome
     rate: float
     reason: str
-
-
-# When something grew: the hits of a series, the silence before, between and after them.
 
 
 @dataclass(frozen=True, slots=True)

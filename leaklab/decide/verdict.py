@@ -115,9 +115,6 @@ def _ordinal(number: int) -> str:
     return f"{number}{suffix}"
 
 
-# Decide how many runs come next: enough to be sure, no more than the question needs.
-
-
 # Lengths without a common pattern: a list that is flushed every few runs would look as if it grew if every phase ended
 # at the same place of its period. (8, 7, 9) tells every period up to 25 from growth.
 _FAST_PHASES = (8, 7, 9, 16)

@@ -80,9 +80,6 @@ def types_at(kinds: Addresses) -> dict[int, type]:
     return {kind: cast("type", object_at(kind)) for kind in distinct(kinds).tolist()}
 
 
-# Find the number of an object by its address.
-
-
 Ints = npt.NDArray[Any]
 """Whole numbers of some width: addresses, vertices, counts."""
 
@@ -210,9 +207,6 @@ def kinds_at(objects: list[object], addresses: Ints) -> Ints:
     """
     del addresses
     return kinds_of(objects)
-
-
-# Ask the collector what many objects refer to, at once and undisturbed.
 
 
 BATCH_OBJECTS = 8_000

@@ -166,9 +166,6 @@ STREAM_TYPES: tuple[type, ...] = (io.StringIO, io.BytesIO)
 """In-memory files: their position tells how much was written."""
 
 
-# Tell the values that no reference keeps alive: numbers, texts, and what the interpreter has for all code.
-
-
 _SHARED: Final = (int, float, complex, bool, str, type(...), type(NotImplemented))
 _EMPTY: Final = (tuple, bytes, frozenset)
 _IMMORTAL_COUNT = 1 << 28  # from 3.12 on; no count that was counted comes near

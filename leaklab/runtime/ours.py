@@ -74,9 +74,6 @@ class KindTable:
         return np.fromiter(map(is_wanted, self.names), bool, len(self.names))[self.rows]
 
 
-# Find the tuples and dicts that the collector is about to forget, which is not their death.
-
-
 _is_tracked = gc.is_tracked
 
 
@@ -203,9 +200,6 @@ def _module_dicts() -> Iterator[dict[str, Any]]:
     for module in list(sys.modules.values()):
         if has_base(type(module), types.ModuleType):
             yield _module_dict(module)
-
-
-# Find leaklab's own objects: explorers, widgets, sessions and reports hold nothing for a reader to let go of.
 
 
 _EXAMPLES = "leaklab.notebooks"
