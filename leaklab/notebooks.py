@@ -1,4 +1,4 @@
-"""Execute a notebook in a fresh kernel, away from the user's settings."""
+"""Execute a notebook in a fresh kernel, away from the user's settings: the shipped demo, or one with checks."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ from leaklab.version import PACKAGE_FOLDER
 _KERNEL = "leaklab"
 _POLL_SECONDS = 0.2
 _LAST_SECONDS = 120  # for the last cell, after a notebook that may just have been interrupted
+NOTEBOOK = "01_find_a_leak.ipynb"
+# Run last, never shown: the two names are those that the notebook's `-v` options give its reports.
+_SAVE_REPORTS = "before.to_json('before.json')\nafter.to_json('after.json')"
+_FAILURE_LIMIT = 300
+# Run last, also after a cell that failed. It needs neither a variable nor a magic of the notebook's.
+_HAND_OVER = "__import__('leaklab.magics.leakreport', fromlist=['hand_over']).hand_over({path!r})"
 
 
 def execute(
@@ -147,14 +153,6 @@ def _environment(folder: Path) -> dict[str, str]:
     return os.environ | {place: str(folder / place.lower()) for place in places}
 
 
-# Execute the shipped notebook in a fresh kernel, away from the user's settings.
-
-
-NOTEBOOK = "01_find_a_leak.ipynb"
-# Run last, never shown: the two names are those that the notebook's `-v` options give its reports.
-_SAVE_REPORTS = "before.to_json('before.json')\nafter.to_json('after.json')"
-
-
 @dataclass(frozen=True, slots=True)
 class Demo:
     """What the notebook found.
@@ -225,14 +223,6 @@ def as_page(notebook: NotebookNode) -> str:
 def save_notebook(notebook: NotebookNode, file: Path) -> None:
     """Write the executed *notebook* to *file*."""
     nbformat.write(notebook, file)
-
-
-# Execute a notebook headless and collect the checks that it makes.
-
-
-_FAILURE_LIMIT = 300
-# Run last, also after a cell that failed. It needs neither a variable nor a magic of the notebook's.
-_HAND_OVER = "__import__('leaklab.magics.leakreport', fromlist=['hand_over']).hand_over({path!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Say why one object is alive: from Python, without a notebook."""
+"""Say why an object is alive, and look at live objects for the explorer: by expression or address."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import type_name, words_if_shared
 from leaklab.text import shorten
 from leaklab.version import environment
+
+# Reading these makes new wrappers, or runs an unpack hook of the user: the live view ends where autograd begins.
+_INSIDE_AUTOGRAD = re.compile(r"\.(grad_fn|_saved_|next_functions|variable|_raw_saved_)")
+_INSTANCE_DICT = ".__dict__"
+_MODULE_ROOT = re.compile(r"module '(?P<package>\w+)[^']*'")
+_EXPRESSION_LIMIT = 120
 
 
 def whyalive(obj: object, *, namespace: dict[str, Any] | None = None, max_paths: int = 8) -> WhyAlive:
@@ -106,16 +112,6 @@ def _refuse_shared(borrowed: list[Any]) -> None:
     if words:
         msg = f"{words}: no reference keeps it, and cutting none frees it; ask about the object that holds it"
         raise TypeError(msg)
-
-
-# Look at living objects for the explorer: find them by expression or address, borrow the heap, return records.
-
-
-# Reading these makes new wrappers, or runs an unpack hook of the user: the live view ends where autograd begins.
-_INSIDE_AUTOGRAD = re.compile(r"\.(grad_fn|_saved_|next_functions|variable|_raw_saved_)")
-_INSTANCE_DICT = ".__dict__"
-_MODULE_ROOT = re.compile(r"module '(?P<package>\w+)[^']*'")
-_EXPRESSION_LIMIT = 120
 
 
 class GoneError(LeaklabError):

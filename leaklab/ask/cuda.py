@@ -1,4 +1,4 @@
-"""Open snapshots from files or from the running process, one or several."""
+"""Open CUDA memory snapshots and compare them: files, the running process, before and after a stretch of code."""
 
 from __future__ import annotations
 
@@ -189,22 +189,6 @@ def find_snapshots(patterns: Iterable[FilePath]) -> list[Path]:
 def _natural(path: str) -> list[tuple[int, int | str]]:
     """Return what sorts ``snap_9`` before ``snap_10``."""
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.findall(r"\d+|\D+", path)]
-
-
-# Open memory snapshots of torch and compare them: what the front ends call.
-
-
-__all__ = [
-    "CudaSnapshot",
-    "SnapshotComparison",
-    "compare_cuda_snapshots",
-    "find_snapshots",
-    "live_snapshot",
-    "load_cuda_snapshot",
-]
-
-
-# Compare the CUDA allocator before and after a stretch of code.
 
 
 class CudaStretch:

@@ -1,4 +1,7 @@
-"""The magics: parse, call, display. One module each; `MAGICS` is the list that ``%load_ext leaklab`` registers."""
+"""The magics: parse, call, display. ``%load_ext leaklab`` registers those in `MAGICS`.
+
+Besides, a cell magic can wait for a cell that awaits, and the Tab key completes the options of every magic.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,45 @@ from leaklab.magics.leakwatch import LeakWatchMagics
 from leaklab.magics.memdiff import MemDiffMagics
 from leaklab.magics.questions import AutogradMagics, WhyAliveMagics
 
-# Let a cell magic wait for a cell that awaits.
-
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "leakcheck": "MAX_NAMES ProgressLine compare_with_last",
+        "options": "split_line",
+    },
+)
 
 _CALLS = tuple(f"get_ipython().run_cell_magic({name!r}" for name in ("leakcheck", "memdiff"))
+_HOOK = "complete_command"
+
+MAGICS = (LeakLab, AutogradMagics, WhyAliveMagics, MemDiffMagics, LeakWatchMagics, LeakReportMagics)
+
+
+def load(shell: Any) -> None:
+    """Register the magics; a second call replaces those of the first."""
+    unload(shell)
+    for magics in MAGICS:
+        shell.register_magics(magics(shell=shell))
+    shell.input_transformers_post.append(AwaitRewriter(shell))
+    complete_options(shell)
+
+
+def unload(shell: Any) -> None:
+    """Take back everything that `load` did."""
+    forget_options(shell)
+    manager = shell.magics_manager
+    for magics in MAGICS:
+        registered = manager.registry.pop(magics.__name__, None)
+        if isinstance(registered, LeakWatchMagics):
+            registered.switch_off()
+        if registered is not None and registered in shell.configurables:
+            shell.configurables.remove(registered)
+    for kind in ("line", "cell"):
+        functions: dict[str, Callable[..., object]] = manager.magics[kind]
+        for name in [n for n, f in functions.items() if isinstance(getattr(f, "__self__", None), MAGICS)]:
+            del functions[name]
+    post = shell.input_transformers_post
+    post[:] = [transform for transform in post if not isinstance(transform, AwaitRewriter)]
 
 
 class AwaitRewriter:
@@ -42,12 +80,6 @@ class AwaitRewriter:
             return awaits(self._shell.transform_cell(ast.literal_eval(call.args[2])))
         except (SyntaxError, ValueError, AttributeError, IndexError):
             return False
-
-
-# Complete the options of leaklab's magics with the Tab key.
-
-
-_HOOK = "complete_command"
 
 
 def complete_options(shell: Any) -> None:
@@ -87,41 +119,3 @@ def _commands(shell: Any) -> Iterator[tuple[str, Any]]:
 
 def _is_ours(entry: tuple[int, Any]) -> bool:
     return isinstance(getattr(entry[1], "__func__", None), _Completer)  # the shell makes a method of its own of it
-
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "leakcheck": "MAX_NAMES ProgressLine compare_with_last",
-        "options": "split_line",
-    },
-)
-
-MAGICS = (LeakLab, AutogradMagics, WhyAliveMagics, MemDiffMagics, LeakWatchMagics, LeakReportMagics)
-
-
-def load(shell: Any) -> None:
-    """Register the magics; a second call replaces those of the first."""
-    unload(shell)
-    for magics in MAGICS:
-        shell.register_magics(magics(shell=shell))
-    shell.input_transformers_post.append(AwaitRewriter(shell))
-    complete_options(shell)
-
-
-def unload(shell: Any) -> None:
-    """Take back everything that `load` did."""
-    forget_options(shell)
-    manager = shell.magics_manager
-    for magics in MAGICS:
-        registered = manager.registry.pop(magics.__name__, None)
-        if isinstance(registered, LeakWatchMagics):
-            registered.switch_off()
-        if registered is not None and registered in shell.configurables:
-            shell.configurables.remove(registered)
-    for kind in ("line", "cell"):
-        functions: dict[str, Callable[..., object]] = manager.magics[kind]
-        for name in [n for n, f in functions.items() if isinstance(getattr(f, "__self__", None), MAGICS)]:
-            del functions[name]
-    post = shell.input_transformers_post
-    post[:] = [transform for transform in post if not isinstance(transform, AwaitRewriter)]

@@ -1,4 +1,4 @@
-"""The magic ``%memdiff``: parse, take moments, compare, display."""
+"""The magic ``%memdiff``: what a cell makes, and what changed between two marks or two files."""
 
 from __future__ import annotations
 
@@ -22,67 +22,8 @@ from leaklab.magics.options import ShellMagics, output_options, parse_options, p
 from leaklab.model.heap_diff import HeapSnapshotRecord
 from leaklab.reports.heap_diff import SUFFIXES, HeapSnapshot, MemDiff
 
-# Tell what stands behind ``%memdiff``: marks or files.
-
-
-MOMENT_SUFFIX = ".npz"
-_SUFFIXES = (".pickle", ".pkl", MOMENT_SUFFIX)
-
-
-class Marks:
-    """The moments that were marked, by name; the newest is the last."""
-
-    def __init__(self) -> None:
-        self._by_name: dict[str, HeapSnapshotRecord] = {}
-
-    def add(self, moment: HeapSnapshotRecord) -> None:
-        """Keep *moment* under its name, instead of an older one of that name."""
-        self._by_name.pop(moment.name, None)
-        self._by_name[moment.name] = moment
-
-    def named(self, names: Sequence[str]) -> list[HeapSnapshotRecord]:
-        """Return the marks called *names*; the newest if there are none.
-
-        Raises:
-            LookupError: one sentence with the marks that exist, if one of them does not, or there are more than two.
-        """
-        if not self._by_name:
-            asked = f"there is no mark {names[0]!r}, and none at all" if names else "there is no mark to compare with"
-            msg = f"{asked}: make one with %memdiff --mark {names[0] if names else 'before'}"
-            raise LookupError(msg)
-        known = ", ".join(self._by_name)
-        for name in names:
-            if name not in self._by_name:
-                marks = "mark is" if len(self._by_name) == 1 else "marks are"
-                msg = f"there is no mark {name!r}; the {marks} {known}; to run it as code write %memdiff ({name})"
-                raise LookupError(msg)
-        if len(names) > 2:  # noqa: PLR2004
-            msg = f"one mark is compared with now, or two with each other, not {len(names)}"
-            raise LookupError(msg)
-        return [self._by_name[name] for name in names or list(self._by_name)[-1:]]
-
-
-def is_bare_name(word: str) -> bool:
-    """Return whether *word* could be the name of a mark: what Python takes for a name."""
-    return word.isidentifier()
-
-
-def files_of(rest: str) -> list[str]:
-    """Return the files that *rest* names; empty if it is no list of files. A file is known by its suffix.
-
-    Patterns of saved moments are expanded; those of memory snapshots stay for their reader.
-    """
-    try:
-        words = shlex.split(rest)
-    except ValueError:  # the quotes of code
-        return []
-    if not words or not all(word.endswith(_SUFFIXES) for word in words):
-        return []
-    files: list[str] = []
-    for word in words:
-        expands = word.endswith(MOMENT_SUFFIX) and glob.has_magic(word)
-        files += (sorted(glob.glob(word)) if expands else []) or [word]  # noqa: PTH207 - a pattern may be absolute
-    return files
+_SNAPSHOT_SUFFIX = ".npz"
+_SUFFIXES = (".pickle", ".pkl", _SNAPSHOT_SUFFIX)
 
 
 @magics_class
@@ -91,7 +32,7 @@ class MemDiffMagics(ShellMagics):
 
     def __init__(self, shell: Any = None, **kwargs: Any) -> None:
         super().__init__(shell=shell, **kwargs)
-        self._marks = Marks()
+        self._marks = _Marks()
 
     @magic_arguments()
     @argument("--cuda", action="store_true", help="Compare the CUDA allocator by call stack, instead of the heap.")
@@ -127,7 +68,7 @@ class MemDiffMagics(ShellMagics):
                 msg = f"%%memdiff takes options only, and the code below its line, not {rest!r}"
                 raise UsageError(msg)
             return self._over(cell, options, n_lines_above=1)
-        if files := files_of(rest):
+        if files := _files_of(rest):
             return self._show(_compare_files(files, self._around), options)
         words = rest.split()
         if options.cuda and not rest:
@@ -135,7 +76,7 @@ class MemDiffMagics(ShellMagics):
             raise UsageError(msg)
         if options.cuda:
             return self._over(rest, options, n_lines_above=0)
-        if not rest or (words and all(map(is_bare_name, words)) and not _is_statement(rest)):
+        if not rest or (words and all(map(str.isidentifier, words)) and not _is_statement(rest)):
             return self._between(words, options)
         return self._over(rest, options, n_lines_above=0)
 
@@ -147,7 +88,7 @@ class MemDiffMagics(ShellMagics):
         if rest or cell is not None:
             msg = "%memdiff --mark NAME stands alone: it notes what is alive now, and runs nothing"
             raise UsageError(msg)
-        if not is_bare_name(name):
+        if not name.isidentifier():
             msg = f"a mark is called by one bare name, such as before, not {name!r}"
             raise UsageError(msg)
         moment = self._around.take(name)
@@ -243,6 +184,39 @@ class MemDiffMagics(ShellMagics):
         return report if options.output else None
 
 
+class _Marks:
+    """The moments that were marked, by name; the newest is the last."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, HeapSnapshotRecord] = {}
+
+    def add(self, moment: HeapSnapshotRecord) -> None:
+        """Keep *moment* under its name, instead of an older one of that name."""
+        self._by_name.pop(moment.name, None)
+        self._by_name[moment.name] = moment
+
+    def named(self, names: Sequence[str]) -> list[HeapSnapshotRecord]:
+        """Return the marks called *names*; the newest if there are none.
+
+        Raises:
+            LookupError: one sentence with the marks that exist, if one of them does not, or there are more than two.
+        """
+        if not self._by_name:
+            asked = f"there is no mark {names[0]!r}, and none at all" if names else "there is no mark to compare with"
+            msg = f"{asked}: make one with %memdiff --mark {names[0] if names else 'before'}"
+            raise LookupError(msg)
+        known = ", ".join(self._by_name)
+        for name in names:
+            if name not in self._by_name:
+                marks = "mark is" if len(self._by_name) == 1 else "marks are"
+                msg = f"there is no mark {name!r}; the {marks} {known}; to run it as code write %memdiff ({name})"
+                raise LookupError(msg)
+        if len(names) > 2:  # noqa: PLR2004
+            msg = f"one mark is compared with now, or two with each other, not {len(names)}"
+            raise LookupError(msg)
+        return [self._by_name[name] for name in names or list(self._by_name)[-1:]]
+
+
 def _start(stretch: Stretch | CudaStretch) -> None:
     """Begin the comparison.
 
@@ -274,14 +248,14 @@ def _compare_files(files: list[str], around: NotebookContext) -> MemDiff | Any:
     __tracebackhide__ = True
     problem = ""
     try:
-        if all(Path(file).suffix == MOMENT_SUFFIX for file in files):
+        if all(Path(file).suffix == _SNAPSHOT_SUFFIX for file in files):
             moments = [HeapSnapshot.load(file).record for file in files]
             if len(moments) == 1:
                 return compare_now(moments[0], around.take("now"), around)
             if len(moments) == 2:  # noqa: PLR2004
                 return compare_past(moments[0], moments[1], around)
             problem = f"two saved moments are compared, or one with now, not {len(moments)}"
-        elif any(Path(file).suffix == MOMENT_SUFFIX for file in files):
+        elif any(Path(file).suffix == _SNAPSHOT_SUFFIX for file in files):
             problem = "a saved moment (.npz) and a memory snapshot of torch (.pickle) have nothing in common to compare"
         else:
             from leaklab.ask.cuda import compare_cuda_snapshots, find_snapshots  # noqa: PLC0415 - rarely needed
@@ -290,3 +264,21 @@ def _compare_files(files: list[str], around: NotebookContext) -> MemDiff | Any:
     except (LeaklabError, OSError, ValueError) as error:
         problem = str(error)
     raise UsageError(problem)
+
+
+def _files_of(rest: str) -> list[str]:
+    """Return the files that *rest* names; empty if it is no list of files. A file is known by its suffix.
+
+    Patterns of saved moments are expanded; those of memory snapshots stay for their reader.
+    """
+    try:
+        words = shlex.split(rest)
+    except ValueError:  # the quotes of code
+        return []
+    if not words or not all(word.endswith(_SUFFIXES) for word in words):
+        return []
+    files: list[str] = []
+    for word in words:
+        expands = word.endswith(_SNAPSHOT_SUFFIX) and glob.has_magic(word)
+        files += (sorted(glob.glob(word)) if expands else []) or [word]  # noqa: PTH207 - a pattern may be absolute
+    return files

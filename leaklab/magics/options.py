@@ -1,4 +1,4 @@
-"""The options that every magic of leaklab shares: where its report goes."""
+"""What the magics share: where a report goes, a line taken apart, an expression evaluated, the defaults."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from leaklab.render.base import check_target
 from leaklab.reports.notebook import Journal
 from leaklab.text import shorten
 
-# Keep what the magics report for ``%leakreport``.
-
-
+DEFAULTS = "LeakLab"
+"""Name of the registered magics that have the defaults of all options, as ``%config LeakLab`` shows them."""
+MAX_PATHS = 8
+_WORD = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^\s"'])+)""")
+_EXPRESSION_LIMIT = 120
+_MESSAGE_LIMIT = 200
 HOLDER = "LeakReportMagics"
 """Name of the registered magics that hold the journal: it lives and dies with the loaded extension."""
 
@@ -142,14 +145,6 @@ def publish(
             print(f"saved to {Path(options.save).resolve()}")
 
 
-# Take a magic's line apart: options first, then an expression that is left exactly as it was written.
-
-
-_WORD = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^\s"'])+)""")
-_EXPRESSION_LIMIT = 120
-_MESSAGE_LIMIT = 200
-
-
 def split_line(magic: Any, line: str) -> tuple[str, str]:
     """Return the options at the beginning of *line*, and the rest.
 
@@ -218,14 +213,6 @@ def _named(error: Exception) -> str:
     except Exception:  # noqa: BLE001 - the user's own __str__
         message = ""
     return shorten(": ".join(filter(None, (type(error).__name__, message))), _MESSAGE_LIMIT)
-
-
-# What the magics know of the shell that they are registered in.
-
-
-DEFAULTS = "LeakLab"
-"""Name of the registered magics that have the defaults of all options, as ``%config LeakLab`` shows them."""
-MAX_PATHS = 8
 
 
 def defaults_of(shell: Any) -> Any:

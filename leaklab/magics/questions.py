@@ -1,4 +1,4 @@
-"""The line magic ``%whyalive``: evaluate, ask, display."""
+"""The line magics ``%whyalive`` and ``%autograd``: evaluate an expression, ask about it, display the answer."""
 
 from __future__ import annotations
 
@@ -85,12 +85,6 @@ class WhyAliveMagics(ShellMagics):
         raise UsageError(problem)
 
 
-# The line magic ``%autograd``: what the graph behind an expression keeps alive.
-
-
-_LIMIT = 200
-
-
 @magics_class
 class AutogradMagics(ShellMagics):
     """The magic that looks into autograd graphs."""
@@ -126,7 +120,7 @@ class AutogradMagics(ShellMagics):
         try:
             if not expression:
                 return autograd(namespace=namespace)
-            return autograd(values.pop(), name=shorten(expression, _LIMIT), namespace=namespace)
+            return autograd(values.pop(), name=shorten(expression, _EXPRESSION_LIMIT), namespace=namespace)
         except ValueError as error:
             problem = str(error)
         # Raised out here: inside, it would carry the first error, whose frames hold what the expression made.
