@@ -141,7 +141,7 @@ def _refuse_what_runs_nothing(function: object) -> None:
 
 def _refuse_wrong_types(**arguments: object) -> None:
     """Name the first argument of a wrong type before anything runs."""
-    wanted: dict[str, tuple[type | tuple[type, ...], str]] = {
+    wanted: dict[str, tuple[Any, str]] = {
         "runs": (int, "a whole number"),
         "warmup": (int, "a whole number"),
         "seconds": ((int, float), "a number of seconds"),

@@ -155,3 +155,18 @@ def test_an_old_command_works_and_one_line_names_the_new_one(command, tmp_path, 
 def test_the_package_can_be_run_as_the_command():
     done = subprocess.run([sys.executable, "-m", "leaklab", "--version"], check=True, capture_output=True, text=True)
     assert done.stdout == f"leaklab {leaklab.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "old"),
+    [
+        ("check_clean.json", "check"),
+        ("notebook_before.json", "collection"),
+        ("autograd_list.json", "retention"),
+        ("cuda_step_series.json", "series"),
+        ("cuda_oom.pickle", "facts"),
+    ],
+)
+def test_the_record_of_every_report_is_called_record_and_its_old_name_works(name, old):
+    report = leaklab.load(RECORDS / name)
+    assert report.record == getattr(report, old)
