@@ -10,9 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from leaklab.model import Leak
+from leaklab.model import Check, Leak
 from leaklab.model.alive import WhyAliveRecord
+from leaklab.model.autograd import AutogradRecord
+from leaklab.render import tables
 from leaklab.render.alive_text import render_alive
+from leaklab.render.autograd_html import AutogradGraph
 from leaklab.render.autograd_text import details, headline
 from leaklab.render.back_graph import BackGraph, graph_of_leak
 from leaklab.render.words import (
@@ -25,8 +28,6 @@ from leaklab.render.words import (
     render_path,
     retained_words,
 )
-from leaklab.reports.autograd import AutogradReport
-from leaklab.reports.check import LeakReport
 from leaklab.text import clip, clip_block
 
 # Find the source around the lines that a report names, ``Cell In[3], line 2`` and ``train.py:41``.
@@ -80,15 +81,15 @@ _VERSION = re.compile(r"\s+(?P<label>before|after):\s*")
 _BYTES, _NUMBER, _TEXT = "bytes", "number", "text"
 
 
-def report_data(report: LeakReport, cells: Sequence[str], this_cell: str = "") -> Data:
-    """Return what the explorer shows of *report*.
+def report_data(check: Check, cells: Sequence[str], this_cell: str = "") -> Data:
+    """Return what the explorer shows of *check*.
 
     Args:
-        report: The report.
+        check: The record of the check.
         cells: The notebook's cells as they were typed, by number.
         this_cell: The cell that was checked; empty if it is not known.
     """
-    check, verdict = report.check, report.verdict
+    verdict = check.verdict
     leaks = [_leak(leak, verdict.outcome.value, cells, this_cell) for leak in check.leaks[:MAX_LEAKS]]
     leaks += [_leak(leak, "bounded", cells, this_cell) for leak in check.bounded[: MAX_LEAKS - len(leaks)]]
     lines = [projection_words(check), effort_words(check), failure_words(check) if check.failure else ""]
@@ -114,9 +115,9 @@ def report_data(report: LeakReport, cells: Sequence[str], this_cell: str = "") -
             for run in check.runs
         ],
         "tables": {
-            "Objects": table_data(report.objects),
-            "Tensors": table_data(report.tensors),
-            "Containers": table_data(report.containers),
+            "Objects": table_data(tables.object_table(check)),
+            "Tensors": table_data(tables.tensor_table(check)),
+            "Containers": table_data(tables.container_table(check)),
         },
         "environment": clip(", ".join(f"{name} {version}" for name, version in check.environment)),
     }
@@ -249,16 +250,15 @@ def explanation_data(alive: WhyAliveRecord) -> Data:
     }
 
 
-def autograd_data(report: AutogradReport) -> Data:
+def autograd_data(record: AutogradRecord) -> Data:
     """Return what the graph keeps: its sentence, its tables, its drawing as DOT."""
-    record = report.retention
     return {
         "title": clip(headline(record), 1000),
         "lines": [clip(line, 1000) for line in details(record)],
         "tables": {
-            "Operations": table_data(report.operations),
-            "Forward lines": table_data(report.lines),
-            "Saved tensors": table_data(report.tensors),
+            "Operations": table_data(tables.part_table(record.operations, "operation")),
+            "Forward lines": table_data(tables.part_table(record.lines, "line")),
+            "Saved tensors": table_data(tables.kept_table(record)),
         },
-        "dot": report.graph().dot if record.drawings else "",
+        "dot": AutogradGraph(record.name, record.drawings[0]).dot if record.drawings else "",
     }

@@ -8,9 +8,9 @@ from typing import Any
 
 from leaklab.ask.alive import GoneError, at_address, evaluate, expressions_of, look_around, look_at, modules_of
 from leaklab.explorer.payload import Data, rows_data
+from leaklab.model import Check
 from leaklab.model.alive import HeapOverview, LiveGraph, LiveNode, Retainer
 from leaklab.render.training_run import overview_words
-from leaklab.reports.check import LeakReport
 from leaklab.runtime.objects import type_name
 from leaklab.text import clip, format_bytes
 
@@ -59,11 +59,11 @@ class Source(ABC):
 
 
 class ReportSource(Source):
-    """The leaks of a report, then its bounded places. Objects are found by the expressions of their paths."""
+    """The leaks of a check, then its bounded places. Objects are found by the expressions of their paths."""
 
-    def __init__(self, report: LeakReport, namespace: dict[str, Any]) -> None:
+    def __init__(self, check: Check, namespace: dict[str, Any]) -> None:
         self._namespace = namespace
-        self._paths = [leak.path for leak in (*report.leaks, *report.bounded)]
+        self._paths = [leak.path for leak in (*check.leaks, *check.bounded)]
 
     def data(self) -> Data:
         """Return nothing: the page shows the report itself."""
@@ -160,7 +160,7 @@ def _row(row: Retainer) -> Data:
         "facts": [
             ["expression", clip(row.expression or "Python has none")],
             ["begins at", clip(row.place)],
-            ["frees", f"{format_bytes(row.retained_bytes)} come back when it goes"],
+            ["would free", format_bytes(row.retained_bytes)],
         ],
     }
 
@@ -255,8 +255,8 @@ def _sentence(graph: LiveGraph, look: _Look, change: str) -> str:
     """Return what the paths that are left come to."""
     if graph.n_paths == 0:
         if look.hidden:
-            return "without what is ignored no path is left: letting go there frees the object"
-        return "no variable, module or running function leads to it: see 'explain this one'"
+            return "Nothing else holds this object; dropping the ignored references would free it."
+        return "no variable, module or running function leads to it: see 'Why is it alive?'"
     if change in ("hide", "show") and look.hidden:
         return f"without what is ignored {_paths(graph.n_paths)} still to it"
     return f"{_paths(graph.n_paths)} to it now"

@@ -293,7 +293,7 @@ class Session:
         shown = (
             self.source.data()
             if self.report is None
-            else report_data(self.report, typed_cells(self._shell), self._checked_cell())
+            else report_data(self.report.check, typed_cells(self._shell), self._checked_cell())
         )
         return {**shown, "others": list(self._others()), "has_shell": self._shell is not None}
 
@@ -324,7 +324,7 @@ class Session:
         if self.report is None:
             self.source = HeapSource(self._namespace, summaries=self._summaries)
         else:
-            self.source = ReportSource(self.report, self._namespace)
+            self.source = ReportSource(self.report.check, self._namespace)
         self._looks = Looks(self.source, self._namespace, summaries=self._summaries)
 
     def _checked_cell(self) -> str:
@@ -366,7 +366,7 @@ class Session:
             raise AskedWronglyError(str(error)) from None
         finally:
             found.borrowed.clear()
-        return {"autograd": autograd_data(report)}
+        return {"autograd": autograd_data(report.retention)}
 
     def _release(self, arguments: Mapping[str, Any]) -> Data:
         return release(self._shell, sure=bool(arguments.get("sure")))

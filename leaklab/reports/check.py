@@ -22,7 +22,7 @@ from leaklab.render.words import count_words
 from leaklab.text import format_bytes, shorten, unit_words
 
 if TYPE_CHECKING:
-    from leaklab.explorer.widget import Explorer
+    import leaklab
     from leaklab.render.figure import ReportFigure
 
 
@@ -282,7 +282,7 @@ class LeakReport(Report[Check]):
             raise IndexError(msg)
         return PathGraph(self.leaks[i], style)
 
-    def explore(self) -> Explorer:
+    def explore(self) -> leaklab.Explorer:
         """Show this report as a page with tables, graphs and buttons; the static report is displayed first."""
         from leaklab import explore  # noqa: PLC0415 - widgets are paid by those who explore
 

@@ -144,7 +144,7 @@ def test_every_section_shows_something(opened):
     explorer = explorer_of(opened)
     for title, words in (
         ("Growth", "summed up"), ("Survivors", "by the run that made them"), ("Advice", "history"),
-        ("Sites", "keeps it"), ("Objects", "kind"), ("Tensors", "float32"), ("Containers", "holder"),
+        ("Source", "keeps it"), ("Objects", "kind"), ("Tensors", "float32"), ("Containers", "holder"),
     ):  # fmt: skip
         tab(explorer, title)
         expect(explorer.locator(".ll-panel")).to_contain_text(words)
@@ -277,7 +277,7 @@ def test_hostile_names_execute_nothing_and_keep_the_layout(opened):
     type_and_run(opened, HOSTILE)
     explorer = explorer_of(opened)
     expect(explorer.locator(".ll-stage svg")).to_be_visible(timeout=TIMEOUT_MS)
-    for name in ("Graph", "Advice", "Sites", "Growth"):
+    for name in ("Graph", "Advice", "Source", "Growth"):
         tab(explorer, name)
         expect(explorer.locator(".ll-panel")).to_be_visible()
     picture(explorer, "explorer-hostile.png")

@@ -102,7 +102,7 @@ def test_without_an_ignored_holder_the_other_path_is_left(story):
 
 def test_without_any_holder_no_path_is_left_and_this_is_said(story):
     assert story["all ignored"]["links"] == []
-    assert "no path is left" in story["all ignored"]["notes"][0]
+    assert "Nothing else holds this object" in story["all ignored"]["notes"][0]
     assert story["reset"]["hidden"] == []
 
 

@@ -50,7 +50,7 @@ def answers_of(widget, monkeypatch):
 
 
 def test_record_is_json_without_an_object_of_the_user(report):
-    data = report_data(report, [])
+    data = report_data(report.check, [])
     assert json.loads(json.dumps(data)) == data
     assert [item["holder"] for item in data["items"] if item["outcome"] == "leak"] == [
         leak.holder for leak in report.leaks
@@ -63,7 +63,7 @@ def test_hostile_texts_of_a_megabyte_are_cut_and_made_visible(report):
         report.leaks[0], what=MEGABYTE, holder=MEGABYTE, advice=f"{MEGABYTE}\n    {MEGABYTE}", sites=(MEGABYTE,),
         path=RootPath(MEGABYTE, (step,)), reason=MEGABYTE, cause=MEGABYTE, fingerprint=MEGABYTE,
     )  # fmt: skip
-    text = json.dumps(report_data(LeakReport(samples.replace(report.check, leaks=(leak,), notes=(MEGABYTE,))), []))
+    text = json.dumps(report_data(samples.replace(report.check, leaks=(leak,), notes=(MEGABYTE,)), []))
     assert len(text) < 150_000
     assert "\\u202e" not in text.replace("\\\\u202e", "")
     assert "\\udc80" not in text.replace("\\\\udc80", "")

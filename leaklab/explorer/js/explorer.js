@@ -81,7 +81,7 @@ function render({ model, el }) {
     if (record.mode === "heap") {
       return make("div", { class: "ll-bar ll-tools" },
         button("look again", "look at the living heap again", () => act("again"), "again"),
-        button("release notebook's own", "drop outputs and tracebacks that the notebook keeps; asks first", () => act("release"), "release"),
+        button("Clear Out[] and last error", "drop outputs and tracebacks that the notebook keeps; asks first", () => act("release"), "release"),
         button("close", "close the explorer and free all of it", () => model.send({ ask: "close" }), "close"));
     }
     const others = make("select", { class: "ll-others", "aria-label": "check to compare with" }, make("option", { value: "" }, "the last check"),
@@ -90,7 +90,7 @@ function render({ model, el }) {
     file.addEventListener("keydown", (event) => event.stopPropagation());
     return make("div", { class: "ll-bar ll-tools" },
       button("run again", "check the same cell again; asks first", () => act("again"), "again"),
-      button("release notebook's own", "drop outputs and tracebacks that the notebook keeps; asks first", () => act("release"), "release"),
+      button("Clear Out[] and last error", "drop outputs and tracebacks that the notebook keeps; asks first", () => act("release"), "release"),
       others, button("compare", "what became of that check's leaks in this one", () => act("compare", { with: others.value }), "compare"),
       file, button("export", "save the report to this file", () => act("export", { path: file.value }), "export"),
       button("close", "close the explorer and free all of it", () => model.send({ ask: "close" }), "close"));

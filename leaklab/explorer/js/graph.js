@@ -22,9 +22,9 @@ function makeGraph(recorded, target, ask, say) {
     button("+", "zoom in", () => zoom(1.25), "zoom-in"),
     button("-", "zoom out", () => zoom(0.8), "zoom-out"),
     button("fit", "fit the graph to the page", fit, "fit"),
-    button("look now", "find the object in the living heap, and every independent path to it", () => look("", ""), "look"),
+    button("Load live references", "find the object in the living heap, and every independent path to it", () => look("", ""), "look"),
     button("open", "show all holders of the chosen node", () => onChosen(open), "open"),
-    button("ignore", "find the paths that are left without the chosen holder", () => onChosen(hide), "hide"),
+    button("Ignore this holder", "find the paths that are left without the chosen holder", () => onChosen(hide), "hide"),
     button("fold", "fold the holders of the chosen node away, or unfold them", () => onChosen(fold), "fold"),
     button("reset", "forget what was opened, ignored and folded", () => { state.folded.clear(); look("reset", ""); }, "reset"));
   const element = make("div", { class: "ll-graph" }, bar, ignored, stage, notes, make("p", { class: "ll-faint" }, HELP));

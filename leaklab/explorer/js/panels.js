@@ -4,6 +4,13 @@ function paragraph(words, name = "") {
   return make("p", name ? { class: name } : {}, words);
 }
 
+// What stands between backticks is code; text as it is, where one has no partner.
+function withCode(text) {
+  const parts = text.split("`");
+  if (parts.length % 2 === 0) return [text];
+  return parts.map((part, place) => (place % 2 ? make("code", {}, part) : part));
+}
+
 function factList(facts) {
   return make("dl", { class: "ll-facts" }, ...facts.flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, words)]));
 }
@@ -45,18 +52,18 @@ function graphPanel({ item, number, ask, say, keep }) {
 
 function sitesPanel({ item }) {
   if (!item.sites?.length) {
-    return paragraph("The lines were not traced: check the cell again with --sites, or the objects are none of Python's.");
+    return paragraph("No source lines: either tracing was off (use --sites) or the objects were created outside Python.");
   }
   return make("div", {}, ...item.sites.map(({ site, lines }) => make("div", {},
     make("p", {}, make("code", {}, site)),
     lines.length ? make("pre", { class: "ll-source" }, ...lines.map(([number, text, isIt]) =>
-      make("span", { class: isIt ? "ll-it" : "" }, `${String(number).padStart(5)}  ${text}\n`))) : null)));
+      make("div", { class: isIt ? "ll-it" : "" }, `${String(number).padStart(5)}  ${text}`))) : null)));
 }
 
 function advicePanel({ item }) {
-  if (!item.advice?.length) return paragraph("No rule knows this cause: 'explain this one' looks for what would free it.");
+  if (!item.advice?.length) return paragraph("No rule knows this cause: 'Why is it alive?' looks for what would free it.");
   return make("div", {}, factList(item.facts), ...item.advice.map(({ code, label, text }) =>
-    code ? make("div", {}, label ? make("b", {}, label) : null, codeBlock(text)) : make("p", { class: "ll-prose" }, text)));
+    code ? make("div", {}, label ? make("b", {}, label) : null, codeBlock(text)) : make("p", { class: "ll-prose" }, ...withCode(text))));
 }
 
 function factsPanel({ item }) {
@@ -85,7 +92,7 @@ function asked(name, words, explain, show) {
   };
 }
 
-const explainPanel = asked("explain", "explain this one", "every reason why the object is alive now, and the fewest references to cut",
+const explainPanel = asked("explain", "Why is it alive?", "every reason why the object is alive now, and the fewest references to cut",
   (result, { explanation }) => {
     const cuts = explanation.cut.map(({ code, text }) => (code ? codeBlock(text) : paragraph(text)));
     result.replaceChildren(paragraph(explanation.title, "ll-strong"), ...(cuts.length ? [paragraph("To let it go:"), ...cuts] : []),
@@ -103,7 +110,7 @@ const autogradPanel = asked("autograd", "look behind it", "what the autograd gra
 // Title, what makes it, whether it is about one row rather than about all of the check.
 const REPORT_PANELS = [
   ["Growth", growthPanel, false], ["Survivors", survivorsPanel, false], ["Graph", graphPanel, true], ["Advice", advicePanel, true],
-  ["Sites", sitesPanel, true], ["Explain", explainPanel, true], ["Autograd", autogradPanel, true],
+  ["Source", sitesPanel, true], ["Explain", explainPanel, true], ["Autograd", autogradPanel, true],
   ["Objects", tablePanel("Objects"), false], ["Tensors", tablePanel("Tensors"), false], ["Containers", tablePanel("Containers"), false],
 ];
 const HEAP_PANELS = [
