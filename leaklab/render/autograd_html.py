@@ -1,4 +1,4 @@
-"""Write what a graph keeps as HTML: a fragment for a notebook's output, or a page of its own."""
+"""Write what an autograd graph keeps as HTML, a fragment or a page of its own; draw the graph."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from leaklab.render.dot import FAINT, FONT
 from leaklab.render.drawing import Picture
 from leaklab.render.templates import ACCENT, page, render
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, visible
-
-# Show a drawing of a graph as a picture, or as text where nothing here can draw.
-
 
 _LEAF_FILL, _PLAIN_FILL = "#e3eefa", "#f7f7f7"
 _N_COLUMNS = 40

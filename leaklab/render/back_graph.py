@@ -18,6 +18,12 @@ MAX_BOXES = 60
 """More than this is not read as a picture."""
 _FEWEST_STEPS = 4  # of a path whose middle is left out
 _NAME_LIMIT = 60
+_MAX_NEIGHBOURS = 60  # as many as there are boxes: what is too many was left out before
+_TYPE_LIMIT = 40  # characters of a type name; objgraph itself cuts what an object says of itself after 40
+_LENGTH = re.compile(r"([\d,]+) (?:entry|entries)")
+_KEY = re.compile(r"\[(.+)\]", re.DOTALL)
+_MAPPINGS: Final = ("dict", "OrderedDict", "defaultdict", "Counter")
+_SEQUENCES: Final = ("list", "tuple", "set", "frozenset", "deque")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,23 +168,6 @@ def _add_more(graph: BackGraph, more: FanIn) -> None:
     graph.arrow(box, graph.box(more.place, Box("", "", Status.UNKNOWN, "", "object")), "")
 
 
-# Draw a back-reference graph in the classic style, by objgraph itself.
-#
-# objgraph walks live objects: it asks ``gc.get_referrers`` about each, which looks through the whole heap every time,
-# and prints what the objects' own ``repr`` says. A record has no live objects, and running the user's ``repr`` is out
-# of the question. So objgraph is given a small heap to walk: for every box of the graph a stand-in, with the box's type
-# name and summary, which really refers to the next. `objgraph.show_chain` walks them from the roots down, so that it
-# asks each stand-in for its few references, and never the heap for its referrers.
-
-
-_MAX_NEIGHBOURS = 60  # as many as there are boxes: what is too many was left out before
-_TYPE_LIMIT = 40  # characters of a type name; objgraph itself cuts what an object says of itself after 40
-_LENGTH = re.compile(r"([\d,]+) (?:entry|entries)")
-_KEY = re.compile(r"\[(.+)\]", re.DOTALL)
-_MAPPINGS: Final = ("dict", "OrderedDict", "defaultdict", "Counter")
-_SEQUENCES: Final = ("list", "tuple", "set", "frozenset", "deque")
-
-
 class _Reference(NamedTuple):
     """An arrow seen from the box that it leaves."""
 
@@ -188,6 +177,12 @@ class _Reference(NamedTuple):
 
 def objgraph_dot(graph: BackGraph) -> str:
     """Return DOT text as objgraph writes it: the object asked about with a red border, the suspects on blue.
+
+    objgraph walks live objects: it asks ``gc.get_referrers`` about each, which looks through the whole heap every time,
+    and prints what the objects' own ``repr`` says. A record has no live objects, and the user's ``repr`` must not run.
+    So objgraph is given a small heap: for every box of the graph a stand-in, with the box's type name and summary,
+    which really refers to the next. `objgraph.show_chain` walks them from the roots down, so that it asks each stand-in
+    for its few references, and never the heap for its referrers.
 
     What objgraph has no room for, the reference from anything but a dict, stands in the box it leads to. objgraph runs
     the collector once for each picture.

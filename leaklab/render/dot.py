@@ -1,4 +1,7 @@
-"""Turn the path to a leak into a Graphviz graph: expected objects blue, leaked ones red, the reference to cut bold."""
+"""Turn paths into Graphviz graphs: expected objects blue, leaked ones red, the reference to cut marked.
+
+A leak has one path; the paths to an object asked about are merged, and the object itself is amber.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,20 @@ from leaklab.text import SHOWN_LIMIT, clipped, format_rate, shorten, unit_words,
 if TYPE_CHECKING:
     import graphviz
 
-# What all graphs of leaklab look like: fonts, colours, labels in which every text is escaped, the legend.
-
-
 INK, FAINT = "#222222", "#6f6f6f"
 FILLS = {Status.EXPECTED: "#e3eefa", Status.UNKNOWN: "#f1f1f1", Status.LEAKED: "#fbe0de"}
 LINES = {Status.EXPECTED: CALM, Status.UNKNOWN: "#999999", Status.LEAKED: ACCENT}
 WORDS = {Status.EXPECTED: "expected", Status.UNKNOWN: "unknown", Status.LEAKED: "leaked"}
+_ASKED_FILL, _ASKED_LINE = "#fff3d6", DOUBTFUL
 FONT = "Helvetica,Arial,sans-serif"
 _CODE_FONT = "Courier,monospace"
 N_COLUMNS = 38
 """Of a line in a node."""
+_N_OTHERS = 5
+_N_NODES = 60
+"""More than this is not read as a picture; the text of the path leaves out nothing."""
+LEAKLAB, OBJGRAPH = "leaklab", "objgraph"
+_ALT_LIMIT = 2_000
 _N_LINES = 4
 _N_READ = 1_000
 """Characters of a text that are looked at: more than its few lines can show, blanks and all."""
@@ -103,11 +109,6 @@ def legend(cells: Iterable[str]) -> str:
     if not row:
         return ""
     return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="6" CELLPADDING="3"><TR>{row}</TR></TABLE>>'
-
-
-_N_OTHERS = 5
-_N_NODES = 60
-"""More than this is not read as a picture; the text of the path leaves out nothing."""
 
 
 def path_graph(leak: Leak) -> graphviz.Digraph:
@@ -189,12 +190,6 @@ def _legend_cells(path: RootPath) -> Iterator[str]:
         )
 
 
-# Turn merged paths into a Graphviz graph: the object asked about amber, suspect references red, the cut marked.
-
-
-_ASKED_FILL, _ASKED_LINE = "#fff3d6", DOUBTFUL
-
-
 def back_graph_dot(graph: BackGraph) -> graphviz.Digraph:
     """Return *graph* as a Graphviz graph, roots at the top. All text in it is escaped."""
     drawn = new_graph(legend(_back_legend_cells(graph)))
@@ -240,13 +235,6 @@ def _back_legend_cells(graph: BackGraph) -> Iterator[str]:
         yield words_cell("red arrows: one of them should have been dropped")
     if any(arrow.is_cut for arrow in graph.arrows):
         yield words_cell("dashed: the smallest cut")
-
-
-# Show paths to an object as a picture, in the style of leaklab or of objgraph, or as text where nothing can draw.
-
-
-LEAKLAB, OBJGRAPH = "leaklab", "objgraph"
-_ALT_LIMIT = 2_000
 
 
 def check_style(style: str) -> None:

@@ -139,9 +139,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-# Show a graph as a picture, or as text where nothing here can draw.
-
-
 class Picture(Displayed):
     """A graph to look at. It holds nothing but a record, and is drawn anew each time it is asked for."""
 

@@ -1,4 +1,4 @@
-"""Put what differs between two moments into lines that all renderers share."""
+"""Write what differs between two heap snapshots: lines that all renderers share, plain text, HTML."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ _SMALL_PARTS = frozenset({
     "traceback", "weakref.ReferenceType", "_contextvars.Context", "asyncio.events.Handle", "asyncio.events.TimerHandle",
 })  # fmt: skip
 _LEAST_ATTRIBUTE = 4096
+_N_LINES = 12  # of one group, as text
+_LINE_LIMIT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +245,6 @@ def _fragment(difference: Difference, *, is_page: bool) -> Markup:
 
 def _groups(difference: Difference) -> list[tuple[str, list[Line]]]:
     return [(group, list(lines)) for group, lines in groupby(lines_of(difference), key=lambda line: line.group)]
-
-
-# Write a difference between two moments as plain text, at most 100 columns wide.
-
-
-_N_LINES = 12
-_LINE_LIMIT = 300
 
 
 def render_difference(difference: Difference) -> str:

@@ -1,4 +1,7 @@
-"""Write all checks of a notebook as one page: contents, verdicts at a glance, every check folded, the record inside."""
+"""Write all checks of a notebook as one page, or as Markdown that reads well on GitHub.
+
+The page has the contents, verdicts at a glance, every check folded, and the record inside.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,11 @@ _STYLE = re.compile(r' style="([^"]*)"')
 _TOOLTIP = re.compile(r'<span title="[^"]*"')
 _N_LEAST = 5  # of fewer the rule is as long as what it saves
 _PREFIX = "s"
+_SIGNS = {Outcome.LEAK: "🔴", Outcome.CLEAN: "🟢", Outcome.BOUNDED: "🔵", Outcome.INCONCLUSIVE: "🟡"}
+_REASON_LIMIT = 300
+_N_LEAKS = 20
+# As numbers of characters these signs mean themselves: no emphasis, no link, no column of a table.
+_SIGNIFICANT = re.compile(r"[\\`*_{}\[\]()#+!|~$@:&<>\"'-]")
 
 
 class _Budget:
@@ -190,18 +198,11 @@ def without_tooltips(markup: str) -> str:
     return _TOOLTIP.sub("<span", markup)
 
 
-# Write checks as Markdown that reads well on GitHub, where no style and no script survives.
-
-
-_SIGNS = {Outcome.LEAK: "🔴", Outcome.CLEAN: "🟢", Outcome.BOUNDED: "🔵", Outcome.INCONCLUSIVE: "🟡"}
-_REASON_LIMIT = 300
-_N_LEAKS = 20
-# As numbers of characters these signs mean themselves: no emphasis, no link, no column of a table.
-_SIGNIFICANT = re.compile(r"[\\`*_{}\[\]()#+!|~$@:&<>\"'-]")
-
-
 def render_markdown(record: Check | NotebookChecks) -> str:
-    """Return a check, or all checks of a notebook, as Markdown: a table of contents, then each check folded."""
+    """Return a check, or all checks of a notebook, as Markdown: a table of contents, then each check folded.
+
+    GitHub drops every style and script.
+    """
     whole = as_notebook_checks(record)
     collection = clipped(replace(whole, views=()))  # those are texts of many lines
     lines = [f"# {_plain(_page_title(collection))}", "", _plain(tally_words(collection)), ""]

@@ -1,4 +1,4 @@
-"""Write the record of a training run: one line, plain text, HTML."""
+"""Write the record of a training run, and what keeps most of the heap alive, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from leaklab.render.words import cause_words, render_path
 from leaklab.text import format_bytes, shorten, unit_words, visible, wrap
 
 _N_TOLD = 5
+_N_ROWS = 15
+_WIDTH = 60
 
 
 def run_line(record: TrainingRunRecord) -> str:
@@ -101,13 +103,6 @@ def run_html(record: TrainingRunRecord) -> str:
             n_told=_N_TOLD,
         )
     )
-
-
-# Show what keeps most of the heap alive, as text and as HTML; a picture of one moment.
-
-
-_N_ROWS = 15
-_WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True, repr=False)
