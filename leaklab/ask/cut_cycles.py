@@ -153,7 +153,7 @@ def _open(view: HeapView, fingerprint: str | None, gain: _Gain) -> _Witness:
     witness = _witness(view, wanted)
     cuts: list[Callable[[], None]] = []
     for one in wanted:
-        offers, is_open = openings(view, one.stages.region, one.component, one.stages.crossing)
+        offers, is_open = openings(view, one.references.region, one.component, one.references.crossing)
         gain.n_left += not is_open
         gain.n_cycles += bool(offers)
         cuts += [offer.perform for offer in offers if offer.perform is not None]
@@ -170,7 +170,7 @@ def _witness(view: HeapView, wanted: list[Immortal]) -> _Witness:
     """Note what hangs on the cycles, and what they refer to outside."""
     inside = np.zeros(view.index.n_vertices, bool)
     if wanted:
-        region = wanted[0].stages.region
+        region = wanted[0].references.region
         chosen = np.zeros(len(region.vertices), bool)
         for one in wanted:
             chosen[region.places_of(region.members_of(one.component))] = True

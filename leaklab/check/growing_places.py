@@ -17,7 +17,7 @@ from leaklab.explain.autograd_retention import largest_graph
 from leaklab.explain.causes import find_cause
 from leaklab.explain.evidence import Evidence, facts_of
 from leaklab.explain.group_sizes import EDGE_BYTES, NODE_BYTES, content_of
-from leaklab.explain.groups import LeakAddress, spot_of_growth
+from leaklab.explain.groups import LeakAddress, address_of_growth
 from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
@@ -139,7 +139,7 @@ def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
         extra=(step,),
         has_graph=True,
     )
-    return Grown(leak, None, growth, spot_of_growth(view, leak.fingerprint, vertex))
+    return Grown(leak, None, growth, address_of_growth(view, leak.fingerprint, vertex))
 
 
 def _container(view: HeapView, judgement: Judgement, container: GrownContainer, vertex: int) -> Grown:
@@ -168,7 +168,7 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
         bytes_per_run=growth.rate * bytes_per_unit,
         outcome=growth.outcome,
     )
-    return Grown(leak, row, growth, spot_of_growth(view, leak.fingerprint, vertex))
+    return Grown(leak, row, growth, address_of_growth(view, leak.fingerprint, vertex))
 
 
 def _entries_of(kind: str, content: str) -> str:
@@ -217,7 +217,7 @@ def _slot(
         kind, leak.holder, unit, content, sizes, judgement.at_runs,
         (sizes[-1] - sizes[0]) / max(judgement.at_runs[-1], 1), bytes_per_run, growth.outcome,
     )  # fmt: skip
-    return Grown(leak, row, growth, spot_of_growth(view, leak.fingerprint, anchor, *below))
+    return Grown(leak, row, growth, address_of_growth(view, leak.fingerprint, anchor, *below))
 
 
 def _leak(

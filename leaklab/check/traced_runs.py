@@ -172,7 +172,7 @@ def _name_as_before(view: HeapView, cycles: Sequence[Orphans], n_before: int, fi
     for older in wanted:
         kinds = set(view.kinds[older.members].tolist())
         for cycle in newest:
-            if cycle.fingerprint not in fingerprints and cycle.stage is older.stage:
+            if cycle.fingerprint not in fingerprints and cycle.certainty is older.certainty:
                 same = kinds == set(view.kinds[cycle.members].tolist())
                 cycle.fingerprint = older.fingerprint if same else cycle.fingerprint
         older.fingerprint = ""

@@ -140,8 +140,8 @@ def _nearest_first(walked: list[WalkedPath], numbers: dict[int, int]) -> dict[in
 def _hold(walked: list[WalkedPath], orphans: Orphans | None, counts: Counts) -> Hold:
     if walked or orphans is None:
         return Hold.HELD
-    if orphans.stage is not CycleCertainty.UNSEEN:
-        return _HOLDS[orphans.stage]
+    if orphans.certainty is not CycleCertainty.UNSEEN:
+        return _HOLDS[orphans.certainty]
     return Hold.UNSEEN if counts.python > 0 or (counts.use_count or 0) > 1 else Hold.NOTHING
 
 

@@ -1,4 +1,4 @@
-"""Explain the reference counts of an object: who has each of its references, and how many nobody visible has."""
+"""Explain the reference counts of an object: who has each reference, how many nobody visible has."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import has_base, is_kind_of, is_tensor, loaded_type, no_torch_functions, summary, type_name
 
 _N_NAMED = 6
-"""So many types of holders are told one by one; the others as one item."""
+"""So many types of holders are listed one by one, the others as one item."""
 MAX_REFERENCES = 200
 _NEVER = np.iinfo(np.int64).max
-_MAX_KINDS = 5  # of the types that refer to one object, told one by one
+_MAX_KINDS = 5  # of the types that refer to one object, listed one by one
 _MAX_FOLLOWED = 2_000
 """Of so many referrers is asked whether they are reached otherwise than through the object; more count as reached."""
 _MAX_PLACES = 40
@@ -103,7 +103,7 @@ def _split(source: object, thing: object, count: int) -> tuple[int, int]:
     """Return how many of the *count* references of *source* to *thing* are Python's, and how many C++'s."""
     if type(source) is FrameType:
         return _n_locals(source, thing), 0
-    if _is_array_type(type(source)):  # the collector does not know arrays: all of their references are Python's
+    if _is_array_type(type(source)):  # the collector does not track arrays: all of their references are Python's
         return count, 0
     n_seen = sum(1 for inner in gc.get_referents(source) if inner is thing)
     return min(n_seen, count), max(count - n_seen, 0)

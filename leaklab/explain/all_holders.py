@@ -1,4 +1,4 @@
-"""Find everything that keeps survivors alive on its own, and what comes back when all of it lets go."""
+"""Find everything that keeps survivors alive on its own, and what comes back when all of it is released."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leaklab.model import Leak
 from leaklab.runtime.addresses import Ints
 
 MAX_MEASURED = 40
-"""So many leaks of a heap are weighed: each takes some milliseconds for every million objects."""
+"""So many leaks of a heap are measured: each takes some milliseconds for every million objects."""
 MAX_HOLDERS = 8
 """So many holders of one leak are named, those first that keep most of it."""
 _SHARE = 0.5
@@ -34,7 +34,7 @@ class IndependentHold:
 
     Attributes:
         holders: Expressions, or words where Python has none, the group's own holder first.
-        retained_bytes: What comes back when all of them let go of the survivors.
+        retained_bytes: What comes back when all of them release the survivors.
     """
 
     holders: tuple[str, ...]
@@ -71,7 +71,7 @@ class RetainedBytes:
         return retained(self._view, members).exclusive_bytes if self._n_asked <= MAX_MEASURED else None
 
     def note_growth(self, leak: Leak, spot: LeakAddress) -> None:
-        """Note that *leak* grows in place, at *spot*; of several such places one may speak for all."""
+        """Note that *leak* grows in place, at *spot*; of several such places one may stand for all."""
         self._chains[leak.fingerprint, leak.holder].append(spot.chain)
 
     def with_retained_bytes(self, leak: Leak) -> Leak:

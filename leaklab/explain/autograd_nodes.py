@@ -209,7 +209,7 @@ class LineReader:
         return self._known[key]
 
     def _innermost(self, stack: list[str]) -> str:
-        """Return the innermost line of the user's own code; of whosoever where there is none."""
+        """Return the innermost line of the user's own code; any code's where there is none."""
         frames = [match.groups() for match in map(_FRAME.match, stack) if match is not None]
         own = [frame for frame in frames if origin_of(frame[0]) is Origin.USER]
         for file, number, function, code in (own or frames)[-1:]:
@@ -242,7 +242,7 @@ def _field(name: str, raw: Any) -> Iterator[Field]:
 
 
 def _was_freed(raw: Any) -> bool:
-    """Tell a freed tensor from one that was never saved; asked only where there is neither data nor a hook to run."""
+    """Return whether a tensor was freed, not just never saved; asked only where there is no data and no hook to run."""
     try:
         raw.unpack()
     except RuntimeError:

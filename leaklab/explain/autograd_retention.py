@@ -1,4 +1,4 @@
-"""Say what the autograd graphs behind an object keep alive, by operation, line and tensor, also as pictures."""
+"""Add up what the autograd graphs behind an object keep alive, by operation, line and tensor; draw it."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _notes(graph: GraphNodes, storages: SavedStorages, found: FoundTensors, hold
 
 
 def graph_size(view: HeapView, vertex: int) -> int:
-    """Return how many nodes of the graph of the tensor at *vertex* the view knows."""
+    """Return how many nodes of the graph of the tensor at *vertex* are in the view."""
     seen: set[int] = set()
     queue = deque([vertex])
     while queue:

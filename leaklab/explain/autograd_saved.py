@@ -26,7 +26,7 @@ from leaklab.runtime.ours import HISTORY_HOMES, is_machinery
 from leaklab.runtime.sizes import storage_bytes, storages_of
 
 MAX_OBJECTS = 200_000
-"""A search of so many objects takes 0.2 s; who holds more tensors than that is told of the first."""
+"""A search of so many objects takes 0.2 s; of more objects only the first are searched."""
 _ATOMS = frozenset(map(id, (str, bytes, bytearray, int, float, complex, bool, type(None), range, slice)))
 _NOT_ENTERED: tuple[type, ...] = (
     type, types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.FrameType, types.TracebackType,
@@ -49,7 +49,7 @@ class SavedStorage:
     """Memory that at least one operation saved.
 
     Attributes:
-        n_bytes: None where torch cannot tell.
+        n_bytes: None where torch does not show it.
         words: Type, shape, dtype and device of the first tensor saved with it.
         savers: Positions of the nodes, each with the name under which it saved.
         is_packed: Whether a pack hook put it there.

@@ -1,8 +1,8 @@
-"""Recognise survivors that are copies of one object that was there before: the metric deep-copied per batch.
+"""Recognise survivors that are copies of one object that was there before: a metric copied per batch.
 
-Copies are told from other instances of the class by their tensors: a copy's values point where the original's do, even
-after some steps of training, those of a new random initialisation do not. Nothing of the user's runs: attributes are
-read from the instance's dict, values by torch's own functions.
+Their tensors distinguish copies from other instances of the class: the values correlate with the original's, even after
+some steps of training; those of a new random initialisation do not. Nothing of the user's runs: attributes are read
+from the instance's dict, values by torch's own functions.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _paired(one: object, other: object, depth: int) -> Iterator[tuple[object, ob
     for name in sorted({*mine, *yours}):
         a, b = mine.get(name), yours.get(name)
         if a is b or (name.startswith("_") and not is_tensor(a) and not _is_table(a)):
-            continue  # shared, or a private attribute that a lazy property fills when it likes
+            continue  # shared, or a private attribute that a lazy property may fill at any time
         if depth > 1 and type(a) is type(b) and not is_tensor(a) and _parts(a):
             yield from _paired(a, b, depth - 1)
         else:

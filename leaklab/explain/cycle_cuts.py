@@ -43,7 +43,7 @@ class CycleJoint(NamedTuple):
 class Offer(NamedTuple):
     """A way to cut one reference: in words, and as a function that does it; None if that is for the user to do.
 
-    The function changes the heap, and both it and *joint* hold the user's objects: let go of them soon.
+    The function changes the heap, and both it and *joint* hold the user's objects: they must be dropped soon.
     """
 
     cut: CycleCut
@@ -52,7 +52,7 @@ class Offer(NamedTuple):
 
 
 def best_offer(things: Sequence[Any]) -> Offer | None:
-    """Return how to cut a cycle best; None if no rule knows one of its references.
+    """Return how to cut a cycle best; None if no rule applies to any of its references.
 
     Args:
         things: The objects of the cycle in order; the last refers to the first.

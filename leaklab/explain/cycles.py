@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.explain.cycle_cuts import best_offer
-from leaklab.explain.unreachable import Region, Stages
+from leaklab.explain.unreachable import Region, RegionReferences
 from leaklab.heap.node_hooks import TENSOR_HOOKS
 from leaklab.heap.paths import Hop, fingerprint, fold, place_of, summary_of
 from leaklab.heap.view import HeapView
@@ -42,15 +42,15 @@ class Orphans:
     Attributes:
         cycle: Vertices of one such cycle, in the order of their references; empty if none keeps them.
         path: The cycle in words, back to its first object; without steps if nothing visible holds the survivors.
-        stage: Why they are alive, and how sure that is.
-        cut: Where the cycle is cut best; None without a cycle, or if no rule knows one of its references.
+        certainty: How sure it is that a cycle keeps them, and that no collection frees it.
+        cut: Where the cycle is cut best; None without a cycle, or if no rule applies to any of its references.
         members: The survivors.
         fingerprint: The same for the same kind of cycle tomorrow.
     """
 
     cycle: list[int]
     path: RootPath
-    stage: CycleCertainty
+    certainty: CycleCertainty
     cut: CycleCut | None = None
     members: list[int] = field(default_factory=list)
     fingerprint: str = ""
@@ -58,22 +58,22 @@ class Orphans:
     @property
     def crosses_hidden(self) -> bool:
         """Whether a cycle keeps them that runs through references which the collector does not see."""
-        return self.stage in (CycleCertainty.PROVED, CycleCertainty.PROBABLE)
+        return self.certainty in (CycleCertainty.PROVED, CycleCertainty.PROBABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class _FoundRegion:
-    """A region with its cycles of one stage.
+    """A region with its cycles of one certainty.
 
     Attributes:
         region: The region; one with assumed references for `CycleCertainty.PROBABLE`.
         crossing: Which of its references make the cycles what they are; None where any does.
-        stage: The stage.
+        certainty: How sure it is that no collection frees them.
     """
 
     region: Region
     crossing: npt.NDArray[np.bool_] | None
-    stage: CycleCertainty
+    certainty: CycleCertainty
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ class Immortal:
     """One proved immortal cycle.
 
     Attributes:
-        stages: The region it lies in, and what its references tell.
+        references: Those of the region it lies in.
         component: Its strongly connected component.
         orphans: The cycle in words.
     """
 
-    stages: Stages
+    references: RegionReferences
     component: int
     orphans: Orphans
 
@@ -94,10 +94,10 @@ class Immortal:
 def immortal_cycles(view: HeapView) -> Iterator[Immortal]:
     """Yield every immortal cycle of a heap, each by itself, whoever made it and when."""
     region = Region(view.index, view.tree.root_of < 0, view.leaked)
-    stages = Stages(view, region)
-    found = _FoundRegion(region, stages.crossing, CycleCertainty.PROVED)
-    for component in np.flatnonzero(stages.immortal).tolist():
-        yield Immortal(stages, component, _write_cycle(view, found, component))
+    references = RegionReferences(view, region)
+    found = _FoundRegion(region, references.crossing, CycleCertainty.PROVED)
+    for component in np.flatnonzero(references.immortal).tolist():
+        yield Immortal(references, component, _write_cycle(view, found, component))
 
 
 def group_orphans(view: HeapView, orphans: list[int]) -> list[Orphans]:
@@ -105,39 +105,41 @@ def group_orphans(view: HeapView, orphans: list[int]) -> list[Orphans]:
     if not orphans:
         return []
     by_place: dict[str, Orphans] = {}
-    for found in _in_stages(view, orphans):
+    for found in _by_certainty(view, orphans):
         by_place.setdefault(found.fingerprint, found).members.extend(found.members)
     for found in by_place.values():
         found.members = list(dict.fromkeys(found.members))
     return list(by_place.values())
 
 
-def _in_stages(view: HeapView, orphans: list[int]) -> Iterator[Orphans]:
-    """Yield the orphans by stage: what is proved first, what is assumed only where nothing else explains it."""
+def _by_certainty(view: HeapView, orphans: list[int]) -> Iterator[Orphans]:
+    """Yield the orphans, the proved ones first; a cycle is assumed only where nothing else explains them."""
     unreached = view.tree.root_of < 0
     region = Region(view.index, unreached, view.leaked)
-    stages = Stages(view, region)
-    kept, others = region.by_cycle(orphans, stages.immortal)
+    references = RegionReferences(view, region)
+    kept, others = region.by_cycle(orphans, references.immortal)
     # What could not be looked at may reach the cycle.
     sure = CycleCertainty.PROBABLE if view.notes else CycleCertainty.PROVED
-    yield from _in_cycles(view, _FoundRegion(region, stages.crossing, sure), kept)
-    is_held = stages.is_held[region.places_of(others)]
+    yield from _in_cycles(view, _FoundRegion(region, references.crossing, sure), kept)
+    is_held = references.is_held[region.places_of(others)]
     held = [orphan for orphan, is_it in zip(others, is_held, strict=True) if is_it]
     waiting = [orphan for orphan, is_it in zip(others, is_held, strict=True) if not is_it]
     garbage, rest = region.by_cycle(waiting)
     yield from _in_cycles(view, _FoundRegion(region, None, CycleCertainty.GARBAGE), garbage)
-    yield from _held(view, unreached, stages, held + rest)
+    yield from _held(view, unreached, references, held + rest)
 
 
-def _held(view: HeapView, unreached: npt.NDArray[np.bool_], stages: Stages, orphans: list[int]) -> Iterator[Orphans]:
+def _held(
+    view: HeapView, unreached: npt.NDArray[np.bool_], references: RegionReferences, orphans: list[int]
+) -> Iterator[Orphans]:
     """Yield what nothing visible explains: the cycles there would be if graphs owned the likely hooks, and the rest."""
-    assumed = stages.assumed_owners() if orphans else []
+    assumed = references.assumed_owners() if orphans else []
     if assumed:
         region = Region(view.index, unreached, view.leaked, assumed)
         likely = region.numbers < 0
         kept, orphans = region.by_cycle(orphans, region.cycles_with(likely))
         yield from _in_cycles(view, _FoundRegion(region, likely, CycleCertainty.PROBABLE), kept)
-    yield from _unseen(view, stages.region, orphans)
+    yield from _unseen(view, references.region, orphans)
 
 
 def _in_cycles(view: HeapView, found: _FoundRegion, in_cycles: dict[int, list[int]]) -> Iterator[Orphans]:
@@ -167,7 +169,7 @@ def _write_cycle(view: HeapView, found: _FoundRegion, component: int) -> Orphans
     cycle = cycle_of(view, found.region, component, found.crossing)
     things = [view.objects[vertex] for vertex in [*cycle, cycle[0]]]
     hops = fold(things)
-    notes = _notes(things, hops, is_assumed=found.stage is CycleCertainty.PROBABLE and not view.notes)
+    notes = _notes(things, hops, is_assumed=found.certainty is CycleCertainty.PROBABLE and not view.notes)
     steps = [_step(view, cycle[0], "")]
     steps += [
         _step(view, cycle[hop.end], hop.reference.text, note) for hop, note in zip(hops[:-1], notes, strict=False)
@@ -178,11 +180,11 @@ def _write_cycle(view: HeapView, found: _FoundRegion, component: int) -> Orphans
     stable = {f"{type_name(type(things[end]))}{hop.reference.stable}" for end, hop in zip(ends, hops, strict=False)}
     offer = best_offer(things[:-1])
     # A result's own hook is immortal, a leaf's is garbage: the same references make two kinds of cycle.
-    kind = [CYCLE_ROOT, *sorted(stable), *([found.stage] if found.stage is CycleCertainty.GARBAGE else [])]
+    kind = [CYCLE_ROOT, *sorted(stable), *([found.certainty] if found.certainty is CycleCertainty.GARBAGE else [])]
     return Orphans(
         cycle,
         RootPath(CYCLE_ROOT, _shortened(steps)),
-        found.stage,
+        found.certainty,
         None if offer is None else offer.cut,
         fingerprint=fingerprint(kind),
     )
@@ -205,7 +207,7 @@ def _notes(things: list[Any], hops: list[Hop], *, is_assumed: bool) -> list[str]
 def cycle_of(view: HeapView, region: Region, component: int, crossing: npt.NDArray[np.bool_] | None) -> list[int]:
     """Return a shortest cycle of *component*, which passes one of the references *crossing*, as vertices.
 
-    It begins with the object that a reader knows best.
+    It begins with the object most familiar to a reader.
     """
     members = region.members_of(component).tolist()
     cycle = region.shortest_cycle(_plainest(view, members))
@@ -239,7 +241,7 @@ def _shortened(steps: list[Step]) -> tuple[Step, ...]:
 
 
 def _plainest(view: HeapView, vertices: list[int]) -> int:
-    """Return the object of a cycle that a reader knows best: the one to begin with."""
+    """Return the object of a cycle that is most familiar to a reader: the one to begin with."""
     ranks: dict[int, tuple[int, str]] = {}
     for vertex in vertices:
         kind = type(view.objects[vertex])
@@ -249,7 +251,7 @@ def _plainest(view: HeapView, vertices: list[int]) -> int:
 
 
 def _plainness(kind: type) -> int:
-    """Rank how little a reader knows a type: classes of the user first, then torch's, then containers, nodes."""
+    """Rank how unfamiliar a type is: classes of the user first, then torch's, then containers, nodes."""
     name = type_name(kind)
     if is_node_type(kind):
         return 4

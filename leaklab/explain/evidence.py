@@ -1,4 +1,4 @@
-"""Gather what is known of a leak when its cause is looked for: facts of live objects, and reasons for statuses."""
+"""Gather what is known of a leak before its cause is looked for; give reasons for statuses on paths."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODULE_WORDS = "a module is never leaking"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What only the live objects could tell, read while they were borrowed.
+    """What only the live objects show, read while they were borrowed.
 
     Attributes:
         roles: For each step of the path the roles of its object; empty where nothing but the record is left.
@@ -61,7 +61,7 @@ class Evidence:
 
     Attributes:
         path: From the root to one of the leaked objects.
-        holder: Expression for the object that should let go, or words for it.
+        holder: Expression for the object that should release it, or words for that object.
         holder_kind: Its type's name, empty if there is none.
         crossing: How the holder refers to what leaks; None if nothing holds it, or if it grows in place.
         entry_kinds: Names of the types of what the holder refers to.
@@ -75,9 +75,9 @@ class Evidence:
         in_cycle: Whether a cycle without a root keeps it.
         cycle_is_hidden: Whether that cycle runs where the collector does not see.
         gc_is_off: Whether garbage stays because the collector is switched off, or because the cell freezes it.
-        stage: How sure it is that the cycle is never freed; None where no cycle keeps it.
+        certainty: How sure it is that the cycle is never freed; None where no cycle keeps it.
         cut: Where the cycle is cut best, if that is known.
-        facts: What the live objects told beside.
+        facts: What else the live objects showed.
     """
 
     path: RootPath
@@ -95,7 +95,7 @@ class Evidence:
     in_cycle: bool = False
     cycle_is_hidden: bool = False
     gc_is_off: bool = False
-    stage: CycleCertainty | None = None
+    certainty: CycleCertainty | None = None
     cut: CycleCut | None = None
     facts: Facts = field(default=NO_FACTS)
 
@@ -179,7 +179,7 @@ def facts_of(
 
 
 def _workers() -> list[int]:
-    """Return the resident bytes of each child process of this one, as far as the system tells."""
+    """Return the resident bytes of each child process of this one, as far as the system shows them."""
     try:
         children = psutil.Process().children(recursive=True)
     except psutil.Error:
@@ -277,7 +277,7 @@ def evidence_of_orphans(view: HeapView, orphans: Orphans, summary: GroupSummary,
         has_tensors=is_tensor(view.objects[summary.main_objects[0]]),
         has_graph=summary.has_graph,
         in_cycle=bool(orphans.cycle),
-        stage=orphans.stage,
+        certainty=orphans.certainty,
         cut=orphans.cut,
         cycle_is_hidden=orphans.crosses_hidden,
         gc_is_off=gc_is_off,
@@ -318,7 +318,7 @@ def _reason(view: HeapView, vertex: int, step: Step, n_runs: int) -> str:
     run = int(view.birth_run[vertex])
     if step.status is Status.LEAKED:
         if run == BASELINE:
-            return ""  # a node that only the graph knows: nobody saw it being born
+            return ""  # a node that only the graph holds: its birth was not seen
         if run == n_runs - 1:
             return f"made in run {n_runs}, kept by what an earlier run left"
         return f"made in run {run + 1} of {n_runs}, still here"

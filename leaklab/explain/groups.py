@@ -234,7 +234,7 @@ class LeakAddress:
     grows: bool
 
 
-def spot_of_growth(view: HeapView, fingerprint: str, vertex: int, *below: object) -> LeakAddress:
+def address_of_growth(view: HeapView, fingerprint: str, vertex: int, *below: object) -> LeakAddress:
     """Return the place of something that grows: *vertex*, or the last of *below*, which it leads to."""
     chain, variable = _way_to(view, vertex)
     return LeakAddress(fingerprint, (*chain, *map(id, below)), variable, grows=True)

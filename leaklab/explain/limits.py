@@ -1,4 +1,4 @@
-"""Recognise a holder that limits itself, and say where it stops: a deque, an lru_cache, a queue, a handler, a pool.
+"""Recognise holders that limit themselves, and where they stop: a deque, an lru_cache, a queue.
 
 The bound is read from the object: through the C descriptor of a built-in type, or from the instance's own dict where
 the class that reads it there is a library's. A class of the user's may call anything ``maxsize``.
@@ -33,7 +33,7 @@ class _Rule:
         attribute: What the limit is called.
         is_meant: Whether somebody chose that many of just these.
         read: Reads it; None to read *attribute* from the instance's dict.
-        length: Tells how many there are now; None where only the class itself could.
+        length: Returns how many there are now; None where only the class itself could.
         when_full: What it does then.
     """
 
@@ -104,7 +104,7 @@ class Limit:
         return f"{words}: in about {unit_words(math.ceil((self.entries - self.n_now) / per_run), 'runs')}, {at}"
 
     def is_far(self, bytes_per_entry: float) -> bool:
-        """Return whether a cache will be large before it lets go of anything."""
+        """Return whether a cache will be large before it drops anything."""
         return not self.is_meant and self.entries * bytes_per_entry > FAR_BYTES
 
 

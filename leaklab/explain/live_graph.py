@@ -123,7 +123,7 @@ class _Drawing:
             self._link(key, held, "")
 
     def _add_holder(self, holder: int, vertex: int, held: str) -> None:
-        """Add the cheapest path that ends with the reference from *holder*, as readers know it: without inner dicts."""
+        """Add the cheapest path that ends with the reference from *holder*, without inner dicts."""
         view = self._view
         described = view.describe_child(holder, view.objects[vertex])
         vertices = [] if holder == view.namespace else view.path(holder)
@@ -150,7 +150,7 @@ class _Drawing:
 def overview(view: HeapView) -> HeapOverview:
     """Return the whole heap at a glance.
 
-    An object counts with what it alone keeps alive; strings and arrays that the collector does not know are not in
+    An object counts with what it alone keeps alive; strings and arrays that the collector does not track are not in
     these sizes.
     """
     sizes = retained_sizes(view)
@@ -202,7 +202,7 @@ def _row(view: HeapView, sizes: Ints, vertex: int, expression: str, place: str) 
 
 
 def _is_fixture(thing: object) -> bool:
-    """Return whether *thing* belongs to the program rather than to its data: nobody lets go of a module or a class.
+    """Return whether *thing* belongs to the program rather than to its data: nobody deletes a module or a class.
 
     Nor of what leaklab shows with.
     """

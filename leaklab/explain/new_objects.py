@@ -1,4 +1,4 @@
-"""Say who holds what was born or has grown, and set aside what belongs to a library or to the notebook itself."""
+"""Name who holds what is new or has grown; set aside what belongs to a library or the notebook itself."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def name_holders(view: HeapView, difference: Difference, changed: Changed) -> Di
     """Return *difference* with the expressions for what holds the new objects, and without what nobody asked about.
 
     Args:
-        view: The heap now; what *changed* tells of and has died since is left as it is.
+        view: The heap now; what *changed* lists and has died since is left as it is.
         difference: What was found by comparing.
         changed: The addresses it is about.
     """
     ownership = Ownership(view)
     vertices = _known(view, changed.born)
-    # A tensor is told wherever it is kept.
+    # A tensor is shown wherever it is kept.
     is_not_users = ownership.is_not_users(vertices) & ~view.is_tensor[vertices]
     aside, users = vertices[is_not_users], vertices[~is_not_users]
     aside_kinds = _names(view, aside)
@@ -84,7 +84,7 @@ def _names(view: HeapView, vertices: npt.NDArray[np.int64]) -> Counter[str]:
 def _holders_by_name(view: HeapView, vertices: npt.NDArray[np.int64]) -> dict[str, tuple[str, ...]]:
     """Return for each type's name the expressions for the first of *vertices*, but for those held by one already named.
 
-    ``h`` and ``h[0]`` are both new: who reads ``h`` knows of the other.
+    ``h`` and ``h[0]`` are both new: ``h`` implies the other.
     """
     chosen: dict[int, list[int]] = defaultdict(list)
     for vertex, kind in zip(vertices.tolist(), view.kinds[vertices].tolist(), strict=True):

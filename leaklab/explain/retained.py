@@ -1,4 +1,4 @@
-"""Tell how many bytes come back if objects go: what only they keep alive, everything counted once.
+"""Compute retained sizes: the bytes that come back if objects go, everything counted once.
 
 A storage of tensors, a string or an array comes back if all that use it go. One that something else uses too stays: its
 bytes are shared.
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from leaklab.runtime.addresses import Ints
 
 MAX_ENTRIES = 500_000
-"""Containers with more entries together are not weighed: this many take half a second (measured: 10,000 in 10 ms)."""
+"""Containers with more entries together are not counted: this many take half a second (measured: 10,000 in 10 ms)."""
 _OWN_DICT = ".__dict__"
 _BUFFERS = (str, bytes, bytearray, array.array)
 _EMPTIED = (bytearray, dict)
-"""Data that is emptied where it is, whoever else has a name for it; other data is only let go of."""
+"""Data that is emptied where it is, whoever else has a name for it; other data is only released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class RetainedSize:
     Attributes:
         exclusive_bytes: What comes back if they go: themselves, and everything that nothing else keeps alive.
         shared_bytes: Bytes of the storages, and of larger data, that what goes uses too but that others keep alive.
-        is_lower_bound: Whether more than is usual may come back: a tensor does not tell its size, or C++ uses a storage
-            where no object tells. (Always left out are what allocators round up to and the arrays of instances'
-            attributes; the C++ parts of tensors and autograd nodes are estimated.)
-        n_objects: Objects that go, those themselves included; data that the collector does not know is not counted.
+        is_lower_bound: Whether more than is usual may come back: the size of a tensor is unknown, or C++ uses a storage
+            without an object that shows it. (Always left out are what allocators round up to and the arrays of
+            instances' attributes; the C++ parts of tensors and autograd nodes are estimated.)
+        n_objects: Objects that go, those themselves included; data that the collector does not track is not counted.
     """
 
     exclusive_bytes: int
@@ -88,7 +88,7 @@ def size_of_freed(view: HeapView, freed: Sequence[int] | Ints) -> RetainedSize:
 def retained_sizes(view: HeapView) -> Ints:
     """Return for each vertex the bytes that come back if it goes, storages counted once; shape ``(n_vertices,)``.
 
-    All at once, in less than two ``gc.collect()``. Data that the collector does not know (strings, arrays) is not in
+    All at once, in less than two ``gc.collect()``. Data that the collector does not track (strings, arrays) is not in
     it, and neither are C++ parts: `retained` counts those too, of the objects that it is asked for.
     """
     tree = view.dominators
@@ -143,7 +143,7 @@ def bytes_in_place(view: HeapView, chains: Iterable[Sequence[int]]) -> int | Non
     """Return the bytes that come back if all that grows at the ends of *chains* goes.
 
     Of a container that is itself, with its buffer, and the plain data that only it holds, whoever else holds the
-    container: to empty it gives them back. Objects that the collector knows are not counted: what runs have left of
+    container: to empty it gives them back. Objects that the collector tracks are not counted: what runs have left of
     them is a leak of its own, and the rest was there before. A tensor, an array or a text goes if the reference that
     grows is the only one to it; else nothing comes back.
 
@@ -153,9 +153,9 @@ def bytes_in_place(view: HeapView, chains: Iterable[Sequence[int]]) -> int | Non
 
     Returns:
         None where it is not known: for the attributes of an object or a module, which are more than what grows; for
-        what does not tell the size of its buffer, such as ``io.StringIO``; for more than `MAX_ENTRIES` entries.
+        what does not show the size of its buffer, such as ``io.StringIO``; for more than `MAX_ENTRIES` entries.
     """
-    weighed: list[int] = []
+    counted: list[int] = []
     cuts: list[tuple[int, int]] = []
     data_bytes = 0
     for chain in chains:
@@ -171,17 +171,17 @@ def bytes_in_place(view: HeapView, chains: Iterable[Sequence[int]]) -> int | Non
                 return None
             cuts.append((holder, vertex))
         elif _is_collection(view, vertex):
-            weighed.append(vertex)
+            counted.append(vertex)
         else:
             return None
-    weighed += _freed(view, cuts)
-    if sum(_n_entries(view.objects[vertex]) for vertex in weighed) > MAX_ENTRIES:
+    counted += _freed(view, cuts)
+    if sum(_n_entries(view.objects[vertex]) for vertex in counted) > MAX_ENTRIES:
         return None
-    return data_bytes + size_of_freed(view, _with_arrays(view, weighed)).exclusive_bytes
+    return data_bytes + size_of_freed(view, _with_arrays(view, counted)).exclusive_bytes
 
 
 def bytes_of_graphs(view: HeapView, chains: Iterable[Sequence[int]]) -> int:
-    """Return the bytes that come back if the tensors at the ends of *chains* let go of their graphs.
+    """Return the bytes that come back if the tensors at the ends of *chains* release their graphs.
 
     Tensors that nothing but the graphs keeps are counted, and the estimate for the C++ parts of nodes.
     """
@@ -220,18 +220,18 @@ def _freed(view: HeapView, cuts: Sequence[tuple[int, int]]) -> list[int]:
     return freed if any(view.is_tensor[vertex] for vertex in ends) else [vertex for vertex in freed if vertex in ends]
 
 
-def _with_arrays(view: HeapView, weighed: list[int]) -> list[int]:
-    """Return *weighed* with the arrays of objects, and the data they lie in, that only they keep.
+def _with_arrays(view: HeapView, counted: list[int]) -> list[int]:
+    """Return *counted* with the arrays of objects, and the data they lie in, that only they keep.
 
-    Such an array is in the heap only because it holds objects; the collector does not know it.
+    Such an array is in the heap only because it holds objects; the collector does not track it.
     """
-    found, pending = set(weighed), list(weighed)
+    found, pending = set(counted), list(counted)
     freed: set[int] | None = None
     while pending:
         parts = view.index.referents(pending.pop())
         parts = parts[(parts >= view.n_heap) & ~view.in_graph[parts] & ~view.is_tensor[parts]]
         for part in parts.tolist():
-            freed = set(freed_with_objects(view.index, view.reach, weighed).tolist()) if freed is None else freed
+            freed = set(freed_with_objects(view.index, view.reach, counted).tolist()) if freed is None else freed
             if part in freed and part not in found:
                 found.add(part)
                 pending.append(part)
@@ -239,7 +239,7 @@ def _with_arrays(view: HeapView, weighed: list[int]) -> list[int]:
 
 
 def _bytes_of_data(view: HeapView, chain: Sequence[int]) -> int | None:
-    """Return the bytes of the data at the end of *chain*, which the collector does not know; None if unknown."""
+    """Return the bytes of the data at the end of *chain*, which the collector does not track; None if unknown."""
     owner = _owner(view, chain)
     things = [thing for thing in gc.get_referents(*owner) if id(thing) == chain[-1]]
     n_known = len(things)

@@ -43,7 +43,7 @@ _FIXED: tuple[type, ...] = (
 _EASILY_CHANGED: tuple[type, ...] = (
     list, dict, set, collections.deque, collections.OrderedDict, collections.defaultdict, types.CellType, BaseException,
 )  # fmt: skip
-# They let go when they end, or are closed; their variables cannot be deleted from outside.
+# They release what they hold when they end or are closed; their variables cannot be deleted from outside.
 _ENDING: tuple[type, ...] = (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 # References of objects that can be changed, but not in this place.
 _FIXED_REFERENCES = (".__dict__", "._base", ".__class__", ".__closure__", ".__self__", ".__func__", ".__wrapped__")
@@ -83,7 +83,7 @@ class FoundCut:
     Attributes:
         references: ``(holder, held)`` as vertices, ascending; the holder is `ROOT` where a root itself holds the
             object. Several references from the same holder to the same object count as one: they go together.
-            Empty if nothing reaches the targets, or if no cut is possible or known: *obstacle* tells.
+            Empty if nothing reaches the targets, or if no cut is possible or known: *obstacle* says why.
         is_exact: Whether this is proved to be a smallest set.
         obstacle: Why there is no cut, one sentence; empty if there is one, or none is needed.
         n_orphans: Objects that no root reaches but that lead to the targets. They may keep them alive whatever is cut:
@@ -103,7 +103,7 @@ def smallest_cut(view: HeapView, targets: Sequence[int], *, keeps_variables: boo
         view: The heap.
         targets: Vertices, at least one.
         keeps_variables: Whether the user's variables are to stay, except those that are a target themselves: nobody
-            deletes a trainer to let go of one of its results.
+            deletes a trainer to release one of its results.
     """
     found = _narrowest(view, targets, keeps_variables=keeps_variables)
     region = found.region
@@ -325,7 +325,7 @@ def _price_of_kind(kind: type) -> int:
 def is_fixed(view: HeapView, holder: int, held: int) -> bool:
     """Return whether the reference from *holder* to *held*, whose kind allows it, is nevertheless none to be cut.
 
-    It has to be named to know that, which takes some microseconds.
+    The reference has to be named for that, which takes some microseconds.
     """
     things: list[Any] = [view.objects[holder], view.objects[held]]
     array_type = loaded_type("numpy", "ndarray")

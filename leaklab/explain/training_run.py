@@ -19,7 +19,7 @@ from leaklab.model.training_run import Survivor
 from leaklab.runtime.objects import has_base, loaded_type, type_name
 
 SMALL_BYTES = 64 * 1024
-"""Places without a model, an optimizer or a tensor, and with less than this, are not a run's remains worth a line."""
+"""Places without a model, an optimizer or a tensor, and with less than this, are not listed."""
 MAX_PLACES = 20
 
 
@@ -28,15 +28,15 @@ def training_survivors(view: HeapView, new_modules: Iterable[str] = ()) -> tuple
 
     Args:
         view: The heap.
-        new_modules: Names of modules that the run imported: what they consist of is none of its remains.
+        new_modules: Names of modules that the run imported: what they consist of is not listed.
     """
     groups, orphans = group_survivors(view)
-    tallier = GroupSizer(view)
+    sizer = GroupSizer(view)
     imported = frozenset(f"module {name!r}" for name in new_modules)
     wanted = (g for g in groups if not _is_librarys(view, g) and not _is_imported(view, g, imported))
-    found = [_held(view, tallier, group) for group in wanted]
+    found = [_held(view, sizer, group) for group in wanted]
     cycles = (c for c in group_orphans(view, orphans) if not (imported and _is_of_imports(view, c.members)))
-    found += [_unheld(view, tallier, cycle) for cycle in cycles]
+    found += [_unheld(view, sizer, cycle) for cycle in cycles]
     shown = [s for s in found if s.models or s.n_optimizers or s.n_tensors or s.n_bytes >= SMALL_BYTES]
     return tuple(sorted(shown, key=lambda s: (-s.n_bytes, s.holder, s.what))[:MAX_PLACES])
 
@@ -83,8 +83,8 @@ def _has_models(view: HeapView, members: Sequence[int]) -> bool:
     return any(_of_type(view, members, kind) for kind in kinds)
 
 
-def _held(view: HeapView, tallier: GroupSizer, group: Group) -> Survivor:
-    summary = tallier.count(group.members, group.entries)
+def _held(view: HeapView, sizer: GroupSizer, group: Group) -> Survivor:
+    summary = sizer.count(group.members, group.entries)
     # Of what one place keeps, its own entry is what a reader looks for: `runs['A']`, not a weight deep inside.
     sample = newest_leaked(view, group.entries)
     evidence = evidence_of_group(view, group, summary, sample)
@@ -93,8 +93,8 @@ def _held(view: HeapView, tallier: GroupSizer, group: Group) -> Survivor:
     return _survivor(view, summary, group.members, evidence)
 
 
-def _unheld(view: HeapView, tallier: GroupSizer, orphans: Orphans) -> Survivor:
-    summary = tallier.count(orphans.members, [])
+def _unheld(view: HeapView, sizer: GroupSizer, orphans: Orphans) -> Survivor:
+    summary = sizer.count(orphans.members, [])
     return _survivor(view, summary, orphans.members, evidence_of_orphans(view, orphans, summary, gc_is_off=False))
 
 

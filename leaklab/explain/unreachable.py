@@ -1,4 +1,4 @@
-"""Take what no root reaches as a graph of its own: its cycles, what hangs on them, and how sure that is."""
+"""Take what no root reaches as a graph of its own: its cycles, what hangs on them, how sure that is."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def _components(graph: csr_array, connection: str) -> tuple[int, _Numbers]:
     return int(count), component.astype(np.int64)
 
 
-class Stages:
+class RegionReferences:
     """What the references of one region say about its cycles.
 
     The collector frees a cycle only if it can account for every reference to its members. So three questions are asked
@@ -256,9 +256,9 @@ class Stages:
     def assumed_owners(self) -> list[tuple[int, int]]:
         """Return nodes with the dicts of hooks that each is assumed to own, as vertices.
 
-        The hooks of a tensor belong to the node that made it, which tells nobody; when the tensor's Python object is
-        gone, nothing visible refers to them. If such hooks lead to an unreached graph, one of its nodes is the likely
-        owner: unless a graph that is reached was made at about the same time, which then may own them as well.
+        The hooks of a tensor belong to the node that made it, which does not show them; when the tensor's Python object
+        is gone, nothing visible refers to them. If such hooks lead to an unreached graph, one of its nodes is likely
+        the owner: unless a graph that is reached was made at about the same time, which then may own them as well.
         """
         view, vertices = self._view, self.region.vertices
         is_hooks = view.kinds[vertices] == id(collections.OrderedDict)
@@ -388,7 +388,7 @@ def _unexplained(view: HeapView, vertices: Addresses, n_hidden: Addresses) -> Ad
     """Return how many references each of *vertices* has that neither the heap nor the view itself explains."""
     index = view.index
     things = [view.objects[vertex] for vertex in vertices.tolist()]
-    things.append(object())  # tells what the counting itself adds
+    things.append(object())  # shows what the counting itself adds
     counts = np.fromiter(map(sys.getrefcount, things), np.int64, len(things))
     known = np.bincount(index.forward_targets, minlength=index.n_vertices)[vertices]
     # The view has each object in its list, what the collector did not list once more, and each end of a hidden

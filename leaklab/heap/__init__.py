@@ -1,4 +1,4 @@
-"""The heap as a graph: every object and every reference, also those that the collector does not report."""
+"""The heap as a graph: every object and every reference, also what the collector does not report."""
 
 from __future__ import annotations
 

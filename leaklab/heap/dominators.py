@@ -114,7 +114,7 @@ def _one_for_each(targets: Ints, n_places: int, *, last: bool) -> Ints:
 
 
 def _move_up(above: Ints, sources: Ints, targets: Ints, bfs_parent: Ints) -> bool:
-    """Move each target below the nearest common ancestor of what it is below and of its source; tell if any moved."""
+    """Move each target below the nearest common ancestor of its parent and its source; return whether any moved."""
     old = above[targets]
     new = _nearest_common(above, sources, old, bfs_parent)
     moved = new != old

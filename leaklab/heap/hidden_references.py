@@ -1,4 +1,4 @@
-"""Find the references that the garbage collector does not report, and the objects that it does not list.
+"""Find references that the garbage collector does not report, and objects that it does not list.
 
 A table of providers: numpy arrays that hold objects, autograd graphs, running functions. Everything is read through
 the descriptors of the C types themselves, so neither a subclass, nor a hook, nor ``__torch_function__`` gets to run.
@@ -43,7 +43,7 @@ _MAX_NAMED = 3
 
 @dataclass(slots=True, eq=False, repr=False)
 class HiddenEdges:
-    """What has to be added to a heap; holds the user's objects, so let go of it soon.
+    """What has to be added to a heap; holds the user's objects, so it must be dropped soon.
 
     Attributes:
         edges: ``(source, target, reference)``, the reference as Python writes it where it can.
@@ -183,7 +183,7 @@ def _graphs(found: _FoundArrays) -> GraphWalk:
 class ArraySearch:
     """Arrays that hold objects, what they hold, and the untracked containers on the way to them.
 
-    The collector does not know arrays: it neither lists them nor reports what lies in them. The same is true of a dict
+    The collector does not track arrays: it neither lists them nor reports what lies in them. The same is true of a dict
     or a tuple that, like ``{"losses": array}``, holds nothing the collector tracks. So the references of the whole heap
     are searched for arrays, and for such untracked containers, which are then searched in turn.
 
@@ -260,7 +260,7 @@ def _may_hold(array: Any) -> bool:
 
 
 def _is_followed(items: Iterable[Any]) -> Iterator[bool]:
-    """Tell of each item whether it can lead further: the collector knows it, or it is an array worth a look."""
+    """Yield for each item whether it can lead further: the collector tracks it, or it is an array that may."""
     return (gc.is_tracked(item) or (type(item) is np.ndarray and _may_hold(item)) for item in items)
 
 

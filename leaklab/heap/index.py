@@ -1,7 +1,7 @@
 """Build the graph of the heap: which object refers to which, in flat arrays.
 
 One pass over the heap answers every later question. It costs about two ``gc.collect()``, because everything stays in C:
-the references of thousands of objects are asked for at once, with a marker after each object's to tell where they end,
+the references of thousands of objects are asked for at once, with a marker after each object's to show where they end,
 and no list is made per object.
 """
 
@@ -194,7 +194,7 @@ class ReferencePass:
         return [referents[place] for place in np.flatnonzero(unlisted).tolist()]
 
     def _around(self, extra: list[object], table: AddressTable) -> tuple[Ints, Ints]:
-        """Return holder and held of the references from and to *extra*, objects that *table* knows by now.
+        """Return holder and held of the references from and to *extra*, objects that *table* contains by now.
 
         Who seemed to refer to one of them in the pass is asked again: an address may have been used again since.
         """

@@ -1,4 +1,4 @@
-"""Recognise holders that belong to a library and are known for what they keep, and say how they let go.
+"""Recognise library holders known for what they keep, with the call that releases it.
 
 A table of data: each entry is a pattern over a path's record, the name of the holder, and the call that releases it.
 The release calls are those that the libraries document or export for the purpose.
@@ -32,7 +32,7 @@ class KnownHolder:
 
     Attributes:
         name: What it is, for a note: ``the cache of torch.compile``.
-        release: What lets go of it, in code where there is a call.
+        release: What releases it, in code where there is a call.
         reference: Matches the reference of a step: for the first step the root's own expression.
         kind: Matches the name of that step's type.
         root: Matches the words for the root.
@@ -45,7 +45,7 @@ class KnownHolder:
     root: str = ""
 
     def matches(self, root: str, step: Step, *, is_first: bool = True) -> bool:
-        """Return whether *step* of a path from *root* is this holder; a holder that only its root tells comes first."""
+        """Return whether *step* of a path from *root* is this holder; one recognised by its root alone comes first."""
         if not (is_first or self.reference or self.kind):
             return False
         wanted = ((self.root, root), (self.reference, step.reference), (self.kind, step.kind))
@@ -135,7 +135,7 @@ KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
     ),
     KnownHolder("a cache of results", "its cache_clear()", kind=r"_lru_cache_wrapper$"),
 )  # fmt: skip
-"""The most specific first. (Where several match, the holder that is nearest to what leaks speaks.)"""
+"""The most specific first. (Where several steps match, the one nearest to what leaks counts.)"""
 
 
 def known_holder(path: RootPath) -> tuple[int, KnownHolder] | None:

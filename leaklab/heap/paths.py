@@ -1,4 +1,4 @@
-"""Describe a path of live objects: references named, needless steps folded, expressions, a fingerprint."""
+"""Describe a path of live objects: references named and folded, expressions, a fingerprint."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def describe_path(
             and a frame are no steps of the path, its first step is the variable in them; anything else is a step.
         statuses: One for each object.
         notes: One for each object, or none at all. Folded objects lose theirs unless the step has none.
-        summaries: Whether steps may tell shapes and lengths.
+        summaries: Whether steps may show shapes and lengths.
     """
     hops = fold(objects)
     start = Hop(_root_reference(objects[0], expression), 0)

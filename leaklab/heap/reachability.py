@@ -150,8 +150,8 @@ def _spread(
         index: The heap.
         tops: Where to begin.
         marked: One flag per vertex, set here; what is marked already is not entered again.
-        leads_many: Tells of many references, holders and held, which are followed.
-        leads_one: Tells it of one: where levels are thin a plain loop is ten times faster.
+        leads_many: Returns which of many references, given as holders and held, are followed.
+        leads_one: The same for one: where levels are thin a plain loop is ten times faster.
     """
     level = np.unique(tops)
     marked[level] = True

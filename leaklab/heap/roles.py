@@ -1,4 +1,4 @@
-"""Tell what part an object plays in keeping others alive: a hook store, an optimizer, a thread, a cache.
+"""Find the part an object plays in keeping others alive: hook store, optimizer, thread, cache.
 
 Roles are read from the objects themselves, from their real types along the mro and from what they are reached by, so
 that a handler that the user derived from ``logging.Handler`` is one whatever it is called. `roles_by_name` does what
@@ -160,7 +160,7 @@ def roles_by_name(path: RootPath) -> tuple[frozenset[Role], ...]:
     for step in path.steps:
         before = found[-1] if found else frozenset[Role]()
         roles = _by_names_of(step) | _by_reference(before, step.reference, is_store=step.kind != "function")
-        # Whether a class of the user's is a module its name does not tell: what is called like torch's stores is one.
+        # A class name does not show whether it is a module: what is named like torch's stores counts as one.
         found.append(roles | {Role.HOOKS} if _HOOK_STORE.match(step.reference) else roles)
     return tuple(found)
 
@@ -175,7 +175,7 @@ def with_reasons(
     """Yield *steps* with the status of each, and with the reason for it as its note.
 
     What a variable names, modules, classes and the parts of a model are there for their own sake, as long as everything
-    before them is. Of anything else only its owner knows whether it is still wanted: unknown. The last step is the
+    before them is. Whether anything else is still wanted is unknown. The last step is the
     object asked about, whose place is in question.
 
     Args:

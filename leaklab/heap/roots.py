@@ -1,6 +1,6 @@
-"""Find what keeps objects alive for its own sake: variables, modules, running functions, the interpreter.
+"""Find the roots: variables, modules, running functions, the interpreter's own; and where paths begin.
 
-A root is ranked by how well a reader knows it. The user's variables come first, the interpreter's own holders last.
+Roots are ranked by how familiar they are to a reader: the user's variables first, the interpreter's own holders last.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _signal_handlers() -> Iterator[Root]:
 
 
 def _static_types() -> Iterator[Root]:
-    """Yield the namespaces of the types that C code defines: the collector does not know the types themselves."""
+    """Yield the namespaces of the types that C code defines: the collector does not track the types themselves."""
     pending: list[type] = [object]
     seen: set[int] = set()
     while pending:

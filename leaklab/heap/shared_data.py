@@ -1,7 +1,7 @@
-"""Add up the data that only given objects refer to: strings, numbers, arrays, and containers of nothing but such.
+"""Add up data that only given objects refer to (strings, arrays), and find who shares which storage.
 
-The collector lists none of it. Whether somebody else refers to it too, its reference count tells: it is counted how
-often the given objects do, and what has no more references than that goes with them.
+The collector lists none of it. Its reference count shows whether something else refers to it too: data that has no more
+references than the given objects have to it goes with them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def data_of(objects: list[Any], index: HeapIndex) -> tuple[int, int]:
         objects: Some of the heap; nothing but their own references to the data may exist in the caller.
         index: The heap: what is a vertex of it is no data.
     """
-    tally = _Tally(index)
-    tally.through(objects)
-    return tally.sums()
+    counter = _DataCounter(index)
+    counter.through(objects)
+    return counter.sums()
 
 
-class _Tally:
+class _DataCounter:
     """Data met so far, and how often."""
 
     def __init__(self, index: HeapIndex) -> None:
@@ -132,7 +132,7 @@ class SharedStorage:
     Attributes:
         n_bytes: Its size.
         users: The vertices of all tensors that use it, and of the storage itself where a reference leads to it.
-        is_used_unseen: Whether C++ uses it where no object tells, so that it may outlive all *users*.
+        is_used_unseen: Whether C++ uses it without an object that shows it, so that it may outlive all *users*.
     """
 
     n_bytes: int
@@ -147,7 +147,7 @@ class Storages:
     Attributes:
         by_key: Each storage, by its key.
         keys_of: For each vertex that uses any the keys of those it uses.
-        unknown: The tensors that do not tell.
+        unknown: The tensors whose storages torch does not show.
     """
 
     by_key: dict[int, SharedStorage] = field(default_factory=dict)
@@ -164,7 +164,7 @@ def storages_in(objects: list[Any], kinds: Ints, tensors: Iterable[int], index: 
         tensors: The vertices of all of its tensors.
         index: Its references.
         n_listed: So many of the objects the collector listed. What comes after is part of autograd graphs, whose own
-            use of a storage is not told apart from that of the tensor that was read from them.
+            use of a storage cannot be separated from that of the tensor that was read from them.
     """
     sizes: dict[int, int] = {}
     users: dict[int, list[int]] = {}

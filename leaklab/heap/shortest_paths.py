@@ -1,4 +1,4 @@
-"""Find the cheapest path from a root to every object of the heap, and the breadth-first tree of all it reaches.
+"""Find the cheapest path from a root to every object of the heap; build the tree of shortest paths.
 
 Each vertex has a price for being on a path, so that paths a reader understands (user's variables, containers) win over
 those through the inside of libraries. Paths to all vertices are found at once, cheapest vertices first.

@@ -1,4 +1,4 @@
-"""Write a line of the user's code as people look for it: ``train.py:41 in step: history.append(loss)``."""
+"""Find whose code a file is, and write its lines as ``train.py:41 in step: history.append(loss)``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LineWriter:
         Args:
             filename: As Python's code objects have it.
             number: Line number.
-            function: What to call the function where the source does not tell.
+            function: What to call the function where the source is not available.
         """
         cell = self._cell_name(filename)
         place = f"{cell}, line {number}" if cell else f"{short_path(filename)}:{number}"
@@ -114,7 +114,7 @@ def cell_name(shell: Any, filename: str) -> str:
 def running_cell_name(filename: str) -> str:
     """Return what the running notebook, if any, calls the cell that *filename* stands for; empty for a real file.
 
-    IPython is looked up, never imported. A kernel calls its cells by temporary files, and knows their numbers.
+    IPython is looked up, never imported. A kernel names its cells after temporary files, and maps these to numbers.
     """
     find_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return cell_name(None if find_shell is None else find_shell(), filename)
@@ -199,7 +199,7 @@ class SourceLine:
     Attributes:
         place: ``Cell In[7], line 3``, or file and line.
         text: The statement on one line.
-        added: The expression that is put into the holder; empty if it cannot be told.
+        added: The expression that is put into the holder; empty if that is not clear.
     """
 
     place: str

@@ -37,7 +37,7 @@ BASELINE = -1
 _STEP = 1
 _STEP_NEWEST = 6
 _STEP_LEAKED = 60
-_STEP_SHELL = 40  # whatever the shell knows, the notebook has a better name for
+_STEP_SHELL = 40  # whatever the shell holds, the notebook has a better name for
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class HeapView:
         namespace: The vertex of the dict of the user's variables, -1 if there is none.
         notes: What could not be looked at.
         n_unwalked: Autograd nodes whose inputs were not looked at.
-        summaries: Whether paths may tell shapes and lengths.
+        summaries: Whether paths may show shapes and lengths.
     """
 
     objects: list[object]
@@ -163,7 +163,7 @@ class HeapView:
         return describe_path(things, start.words, start.expression_for(things[0]), statuses, summaries=self.summaries)
 
     def describe_child(self, owner: int, *below: object) -> Described:
-        """Return the path to the last of *below*, objects that *owner* leads to and the collector need not know."""
+        """Return the path to the last of *below*, objects that *owner* leads to and that need not be tracked."""
         unknown = [Status.UNKNOWN] * len(below)
         if owner == self.namespace:
             things, statuses = [self.objects[owner], *below], [Status.EXPECTED, *unknown]
@@ -223,7 +223,7 @@ def heap_view(
         births: The survivors of the measured runs.
         namespace: The user's variables.
         own: Objects that must not appear as holders, beside instances of leaklab's classes, which never do.
-        summaries: Whether paths may tell shapes and lengths.
+        summaries: Whether paths may show shapes and lengths.
     """
     n_heap = len(objects)
     ignored = np.append(own_addresses(objects), [id(thing) for thing in (*own, own, births, objects)])
@@ -243,7 +243,7 @@ def heap_view(
     in_graph = _graph_parts(kinds, n_heap)
     starts = find_starts(namespace)
     tree = _search(index, starts, id(namespace), _costs(birth_run, survived, kinds), own_dict_of)
-    blamed_run = _credit(tree, birth_run, survived)
+    blamed_run = _blamed_runs(tree, birth_run, survived)
     leaked = (blamed_run != BASELINE) & (blamed_run < births.n_runs - 1)
     own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
     view = HeapView(
@@ -259,20 +259,22 @@ def heap_view(
         hidden.extra_objects.clear()
 
 
-def _credit(tree: PathTree, birth_run: npt.NDArray[np.int64], survived: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def _blamed_runs(
+    tree: PathTree, birth_run: npt.NDArray[np.int64], survived: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
     """Return for each vertex its own run, or for one of the last run's that of the survivor on its path.
 
     A survivor is the most expensive step of all: a path leads through one only where there is no other way.
     """
-    credit = birth_run.copy()
+    blamed = birth_run.copy()
     newest = np.flatnonzero((birth_run != BASELINE) & ~survived & (tree.root_of >= 0))
     parents = tree.parent[newest]
     is_own_dict = (parents >= 0) & (tree.cost[parents] == tree.cost[newest])  # its owner, as near, comes before it
     for vertex in newest[np.lexsort((is_own_dict, tree.cost[newest]))].tolist():
         before = int(tree.parent[vertex])
-        if before >= 0 and (survived[before] or credit[before] != birth_run[before]):
-            credit[vertex] = credit[before]
-    return credit
+        if before >= 0 and (survived[before] or blamed[before] != birth_run[before]):
+            blamed[vertex] = blamed[before]
+    return blamed
 
 
 def _graph_parts(kinds: Addresses, n_heap: int) -> npt.NDArray[np.bool_]:

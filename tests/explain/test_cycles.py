@@ -141,7 +141,7 @@ def test_cycles_of_one_kind_are_one_place():
     assert [step.reference for step in orphans.path.steps] == ["", ".forth", ".back"]
     assert orphans.path.steps[-1].note == "the first object again: the cycle is closed"
     assert kinds.count(Node) == 8
-    assert orphans.stage is CycleCertainty.GARBAGE
+    assert orphans.certainty is CycleCertainty.GARBAGE
     assert not orphans.crosses_hidden
 
 
@@ -149,7 +149,7 @@ def test_a_cycle_that_something_else_holds_is_not_what_keeps_it():
     runs = rings()
     with view_of({}, runs) as view:
         (orphans,) = group_orphans(view, np.flatnonzero(view.leaked).tolist())
-    assert orphans.stage is CycleCertainty.UNSEEN
+    assert orphans.certainty is CycleCertainty.UNSEEN
     assert orphans.path.root == UNSEEN_ROOT
     assert (orphans.cycle, orphans.cut) == ([], None)
 
@@ -259,4 +259,4 @@ def test_a_hundred_thousand_orphans_cost_less_than_two_seconds():
         assert time.process_time() - started < 2
         assert len(found.members) == 100_000
         assert first in found.members
-        assert found.stage is CycleCertainty.GARBAGE
+        assert found.certainty is CycleCertainty.GARBAGE

@@ -53,7 +53,7 @@ def test_the_truth_about_each_program_is_what_a_collection_leaves(collected):
 @pytest.mark.parametrize("name", IMMORTAL)
 def test_an_immortal_cycle_is_found_and_proved_where_it_can_be(collected, name):
     _alive, found, _notes = collected
-    assert found[name].stage is (CycleCertainty.PROBABLE if name in ASSUMED else CycleCertainty.PROVED)
+    assert found[name].certainty is (CycleCertainty.PROBABLE if name in ASSUMED else CycleCertainty.PROVED)
     assert found[name].crosses_hidden
     assert len(found[name].path.steps) >= 3
     assert found[name].path.steps[-1].note.endswith("the first object again: the cycle is closed")
@@ -92,7 +92,9 @@ def test_what_is_only_assumed_is_said(collected):
 def test_what_waits_for_a_collection_is_garbage(waiting):
     alive, found, alive_afterwards = waiting
     assert alive == set(COLLECTED)
-    assert {name: orphans.stage for name, orphans in found.items()} == dict.fromkeys(COLLECTED, CycleCertainty.GARBAGE)
+    assert {name: orphans.certainty for name, orphans in found.items()} == dict.fromkeys(
+        COLLECTED, CycleCertainty.GARBAGE
+    )
     assert not any(orphans.crosses_hidden for orphans in found.values())
     assert alive_afterwards == set()
 
@@ -100,7 +102,7 @@ def test_what_waits_for_a_collection_is_garbage(waiting):
 def test_what_has_a_reason_to_live_is_reached_or_held_by_something_unseen(clean):
     alive, found = clean
     assert alive == {*REACHED, "tensor hook", "ring", "graph"}
-    assert {name: orphans.stage for name, orphans in found.items()} == {
+    assert {name: orphans.certainty for name, orphans in found.items()} == {
         "tensor hook": CycleCertainty.UNSEEN,
         "ring": CycleCertainty.UNSEEN,
         "graph": CycleCertainty.UNSEEN,

@@ -1,4 +1,4 @@
-"""Write an advice: what to change, the user's own line before and after, when not to, what it would free."""
+"""Write an advice: what to change, the user's own line before and after, when not to, what it frees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causes in places that collect: caches, containers, the notebook's history, threads, workers, native memory."""
+"""Causes in what collects: caches, containers, notebook history, threads, workers, native memory."""
 
 from __future__ import annotations
 

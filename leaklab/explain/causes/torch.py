@@ -1,4 +1,4 @@
-"""Causes in torch: graphs carried along, stored tensors, reference cycles, optimizers, copies of a metric."""
+"""Causes in torch: graphs carried along, stored tensors, reference cycles, optimizers, metric copies."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def immortal_cycle(e: Evidence) -> Advice | None:
         return None
     before, after = _cut(e)
     sure = "it is never freed"
-    if e.stage is CycleCertainty.PROBABLE:
+    if e.certainty is CycleCertainty.PROBABLE:
         sure = "it is probably never freed (one of its owners cannot be read from Python)"
     return Advice(
         f"The cycle runs through autograd's C++ side, where Python's collector cannot see: {sure}. {_where(e)}",

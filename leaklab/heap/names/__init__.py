@@ -38,7 +38,7 @@ def name_references(holder: object, child: object) -> list[Reference]:
     ``hidden``) are found too.
 
     Returns:
-        At most `MAX_NAMES`; empty only if *holder* does not refer to *child* as far as anything can tell.
+        At most `MAX_NAMES`; empty only if *holder* does not refer to *child* as far as can be seen.
     """
     found = _distinct(itertools.chain(_by_namers(holder, child), containers.in_inline_attributes(holder, child)))
     if not found:

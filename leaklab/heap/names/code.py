@@ -66,7 +66,7 @@ def code_words(code: types.CodeType) -> str:
 
 
 def function_words(function: object) -> str:
-    """Return how to speak of *function*: ``fill()``, ``<lambda>``, ``a callable`` if it has no code in Python."""
+    """Return what to call *function*: ``fill()``, ``<lambda>``, ``a callable`` if it has no code in Python."""
     while type(function) is functools.partial or type(function) is types.MethodType:
         function = read(function, "func" if type(function) is functools.partial else "__func__")
     if type(function) is types.FunctionType:

@@ -1,4 +1,4 @@
-"""Name items of containers and arrays, and attributes of instances, read with the built-in types' own methods."""
+"""Name items of containers and arrays, and attributes of instances, by the built-ins' own methods."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def key_suffix(kind: type, key: object) -> str | None:
         return None
     if has_plain_items(kind):
         return f"[{text}]"
-    # A subclass with a __getitem__ of its own may answer anything; dict.get still tells what is stored.
+    # A subclass with a __getitem__ of its own may answer anything; dict.get still returns what is stored.
     if look_up(kind, "get") is dict.__dict__["get"] and has_plain_access(kind):
         return f".get({text})"
     return None

@@ -160,7 +160,7 @@ def c_descriptor(kind: type, name: str) -> Any:
 
 
 def read(holder: object, name: str) -> object:
-    """Return the attribute *name* of *holder* if a C descriptor can tell it, otherwise `MISSING`."""
+    """Return the attribute *name* of *holder* if a C descriptor can read it, otherwise `MISSING`."""
     descriptor = c_descriptor(type(holder), name)
     return MISSING if descriptor is MISSING else read_by(descriptor, holder)
 
