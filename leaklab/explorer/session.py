@@ -366,7 +366,7 @@ class Session:
             raise AskedWronglyError(str(error)) from None
         finally:
             found.borrowed.clear()
-        return {"autograd": autograd_data(report.retention)}
+        return {"autograd": autograd_data(report.record)}
 
     def _release(self, arguments: Mapping[str, Any]) -> Data:
         return release(self._shell, sure=bool(arguments.get("sure")))
