@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leaklab.explorer.widget import Explorer, explore
     from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
     from leaklab.model.paths import CutResult
-    from leaklab.render.autograd_html import AutogradGraph
+    from leaklab.render.answer_html import AutogradGraph
     from leaklab.render.dot import BackReferenceGraph, PathGraph
     from leaklab.render.figure import ReportFigure
     from leaklab.reports.alive import WhyAlive
@@ -49,7 +49,7 @@ _NAMES_OF = {
     "leaklab.explorer.widget": ("Explorer", "explore"),
     "leaklab.model": ("Leak", "Outcome", "RootPath", "Settings", "Verdict"),
     "leaklab.model.paths": ("CutResult",),
-    "leaklab.render.autograd_html": ("AutogradGraph",),
+    "leaklab.render.answer_html": ("AutogradGraph",),
     "leaklab.render.dot": ("BackReferenceGraph", "PathGraph"),
     "leaklab.render.figure": ("ReportFigure",),
     "leaklab.reports.alive": ("WhyAlive",),

@@ -19,7 +19,7 @@ from leaklab.explain.group_sizes import cpp_bytes
 from leaklab.explain.smallest_cut import freed_without
 from leaklab.heap.reachability import freed_with_objects, led_to, references_of, references_to
 from leaklab.heap.shared_data import data_of
-from leaklab.runtime.instance_dicts import is_own_dict
+from leaklab.runtime.addresses import is_own_dict
 from leaklab.runtime.objects import has_base, is_exactly, loaded_type, safe_len
 from leaklab.runtime.sizes import shallow_bytes, shallow_bytes_of, sizing_of
 

@@ -15,7 +15,7 @@ from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
 from leaklab.render import tables
 from leaklab.render.alive_text import render_alive
-from leaklab.render.autograd_html import AutogradGraph
+from leaklab.render.answer_html import AutogradGraph
 from leaklab.render.autograd_text import details, headline
 from leaklab.render.back_graph import BackGraph, graph_of_leak
 from leaklab.render.words import (

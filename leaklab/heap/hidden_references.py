@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from leaklab.heap.index import ReferencePass
-from leaklab.heap.node_hooks import node_hooks, tensor_hooks
 from leaklab.heap.roots import local_variables, places_in_code, running_frames
 from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
@@ -26,7 +25,15 @@ from leaklab.runtime.addresses import (
     referents_of,
     types_at,
 )
-from leaklab.runtime.autograd_graph import MAX_WRAPPED_NODES, Edge, GraphWalk, count_leaves, is_node_type
+from leaklab.runtime.autograd_graph import (
+    MAX_WRAPPED_NODES,
+    Edge,
+    GraphWalk,
+    count_leaves,
+    is_node_type,
+    node_hooks,
+    tensor_hooks,
+)
 from leaklab.runtime.gc_control import gc_paused
 
 if TYPE_CHECKING:

@@ -18,12 +18,13 @@ from leaklab.runtime.addresses import (
     AddressTable,
     JoinedTable,
     addresses_of,
+    dict_pointers,
     kinds_at,
     referents_of,
     types_at,
+    word_at,
 )
 from leaklab.runtime.gc_control import gc_paused
-from leaklab.runtime.instance_dicts import dict_pointers, word_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,8 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
-        "alive_html": "render_alive_html",
         "alive_text": "render_alive told",
-        "autograd_html": "AutogradGraph",
+        "answer_html": "AutogradGraph render_alive_html",
         "autograd_text": "details headline",
         "back_graph": "MAX_BOXES graph_of_alive graph_of_leak objgraph_dot",
         "base": "Displayed check_target",
@@ -22,8 +21,8 @@ __getattr__ = lazy_names(
         "drawing": "draw_svg",
         "heap_snapshot_file": "load_heap_snapshot save_heap_snapshot",
         "json": "embedded find_embedded from_json read_record redacted to_json",
-        "notebook_export": "SCRIPT render_collection render_markdown security_policy with_classes without_tooltips",
-        "pdf": "print_pdf require_browser",
+        "notebook_export": "SCRIPT print_pdf render_collection render_markdown require_browser security_policy "
+        "with_classes without_tooltips",
         "plots": "plot_alt plot_growth plot_png",
         "tables": "container_table leak_table leaks_csv object_table run_table tensor_table",
         "templates": "page",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from leaklab.model.alive import ALIVE_SCHEMA_VERSION, Counts, Cut, Hold, Retained, WhyAliveRecord
-from leaklab.render.alive_html import render_alive_html, render_alive_page
 from leaklab.render.alive_text import render_alive
+from leaklab.render.answer_html import render_alive_html, render_alive_page
 from leaklab.render.base import Forms, Report, Table
 from leaklab.render.dot import LEAKLAB, BackReferenceGraph
 from leaklab.render.tables import path_table, reference_table

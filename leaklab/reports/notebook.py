@@ -10,8 +10,7 @@ from leaklab.model import Check, Outcome
 from leaklab.model.check import NOTEBOOK_SCHEMA, KeptCheck, KeptView, NotebookChecks
 from leaklab.render.base import Displayed, FilePath, Forms, Report, check_target, known_suffix, read_bytes
 from leaklab.render.json import NOTEBOOK_FORMAT, as_notebook_checks, notebook_fields, read_record, redacted, tally_words
-from leaklab.render.notebook_export import render_collection, render_markdown
-from leaklab.render.pdf import print_pdf, require_browser
+from leaklab.render.notebook_export import print_pdf, render_collection, render_markdown, require_browser
 from leaklab.render.templates import render
 from leaklab.reports.check import Comparison, LeakReport, compare_checks
 from leaklab.text import shorten, unit_words

@@ -1,25 +1,30 @@
-"""Walk autograd graphs, without running a hook and without harming them.
+"""Walk autograd graphs and find their hooks, without running a hook and without harming the graphs.
 
 Reading ``next_functions`` leaves a Python wrapper on every node it returns, for the life of the graph, and a graph with
 more than some 40,000 wrapped nodes overflows the stack when it is freed. Hence a budget of nodes, wrappers that were
 already there included, and for the few operations that take any number of tensors a bound on that number, which is
 asked for before their inputs are.
+
+Python has no list of the hooks of C++ nodes. ``node.register_hook(f)`` first hands the node's dict, or None where it
+has none, together with ``f`` to the method ``_register_hook`` of ``torch.autograd.Function``, and only then gives a
+dict to a node without one. So a stand-in for that method which raises when it is shown a marker instead of a hook
+learns the dict, and the node stays as it was. That costs 3 us per node.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import threading
 import types
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
-from leaklab.runtime.objects import HEAP_TYPE, flags_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from leaklab.runtime.objects import HEAP_TYPE, flags_of, safe_len
 
 Edge = tuple[Any, Any, str]
 """Source, target, and the reference as Python writes it, or in words."""
@@ -40,6 +45,20 @@ _tensor = torch._C.TensorBase.__dict__  # noqa: SLF001 - its own descriptors, so
 _is_leaf, _retains_grad = _tensor["is_leaf"].__get__, _tensor["retains_grad"].__get__
 _requires_grad, _grad = _tensor["requires_grad"].__get__, _tensor["grad"].__get__
 _grad_fn, _base, _is_view = _tensor["grad_fn"].__get__, _tensor["_base"].__get__, _tensor["_is_view"]
+
+POST_HOOKS = "post_hooks of the node"
+"""What ``node.register_hook`` adds to."""
+PRE_HOOKS = "pre_hooks of the node"
+"""What ``node.register_prehook`` adds to."""
+TENSOR_HOOKS = "tensor_pre_hooks of the node"
+"""What ``tensor.register_hook`` adds to, where the tensor is the node's result."""
+
+_REGISTRATIONS = (("register_hook", POST_HOOKS), ("register_prehook", PRE_HOOKS))
+_HOME = next((base for base in torch.autograd.Function.__mro__ if "_register_hook" in vars(base)), None)
+_ONE_AT_A_TIME = threading.RLock()  # two stand-ins at once could be put back in the wrong order
+_backward_hooks = torch._C.TensorBase.__dict__["_backward_hooks"].__get__  # noqa: SLF001 - no subclass may answer
+
+Ask = Callable[[Any, Any], Any]
 
 
 def is_node_type(kind: type) -> bool:
@@ -234,3 +253,84 @@ def count_nodes(tensors: list[Any], wrapped_nodes: list[Any]) -> int:
     gradients = [held for _source, held, reference in walk.edges if reference == ".grad"]
     walk.from_tensors(gradients)
     return len(walk.nodes)
+
+
+class _Shown(Exception):  # noqa: N818 - a way to return, not an error
+    """The marker was shown to the stand-in."""
+
+
+def node_hooks(nodes: Iterable[Any]) -> list[Edge]:
+    """Return from each of *nodes* the dicts of its hooks; nothing where torch does not register as described above.
+
+    The hooks of the tensor that a node made are in another dict, see `tensor_hooks`.
+    """
+    found: list[Edge] = []
+    if _HOME is None:
+        return found
+    registrations: dict[int, list[tuple[Any, str]]] = {}
+    with _asking(_HOME) as ask:
+        for node in nodes:
+            known = registrations.get(id(type(node)))
+            if known is None:
+                source = descriptors_of(type(node))
+                known = [(source[name], words) for name, words in _REGISTRATIONS if name in source]
+                registrations[id(type(node))] = known
+            for register, words in known:
+                hooks = ask(register, node)
+                if hooks is False:
+                    return []
+                if safe_len(hooks):
+                    found.append((node, hooks, words))
+    return found
+
+
+def tensor_hooks(edges: Iterable[Edge]) -> Iterator[Edge]:
+    """Yield the dicts of hooks of tensors as what they are too: a possession of the node that made the tensor.
+
+    Args:
+        edges: References from tensors to nodes, among others. The dict of a tensor whose Python object is gone cannot
+            be read.
+    """
+    for tensor, node, reference in edges:
+        if reference == ".grad_fn":
+            hooks = _backward_hooks(tensor)
+            if safe_len(hooks):
+                yield node, hooks, TENSOR_HOOKS
+
+
+@contextmanager
+def _asking(home: Any) -> Iterator[Ask]:
+    """Put the stand-in into its place; the value asks a node: its dict, None without one, False if it took the marker.
+
+    Other threads may register hooks meanwhile: whatever is not the marker is passed on.
+    """
+    shown: list[Any] = []
+
+    def marker(*_: object) -> None:
+        """Stand for a hook; harmless even if it became one."""
+
+    def stand_in(hooks: Any, hook: object) -> Any:
+        if hook is marker:
+            shown.append(hooks)
+            raise _Shown
+        return registering(hooks, hook)
+
+    def ask(register: Any, node: Any) -> Any:
+        try:
+            handle = register(node, marker)
+        except _Shown:
+            return shown.pop()
+        except (RuntimeError, TypeError, AttributeError):
+            return None  # a node that takes no hooks
+        handle.remove()
+        return False
+
+    with _ONE_AT_A_TIME:
+        original = vars(home)["_register_hook"]
+        registering = original.__func__
+        home._register_hook = staticmethod(stand_in)  # noqa: SLF001
+        try:
+            yield ask
+        finally:
+            home._register_hook = original  # noqa: SLF001
+            shown.clear()

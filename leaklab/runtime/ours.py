@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.runtime.addresses import Addresses, distinct, kinds_of, types_at
-from leaklab.runtime.instance_dicts import is_own_dict
+from leaklab.runtime.addresses import Addresses, distinct, is_own_dict, kinds_of, types_at
 from leaklab.runtime.objects import has_base, type_name
 from leaklab.version import PACKAGE_FOLDER
 

@@ -26,7 +26,7 @@ from leaklab.heap.names.reference import (
     is_evaluable,
     read,
 )
-from leaklab.heap.node_hooks import TENSOR_HOOKS, node_hooks
+from leaklab.runtime.autograd_graph import TENSOR_HOOKS, node_hooks
 from leaklab.runtime.objects import is_kind_of, is_tensor, mro_of, no_torch_functions, type_name
 
 if TYPE_CHECKING:

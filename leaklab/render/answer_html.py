@@ -1,4 +1,4 @@
-"""Write what an autograd graph keeps as HTML, a fragment or a page of its own; draw the graph."""
+"""Answers about one object as HTML, a fragment or a page: why it is alive, what its graph keeps."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from leaklab.model.alive import Hold, WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox
-from leaklab.render import autograd_text
-from leaklab.render.dot import FAINT, FONT
-from leaklab.render.drawing import Picture
-from leaklab.render.templates import ACCENT, page, render
+from leaklab.render import alive_text, autograd_text
+from leaklab.render.back_graph import graph_of_alive, objgraph_dot
+from leaklab.render.dot import FAINT, FONT, back_graph_dot
+from leaklab.render.drawing import Picture, draw_svg
+from leaklab.render.templates import ACCENT, CALM, DOUBTFUL, GOOD, page, render
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, visible
 
+_COLOURS = {
+    Hold.HELD: CALM,
+    Hold.GARBAGE: DOUBTFUL,
+    Hold.IMMORTAL: ACCENT,
+    Hold.PROBABLE: ACCENT,
+    Hold.UNSEEN: DOUBTFUL,
+    Hold.NOTHING: GOOD,
+}
+_DRAWING_SECONDS = 6.0
+_MAX_SVG_CHARACTERS = 120_000  # some 60 boxes; more would swell the notebook
+_ALT_LIMIT = 900
 _LEAF_FILL, _PLAIN_FILL = "#e3eefa", "#f7f7f7"
 _N_COLUMNS = 40
 _N_READ = 1_000  # characters of a text: more than its few lines can show
@@ -30,6 +43,40 @@ _BY_WORDS = {
     DrawnBy.LINE: "by forward line",
     DrawnBy.OPERATION: "by operation",
 }
+
+
+def render_alive_html(alive: WhyAliveRecord) -> str:
+    """Return the answer as a fragment that survives the sanitizers of notebooks, with leaklab's own drawing."""
+    return str(_alive_fragment(alive, is_page=False))
+
+
+def render_alive_page(alive: WhyAliveRecord) -> str:
+    """Return the answer as a page of its own, all unfolded, with both drawings, that asks nothing of any server."""
+    return page(f"Why is it alive: {alive_text.title_words(alive)}", _alive_fragment(alive, is_page=True))
+
+
+def _alive_fragment(alive: WhyAliveRecord, *, is_page: bool) -> Markup:
+    alive = clipped(alive, SHOWN_LIMIT)
+    svg, classic = _drawings(alive, is_page=is_page)
+    return render(
+        "alive.html.j2",
+        alive=alive,
+        alive_text=alive_text,
+        alt=shorten("; ".join(str(one.path) for one in alive.paths) or alive.reason, _ALT_LIMIT),
+        colour=_COLOURS[alive.hold],
+        is_page=is_page,
+        svg=svg,
+        classic=classic,
+    )
+
+
+def _drawings(alive: WhyAliveRecord, *, is_page: bool) -> tuple[str | None, str | None]:
+    """Return leaklab's own drawing, and on a page objgraph's; None where nothing can draw it."""
+    graph = graph_of_alive(alive)
+    svg = draw_svg(back_graph_dot(graph).source, seconds=_DRAWING_SECONDS)
+    if svg is None or (len(svg) > _MAX_SVG_CHARACTERS and not is_page):
+        return None, None
+    return svg, draw_svg(objgraph_dot(graph), seconds=_DRAWING_SECONDS) if is_page else None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -125,15 +172,15 @@ def _fill(box: GraphBox, most: int) -> str:
 
 def retention_fragment(retention: AutogradRecord, *, is_page: bool = False) -> str:
     """Return the record as a fragment that survives the sanitizers of notebooks; all unfolded on a page."""
-    return str(_fragment(retention, is_page=is_page))
+    return str(_autograd_fragment(retention, is_page=is_page))
 
 
 def retention_page(retention: AutogradRecord) -> str:
     """Return the record as a page of its own that asks nothing of any server."""
-    return page(f"graph of {shorten(retention.name, _TITLE_LIMIT)}", _fragment(retention, is_page=True))
+    return page(f"graph of {shorten(retention.name, _TITLE_LIMIT)}", _autograd_fragment(retention, is_page=True))
 
 
-def _fragment(retention: AutogradRecord, *, is_page: bool) -> Markup:
+def _autograd_fragment(retention: AutogradRecord, *, is_page: bool) -> Markup:
     retention = clipped(retention, SHOWN_LIMIT)
     shown = retention.drawings if is_page else retention.drawings[:1]
     drawings = [(drawing.by, AutogradGraph(retention.name, drawing).markup) for drawing in shown]
