@@ -1,4 +1,12 @@
-"""Find the line of the user's code that made an object or a storage, or had it copied."""
+"""Find the line of the user's code that made an object or a storage, or had it copied.
+
+A class that makes its own copies, by ``__deepcopy__`` or ``__reduce__``, makes them in a line of its constructor.
+That line made the original too, once; what makes an object in every run is the line that asked for the copy.
+
+tracemalloc knows the Python object of a tensor, not its storage, and most tensors that an autograd graph saves have
+no Python object. A dispatch mode sees every operation with its results, on every device. Per operation it costs 36 us
+where the stack of anomaly mode costs 72 us, with 9 us for the operation itself.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +28,6 @@ from leaklab.collect.measurement import Measurement
 from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.objects import MANAGED_DICT, flags_of, is_exactly, is_tensor, loaded_type
 from leaklab.runtime.sizes import storages_of
-
-# Find the line that had something copied, outside of what the copying called back.
-#
-# A class that makes its own copies, by ``__deepcopy__`` or ``__reduce__``, makes them in a line of its constructor.
-# That line made the original too, once; what makes an object in every run is the line that asked for the copy.
-
 
 _COPIERS = frozenset({copy.deepcopy.__code__.co_filename})
 """Files whose functions copy what they are given, and call the user's methods to do it."""
@@ -84,13 +86,6 @@ def asking_line(depth: int, whose: Callable[[str], bool | None]) -> Line | None:
         whose: Tells whose code a file is.
     """
     return line_of(innermost_and_asking(frames_from(sys._getframe(depth + 1)), whose)[1])  # noqa: SLF001
-
-
-# Note for every storage the line of the user's code that made it.
-#
-# tracemalloc knows the Python object of a tensor, not its storage, and most tensors that an autograd graph saves have
-# no Python object. A dispatch mode sees every operation with its results, on every device. Per operation it costs 36 us
-# where the stack of anomaly mode costs 72 us, with 9 us for the operation itself.
 
 
 _OWN_STORAGE = "aten.lift_fresh.default"

@@ -1,4 +1,9 @@
-"""Read the process-wide figures: native heap, Python's blocks, accelerators, resident set."""
+"""Read the process-wide figures: native heap, Python's blocks, accelerators, resident set.
+
+The caches of torch's libraries can be switched off, to see whether these are what grows: oneDNN keeps a compiled
+primitive for each new shape (1,024 of them by default; 52 KiB each for a small convolution), MKL keeps buffers for
+each thread. Neither gives memory back, both stop: growth by them is no leak.
+"""
 
 from __future__ import annotations
 
@@ -98,12 +103,6 @@ class Meters:
     def _levels(self, column: int, n_runs: int) -> tuple[float, ...] | None:
         levels = self._rows[: n_runs + 1, column]
         return None if (levels == _UNKNOWN).any() else tuple(levels.tolist())
-
-
-# Switch off the caches that torch's libraries fill outside of Python, to see whether these are what grows.
-#
-# oneDNN keeps a compiled primitive for each new shape (1,024 of them by default; 52 KiB each for a small convolution),
-# MKL keeps buffers for each thread. Neither gives memory back, both stop: growth by them is no leak.
 
 
 def _nothing() -> None:

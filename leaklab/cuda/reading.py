@@ -1,4 +1,15 @@
-"""Open a pickled snapshot without running anything that it holds."""
+"""Open a pickled snapshot without running anything that it holds.
+
+First the opcodes of the pickle are walked through, and what no snapshot contains is refused.
+
+An unpickler that refuses every global runs no code, but it still builds whatever it is told to: a few bytes can ask
+for gigabytes (``LONG_BINPUT`` with a large index makes CPython allocate and fill that many slots; a string may claim
+any length), and a tuple nested a million deep overflows the C stack when it is hashed. Snapshots are made of dicts,
+lists, strings, numbers and pairs of integers; everything else is refused by its place in the file.
+
+Runs of simple opcodes are skipped by one regular expression, only strings are stepped over one by one: 5 to 12 ns
+per byte, one to two times as long as building the objects takes.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +25,6 @@ from typing import Any, BinaryIO
 
 from leaklab.errors import SnapshotError
 from leaklab.runtime.gc_control import gc_paused
-
-# Walk through the opcodes of a pickle before anything is built from it, and refuse what no snapshot contains.
-#
-# An unpickler that refuses every global runs no code, but it still builds whatever it is told to: a few bytes can ask
-# for gigabytes (``LONG_BINPUT`` with a large index makes CPython allocate and fill that many slots; a string may claim
-# any length), and a tuple nested a million deep overflows the C stack when it is hashed. Snapshots are made of dicts,
-# lists, strings, numbers and pairs of integers; everything else is refused by its place in the file.
-#
-# Runs of simple opcodes are skipped by one regular expression, only strings are stepped over one by one: 5 to 12 ns
-# per byte, one to two times as long as building the objects takes.
-
 
 _INTEGER = rb"(?:K.|M..|J.{4}|\x8a(?:\x06.{6}|\x05.{5}|\x07.{7}|\x08.{8}|\x09.{9}|\x04.{4}|\x03.{3}|\x02..|\x01.|\x00))"
 # MEMOIZE, MARK, EMPTY_TUPLE/DICT/LIST, APPEND(S), SETITEM(S), NONE, NEWTRUE/FALSE; gets; integers; floats; BINPUT.

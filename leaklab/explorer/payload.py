@@ -30,9 +30,6 @@ from leaklab.render.words import (
 )
 from leaklab.text import clip, clip_block
 
-# Find the source around the lines that a report names, ``Cell In[3], line 2`` and ``train.py:41``.
-
-
 _CELL_LINE = re.compile(r"Cell In ?\[(\d+)\], line (\d+)")
 _THIS_LINE = re.compile(r"this cell, line (\d+)")
 _FILE_LINE = re.compile(r"^(?P<file>[^:]+\.py):(?P<line>\d+)")
@@ -235,9 +232,6 @@ def _cell(value: object) -> object:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, (int, float)) else clip(str(value))
-
-
-# Turn the answer of whyalive, and what an autograd graph keeps, into plain data for the explorer's page.
 
 
 def explanation_data(alive: WhyAliveRecord) -> Data:

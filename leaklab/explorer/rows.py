@@ -165,9 +165,6 @@ def _row(row: Retainer) -> Data:
     }
 
 
-# Remember, for each row of the explorer, which nodes were opened and which holders are ignored.
-
-
 @dataclass(slots=True)
 class _Look:
     """Addresses, each with its type; an address is followed only while an object of that type lies there."""

@@ -28,9 +28,6 @@ from leaklab.reports.check import SUFFIXES, LeakReport
 from leaklab.runtime.objects import type_name
 from leaklab.text import clip, clip_block
 
-# Tell what the notebook itself keeps alive - outputs, the last error - and let go of it when asked.
-
-
 _LAST_ERROR = ("last_exc", "last_value", "last_traceback", "last_type")
 _LAST_OUTPUTS = ("_", "__", "___")
 _MAX_KINDS = 4
@@ -87,9 +84,6 @@ def _forget_error(shell: Any) -> None:
     result = getattr(shell, "last_execution_result", None)
     if result is not None:
         result.result = result.error_in_exec = result.error_before_exec = None
-
-
-# Find the cell that a report came from among the notebook's inputs, and check it again.
 
 
 _MAGIC = "leakcheck"
@@ -154,9 +148,6 @@ def check_cell_again(shell: Any, cell: CheckedCell) -> LeakReport:
         msg = "the check gave no report: run its cell in the notebook to see why"
         raise LeaklabError(msg)
     return report
-
-
-# What the buttons of the explorer do to a whole report or to the notebook; each says first what it will do.
 
 
 BEFORE = "the check before this one"

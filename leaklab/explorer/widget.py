@@ -24,9 +24,6 @@ from leaklab.text import clip
 if TYPE_CHECKING:
     from ipywidgets import Widget
 
-# Read the scripts and the style of the explorer, which are parts of this package.
-
-
 _SCRIPTS = ("dom", "table", "chart", "dot", "svg", "graph", "panels", "explorer")
 """In the order in which they are joined; each uses only what stands above it."""
 
@@ -53,9 +50,6 @@ def renderer() -> bytes:
 
 def _read(*names: str) -> str:
     return files(__package__).joinpath(*names).read_text("utf-8")
-
-
-# The widget: sends the record to the page, and hands what the page asks to a session, on the main thread.
 
 
 _RENDERER, _CLOSE = "renderer", "close"

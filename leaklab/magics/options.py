@@ -46,7 +46,7 @@ def note(shell: Any, report: object) -> None:
         journal.note(report, f"In [{len(shell.history_manager.input_hist_parsed) - 1}]")
 
 
-class Report(Protocol):
+class AnyReport(Protocol):
     """What a magic shows: anything that displays itself and can be saved."""
 
     def save(self, path: str) -> None:
@@ -107,12 +107,12 @@ def parse_options(magic: Any, line: str, suffixes: Iterable[str]) -> Any:
 
 
 def publish(
-    report: Report,
+    report: AnyReport,
     options: Any,
     namespace: dict[str, Any],
     *,
     failed: bool = False,
-    show: Callable[[Report], object] = display,
+    show: Callable[[AnyReport], object] = display,
 ) -> None:
     """Store, display and save *report* as the options say, and keep it for ``%leakreport``.
 

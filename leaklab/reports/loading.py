@@ -81,7 +81,7 @@ def _first_bytes(path: FilePath) -> bytes:
         raise ReportError(msg) from error
 
 
-class _Header(msgspec.Struct):
+class _FileFormat(msgspec.Struct):
     """What every record begins with."""
 
     format: str = ""
@@ -89,7 +89,7 @@ class _Header(msgspec.Struct):
 
 def _format_of(record: bytes) -> str:
     try:
-        return msgspec.json.decode(record, type=_Header).format
+        return msgspec.json.decode(record, type=_FileFormat).format
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SCHEMA = 1
 
 
-class Measurement(Protocol):
+class RunningMeasurement(Protocol):
     """What measures one run."""
 
     def begin(self) -> None:
@@ -54,11 +54,11 @@ class TrainingRun(Report[TrainingRunRecord]):
     )
     record: TrainingRunRecord | None  # type: ignore[assignment]  # there is none before the end
 
-    def __init__(self, name: str, measurement: Measurement | None = None) -> None:
+    def __init__(self, name: str, measurement: RunningMeasurement | None = None) -> None:
         self.record = None
         self._name = name
         self._waiting = measurement
-        self._running: Measurement | None = None
+        self._running: RunningMeasurement | None = None
 
     @classmethod
     def _around(cls, record: TrainingRunRecord) -> Self:

@@ -3,6 +3,9 @@
 An address is what ``id()`` returns. Reading the addresses of a million objects from the list's own item array costs
 3 ms, through ``map(id, ...)`` 60 ms. The layout of a list is checked once against ``id()``; where it differs from what
 CPython 3.10 to 3.14 have, the slow way is taken.
+
+A faster way was tried and taken back: reading the types from the objects' memory through one array over the whole
+address space. An array like that is an object of the heap itself, and whoever met it there and read it crashed.
 """
 
 from __future__ import annotations
@@ -198,12 +201,6 @@ def _homes_of(chunks: Ints, n_addresses: int) -> Ints | None:
             homes[lowest] = np.arange(len(chunks)) * _SLOTS_PER_CHUNK
             return homes
     return None
-
-
-# Tell the types of many objects at once.
-#
-# A faster way was tried and taken back: reading the types from the objects' memory through one array over the whole
-# address space. An array like that is an object of the heap itself, and whoever met it there and read it crashed.
 
 
 def kinds_at(objects: list[object], addresses: Ints) -> Ints:

@@ -1,4 +1,12 @@
-"""Add up the bytes that objects own: themselves, the data they refer to, the storages of their tensors."""
+"""Add up the bytes that objects own: themselves, the data they refer to, the storages of their tensors.
+
+The rules and their order follow what the kinds of tensor really answer: a fake or meta tensor has no memory, a
+wrapper subclass none of its own, a sparse one has several storages, an expanded view one that is smaller than the
+view.
+
+A type is looked at once. Only C code is asked for a size; a ``__sizeof__`` that a user wrote is never called. What no
+type tells is left out: the array of an instance's attributes (CPython 3.11 and later), the C++ part of a tensor.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +34,6 @@ from leaklab.runtime.objects import (
 
 if TYPE_CHECKING:
     from leaklab.runtime.addresses import Ints
-
-# Tell which storages a tensor owns, and how many bytes they are.
-#
-# The rules and their order follow what the kinds of tensor really answer: a fake or meta tensor has no memory, a
-# wrapper subclass none of its own, a sparse one has several storages, an expanded view one that is smaller than the
-# view.
-
 
 _SPARSE_PARTS = {
     "torch.sparse_coo": ("_indices", "_values"),
@@ -179,12 +180,6 @@ def owned_bytes(things: Collection[object], *, without_storages: Iterable[int] =
     for key in without_storages:
         storages.pop(key, None)
     return sum(map(shallow_bytes, owned_objects(things))) + sum(storages.values())
-
-
-# Weigh objects: the bytes of each one alone, without the data and the storages that it refers to.
-#
-# A type is looked at once. Only C code is asked for a size; a ``__sizeof__`` that a user wrote is never called. What no
-# type tells is left out: the array of an instance's attributes (CPython 3.11 and later), the C++ part of a tensor.
 
 
 _Sizing = Callable[[Any], int]
