@@ -390,7 +390,7 @@ def test_answer_is_saved_by_suffix(everywhere, tmp_path):
     for suffix, mark in ((".html", "<!DOCTYPE html>"), (".dot", "digraph"), (".txt", "ALIVE"), (".svg", "<svg")):
         everywhere.why.save(tmp_path / f"why{suffix}")
         assert mark in (tmp_path / f"why{suffix}").read_text("utf-8")
-    with pytest.raises(ReportError, match=r"must end in \.html or \.svg"):
+    with pytest.raises(ReportError, match=r"must end in \.html or \.json"):
         everywhere.why.save(tmp_path / "why.csv")
 
 

@@ -197,7 +197,7 @@ def function_in(filename, name="work"):
 
 
 def test_leaklabs_own_functions_and_those_they_call_are_no_roots():
-    own = function_in(f"{PACKAGE_FOLDER}/pipeline.py", "own")
+    own = function_in(f"{PACKAGE_FOLDER}/check/pipeline.py", "own")
     library = function_in(json.__file__, "library")
     users = function_in("/home/me/train.py", "users")
     running = users(partial(own, partial(library, running_frames)))

@@ -89,7 +89,7 @@ def test_without_a_mark_there_is_nothing_to_compare_with(notebook):
         ("%memdiff missing.npz", "cannot read 'missing.npz'"),
         ("%memdiff missing_a.pickle missing_b.pickle", "there is no file 'missing_a.pickle'"),
         ("%memdiff await work()", "%memdiff STATEMENT cannot await"),
-        ("%memdiff -T d.txt x = 1", "must end in .html"),
+        ("%memdiff -T d.docx x = 1", "must end in .html"),
         ("%memdiff -v 3 x = 1", "-v needs the name of a variable"),
     ],
 )

@@ -12,7 +12,7 @@ from leaklab.errors import ReportError
 from leaklab.magics import MAGICS
 from leaklab.render import check_target
 from leaklab.reports import check as report
-from leaklab.reports import heap_diff as moment_report
+from leaklab.reports import heap_diff
 
 PARSERS = {name: value.parser for magics in MAGICS for name, value in vars(magics).items() if hasattr(value, "parser")}
 
@@ -30,10 +30,10 @@ COMMANDS = commands_of(cli._parser())
 @pytest.mark.parametrize(
     ("magic", "suffixes"),
     [
-        ("leakcheck", [".html", ".json", ".csv", ".md"]),
-        ("memdiff", [".html", ".json", ".csv"]),
-        ("whyalive", [".html", ".svg", ".dot", ".txt", ".json"]),
-        ("autograd", [".html", ".json", ".csv", ".txt", ".svg", ".dot"]),
+        ("leakcheck", [".html", ".json", ".txt", ".md", ".csv"]),
+        ("memdiff", [".html", ".json", ".txt", ".md", ".csv"]),
+        ("whyalive", [".html", ".json", ".txt", ".md", ".svg", ".dot"]),
+        ("autograd", [".html", ".json", ".txt", ".md", ".csv", ".svg", ".dot"]),
     ],
 )
 def test_the_help_of_save_names_the_files_that_this_magic_writes(magic, suffixes):
@@ -43,8 +43,8 @@ def test_the_help_of_save_names_the_files_that_this_magic_writes(magic, suffixes
 
 def test_a_difference_refuses_the_suffix_of_another_report_before_anything_runs(tmp_path):
     check_target(tmp_path / "report.md", report.SUFFIXES)
-    with pytest.raises(ReportError, match=r"must end in \.html or \.json or \.csv, not in '\.md'"):
-        check_target(tmp_path / "difference.md", moment_report.SUFFIXES)
+    with pytest.raises(ReportError, match=r"must end in \.html or \.json or \.txt or \.md or \.csv, not in '\.svg'"):
+        check_target(tmp_path / "difference.svg", heap_diff.SUFFIXES)
 
 
 @pytest.mark.parametrize("parser", [*PARSERS.values(), *COMMANDS.values()], ids=[*PARSERS, *COMMANDS])
