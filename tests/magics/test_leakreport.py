@@ -30,8 +30,8 @@ def exported(shared_notebook, tmp_path_factory):
         notebook.run(f"%leakreport {option} {folder}/{name}")
         for option, name in (("", "a.json"), ("--redact", "b.json"))
     ]
-    yield folder, typed
     notebook.empty()
+    return folder, typed
 
 
 def test_every_check_of_the_notebook_is_in_the_file_with_its_cell(exported):
@@ -66,7 +66,7 @@ def test_a_notebook_without_a_check_is_told_how_to_make_one(notebook, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("file.txt", "the name must end in .html or .md or .json or .pdf, not in '.txt'"),
+        ("file.docx", "the name must end in .html or .json or .txt or .md or .pdf, not in '.docx'"),
         ("/no/such/folder/file.html", "there is no folder '/no/such/folder'"),
         ("", "the following arguments are required: file"),
     ],
