@@ -254,10 +254,12 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from leaklab.notebooks import run_notebook
+    from leaklab.render.base import known_suffix
     from leaklab.reports.notebook import check_export_target
 
     files = [file for suffix in _EXPORTS if (file := getattr(arguments, suffix)) is not None]
     for file in files:
+        known_suffix(file, [f".{suffix}" for suffix in _EXPORTS])
         check_export_target(file)  # before minutes of work, not after it
     run = run_notebook(arguments.notebook, max_seconds=arguments.timeout, redact=arguments.redact)
     print(run.report)

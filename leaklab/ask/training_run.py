@@ -148,15 +148,16 @@ def _with_survivors(
 ) -> TrainingRunRecord:
     if not len(born):
         return record
-    with whole_heap() as objects:
-        alive = born[np.isin(born, addresses_of(objects))]
-    # As if it were the first of two runs: everything that it left is there without the second one's doing.
-    births = Births(alive, np.zeros(len(alive), np.int64), 2)
-    with borrow_heap(births, namespace, [born, alive]) as view:
-        n_tensors, n_bytes = training_survivor_bytes(view)
-        return replace(
-            record, survivors=training_survivors(view, new_modules), n_tensors=n_tensors, tensor_bytes=n_bytes
-        )
+    with gc_paused():  # between the two listings nothing may die whose address is kept
+        with whole_heap() as objects:
+            alive = born[np.isin(born, addresses_of(objects))]
+        # As if it were the first of two runs: everything that it left is there without the second one's doing.
+        births = Births(alive, np.zeros(len(alive), np.int64), 2)
+        with borrow_heap(births, namespace, [born, alive]) as view:
+            n_tensors, n_bytes = training_survivor_bytes(view)
+            return replace(
+                record, survivors=training_survivors(view, new_modules), n_tensors=n_tensors, tensor_bytes=n_bytes
+            )
 
 
 def _models_alive(namespace: dict[str, Any] | None) -> tuple[Survivor, ...]:
@@ -166,14 +167,15 @@ def _models_alive(namespace: dict[str, Any] | None) -> tuple[Survivor, ...]:
     def is_part(kind: type) -> bool:
         return any(base is not None and has_base(kind, base) for base in bases)
 
-    with whole_heap() as objects:
-        if not _of_types(objects, is_part):
-            return ()
-        # With all tensors: those that only a model reaches are counted as its own.
-        found = [id(thing) for thing in _of_types(objects, lambda kind: is_part(kind) or is_tensor_type(kind))]
-    births = Births(np.array(sorted(found), np.int64), np.zeros(len(found), np.int64), 2)
-    with borrow_heap(births, namespace, [births.addresses]) as view:
-        return tuple(survivor for survivor in training_survivors(view) if survivor.models or survivor.n_optimizers)
+    with gc_paused():  # between the two listings nothing may die whose address is kept
+        with whole_heap() as objects:
+            if not _of_types(objects, is_part):
+                return ()
+            # With all tensors: those that only a model reaches are counted as its own.
+            found = [id(thing) for thing in _of_types(objects, lambda kind: is_part(kind) or is_tensor_type(kind))]
+        births = Births(np.array(sorted(found), np.int64), np.zeros(len(found), np.int64), 2)
+        with borrow_heap(births, namespace, [births.addresses]) as view:
+            return tuple(survivor for survivor in training_survivors(view) if survivor.models or survivor.n_optimizers)
 
 
 def _of_types(objects: list[object], is_wanted: Callable[[type], bool]) -> list[object]:

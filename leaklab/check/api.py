@@ -104,10 +104,14 @@ def refuse_leak(report: LeakReport) -> None:
     Raises:
         LeakFound: if the verdict is a leak; *report* is its attribute ``leaklab_report``.
     """
+    __tracebackhide__ = True
     if report.leaked:
         error = LeakFound(str(report.verdict))
         error.leaklab_report = report
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # it would be in a cycle with this frame, and keep what the frames above it hold
 
 
 def _finish(finished: Finished, *, redact: bool) -> LeakReport:

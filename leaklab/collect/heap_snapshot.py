@@ -26,7 +26,7 @@ from leaklab.collect.slots import MIN_BYTES
 from leaklab.collect.snapshot_sizes import TensorTable, bytes_of_kinds, find_arrays, storage_mask, tensor_mask
 from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of
-from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
+from leaklab.runtime.gc_control import collect_quietly, user_has_frozen
 from leaklab.runtime.objects import has_base, is_tensor, is_tensor_type, loaded_type, safe_len, summary, type_name
 from leaklab.runtime.ours import SHELL_NAMES, KindTable, is_history_name, is_machinery, left_out
 from leaklab.runtime.sizes import shallow_bytes, storages_of
@@ -135,13 +135,18 @@ def take_heap_snapshot(
     """
     heap_before = native_heap_bytes()
     collected = collects and gc.isenabled()
-    with gc_paused():
+    was_enabled = gc.isenabled()
+    gc.disable()  # without a `with`: its bound `__exit__` would be among the objects that are listed
+    try:
         young = _collect(born) if collected else born
         objects = heap_objects(frozen_too=user_has_frozen())
         try:
             arrays = _measure(objects, namespace, hidden_names, records, with_places=with_places)
         finally:
             objects.clear()
+    finally:
+        if was_enabled:
+            gc.enable()
     accelerator, heap_after = accelerator_bytes(), native_heap_bytes()
     return HeapSnapshotRecord(
         name=name,

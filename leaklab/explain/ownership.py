@@ -124,7 +124,7 @@ def is_users_kind(kind: type) -> bool:
         return True
     module = sys.modules.get(name)
     # A module may compute its attributes: only its own dict is asked.
-    file = _module_dict(module).get("__file__") if is_kind_of(module, types.ModuleType) else None
+    file = (_module_dict(module) or {}).get("__file__") if is_kind_of(module, types.ModuleType) else None
     if type(file) is not str:
         return name.partition(".")[0] not in _WITHOUT_FILE
     return origin_of(file) is Origin.USER

@@ -57,6 +57,7 @@ class LeakLab(ShellMagics):
         if change.new is not None:
             warn_of_old_option("LeakLab.warmups", "LeakLab.warmup")
             self.warmup = change.new
+            self.warmups = None  # so that the same value set again is seen again
 
     @magic_arguments()
     @argument("-n", "--runs", type=int, help="Upper limit of measured runs; fewer are made where that answers.")

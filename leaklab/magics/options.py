@@ -221,8 +221,13 @@ def defaults_of(shell: Any) -> Any:
 
 
 def warn_of_old_option(old: str, new: str) -> None:
-    """Say that the option *old* of ``%config`` is now called *new*."""
-    warnings.warn(f"%config {old} is now called {new}", DeprecationWarning, stacklevel=2)
+    """Say that the option *old* of ``%config`` is now called *new*.
+
+    In the name of ``__main__``: IPython shows no other module's DeprecationWarning, and the frame that set the option
+    is IPython's own.
+    """
+    words = f"%config {old} is now called {new}"
+    warnings.warn_explicit(words, DeprecationWarning, "%config", 1, module="__main__")
 
 
 class ShellMagics(Magics):

@@ -40,6 +40,7 @@ class WhyAliveMagics(ShellMagics):
         if change.new is not None:
             warn_of_old_option(f"WhyAliveMagics.{change.name}", f"LeakLab.{change.name}")
             setattr(defaults_of(self.shell), change.name, change.new)
+            setattr(self, change.name, None)  # so that the same value set again is seen again
 
     @magic_arguments()
     @argument("-n", "--paths", type=int, help="How many independent paths to show (default 8).")

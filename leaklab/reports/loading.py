@@ -1,4 +1,4 @@
-"""Open whatever file leaklab wrote, or compares, by looking at what is in it."""
+"""Open a file that leaklab wrote and can read, or compares, by looking at what is in it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load(path: FilePath) -> Any:
     Args:
         path: A report that `save` or `to_json` wrote (``.json``), the page of a check or a notebook (``.html``), a
             `HeapSnapshot` (``.npz``), or a file of ``torch.cuda.memory._dump_snapshot`` (``.pickle``). What is in the
-            file decides, not its name.
+            file decides, not its name, but for ``.pickle`` and ``.pkl``.
 
     Returns:
         What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `MemDiff`, `TrainingRun`,
