@@ -34,7 +34,7 @@ Objgraph names boxes by addresses, which are left out.
 """
 
 
-def check_golden(path: Path, text: str) -> None:
+def assert_golden(path: Path, text: str) -> None:
     """Compare *text* with the golden file, or write it where LEAKLAB_WRITE_GOLDEN=1 asks for that."""
     data = text.encode("utf-8", "backslashreplace")
     if WRITES:

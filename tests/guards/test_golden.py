@@ -13,7 +13,7 @@ from making import (
     GOLDEN,
     RECORDS,
     WRITES,
-    check_golden,
+    assert_golden,
     figure,
     fragment,
     graph,
@@ -425,7 +425,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", FORMS)
 def test_the_form_is_the_golden_one(name, tmp_path):
-    check_golden(GOLDEN / name, FORMS[name](tmp_path))
+    assert_golden(GOLDEN / name, FORMS[name](tmp_path))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -434,7 +434,7 @@ def test_the_command_prints_the_golden_text(name, capsys, tmp_path):
     printed = capsys.readouterr()
     text = parts(status=str(status), out=printed.out, err=printed.err)
     text = text.replace(str(RECORDS), "(RECORDS)").replace(str(tmp_path.resolve()), "(FOLDER)")
-    check_golden(GOLDEN / f"command_{name}.txt", text)
+    assert_golden(GOLDEN / f"command_{name}.txt", text)
 
 
 @pytest.mark.parametrize("command", [("show", "cuda_oom.pickle"), ("diff", "cuda_step_1.pickle", "cuda_step_2.pickle")])

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import PUBLIC, RECORDS, WRITES, all_causes, check_golden, load, names, rebuilt
+from making import PUBLIC, RECORDS, WRITES, all_causes, assert_golden, load, names, rebuilt
 from shell import open_shell
 
 import leaklab
@@ -164,14 +164,14 @@ def test_public_names_and_signatures():
     for kind in sorted(classes, key=lambda kind: (kind.__name__, sorted(vars(kind)))):
         if not issubclass(kind, BaseException):
             lines += ["", f"class {kind.__name__}", *class_lines(kind, classes[kind])]
-    check_golden(PUBLIC / "api.txt", "\n".join(lines) + "\n")
+    assert_golden(PUBLIC / "api.txt", "\n".join(lines) + "\n")
 
 
 def test_errors():
     kinds = [value for name in leaklab.__all__ if is_ours(value := getattr(leaklab, name))]
     errors = [kind for kind in kinds if issubclass(kind, BaseException)]
     lines = [f"{kind.__name__} is a {', '.join(base.__name__ for base in kind.__mro__[1:-1])}" for kind in errors]
-    check_golden(PUBLIC / "errors.txt", "\n".join(lines) + "\n")
+    assert_golden(PUBLIC / "errors.txt", "\n".join(lines) + "\n")
 
 
 def test_causes():
@@ -182,7 +182,7 @@ def test_causes():
         fields["leaks"][0]["cause"] = slug
         text = str(leaklab.LeakReport.from_json(json.dumps(fields)))
         lines.append(re.search(r"\n  cause +(.*)", text)[1])
-    check_golden(PUBLIC / "causes.txt", "\n".join(lines) + "\n")
+    assert_golden(PUBLIC / "causes.txt", "\n".join(lines) + "\n")
 
 
 def paths_of(value: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -215,7 +215,7 @@ def test_fields_of_files():
         for name in ("header", "words"):
             packed = json.loads(file[name].tobytes())
             lines += sorted({f"{name}{path}: {kind}" for path, kind in paths_of(packed, "")})
-    check_golden(PUBLIC / "json_fields.txt", "\n".join(lines) + "\n")
+    assert_golden(PUBLIC / "json_fields.txt", "\n".join(lines) + "\n")
 
 
 def action_line(action: argparse.Action) -> str:
@@ -259,7 +259,7 @@ def test_magics_and_their_options():
                 warnings.simplefilter("ignore", PendingDeprecationWarning)  # other front ends ask this way
                 _, found = shell.complete(None, typed, len(typed))
             lines.append(f"  {typed!r}: {', '.join(sorted(one for one in found if one.startswith('-')))}")
-    check_golden(PUBLIC / "magics.txt", "\n".join(lines) + "\n")
+    assert_golden(PUBLIC / "magics.txt", "\n".join(lines) + "\n")
 
 
 class _CaughtError(Exception):
@@ -301,7 +301,7 @@ def test_commands_and_their_options(monkeypatch):
     words = {choice.dest: choice.help for choice in commands._choices_actions}
     for name, command in sorted(commands.choices.items()):
         lines += ["", f"# {command.prog}: {words[name]}", *command_lines(command)]
-    check_golden(PUBLIC / "commands.txt", "\n".join(lines) + "\n")
+    assert_golden(PUBLIC / "commands.txt", "\n".join(lines) + "\n")
 
 
 def test_no_page_is_left_over():
