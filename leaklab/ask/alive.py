@@ -23,7 +23,7 @@ from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap
 from leaklab.model import RootPath
 from leaklab.model.alive import HeapOverview, LiveGraph, WhyAliveRecord
 from leaklab.reports.alive import WhyAlive
-from leaklab.runtime.addresses import addresses_of
+from leaklab.runtime.addresses import addresses_of, get_referents
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import type_name, words_if_shared
 from leaklab.text import shorten
@@ -255,7 +255,7 @@ def _objects_with(borrowed: list[Any], hidden: Mapping[int, str], ignored: list[
 
 def _own_dict(thing: object) -> list[object]:
     """Return the dict of an instance as the only item of a list: it holds what the instance holds."""
-    dicts: list[object] = [child for child in gc.get_referents(thing) if type(child) is dict]
+    dicts: list[object] = [child for child in get_referents(thing) if type(child) is dict]
     return [child for child in dicts if best_reference(thing, child).text == _INSTANCE_DICT][:1]
 
 

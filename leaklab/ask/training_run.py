@@ -26,7 +26,7 @@ from leaklab.heap.view import Births, borrow_heap
 from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.render.training_run import run_text
 from leaklab.reports.training_run import TrainingRun
-from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, types_at
+from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
 from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type
 from leaklab.runtime.sizes import storage_bytes
@@ -123,7 +123,7 @@ def _untracked_dicts() -> Addresses:
     Empty dicts and dicts of plain data are such; without this list they would seem to be made when they are filled.
     """
     with gc_paused():
-        referents = gc.get_referents(*gc.get_objects())
+        referents = get_referents(*gc.get_objects())
         try:
             return np.array(
                 [id(thing) for thing in referents if type(thing) is dict and not gc.is_tracked(thing)], np.int64

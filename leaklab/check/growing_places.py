@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from leaklab.explain.groups import LeakAddress, address_of_growth
 from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
+from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import safe_len, summary, type_name
 from leaklab.runtime.ours import is_history_name
 
@@ -183,7 +183,7 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Gro
         above = _owner_below(view.objects[anchor], slot)
         if not above and slot.owner != slot.anchor:  # that dict is gone
             continue
-        referents = gc.get_referents(above[-1] if above else view.objects[anchor])
+        referents = get_referents(above[-1] if above else view.objects[anchor])
         if slot.ordinal >= len(referents) or id(type(referents[slot.ordinal])) != slot.kind:
             continue
         thing = referents[slot.ordinal]
@@ -198,7 +198,7 @@ def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
     """Return the slot's owner if it is a dict that the collector does not know, nothing if the anchor owns the slot."""
     if slot.owner == slot.anchor:
         return []
-    return [thing for thing in gc.get_referents(anchor) if id(thing) == slot.owner][:1]
+    return [thing for thing in get_referents(anchor) if id(thing) == slot.owner][:1]
 
 
 def _slot(

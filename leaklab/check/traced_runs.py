@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import types
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -20,7 +19,7 @@ from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.groups import LeakAddress, group_survivors
 from leaklab.heap.names import best_reference
 from leaklab.heap.view import BASELINE, Births, HeapView, borrow_heap
-from leaklab.runtime.addresses import addresses_of
+from leaklab.runtime.addresses import addresses_of, get_referents
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import is_kind_of, loaded_type, type_name
 
@@ -103,7 +102,7 @@ _UNKNOWN = _Unknown()
 
 
 def _referent(owner: object, address: int) -> object:
-    for referent in gc.get_referents(owner):
+    for referent in get_referents(owner):
         if id(referent) == address:
             return referent
         if type(referent) is dict:

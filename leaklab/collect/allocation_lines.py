@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import gc
 import sys
 import tracemalloc
 import types
@@ -25,7 +24,7 @@ import numpy as np
 
 from leaklab.collect.change_lines import Line, Whose
 from leaklab.collect.measurement import Measurement
-from leaklab.runtime.addresses import addresses_of
+from leaklab.runtime.addresses import addresses_of, get_referents
 from leaklab.runtime.objects import MANAGED_DICT, flags_of, is_exactly, is_tensor, loaded_type
 from leaklab.runtime.sizes import storages_of
 
@@ -321,5 +320,5 @@ def _content_of(thing: object) -> list[object]:
         return [part for part in parts if part is not None]
     # Short containers are made in memory of old ones, of which tracemalloc says nothing.
     if is_exactly(thing, _CONTAINERS) or _stack_of(thing):
-        return gc.get_referents(thing)[:_MAX_LOOKED_AT]
+        return get_referents(thing)[:_MAX_LOOKED_AT]
     return []

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 from leaklab.collect.checkpoint import measure_of
+from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor_type, loaded_type
 
 Token = tuple[int, ...]
@@ -149,7 +150,7 @@ def _slot(owner: object, target: object) -> Part | None:
     """Return how to read which object stands now where *owner* refers to *target*; None if that is not found."""
     if has_base(type(owner), dict):
         return _dict_slot(owner, target)  # type: ignore[arg-type]  # a dict
-    referents: list[object] = gc.get_referents(owner)
+    referents: list[object] = get_referents(owner)
     place = _place_of(target, referents)
     if place is not None:
         if has_base(type(owner), list):
@@ -177,7 +178,7 @@ def _item(things: Any, place: int) -> object:
 
 
 def _referent(owner: object, place: int) -> object:
-    referents = gc.get_referents(owner)
+    referents = get_referents(owner)
     return referents[place] if place < len(referents) else None
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from leaklab.collect.census import Census
 from leaklab.collect.slots import Slots, find_slots
-from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, types_at
+from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
 from leaklab.runtime.gc_control import gc_paused, user_has_frozen
 from leaklab.runtime.objects import SIZED_BASES, has_base, length_function, loaded_type, mro_of
 from leaklab.runtime.sizes import storage_bytes
@@ -166,7 +166,7 @@ def _frozen_objects(objects: list[object]) -> list[object]:
     found: list[object] = []
     frontier: list[object] = objects
     while frontier:
-        referents = gc.get_referents(*frontier)
+        referents = get_referents(*frontier)
         fresh = dict(zip(map(id, referents), referents, strict=True))
         frontier = [thing for address, thing in fresh.items() if address not in seen and gc.is_tracked(thing)]
         frontier = [thing for thing in frontier if thing is not found and thing is not referents]

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from leaklab.collect.allocation_lines import asking_line
 from leaklab.collect.change_lines import Line, LineWatch, Whose
+from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.runtime.objects import is_exactly, is_tensor, loaded_type, safe_len, type_name
 
@@ -249,7 +250,7 @@ def _referents(thing: Any, variables: frozenset[str]) -> list[Any]:
 
 def shown_referents(thing: Any) -> list[Any]:
     """Return what Python shows that *thing* refers to: what the collector reports, and the gradient of a leaf."""
-    referents = gc.get_referents(thing)
+    referents = get_referents(thing)
     if is_tensor(thing):
         base: Any = loaded_type("torch", "Tensor")
         gradient = base.grad.__get__(thing) if base.is_leaf.__get__(thing) else None  # of others the question warns

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
@@ -27,14 +27,22 @@ from leaklab.collect.snapshot_sizes import TensorTable, bytes_of_kinds, find_arr
 from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen
-from leaklab.runtime.objects import has_base, is_tensor, is_tensor_type, loaded_type, safe_len, summary, type_name
+from leaklab.runtime.objects import (
+    has_base,
+    is_tensor,
+    is_tensor_type,
+    loaded_type,
+    module_dict,
+    safe_len,
+    summary,
+    type_name,
+)
 from leaklab.runtime.ours import SHELL_NAMES, KindTable, is_history_name, is_machinery, left_out
 from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 NOTEBOOK = "notebook"
 
 _NOT_USERS = re.compile(rf"{'|'.join(SHELL_NAMES)}|open|__\w+__")
-_module_dict: Callable[[object], dict[str, Any] | None] = vars(types.ModuleType)["__dict__"].__get__
 # What a module keeps on purpose while a program runs. Its constants, functions and classes are no such thing.
 _KEEPERS = (list, dict, set, collections.deque, bytearray, array.array)
 _TEXTS = frozenset((id(str), id(bytes)))
@@ -76,7 +84,7 @@ def _module_dicts() -> Iterator[tuple[str, dict[str, Any]]]:
     modules: list[tuple[Any, Any]] = list(sys.modules.items())
     for name, module in modules:
         if type(name) is str and has_base(type(module), types.ModuleType):
-            variables = _module_dict(module)
+            variables = module_dict(module)
             if type(variables) is dict:
                 yield name, variables
 

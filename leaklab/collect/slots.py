@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, types_at
+from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
 from leaklab.runtime.objects import has_base, loaded_type, no_torch_functions
 from leaklab.runtime.sizes import storages_of
 
@@ -231,7 +231,7 @@ def _batch_rows(
         return
     marker = _Marker()
     ends = [marker]
-    targets = gc.get_referents(*chain.from_iterable(zip(holders, repeat(ends))))
+    targets = get_referents(*chain.from_iterable(zip(holders, repeat(ends))))
     kinds = kinds_of(targets)
     is_end = kinds == id(_Marker)
     owners_index = np.cumsum(is_end) - is_end
@@ -264,7 +264,7 @@ class GrownSlot:
     Attributes:
         anchor: Address of the object that the collector knows: the owner, or what refers to the owner.
         owner: Address of the object that refers to it.
-        ordinal: Which of the owner's references it is, in the order of ``gc.get_referents(owner)``.
+        ordinal: Which of the owner's references it is, in the order of ``get_referents(owner)``.
         kind: Address of the type of what it points to.
         sizes: Bytes or entries at each moment.
     """

@@ -20,7 +20,7 @@ from leaklab.collect.checkpoint import heap_objects
 from leaklab.collect.meters import native_heap_bytes
 from leaklab.collect.slots import MIN_BYTES
 from leaklab.model.heap_diff import TensorKind, Totals
-from leaklab.runtime.addresses import kinds_of, types_at
+from leaklab.runtime.addresses import get_referents, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen
 from leaklab.runtime.objects import array_words, has_base, loaded_type, mro_of, no_torch_functions, type_name
 from leaklab.runtime.ours import KindTable, is_machinery, parts_of_records
@@ -163,7 +163,7 @@ def find_arrays(objects: list[object], table: KindTable) -> dict[int, tuple[str,
     found: dict[int, tuple[str, int]] = {}
     is_array: dict[int, bool] = {}
     for start in range(0, len(picked), _BATCH):
-        targets = gc.get_referents(*picked[start : start + _BATCH])
+        targets = get_referents(*picked[start : start + _BATCH])
         kinds = kinds_of(targets)
         wanted = [kind for kind, of in types_at(kinds).items() if _is_array(kind, of, is_array)]
         if not wanted:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +16,7 @@ from leaklab.heap.names import best_reference, name_references
 from leaklab.heap.roots import local_variables
 from leaklab.heap.view import HeapView
 from leaklab.model.alive import AutogradHolder, CountItem, Counts, DirectReference, FanIn
-from leaklab.runtime.addresses import object_at, types_at
+from leaklab.runtime.addresses import get_referents, object_at, types_at
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import has_base, is_kind_of, is_tensor, loaded_type, no_torch_functions, summary, type_name
 
@@ -105,7 +104,7 @@ def _split(source: object, thing: object, count: int) -> tuple[int, int]:
         return _n_locals(source, thing), 0
     if _is_array_type(type(source)):  # the collector does not track arrays: all of their references are Python's
         return count, 0
-    n_seen = sum(1 for inner in gc.get_referents(source) if inner is thing)
+    n_seen = sum(1 for inner in get_referents(source) if inner is thing)
     return min(n_seen, count), max(count - n_seen, 0)
 
 

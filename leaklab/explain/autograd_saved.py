@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import types
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Any
 from leaklab.explain.autograd_nodes import Node, State
 from leaklab.heap.names import best_reference
 from leaklab.model.autograd import GraphPart, KeptTensor, Sharing
+from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import (
     has_base,
     is_kind_of,
@@ -306,7 +306,7 @@ def _held_by(holder: Any) -> Iterable[Any]:
         return [each for each in (holder.__closure__, holder.__defaults__, holder.__kwdefaults__) if each is not None]
     if kind is types.MethodType and not is_kind_of(holder.__self__, types.ModuleType):
         return [holder.__self__]
-    return gc.get_referents(holder)
+    return get_referents(holder)
 
 
 def _folded(expression: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from leaklab.heap.source_lines import SourceLine, find_line
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.paths import CycleCertainty, CycleCut
+from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
 
 MODULE_WORDS = "a module is never leaking"
@@ -212,7 +212,7 @@ def _n_gone(optimizer: Any) -> int:
     state, groups = attributes.get("state"), attributes.get("param_groups")
     if not is_kind_of(state, dict) or type(groups) is not list:
         return 0
-    updated = {id(p) for group in groups if type(group) is dict for p in gc.get_referents(group.get("params", ()))}
+    updated = {id(p) for group in groups if type(group) is dict for p in get_referents(group.get("params", ()))}
     return sum(1 for parameter in dict.keys(state) if is_tensor(parameter) and id(parameter) not in updated)
 
 

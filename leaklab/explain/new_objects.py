@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from leaklab.explain.ownership import Ownership
 from leaklab.heap.paths import Described
 from leaklab.heap.view import HeapView
 from leaklab.model.heap_diff import ArrayChange, Changed, ContainerChange, Difference
-from leaklab.runtime.addresses import Addresses, kinds_of, object_at
+from leaklab.runtime.addresses import Addresses, get_referents, kinds_of, object_at
 from leaklab.runtime.objects import type_name
 from leaklab.runtime.sizes import is_leaf
 
@@ -186,7 +185,7 @@ def _owners_of(wanted: set[int], view: HeapView) -> dict[int, str]:
         if len(found) == len(wanted):
             break
         batch = order[start : start + _BATCH].tolist()
-        targets = gc.get_referents(*(view.objects[vertex] for vertex in batch))
+        targets = get_referents(*(view.objects[vertex] for vertex in batch))
         if any(id(target) in wanted for target in targets if is_leaf(target)):
             for vertex in batch:
                 _look_into(view, vertex, wanted, found)
@@ -194,7 +193,7 @@ def _owners_of(wanted: set[int], view: HeapView) -> dict[int, str]:
 
 
 def _look_into(view: HeapView, vertex: int, wanted: set[int], found: dict[int, str]) -> None:
-    for target in gc.get_referents(view.objects[vertex]):
+    for target in get_referents(view.objects[vertex]):
         if id(target) in wanted and id(target) not in found and view.is_reached(vertex):
             described = view.describe_child(vertex, target)
             expression = described.expressions[-1] if described.expressions else None

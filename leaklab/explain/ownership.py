@@ -15,7 +15,7 @@ from leaklab.explain.groups import Group
 from leaklab.heap.roots import Start
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.heap.view import HeapView
-from leaklab.runtime.objects import has_base, is_kind_of, type_name
+from leaklab.runtime.objects import has_base, is_kind_of, module_dict, type_name
 from leaklab.runtime.ours import FRONT_ENDS, HISTORY_CONTAINERS
 
 _INTERPRETER_COST = 40
@@ -27,7 +27,6 @@ _CODE_CARRIERS = frozenset({
 })  # fmt: skip
 _WITHOUT_FILE = sys.stdlib_module_names | frozenset(sys.builtin_module_names) | {"torch"}
 _module_name = type.__dict__["__module__"].__get__
-_module_dict = vars(types.ModuleType)["__dict__"].__get__
 
 
 class Ownership:
@@ -124,7 +123,7 @@ def is_users_kind(kind: type) -> bool:
         return True
     module = sys.modules.get(name)
     # A module may compute its attributes: only its own dict is asked.
-    file = (_module_dict(module) or {}).get("__file__") if is_kind_of(module, types.ModuleType) else None
+    file = (module_dict(module) or {}).get("__file__") if is_kind_of(module, types.ModuleType) else None
     if type(file) is not str:
         return name.partition(".")[0] not in _WITHOUT_FILE
     return origin_of(file) is Origin.USER

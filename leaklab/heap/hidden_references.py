@@ -20,6 +20,7 @@ from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
     AddressTable,
     addresses_of,
+    get_referents,
     kinds_at,
     kinds_of,
     referents_of,
@@ -206,7 +207,7 @@ class ArraySearch:
     def through(self, objects: list[Any]) -> None:
         """Look through the references of *objects*."""
         for start in range(0, len(objects), BATCH_OBJECTS):
-            self.among(gc.get_referents(*objects[start : start + BATCH_OBJECTS]))
+            self.among(get_referents(*objects[start : start + BATCH_OBJECTS]))
 
     def among(self, things: list[Any]) -> None:
         """Look at *things* themselves."""
@@ -298,7 +299,7 @@ def untracked_holders(objects: list[Any], target: object) -> list[Any]:
     with gc_paused():
         found: dict[int, Any] = {}
         for start in range(0, len(objects), BATCH_OBJECTS):
-            _follow(gc.get_referents(*objects[start : start + BATCH_OBJECTS]), target, found)
+            _follow(get_referents(*objects[start : start + BATCH_OBJECTS]), target, found)
         return list(found.values())
 
 

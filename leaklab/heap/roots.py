@@ -6,7 +6,6 @@ Roots are ranked by how familiar they are to a reader: the user's variables firs
 from __future__ import annotations
 
 import contextvars
-import gc
 import inspect
 import re
 import signal
@@ -18,18 +17,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leaklab.heap.source_lines import Origin, origin_of
-from leaklab.runtime.objects import HEAP_TYPE, flags_of, has_base, is_kind_of, loaded_type, type_name
+from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.objects import HEAP_TYPE, flags_of, has_base, is_kind_of, loaded_type, module_dict, type_name
 from leaklab.runtime.ours import HISTORY_HOMES, SHELL_NAMES, is_history_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
     from types import FrameType
 
 _SOLE_REFERENCES = 3  # to a snapshot of locals: the frame's, ours, and the argument of getrefcount
 _SNAPSHOTS = sys.version_info < (3, 13)  # from 3.13 on f_locals is a view, and reading it leaves nothing behind
 VARIABLES, USER_MODULES, RUNNING, LIBRARIES, INTERPRETER = range(5)
 """The ranks."""
-_module_dict: Callable[[object], dict[str, Any] | None] = vars(types.ModuleType)["__dict__"].__get__
 _subclasses_of = type.__dict__["__subclasses__"]
 _type_dict = type.__dict__["__dict__"].__get__
 _STANDARD_MODULES = frozenset(sys.builtin_module_names) | sys.stdlib_module_names
@@ -176,7 +175,7 @@ def _modules() -> Iterator[Root]:
         if not is_kind_of(module, types.ModuleType):
             yield Root(id(module), words, entry, LIBRARIES)
             continue
-        variables = _module_dict(module)
+        variables = module_dict(module)
         if type(variables) is dict:
             rank = _module_rank(name, variables)
             yield Root(id(variables), words, name if _DOTTED_NAME.fullmatch(name) else entry, rank)
@@ -201,7 +200,7 @@ def _module_rank(name: str, variables: dict[str, Any]) -> int:
             return LIBRARIES
         parent: object = sys.modules.get(package)
         if package != name and is_kind_of(parent, types.ModuleType):
-            return _module_rank(package, _module_dict(parent) or {})  # torch.ops has no file, torch has
+            return _module_rank(package, module_dict(parent) or {})  # torch.ops has no file, torch has
         return USER_MODULES
     return USER_MODULES if origin_of(file) is Origin.USER else LIBRARIES
 
@@ -227,7 +226,7 @@ def _exceptions() -> Iterator[Root]:
 
 def _context() -> Iterator[Root]:
     # The copy is ours and dies here; the map of variables in it is the very one the running context uses.
-    for values in gc.get_referents(contextvars.copy_context()):
+    for values in get_referents(contextvars.copy_context()):
         yield Root(id(values), "context variable", "contextvars.copy_context()", INTERPRETER)
 
 
@@ -262,7 +261,7 @@ def _static_types() -> Iterator[Root]:
         seen.add(id(kind))
         pending.extend(_subclasses_of(kind))
         if not flags_of(kind) & HEAP_TYPE:
-            for variables in gc.get_referents(_type_dict(kind)):
+            for variables in get_referents(_type_dict(kind)):
                 yield Root(id(variables), f"type {type_name(kind)}", "", INTERPRETER)
 
 

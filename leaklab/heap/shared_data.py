@@ -6,14 +6,13 @@ references than the given objects have to it goes with them.
 
 from __future__ import annotations
 
-import gc
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.runtime.addresses import BATCH_OBJECTS, addresses_of, kinds_of, types_at
+from leaklab.runtime.addresses import BATCH_OBJECTS, addresses_of, get_referents, kinds_of, types_at
 from leaklab.runtime.objects import flags_of, has_base, loaded_type
 from leaklab.runtime.sizes import shallow_bytes, storages_of
 
@@ -56,7 +55,7 @@ class _DataCounter:
         while objects:
             for start in range(0, len(objects), BATCH_OBJECTS):
                 batch = objects[start : start + BATCH_OBJECTS]
-                self._add(gc.get_referents(*batch))
+                self._add(get_referents(*batch))
                 self._add(list(_memories(batch)))
                 self._add([key for thing in batch if has_base(type(thing), dict) for key in _skipped_keys(thing)])
             objects = self._newly_private()
@@ -110,7 +109,7 @@ def _skipped_keys(mapping: dict[Any, Any]) -> list[Any]:
     keys = list(dict.keys(mapping))
     if not keys or type(keys[0]) is not str:
         return []
-    n_reported = sum(1 for referent in gc.get_referents(mapping) if referent is keys[0])
+    n_reported = sum(1 for referent in get_referents(mapping) if referent is keys[0])
     n_values = sum(1 for value in dict.values(mapping) if value is keys[0])
     return keys if n_reported == n_values else []
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Iterator
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.runtime.objects import HEAP_TYPE, MANAGED_DICT, flags_of, has_base
+from leaklab.runtime.objects import HEAP_TYPE, MANAGED_DICT, flags_of, has_base, module_dict
 
 Addresses = npt.NDArray[np.int64]
 
@@ -219,6 +221,40 @@ BATCH_OBJECTS = 8_000
 takes a fifth less time than fifty thousand at once."""
 
 
+def is_unsafe_to_ask(thing: object) -> bool:
+    """Return whether *thing* reports objects that are dead already: the module ``_asyncio`` of Python 3.12.
+
+    It reports the finished iterators that it keeps to be used again (``module_traverse`` in ``_asynciomodule.c``).
+    Their reference count is zero: whoever holds one for a moment frees it a second time, and the next collection never
+    ends.
+    """
+    if type(thing) is not types.ModuleType:
+        return False
+    definition = _definition_of(thing)
+    return bool(definition) and ctypes.c_char_p.from_address(definition + _DEFINED_NAME_OFFSET).value == b"_asyncio"
+
+
+_definition_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyModule_GetDef", ctypes.pythonapi))
+_DEFINED_NAME_OFFSET = 5 * _WORD  # of `m_name` in PyModuleDef: an object's header and three words lie before it
+_FEW = 32  # one by one up to here, through an array of types beyond
+
+
+def _safe_referents(*things: object) -> list[object]:
+    """As `gc.get_referents`; of a module that reports dead objects only the dict."""
+    asked = list(things)
+    places: Iterable[int] = range(len(asked))
+    if len(asked) > _FEW:
+        places = np.flatnonzero(kinds_of(asked) == id(types.ModuleType)).tolist()
+    for place in places:
+        if is_unsafe_to_ask(asked[place]):
+            asked[place] = [module_dict(asked[place])]
+    return gc.get_referents(*asked)
+
+
+get_referents: Callable[..., list[Any]] = _safe_referents if sys.version_info[:2] == (3, 12) else gc.get_referents
+"""What the arguments refer to, in order: the only way in which leaklab asks ``gc.get_referents``."""
+
+
 def referents_of(objects: list[object]) -> tuple[list[object], Ints, Ints]:
     """Ask the collector for the references of many objects at once.
 
@@ -230,7 +266,7 @@ def referents_of(objects: list[object]) -> tuple[list[object], Ints, Ints]:
     separator = [marker]
     asked: list[object] = [separator] * (2 * len(objects))
     asked[::2] = objects
-    referents = gc.get_referents(*asked)
+    referents = get_referents(*asked)
     addresses = addresses_of(referents)
     return referents, addresses, np.cumsum(addresses == id(marker), dtype=np.int32)
 

@@ -13,6 +13,7 @@ import array
 import collections
 import io
 import sys
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -21,6 +22,8 @@ _type_module = type.__dict__["__module__"].__get__
 _type_qualname = type.__dict__["__qualname__"].__get__
 _type_mro = type.__dict__["__mro__"].__get__
 
+module_dict: Callable[[object], dict[str, Any] | None] = vars(types.ModuleType)["__dict__"].__get__
+"""The variables of a module, read without running code of a subclass; None before the module was initialized."""
 flags_of: Callable[[type], int] = type.__dict__["__flags__"].__get__
 """The ``__flags__`` of a type, read without asking its metaclass."""
 HEAP_TYPE = 1 << 9

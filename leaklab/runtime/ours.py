@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.runtime.addresses import Addresses, distinct, is_own_dict, kinds_of, types_at
-from leaklab.runtime.objects import has_base, type_name
+from leaklab.runtime.addresses import Addresses, distinct, get_referents, is_own_dict, kinds_of, types_at
+from leaklab.runtime.objects import has_base, module_dict, type_name
 from leaklab.version import PACKAGE_FOLDER
 
 FRONT_ENDS = (
@@ -118,7 +118,6 @@ def _contents(thing: Any) -> Iterable[object]:
 
 
 _OWN = "leaklab."
-_module_dict: Callable[[object], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
 _PLAIN = frozenset(map(id, (dict, list, tuple, set, frozenset, collections.deque, collections.defaultdict)))
 
 
@@ -170,7 +169,7 @@ def _plain_parts(owners: list[object], borders: Collection[int] = ()) -> dict[in
     seen: dict[int, object] = {}
     frontier = owners
     while frontier:
-        fresh = {id(thing): thing for thing in gc.get_referents(*frontier) if id(type(thing)) in _PLAIN}
+        fresh = {id(thing): thing for thing in get_referents(*frontier) if id(type(thing)) in _PLAIN}
         frontier = [thing for address, thing in fresh.items() if address not in seen and address not in borders]
         seen.update(fresh)
     return seen
@@ -195,10 +194,10 @@ def _own_locals() -> list[object]:
     return found
 
 
-def _module_dicts() -> Iterator[dict[str, Any]]:
+def _module_dicts() -> Iterator[dict[str, Any] | None]:
     for module in list(sys.modules.values()):
         if has_base(type(module), types.ModuleType):
-            yield _module_dict(module)
+            yield module_dict(module)
 
 
 _EXAMPLES = "leaklab.notebooks"
@@ -219,5 +218,5 @@ def own_addresses(objects: list[object]) -> Addresses:
     kinds = kinds_of(objects)
     wanted = [address for address, kind in types_at(kinds).items() if is_own_kind(kind)]
     found = [objects[place] for place in np.flatnonzero(np.isin(kinds, wanted)).tolist()]
-    dicts = [child for thing in found for child in gc.get_referents(thing) if is_own_dict(thing, child)]
+    dicts = [child for thing in found for child in get_referents(thing) if is_own_dict(thing, child)]
     return np.array([*map(id, found), *map(id, dicts)], np.int64)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.runtime.addresses import addresses_of, kinds_at, types_at
+from leaklab.runtime.addresses import addresses_of, get_referents, kinds_at, types_at
 from leaklab.runtime.objects import (
     HEAP_TYPE,
     flags_of,
@@ -152,7 +152,7 @@ def owned_objects(things: Collection[object]) -> list[object]:
     found = {id(thing): thing for thing in things}
     level = list(found.values())
     while level:
-        referents = gc.get_referents(*level)
+        referents = get_referents(*level)
         new = {
             id(thing): thing for thing in referents if id(thing) not in found and (is_leaf(thing) or _is_data(thing))
         }

@@ -8,12 +8,12 @@ of them changes what the garbage collector reports.
 
 from __future__ import annotations
 
-import gc
 import itertools
 from typing import TYPE_CHECKING, Final
 
 from leaklab.heap.names import builtins, code, containers
 from leaklab.heap.names.reference import Reference, in_words
+from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import is_tensor, mro_of, type_name
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def name_references(holder: object, child: object) -> list[Reference]:
         found = _distinct(containers.in_instance_dict(holder, child))
     if not found:
         found = _distinct(containers.in_class_of(holder, child))
-    if not found and any(child is inner for inner in gc.get_referents(holder)):
+    if not found and any(child is inner for inner in get_referents(holder)):
         found = [_left_over(holder)]
     return sorted(found, key=lambda reference: reference.suffix is None)
 

@@ -6,7 +6,6 @@ import asyncio
 import collections
 import contextvars
 import ctypes
-import gc
 import io
 import itertools
 import queue
@@ -26,6 +25,7 @@ from leaklab.heap.names.reference import (
     is_evaluable,
     read,
 )
+from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.autograd_graph import TENSOR_HOOKS, node_hooks
 from leaklab.runtime.objects import is_kind_of, is_tensor, mro_of, no_torch_functions, type_name
 
@@ -61,7 +61,7 @@ def in_weak_reference(holder: Any, child: object) -> Iterator[Reference]:
 
 def in_weak_proxy(holder: Any, child: object) -> Iterator[Reference]:
     """Name the callback, to which a proxy gives no access: all its attributes are those of the referent."""
-    if any(child is inner for inner in gc.get_referents(holder)):
+    if any(child is inner for inner in get_referents(holder)):
         yield in_words("weakref callback", "callback")
 
 
@@ -85,7 +85,7 @@ def in_context_node(holder: Any, child: object) -> Iterator[Reference]:
 
     The node of a context reports its entries back to front, each as value, key; or as another node alone.
     """
-    entries = iter(gc.get_referents(holder)[::-1])
+    entries = iter(get_referents(holder)[::-1])
     for first in entries:
         if type(first) is not contextvars.ContextVar:
             if first is child:
@@ -106,7 +106,7 @@ def _node_types() -> tuple[type, ...]:
     found: set[type] = set()
     pending = [context]
     while pending:
-        inner = [each for each in gc.get_referents(pending.pop()) if type(each).__name__.startswith("hamt")]
+        inner = [each for each in get_referents(pending.pop()) if type(each).__name__.startswith("hamt")]
         found.update(map(type, inner))
         pending.extend(inner)
     return tuple(found)
@@ -181,7 +181,7 @@ LEFTOVERS: Final[dict[type, str]] = {
 
 def _buffer_types() -> Iterator[type]:
     """Yield the type of the buffer that stands between a memoryview and its object."""
-    yield from (type(inner) for inner in gc.get_referents(memoryview(b"")))
+    yield from (type(inner) for inner in get_referents(memoryview(b"")))
 
 
 LEFTOVERS.update(dict.fromkeys(_buffer_types(), "exported object"))

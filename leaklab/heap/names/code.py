@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import types
 from typing import TYPE_CHECKING, Any, Final
 
 from leaklab.heap.names.reference import Reference, among, by_attribute, in_words, literal, read
 from leaklab.heap.roots import local_variables
+from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import is_kind_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def in_lru_cache(holder: Any, child: object) -> Iterator[Reference]:
     if child is dict.get(attributes, "__wrapped__"):
         yield by_attribute("__wrapped__", "function")
         return
-    inner = [each for each in gc.get_referents(holder) if each is not attributes]
+    inner = [each for each in get_referents(holder) if each is not attributes]
     cache: Any = next((each for each in inner if type(each) is dict), {})
     if child is cache:
         yield in_words("cache")
@@ -114,7 +114,7 @@ def in_lru_cache(holder: Any, child: object) -> Iterator[Reference]:
 def _is_part_of_lru_cache(child: object) -> bool:
     """Return whether *child* is one of the types and markers that every cache refers to."""
     probe = functools.lru_cache(maxsize=None)(print)
-    parts = [each for each in gc.get_referents(probe) if type(each) is type or type(each) is object]
+    parts = [each for each in get_referents(probe) if type(each) is type or type(each) is object]
     return any(child is part for part in parts)
 
 
@@ -156,7 +156,7 @@ def in_generator(holder: Any, child: object) -> Iterator[Reference]:
 def _variables_or_parts(holder: object, frame: types.FrameType, child: object, prefix: str) -> Iterator[Reference]:
     variables = list(_variables(frame, child, prefix))
     yield from variables
-    if not variables and any(child is inner for inner in gc.get_referents(holder)):
+    if not variables and any(child is inner for inner in get_referents(holder)):
         yield from _parts(frame, child)
 
 

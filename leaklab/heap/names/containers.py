@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import gc
 import types
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -31,6 +30,7 @@ from leaklab.heap.names.reference import (
     shown,
     stable_key,
 )
+from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import is_kind_of, mro_of
 
 if TYPE_CHECKING:
@@ -228,11 +228,11 @@ def _is_hidden_by_class(holder: object, name: str) -> bool:
 
 def in_type(holder: Any, child: object) -> Iterator[Reference]:
     """Name the namespace of a class and its bases."""
-    if any(child is inner for inner in gc.get_referents(class_dict(holder))):
+    if any(child is inner for inner in get_referents(class_dict(holder))):
         # vars(T) is a read-only view, never the dict itself
         yield Reference(".__dict__", None, ".__dict__", "attribute")
     yield from among(holder, child, ("__bases__", "__mro__"))
-    if type(child) is types.ModuleType and any(child is inner for inner in gc.get_referents(holder)):
+    if type(child) is types.ModuleType and any(child is inner for inner in get_referents(holder)):
         yield in_words("module of the class")
 
 
