@@ -235,12 +235,13 @@ def _bar(words: str) -> Iterator[Callable[[int, int], None]]:
 
 def _demo(arguments: argparse.Namespace) -> int:
     from leaklab.notebooks import as_page, find_notebook, run_demo, save_notebook
+    from leaklab.render.base import write_text
 
     for file in filter(None, (arguments.html, arguments.notebook)):
         _refuse_missing_folder(file)  # before half a minute of work, not after it
     print(f"running {find_notebook()} in a fresh kernel ...", flush=True)
     demo = run_demo(max_seconds=arguments.timeout)
-    arguments.html.write_text(as_page(demo.notebook), encoding="utf-8")
+    write_text(arguments.html, as_page(demo.notebook))
     _print_findings(demo)
     print(f"\nthe whole story, as one page: {arguments.html.resolve()}")
     if arguments.notebook:

@@ -27,6 +27,7 @@ from nbformat import NotebookNode
 
 from leaklab.errors import LeaklabError, ReportError
 from leaklab.model.check import NotebookChecks
+from leaklab.render.base import write_text
 from leaklab.reports.check import LeakReport
 from leaklab.reports.notebook import NotebookReport, load_report, redacted_checks
 from leaklab.text import shorten
@@ -222,7 +223,7 @@ def as_page(notebook: NotebookNode) -> str:
 
 def save_notebook(notebook: NotebookNode, file: Path) -> None:
     """Write the executed *notebook* to *file*."""
-    nbformat.write(notebook, file)
+    write_text(file, nbformat.writes(notebook) + "\n")
 
 
 @dataclass(frozen=True, slots=True)

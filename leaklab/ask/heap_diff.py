@@ -16,9 +16,9 @@ from leaklab.collect.heap_snapshot import NotebookContext, notebook_context
 from leaklab.decide.heap_diff import compare_heap_snapshots, unpack
 from leaklab.decide.pairing import kinds_gone, still_there
 from leaklab.explain.new_objects import name_holders
+from leaklab.files import FilePath
 from leaklab.heap.view import Births, borrow_heap
 from leaklab.model.heap_diff import Changed, Difference, HeapSnapshotRecord
-from leaklab.render.base import FilePath
 from leaklab.render.heap_snapshot_file import load_heap_snapshot
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.runtime.addresses import Addresses

@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from leaklab.cuda.schema import NOTE_KEY
-from leaklab.errors import SnapshotError
+from leaklab.errors import ReportError, SnapshotError
+from leaklab.files import replacing
 
 MAX_EVENTS = 100_000
 """Events kept in the ring: torch says several KB each, so some hundred MB at most."""
@@ -221,9 +222,7 @@ def _folder_words(folder: Path, reason: str) -> str:
 
 def _write(path: Path, snapshot: dict[str, Any]) -> None:
     try:
-        with path.open("wb") as file:
+        with replacing(path) as file:
             pickle.dump(snapshot, file, protocol=_PROTOCOL)
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        msg = f"cannot write {str(path)!r}: {error.strerror}; give a folder with room"
-        raise SnapshotError(msg) from error
+    except ReportError as error:
+        raise SnapshotError(str(error)) from error

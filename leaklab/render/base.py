@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overloa
 from markupsafe import Markup
 
 from leaklab.errors import ReportError
+from leaklab.files import FilePath, write_bytes
 from leaklab.render.json import one_line, record_from_json, record_within
 from leaklab.render.templates import page
 from leaklab.text import fenced
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
 
-FilePath = str | os.PathLike[str]
 Record = TypeVar("Record")
 _HTML, _JSON, _TEXT, _MARKDOWN = ".html", ".json", ".txt", ".md"
 
@@ -294,17 +294,12 @@ def check_target(path: FilePath, suffixes: Iterable[str]) -> None:
 
 
 def write_text(path: FilePath, text: str) -> None:
-    """Write *text* to *path* in UTF-8, with the same line ends everywhere.
+    """Write *text* to *path* in UTF-8, with the same line ends everywhere; readers never see a part of it.
 
     Raises:
         ReportError: if the file cannot be written.
     """
-    try:
-        Path(path).write_bytes(text.encode("utf-8", "backslashreplace"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        msg = f"cannot write {os.fspath(path)!r}: {reason}; give the path of a folder that exists and can be written"
-        raise ReportError(msg) from error
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def read_source(path_or_text: FilePath) -> str | bytes:

@@ -22,7 +22,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from leaklab.errors import ReportError
-from leaklab.render.base import Displayed, FilePath, save_by_suffix
+from leaklab.files import FilePath
+from leaklab.render.base import Displayed, save_by_suffix
 from leaklab.render.templates import render
 
 _SIMPLER = "splines=line nslimit=1 nslimit1=1 mclimit=0.2"

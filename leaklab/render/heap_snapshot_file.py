@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 
 from leaklab.errors import ReportError
+from leaklab.files import FilePath, write_bytes
 from leaklab.model.heap_diff import MOMENT_SCHEMA, HeapSnapshotRecord, MomentWords
-from leaklab.render.base import FilePath, known_suffix, read_bytes
+from leaklab.render.base import known_suffix, read_bytes
 
 SUFFIX = ".npz"
 _FORMAT = "leaklab moment"
@@ -57,13 +58,7 @@ def save_heap_snapshot(moment: HeapSnapshotRecord, path: FilePath) -> None:
     arrays[_HEADER] = np.frombuffer(msgspec.json.encode(header), np.uint8)
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)
-    try:
-        with open(path, "wb") as file:  # noqa: PTH123 - as users may give any path-like
-            file.write(packed.getbuffer())
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        msg = f"cannot write {os.fspath(path)!r}: {reason}; give the path of a folder that exists and can be written"
-        raise ReportError(msg) from error
+    write_bytes(path, packed.getbuffer())
 
 
 def load_heap_snapshot(path: FilePath) -> HeapSnapshotRecord:

@@ -23,9 +23,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from leaklab.errors import ReportError
+from leaklab.files import FilePath, write_bytes
 from leaklab.model import Check, Leak, Outcome
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
-from leaklab.render.base import FilePath
 from leaklab.render.check_html import Draw, Extent, render_body
 from leaklab.render.check_text import render_text
 from leaklab.render.drawing import draw_svg
@@ -332,11 +332,7 @@ def print_pdf(page: str, path: FilePath, *, seconds: float = _PDF_SECONDS) -> No
         if not printed.is_file():
             msg = f"{browser} printed no PDF; save the report as .html and print that in a browser"
             raise ReportError(msg)
-        try:
-            shutil.copyfile(printed, path)
-        except OSError as error:
-            msg = f"cannot write {os.fspath(path)!r}: {error.strerror}; give the path of a file that can be written"
-            raise ReportError(msg) from error
+        write_bytes(path, printed.read_bytes())
 
 
 def require_browser() -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from leaklab.files import FilePath
 from leaklab.model.heap_diff import MOMENT_SCHEMA, Difference, HeapSnapshotRecord
 from leaklab.render import tables
-from leaklab.render.base import FilePath, Forms, Report, Table
+from leaklab.render.base import Forms, Report, Table
 from leaklab.render.heap_diff import (
     headline,
     lines_of,

@@ -11,7 +11,8 @@ import msgspec
 from leaklab.cuda.reading import read_pickle
 from leaklab.cuda.schema import memory_of
 from leaklab.errors import ReportError
-from leaklab.render.base import FilePath, read_bytes
+from leaklab.files import FilePath
+from leaklab.render.base import read_bytes
 from leaklab.render.json import find_embedded
 from leaklab.reports.alive import WhyAlive
 from leaklab.reports.autograd import AutogradReport

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from leaklab.files import FilePath
 from leaklab.model import Check, Outcome
 from leaklab.model.check import NOTEBOOK_SCHEMA, KeptCheck, KeptView, NotebookChecks
-from leaklab.render.base import Displayed, FilePath, Forms, Report, check_target, known_suffix, read_bytes
+from leaklab.render.base import Displayed, Forms, Report, check_target, known_suffix, read_bytes
 from leaklab.render.json import NOTEBOOK_FORMAT, as_notebook_checks, notebook_fields, read_record, redacted, tally_words
 from leaklab.render.notebook_export import print_pdf, render_collection, render_markdown, require_browser
 from leaklab.render.templates import render

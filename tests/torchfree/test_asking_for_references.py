@@ -10,8 +10,7 @@ import types
 
 import pytest
 
-from leaklab.runtime import get_referents
-from leaklab.runtime.addresses import referents_of
+from leaklab.runtime.addresses import get_referents, referents_of
 
 # Imports every extension module at hand, uses some, and asks every object of the process as leaklab would. An object
 # that nothing but the answer refers to was dead before: it is named, and the process ends before it is freed again.
@@ -64,7 +63,7 @@ def use():
         left, right = socket.socketpair(); left.close(); right.close()
         threading.Timer(0, str).run()
 
-from leaklab.runtime import get_referents
+from leaklab.runtime.addresses import get_referents
 
 def ask(thing):
     found = get_referents(thing)
