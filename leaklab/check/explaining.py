@@ -22,8 +22,9 @@ from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_s
 from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import are_library_weakrefs, is_library_matter
 from leaklab.heap.view import Births, HeapView, borrow_heap
-from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, Settings, TensorGrowth
+from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
 from leaklab.model.check import NativeParts
+from leaklab.model.paths import CycleCertainty
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.text import format_bytes
 
@@ -203,8 +204,16 @@ def _of_orphans(survey: _Survey, orphans: Orphans) -> _Finding:
     view, summary = survey.view, survey.sizer.count(orphans.members, [])
     group = Group(-1, [], orphans.members, fingerprint=orphans.fingerprint)
     judged = _judge(survey, group, summary)
-    evidence = evidence_of_orphans(view, orphans, summary, gc_is_off=not survey.measurement.collects)
     kept = group.kept(view, survey.n_runs, summary.main_objects)
+    suspect = None
+    if orphans.certainty is CycleCertainty.UNSEEN:
+        things = (view.objects[member] for member in orphans.members)
+        has_callables = any(callable(thing) or type(thing) is tuple for thing in things)
+        suspect = survey.judgement.suspect(kept, has_callables=has_callables)
+    if suspect is not None:
+        orphans = replace(orphans, path=RootPath(suspect.registry.suspicion, ()))
+        judged = replace(judged[0], reason=f"{judged[0].reason}; {suspect.words}"), judged[1]
+    evidence = evidence_of_orphans(view, orphans, summary, gc_is_off=not survey.measurement.collects)
     leak = _leak(evidence, summary, fingerprint=group.fingerprint, kept=kept, judged=judged)
     if judged[0].outcome is Outcome.LEAK:
         leak = replace(leak, retained_bytes=survey.retained.of_orphans(orphans.members))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from leaklab.collect.checkpoint import follow
 from leaklab.collect.measurement import Measurement
+from leaklab.collect.registries import REGISTRIES, UNKNOWN, Registry
 from leaklab.collect.slots import GrownSlot, grown_slots
 from leaklab.decide import Growth, judge_checkpoints, judge_per_run_bytes, judge_survivors
 from leaklab.decide.checkpoint_levels import judge_slowdown
@@ -21,6 +23,11 @@ ACCELERATOR_FLOOR_BYTES = 512
 REMADE_FLOOR = 0.9
 """Whoever makes its objects anew adds one in every run; less than that is the coming and going of the newest."""
 
+_PACE_DOUBT = 0.1
+"""By this share a leak and the registry that keeps it may differ between two checkpoints."""
+_FEWEST_ENTRIES = 2
+"""A registry that gets less before the last phase keeps pace with anything."""
+
 _GROWING = (Outcome.LEAK, Outcome.INCONCLUSIVE)
 
 
@@ -32,6 +39,19 @@ class GrownContainer:
     kind: int
     lengths: tuple[int, ...]
     growth: Growth
+
+
+@dataclass(frozen=True, slots=True)
+class GrownRegistry:
+    """A registry that Python does not show, with the number of its entries at every checkpoint."""
+
+    registry: Registry
+    counts: tuple[int, ...]
+
+    @property
+    def words(self) -> str:
+        """How it grew, for a reason."""
+        return f"{self.registry.words} grew meanwhile: {' -> '.join(f'{count:,}' for count in self.counts)} entries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +69,7 @@ class Judgement:
         native: The native heap; None where the system does not tell.
         accelerator: Allocated accelerator memory; None without one.
         slowdown: So many times as long as at the start takes a run at the end; None if runs do not get slower.
+        registries: Those that are longer at the end than at the start.
     """
 
     at_runs: tuple[int, ...]
@@ -60,6 +81,7 @@ class Judgement:
     native: Growth | None
     accelerator: Growth | None
     slowdown: float | None = None
+    registries: tuple[GrownRegistry, ...] = ()
 
     def all_growths(self) -> list[Growth]:
         """Return every judgement, of whatever was counted."""
@@ -90,6 +112,43 @@ class Judgement:
         """Whether more runs could answer a question."""
         return any(growth.outcome is Outcome.INCONCLUSIVE for growth in self.all_growths())
 
+    def suspect(self, kept: tuple[int, ...] = (), *, has_callables: bool = True) -> GrownRegistry | None:
+        """Return the one registry that grows as a leak does whose holder is not seen; None if it is none or several.
+
+        Args:
+            kept: The leak's objects per run; empty for memory, whose level between two checkpoints is too noisy.
+            has_callables: Whether callbacks may be among what leaks.
+        """
+        found = [
+            grown
+            for grown in self.registries
+            if (has_callables or not grown.registry.has_callables)
+            and (self._keeps_pace(kept, grown.counts) if kept else self._is_steady(grown.counts))
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def _is_steady(self, counts: tuple[int, ...]) -> bool:
+        return judge_checkpoints(counts, self.at_runs).outcome is Outcome.LEAK
+
+    def _keeps_pace(self, kept: tuple[int, ...], counts: tuple[int, ...]) -> bool:
+        """Return whether for every entry that was added between two checkpoints as many objects were left.
+
+        What the last run left is the newest of its kind, and not in *kept*: its entries may be too many.
+        """
+        made = [sum(kept[first:last]) for first, last in pairwise(self.at_runs)]
+        added = [after - before for before, after in pairwise(counts)]
+        if sum(added[:-1]) < _FEWEST_ENTRIES:
+            return False
+        per_entry = sum(made[:-1]) / sum(added[:-1])
+        per_run = max(rows / (last - first) for rows, (first, last) in zip(added, pairwise(self.at_runs), strict=True))
+        too_many = added[-1] * per_entry - made[-1]
+        return (
+            bool(per_entry)
+            and any(abs(share - round(share)) <= _PACE_DOUBT for share in (per_entry, 1 / per_entry))
+            and all(abs(n - rows * per_entry) <= _PACE_DOUBT * n for n, rows in zip(made[:-1], added[:-1], strict=True))
+            and -_PACE_DOUBT * made[-1] <= too_many <= max(per_run, 1) * per_entry
+        )
+
 
 def judge(measurement: Measurement) -> Judgement:
     """Judge what *measurement* has counted so far; its last phase is closed."""
@@ -109,7 +168,15 @@ def judge(measurement: Measurement) -> Judgement:
         if accelerator is None
         else judge_per_run_bytes(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES),
         slowdown=judge_slowdown(measurement.meters.seconds(n_runs)),
+        registries=tuple(_grown_registries(measurement)),
     )
+
+
+def _grown_registries(measurement: Measurement) -> Iterator[GrownRegistry]:
+    columns = zip(*(checkpoint.n_registered.tolist() for checkpoint in measurement.checkpoints), strict=False)
+    for registry, counts in zip(REGISTRIES, columns, strict=False):  # another one may have been added meanwhile
+        if UNKNOWN not in counts and counts[-1] > counts[0]:
+            yield GrownRegistry(registry, counts)
 
 
 def _judge_totals(measurement: Measurement, at_runs: tuple[int, ...]) -> Iterator[tuple[int, Growth]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from leaklab.check.judging import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, Judgement
+from leaklab.check.judging import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, GrownRegistry, Judgement
 from leaklab.collect.measurement import Measurement
 from leaklab.decide.trend import Growth
 from leaklab.explain.causes import find_cause
@@ -155,13 +155,13 @@ def explain_native(
         elif n_unwalked and any(leak.cause in GRAPH_CAUSES for leak in found):
             found = _charged_to_graph(found, rest, memory)
         else:
-            found.append(native_leak(rest, memory, growth.reason))
+            found.append(native_leak(rest, memory, growth.reason, judgement.suspect()))
     return NativeFinding(tuple(found), tuple(notes))
 
 
-def native_leak(rest: NativeRest, memory: str, reason: str) -> Leak:
-    """Return the leak of what nothing in Python explains."""
-    path = RootPath(UNSEEN_ROOT, ())
+def native_leak(rest: NativeRest, memory: str, reason: str, suspect: GrownRegistry | None = None) -> Leak:
+    """Return the leak of what nothing in Python explains; *suspect* is the registry that grows meanwhile."""
+    path = RootPath(UNSEEN_ROOT if suspect is None else suspect.registry.suspicion, ())
     evidence = Evidence(
         path, "", "", None, frozenset(), frozenset(), memory, "bytes", has_tensors=False, has_graph=False
     )
@@ -169,7 +169,7 @@ def native_leak(rest: NativeRest, memory: str, reason: str) -> Leak:
     return Leak(
         what=memory,
         path=path,
-        holder="nothing that Python can see",
+        holder="nothing that Python can see" if suspect is None else suspect.registry.suspicion,
         cause=cause.slug,
         advice=cause.advice,
         bytes_per_run=rest.bytes_per_run,
@@ -179,7 +179,8 @@ def native_leak(rest: NativeRest, memory: str, reason: str) -> Leak:
         fingerprint=fingerprint([memory]),
         reason=f"{memory}: {reason}; Python's objects explain {format_bytes(rest.explained_bytes)} per run"
         f"{_give_or_take(rest)}. "
-        f"Less than {format_bytes(rest.floor_bytes)} per run would not be told from caches",
+        f"Less than {format_bytes(rest.floor_bytes)} per run would not be told from caches"
+        f"{'' if suspect is None else f'; {suspect.words}'}",
     )
 
 

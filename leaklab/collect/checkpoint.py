@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.collect.census import Census
+from leaklab.collect.registries import entry_counts
 from leaklab.collect.slots import Slots, find_slots
 from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
 from leaklab.runtime.gc_control import gc_paused, user_has_frozen
@@ -123,6 +124,7 @@ class Checkpoint:
         tensor_bytes: Bytes of all storages that tensors of the heap own, each counted once.
         graph_nodes: Autograd nodes reachable from the tensors of the heap; a lower bound if the graph is too large.
         n_threads: Living threads.
+        n_registered: Entries of each of `leaklab.collect.registries.REGISTRIES`, shape ``(n_registries,)``.
     """
 
     after_run: int
@@ -133,6 +135,7 @@ class Checkpoint:
     tensor_bytes: int
     graph_nodes: int
     n_threads: int
+    n_registered: npt.NDArray[np.int64]
 
     def count_of(self, kind: int) -> int:
         """Return how many objects of the type at address *kind* were alive."""
@@ -189,6 +192,7 @@ def take_checkpoint(after_run: int, objects: list[object]) -> tuple[Checkpoint, 
         tensor_bytes=sum(storage_bytes(tensors).values()),
         graph_nodes=_count_graph_nodes(objects, kinds, tensors),
         n_threads=threading.active_count(),
+        n_registered=entry_counts(),
     )
     order = np.argsort(addresses)
     return checkpoint, Census(addresses[order], kinds[order], np.zeros(len(order), bool))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from leaklab.collect.registries import registry_at
 from leaklab.heap.names import Reference
 from leaklab.heap.paths import fingerprint, fold
 from leaklab.heap.view import BASELINE, HeapView
@@ -202,9 +203,9 @@ def holder_of(view: HeapView, group: Group) -> tuple[str, str]:
 
 
 def orphan_holder(path: RootPath) -> str:
-    """Return words for a cycle that keeps itself: its first object, and the references around it."""
+    """Return words for a cycle that keeps itself: its first object, and the references around it; or for a suspect."""
     if not path.steps:
-        return "nothing in Python"
+        return path.root if registry_at(path.root) else "nothing in Python"
     references = (step.reference for step in path.steps[1:])
     hops = (one if one.startswith((".", "[")) else f" -> {one}" for one in references)
     return "".join((path.steps[0].kind, *hops))

@@ -16,14 +16,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from leaklab.collect.registries import REGISTRIES
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.objects import HEAP_TYPE, flags_of, has_base, is_kind_of, loaded_type, module_dict, type_name
+from leaklab.runtime.objects import (
+    HEAP_TYPE,
+    flags_of,
+    has_base,
+    is_exactly,
+    is_kind_of,
+    loaded_type,
+    module_dict,
+    type_name,
+)
 from leaklab.runtime.ours import HISTORY_HOMES, SHELL_NAMES, is_history_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from types import FrameType
+
+    from leaklab.heap.index import HeapIndex
 
 _SOLE_REFERENCES = 3  # to a snapshot of locals: the frame's, ours, and the argument of getrefcount
 _SNAPSHOTS = sys.version_info < (3, 13)  # from 3.13 on f_locals is a view, and reading it leaves nothing behind
@@ -89,6 +103,22 @@ def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
                 Start(root.address, root.words, root.expression, cost, is_library=is_library, is_place=is_place)
             )
     return starts
+
+
+def interpreter_tables(objects: list[object], index: HeapIndex) -> Iterator[Start]:
+    """Yield the lists and dicts of callbacks that only the interpreter refers to, each found by a known entry of it.
+
+    Args:
+        objects: The heap, in the order of *index*.
+        index: Who refers to whom.
+    """
+    for registry in REGISTRIES:
+        entry = None if registry.entry is None else registry.entry()
+        vertex = -1 if entry is None else index.vertex_of(id(entry))
+        edges = np.flatnonzero(index.forward_targets == vertex) if vertex >= 0 else ()
+        for holder in {int(np.searchsorted(index.forward_offsets, edge, side="right")) - 1 for edge in edges}:
+            if is_exactly(objects[holder], (list, dict)) and not (index.forward_targets == holder).any():
+                yield Start(int(index.ids[holder]), registry.words, "", _COST_OF_RANK[INTERPRETER])
 
 
 def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
@@ -322,6 +352,25 @@ def places_in_code() -> dict[str, tuple[int, ...]]:
     return places
 
 
+def other_threads() -> dict[int, str]:
+    """Return the names of the other threads that run Python code, by the number that the system has for them.
+
+    Those of the front end are left out, and those that Python did not start.
+    """
+    found: dict[int, str] = {}
+    threads = sys._current_frames()  # noqa: SLF001
+    del threads[threading.get_ident()]  # a variable that is this function's own frame would be a cycle
+    for ident, innermost in threads.items():
+        frame: FrameType | None = innermost
+        while frame is not None and origin_of(frame.f_code.co_filename) is not Origin.FRONT_END:
+            frame = frame.f_back
+        if frame is None:
+            number = _of_thread_object(ident, "_native_id")
+            if type(number) is int:
+                found[number] = _thread_name(ident)
+    return found
+
+
 def local_variables(frame: FrameType) -> list[tuple[str, Any]]:
     """Return names and values of the local variables of a running function.
 
@@ -367,10 +416,16 @@ def _function_name(frame: FrameType) -> str:
 
 
 def _thread_name(ident: int) -> str:
-    """Return a thread's name without its class having a say; a thread that Python did not start has a number only."""
+    """Return a thread's name; a thread that Python did not start has a number only."""
+    name = _of_thread_object(ident, "_name")
+    return name if type(name) is str else f"thread {ident}"
+
+
+def _of_thread_object(ident: int, attribute: str) -> object:
+    """Return an attribute of a `threading.Thread` without its class having a say; None if there is none."""
     thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
     try:
-        name = object.__getattribute__(thread, "_name")
+        value: object = object.__getattribute__(thread, attribute)
     except AttributeError:
-        return f"thread {ident}"
-    return name if type(name) is str else f"thread {ident}"
+        return None
+    return value

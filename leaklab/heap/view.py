@@ -19,7 +19,7 @@ from leaklab.heap.dominators import DominatorTree, dominators
 from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import HeapIndex, ReferencePass, own_dicts
 from leaklab.heap.paths import Described, describe_path
-from leaklab.heap.roots import Start, find_starts, is_shell_type
+from leaklab.heap.roots import Start, find_starts, interpreter_tables, is_shell_type
 from leaklab.heap.shared_data import Storages, storages_in
 from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach, search
 from leaklab.model import RootPath, Status, Step
@@ -241,7 +241,7 @@ def heap_view(
     birth_run[own_dict_of[older]] = BASELINE  # a part of what was there, made when somebody looked: no survivor
     survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
     in_graph = _graph_parts(kinds, n_heap)
-    starts = find_starts(namespace)
+    starts = [*find_starts(namespace), *interpreter_tables(objects, index)]
     tree = _search(index, starts, id(namespace), _costs(birth_run, survived, kinds), own_dict_of)
     blamed_run = _blamed_runs(tree, birth_run, survived)
     leaked = (blamed_run != BASELINE) & (blamed_run < births.n_runs - 1)

@@ -13,7 +13,6 @@ KNOWN_GAPS = {
     "pandas_rows_concatenated": "what is replaced whole, its owner included, has no slot that can be followed",
     "series_concatenated": "what is replaced whole, its owner included, has no slot that can be followed",
     "frozen_set_united_with_itself": "a set has no first entry by which its replacement could be recognised",
-    "atexit_registers_every_writer": "CPython hides atexit's callbacks: the leak is found, without its holder",
 }
 
 LEAKING = [pytest.param(case, id=case.name) for case in CASES.values() if case.leaks]

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leaklab.explain.causes.advice import Advice, Cause, with_effect
-from leaklab.explain.causes.callbacks import callback_registry, closure_kept, hook_left, traceback_kept
+from leaklab.explain.causes.callbacks import (
+    callback_registry,
+    closure_kept,
+    hook_left,
+    registered,
+    registered_outside,
+    traceback_kept,
+)
 from leaklab.explain.causes.stores import (
     cached_results,
     container_growth,
@@ -37,6 +44,8 @@ INSPECTORS: tuple[tuple[str, Inspector], ...] = (
     ("immortal-cycle", immortal_cycle),
     ("deepcopy-kept", deepcopy_kept),
     ("cycle-garbage", cycle_garbage),
+    ("callback-registry", registered),
+    ("native", registered_outside),
     ("native", native),
     ("traceback-kept", traceback_kept),
     ("hook-left", hook_left),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from leaklab.collect.registries import Registry, registry_at
 from leaklab.explain.causes.advice import Advice, line_words
 from leaklab.explain.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
@@ -99,6 +100,29 @@ def _undo(e: Evidence) -> tuple[str, str]:
         if any(known in text for step in e.steps_above for text in (step.reference, step.kind)):
             return f" ({words})", call
     return "", "registry.append(weakref.WeakMethod(obj.method))"
+
+
+def registered(e: Evidence) -> Advice | None:
+    """A table of the interpreter's or torch's own keeps callbacks, surely or probably."""
+    registry = registry_at(e.path.root)
+    return _take_out(registry, e) if registry is not None and registry.has_callables else None
+
+
+def registered_outside(e: Evidence) -> Advice | None:
+    """As `registered`, for what is no callback: functions compiled to C++ objects, lines of text."""
+    registry = registry_at(e.path.root)
+    return _take_out(registry, e) if registry is not None and not registry.has_callables else None
+
+
+def _take_out(registry: Registry, e: Evidence) -> Advice:
+    sure = "" if e.path.root == registry.words else "Probably "
+    each = "Each run" if not sure else "each run"
+    unproved = " That is a guess by the pace: Python does not show what is in the table." if sure else ""
+    remedy = f", or take it out again: {registry.removes}" if registry.removes else ": nothing takes it out again"
+    return Advice(
+        f"{sure}{each} calls {registry.adds} and leaves an entry in its table, with everything that the entry refers "
+        f"to, until the program ends.{unproved} Make that call once, outside of what is repeated{remedy}."
+    )
 
 
 def is_argument_of_partial(e: Evidence) -> bool:

@@ -1,0 +1,159 @@
+"""Leaks that only a table of the interpreter's or torch's own keeps, which Python does not show."""
+
+from __future__ import annotations
+
+import atexit
+import codecs
+import ctypes
+import os
+import readline
+
+import pytest
+import torch
+
+import leaklab
+from leaklab.check import Judgement
+from leaklab.check.judging import GrownRegistry
+from leaklab.collect import registries
+from leaklab.collect.registries import REGISTRIES, Registry, entry_counts
+from leaklab.decide import Growth
+from leaklab.model import Outcome
+
+NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")
+AT_RUNS = (0, 8, 15, 24)
+
+
+class Resource:
+    """Something with a method to call at the end."""
+
+    def __init__(self):
+        self.data = bytearray(20_000)
+
+    def close(self):
+        """Be called at the end."""
+
+
+def judgement(*counts):
+    grown = tuple(GrownRegistry(Registry(f"table{number}.add"), of) for number, of in enumerate(counts))
+    return Judgement(
+        at_runs=AT_RUNS, kinds={}, remade={}, containers=(), slots=(), graph=NOTHING, native=None, accelerator=None,
+        registries=grown,
+    )  # fmt: skip
+
+
+def suspect_of(kept, *counts):
+    found = judgement(*counts).suspect(kept)
+    return None if found is None else found.registry.adds
+
+
+EVERY_RUN = (*(1,) * 23, 0)  # the newest is not among what leaks
+
+
+def test_the_one_table_that_grows_as_the_leak_does_is_the_suspect():
+    assert suspect_of(EVERY_RUN, (3, 11, 18, 27)) == "table0.add"
+    assert suspect_of((*(3,) * 23, 0), (3, 11, 18, 27)) == "table0.add"  # each entry has three objects
+    assert suspect_of((*(0, 0, 2) * 7, 0, 0, 0), (1, 3, 6, 9)) == "table0.add"
+
+
+def test_a_table_of_another_pace_or_one_of_two_is_no_suspect():
+    assert suspect_of(EVERY_RUN, (3, 11, 11, 11)) is None
+    assert suspect_of(EVERY_RUN, (3, 3, 3, 27)) is None
+    assert suspect_of(EVERY_RUN, (0, 8, 15, 24), (5, 13, 20, 29)) is None
+    assert suspect_of(EVERY_RUN, (0, 8, 15, 24), (5, 5, 5, 6)) == "table0.add"
+
+
+def test_for_memory_the_table_must_grow_steadily():
+    assert judgement((0, 8, 15, 24)).suspect() is not None
+    assert judgement((0, 8, 8, 8)).suspect() is None
+
+
+def test_tables_of_callbacks_are_no_suspects_where_nothing_can_be_called():
+    assert judgement((0, 8, 15, 24)).suspect(EVERY_RUN, has_callables=False) is None
+
+
+def test_a_count_that_cannot_be_read_is_unknown(monkeypatch):
+    def fails():
+        raise AttributeError
+
+    monkeypatch.setattr(registries, "REGISTRIES", [Registry("a", count=fails), Registry("b", count=lambda: 7)])
+    assert entry_counts().tolist() == [registries.UNKNOWN, 7]
+
+
+def test_every_registry_has_one_way_to_look():
+    for registry in REGISTRIES:
+        assert (registry.count is None) != (registry.entry is None), registry.adds
+
+
+def leak_of(function, **options):
+    report = leaklab.leakcheck(function, runs=16, sites=False, **options)
+    assert report.leaked, report.verdict
+    return report.leaks[0]
+
+
+@pytest.mark.untraced
+def test_atexit_is_probably_who_keeps_it():
+    made = []
+
+    def register():
+        resource = Resource()
+        made.append(resource.close)
+        atexit.register(made.pop())
+
+    before = atexit._ncallbacks()
+    leak = leak_of(register)
+    assert leak.holder == "probably the table of atexit.register"
+    assert leak.cause == "callback-registry"
+    assert "atexit.unregister(function)" in leak.advice
+    assert "the table of atexit.register grew meanwhile" in leak.reason
+    assert atexit._ncallbacks() > before
+
+
+@pytest.mark.untraced
+def test_a_lost_reference_is_not_blamed_on_callbacks_that_are_registered_at_the_same_pace():
+    class Box:
+        def __init__(self):
+            self.tensor = torch.zeros(64, 64)
+
+    def lose():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(Box()))
+        atexit.register(print, end="")
+
+    try:
+        assert leak_of(lose).holder == "nothing in Python"
+    finally:
+        atexit.unregister(print)
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize(
+    ("register", "name"),
+    [
+        (lambda callback: os.register_at_fork(after_in_child=callback), "os.register_at_fork"),
+        (lambda callback: codecs.register(lambda _name: callback()), "codecs.register"),
+        (
+            lambda callback: codecs.register_error(f"leaks{id(callback)}", lambda _error: callback()),
+            "codecs.register_error",
+        ),
+    ],
+)  # fmt: skip
+def test_the_lists_of_the_interpreter_are_holders(register, name):
+    def leaks():
+        tensor = torch.zeros(40, 40)
+        register(lambda: tensor and None)
+
+    leak = leak_of(leaks)
+    assert leak.path.root == f"the table of {name}"
+    assert leak.path.steps
+    assert leak.cause == "callback-registry"
+    assert leak.retained_bytes
+
+
+@pytest.mark.untraced
+def test_lines_of_readline_are_native_memory():
+    try:
+        leak = leak_of(lambda: readline.add_history("x" * 50_000))
+        assert leak.holder == "probably the table of readline.add_history"
+        assert leak.cause == "native"
+        assert "readline.clear_history()" in leak.advice
+    finally:
+        readline.clear_history()
