@@ -4,6 +4,7 @@
 
     LeaklabError
     ├── LeakFound            --fail-on-leak: the check says leak
+    ├── CheckRunningError    another check is under way in this process
     ├── ReportError          a saved report cannot be read or written
     ├── SnapshotError        a memory snapshot cannot be read, written or taken
     └── MissingExtraError    an optional package is needed; the message names the extra
@@ -18,6 +19,17 @@ class LeaklabError(Exception):
     """Root of everything leaklab raises on purpose."""
 
 
+def _in_one_line(error: LeaklabError) -> list[str]:
+    """Show *error* in one line in IPython: what it says is the news, not where in leaklab it was raised."""
+    return [f"{type(error).__name__}: {error}"]
+
+
+class CheckRunningError(LeaklabError):
+    """A check was started while another one runs in the same process; the message says where that one is."""
+
+    _render_traceback_ = _in_one_line
+
+
 class LeakFound(LeaklabError):  # noqa: N818 - an outcome, not a malfunction; the name is what a CI log should show
     """A check that was told to fail on a leak found one.
 
@@ -26,10 +38,7 @@ class LeakFound(LeaklabError):  # noqa: N818 - an outcome, not a malfunction; th
     """
 
     leaklab_report: Any = None
-
-    def _render_traceback_(self) -> list[str]:
-        """Show one line in IPython: the verdict is the news, not where in leaklab it was raised."""
-        return [f"{type(self).__name__}: {self}"]
+    _render_traceback_ = _in_one_line
 
 
 class ReportError(LeaklabError):

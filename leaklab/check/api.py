@@ -59,6 +59,7 @@ def leakcheck(
         TypeError: if *function* cannot be called, if calling it would run nothing (coroutine functions, generator
             functions), if another argument is of the wrong type, or if *settings* is given beside what it replaces.
         ValueError: if the settings allow no verdict.
+        LeaklabError: if another check is under way in this process, be it the one that calls *function*.
         MissingExtraError: if *native* is wanted and memray is not installed.
         BaseException: whatever *function* raises, with the partial report as its attribute ``leaklab_report``.
     """

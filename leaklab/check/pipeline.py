@@ -25,13 +25,14 @@ from leaklab.check.extra_runs import (
     with_lines,
 )
 from leaklab.check.judging import Judgement, judge
+from leaklab.check.one_check import one_at_a_time
 from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.collect.native_lines import require_memray
 from leaklab.decide.verdict import conclude, next_phase
 from leaklab.model import Check, Run, Settings
-from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_has_frozen
+from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_has_frozen, user_lets_collect
 from leaklab.version import environment
 
 
@@ -89,6 +90,7 @@ class _Progress:
         return not failure
 
 
+@one_at_a_time
 def check_steps(
     settings: Settings, namespace: dict[str, Any] | None, cell_name: Callable[[str], str] = lambda _filename: ""
 ) -> Steps:
@@ -104,6 +106,7 @@ def check_steps(
 
     Raises:
         MissingExtraError: before the first run, if native code is to be named and memray is not installed.
+        CheckRunningError: before the first run, if another check is under way in this process.
     """
     if settings.native:
         require_memray()
@@ -138,7 +141,7 @@ def _warm_up(progress: _Progress) -> Generator[int, Ran, None]:
 def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, tuple[Measurement, Judgement | None]]:
     """Measure; where the cell freezes or thaws objects, start again with a census that can bear it."""
     while True:
-        progress.collects = gc.isenabled() and not progress.cell_freezes
+        progress.collects = user_lets_collect() and not progress.cell_freezes
         taker = choose_baseline(
             user_froze=progress.user_froze, cell_freezes=progress.cell_freezes, collects=progress.collects
         )

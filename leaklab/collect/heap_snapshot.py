@@ -26,7 +26,7 @@ from leaklab.collect.slots import MIN_BYTES
 from leaklab.collect.snapshot_sizes import TensorTable, bytes_of_kinds, find_arrays, storage_mask, tensor_mask
 from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of
-from leaklab.runtime.gc_control import collect_quietly, user_has_frozen
+from leaklab.runtime.gc_control import collect_quietly, pause_gc, resume_gc, user_has_frozen
 from leaklab.runtime.objects import (
     has_base,
     is_tensor,
@@ -142,9 +142,8 @@ def take_heap_snapshot(
         with_places: Whether variables, attributes and arrays are noted; totals do not need them.
     """
     heap_before = native_heap_bytes()
-    collected = collects and gc.isenabled()
-    was_enabled = gc.isenabled()
-    gc.disable()  # without a `with`: its bound `__exit__` would be among the objects that are listed
+    was_enabled = pause_gc()  # without a `with`: its bound `__exit__` would be among the objects that are listed
+    collected = collects and was_enabled
     try:
         young = _collect(born) if collected else born
         objects = heap_objects(frozen_too=user_has_frozen())
@@ -153,8 +152,7 @@ def take_heap_snapshot(
         finally:
             objects.clear()
     finally:
-        if was_enabled:
-            gc.enable()
+        resume_gc(was_enabled=was_enabled)
     accelerator, heap_after = accelerator_bytes(), native_heap_bytes()
     return HeapSnapshotRecord(
         name=name,

@@ -169,12 +169,6 @@ _NO_HOLDERS = (
 )  # fmt: skip
 
 
-class _Marker:
-    """Ends the references of one object in the flat answer of ``gc.get_referents``."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Slots:
     """The slots of the heap that point to something big, all of shape ``(n,)``.
@@ -229,11 +223,11 @@ def _batch_rows(
     """Yield the slots of *holders*; collect in *unknown* the dicts that they hold and the collector does not know."""
     if not holders:
         return
-    marker = _Marker()
+    marker = object()  # ends the references of one object in the flat answer
     ends = [marker]
     targets = get_referents(*chain.from_iterable(zip(holders, repeat(ends))))
     kinds = kinds_of(targets)
-    is_end = kinds == id(_Marker)
+    is_end = addresses_of(targets) == id(marker)
     owners_index = np.cumsum(is_end) - is_end
     starts = np.concatenate([[0], np.flatnonzero(is_end)[:-1] + 1])
     ordinals = np.arange(len(targets)) - starts[owners_index]

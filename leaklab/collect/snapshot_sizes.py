@@ -21,7 +21,7 @@ from leaklab.collect.meters import native_heap_bytes
 from leaklab.collect.slots import MIN_BYTES
 from leaklab.model.heap_diff import TensorKind, Totals
 from leaklab.runtime.addresses import get_referents, kinds_of, types_at
-from leaklab.runtime.gc_control import collect_quietly, user_has_frozen
+from leaklab.runtime.gc_control import collect_quietly, pause_gc, resume_gc, user_has_frozen
 from leaklab.runtime.objects import array_words, has_base, loaded_type, mro_of, no_torch_functions, type_name
 from leaklab.runtime.ours import KindTable, is_machinery, parts_of_records
 from leaklab.runtime.sizes import shallow_bytes, storage_bytes, storages_of
@@ -201,8 +201,7 @@ def take_totals(records: Iterable[object]) -> Totals:
     Args:
         records: Containers in which a notebook keeps its texts, which are not counted.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()  # without a `with`: its bound `__exit__` would be among the objects that are counted
+    was_enabled = pause_gc()  # without a `with`: its bound `__exit__` would be among the objects that are counted
     try:
         if was_enabled:
             collect_quietly()
@@ -212,8 +211,7 @@ def take_totals(records: Iterable[object]) -> Totals:
         finally:
             objects.clear()
     finally:
-        if was_enabled:
-            gc.enable()
+        resume_gc(was_enabled=was_enabled)
 
 
 def _add_up(objects: list[object], records: Iterable[object]) -> Totals:

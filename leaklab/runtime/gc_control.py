@@ -17,6 +17,31 @@ def user_has_frozen() -> bool:
     return gc.get_freeze_count() > FROZEN_BY_PYTHON
 
 
+_pauses: list[None] = []
+"""One entry for each thread in which leaklab has switched the collector off for a moment."""
+
+
+def user_lets_collect() -> bool:
+    """Return whether the user has the collector on, be it off for a moment while another thread looks at the heap."""
+    return gc.isenabled() or bool(_pauses)
+
+
+def pause_gc() -> bool:
+    """Switch the collector off; return whether it was on, which `resume_gc` must be told."""
+    was_enabled = gc.isenabled()
+    if was_enabled:
+        _pauses.append(None)
+        gc.disable()
+    return was_enabled
+
+
+def resume_gc(*, was_enabled: bool) -> None:
+    """Switch the collector on again, if `pause_gc` has switched it off."""
+    if was_enabled:
+        gc.enable()
+        _pauses.pop()
+
+
 @dataclass(frozen=True, slots=True)
 class GcState:
     """What the user chose for the collector. Frozen objects are looked after by the census, not here."""
@@ -29,7 +54,7 @@ class GcState:
     @classmethod
     def now(cls) -> GcState:
         """Return the state as it is."""
-        return cls(gc.isenabled(), gc.get_threshold(), gc.get_debug(), tuple(gc.callbacks))
+        return cls(user_lets_collect(), gc.get_threshold(), gc.get_debug(), tuple(gc.callbacks))
 
     def restore(self) -> tuple[str, ...]:
         """Bring this state back.
@@ -89,8 +114,7 @@ class _Pause:
         self._was_enabled = False
 
     def __enter__(self) -> None:
-        self._was_enabled = gc.isenabled()
-        gc.disable()
+        self._was_enabled = pause_gc()
 
     def __exit__(self, *_raised: object) -> None:
         try:
@@ -100,5 +124,4 @@ class _Pause:
                 finally:
                     gc.unfreeze()
         finally:
-            if self._was_enabled:
-                gc.enable()
+            resume_gc(was_enabled=self._was_enabled)
