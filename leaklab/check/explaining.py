@@ -273,7 +273,7 @@ def _leak(
     return Leak(
         what=summary.what,
         path=evidence.path,
-        holder=evidence.holder,
+        holder=evidence.shown_holder,
         cause=cause.slug,
         advice=cause.advice,
         bytes_per_run=summary.n_bytes / n_main * per_run,
@@ -282,7 +282,7 @@ def _leak(
         kept=kept,
         fingerprint=fingerprint,
         reason=growth.reason,
-        holders=(evidence.holder,) if evidence.holder else (),
+        holders=(evidence.shown_holder,) if evidence.shown_holder else (),
         others=tuple((name, count / n_main * per_run) for name, count in summary.others),
     )
 

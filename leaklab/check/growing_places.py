@@ -20,7 +20,7 @@ from leaklab.explain.groups import LeakAddress, address_of_growth
 from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
-from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.addresses import contents_of, get_referents
 from leaklab.runtime.objects import safe_len, summary, type_name
 from leaklab.runtime.ours import is_history_name
 
@@ -183,10 +183,10 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Gro
         above = _owner_below(view.objects[anchor], slot)
         if not above and slot.owner != slot.anchor:  # that dict is gone
             continue
-        referents = get_referents(above[-1] if above else view.objects[anchor])
-        if slot.ordinal >= len(referents) or id(type(referents[slot.ordinal])) != slot.kind:
+        contents = contents_of(above[-1] if above else view.objects[anchor])
+        thing = next((each for each in contents if id(each) == slot.target and id(type(each)) == slot.kind), None)
+        if thing is None:
             continue
-        thing = referents[slot.ordinal]
         vertex = view.index.vertex_of(id(thing))
         if id(thing) in seen or (vertex >= 0 and _is_survivors(view, vertex, slot.sizes)):
             continue
@@ -232,7 +232,7 @@ def _leak(
     has_graph: bool = False,
 ) -> Leak:
     path = RootPath(described.path.root, (*described.path.steps, *extra))
-    holder = described.expressions[-1] or str(described.path.steps[-1].reference)
+    holder, name = described.code or described.name, described.name
     evidence = Evidence(
         path=path,
         holder=holder,
@@ -251,7 +251,7 @@ def _leak(
     return Leak(
         what=what,
         path=path,
-        holder=holder,
+        holder=name,
         cause=cause.slug,
         advice=cause.advice,
         bytes_per_run=bytes_per_run,
@@ -260,5 +260,5 @@ def _leak(
         kept=(),
         fingerprint=fingerprint([described.path.root, *described.stable, unit]),
         reason=growth.reason,
-        holders=(holder,),
+        holders=(name,),
     )

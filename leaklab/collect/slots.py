@@ -258,14 +258,14 @@ class GrownSlot:
     Attributes:
         anchor: Address of the object that the collector knows: the owner, or what refers to the owner.
         owner: Address of the object that refers to it.
-        ordinal: Which of the owner's references it is, in the order of ``get_referents(owner)``.
-        kind: Address of the type of what it points to.
+        target: Address of what it points to at the last moment.
+        kind: Address of the type of that.
         sizes: Bytes or entries at each moment.
     """
 
     anchor: int
     owner: int
-    ordinal: int
+    target: int
     kind: int
     sizes: tuple[int, ...]
 
@@ -287,7 +287,7 @@ def grown_slots(moments: list[Slots]) -> list[GrownSlot]:
     last, at_last = moments[-1], places[-1]
     return [
         GrownSlot(
-            int(last.anchors[row]), int(last.owners[row]), int(last.ordinals[row]), int(last.kinds[row]),
+            int(last.anchors[row]), int(last.owners[row]), int(last.targets[row]), int(last.kinds[row]),
             tuple(sizes[i].tolist()),
         )
         for i, row in zip(np.flatnonzero(grown).tolist(), at_last[grown].tolist(), strict=True)

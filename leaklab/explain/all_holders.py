@@ -99,7 +99,7 @@ def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Independe
     by_name: dict[str, list[int]] = defaultdict(list)
     for vertex, name in names.items():
         by_name[name].append(vertex)
-    own = holder_of(view, group)[0]
+    own = holder_of(view, group)
     shares = {
         name: _n_kept(view, held[np.isin(holders, vertices)], inside, survivors) for name, vertices in by_name.items()
     }
@@ -142,7 +142,7 @@ def _most_frequent(holders: Ints) -> list[int]:
 
 def _name(view: HeapView, vertex: int) -> str:
     """Return the expression for a holder; an instance stands for its dict."""
-    name = holder_of(view, Group(vertex, []))[0]
+    name = holder_of(view, Group(vertex, []))
     return name.removesuffix(_OWN_DICT) if name != _OWN_DICT else name
 
 

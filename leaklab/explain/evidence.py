@@ -61,7 +61,8 @@ class Evidence:
 
     Attributes:
         path: From the root to one of the leaked objects.
-        holder: Expression for the object that should release it, or words for that object.
+        holder: Python for the object that should release it, as it is written where that is known by this name; words
+            where Python has no way.
         holder_kind: Its type's name, empty if there is none.
         crossing: How the holder refers to what leaks; None if nothing holds it, or if it grows in place.
         entry_kinds: Names of the types of what the holder refers to.
@@ -78,6 +79,7 @@ class Evidence:
         certainty: How sure it is that the cycle is never freed; None where no cycle keeps it.
         cut: Where the cycle is cut best, if that is known.
         facts: What else the live objects showed.
+        holder_name: What the report calls the holder where that is not *holder*: with the function it is local to.
     """
 
     path: RootPath
@@ -98,6 +100,12 @@ class Evidence:
     certainty: CycleCertainty | None = None
     cut: CycleCut | None = None
     facts: Facts = field(default=NO_FACTS)
+    holder_name: str = ""
+
+    @property
+    def shown_holder(self) -> str:
+        """What the report calls the holder."""
+        return self.holder_name or self.holder
 
     @property
     def place(self) -> str:
@@ -245,11 +253,12 @@ def _is_stored(view: HeapView, tensor: int, entries: frozenset[int]) -> bool:
 
 def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sample: int) -> Evidence:
     """Gather what is known of *group*, whose path is the one to *sample*."""
-    holder, holder_kind = holder_of(view, group)
+    name = holder_of(view, group)
+    holder = name if group.holder < 0 else view.describe(group.holder).code or name
     return Evidence(
         path=view.describe(sample).path,
         holder=holder,
-        holder_kind=holder_kind,
+        holder_kind="dict" if group.holder < 0 else type_name(type(view.objects[group.holder])),
         crossing=group.crossing,
         entry_kinds=frozenset(type_name(type(view.objects[entry])) for entry in group.entries),
         kinds=summary.kinds,
@@ -260,6 +269,7 @@ def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sampl
         has_optimizer=has_optimizer(view, group.members),
         is_history=view.starts[view.tree.root_of[sample]].is_history,
         facts=facts_of(view, view.describe(sample), group.members, group.entries, sample=sample, holder=holder),
+        holder_name=name,
     )
 
 

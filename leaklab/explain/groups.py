@@ -15,7 +15,6 @@ from leaklab.heap.names import Reference
 from leaklab.heap.paths import fingerprint, fold
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import RootPath
-from leaklab.runtime.objects import type_name
 
 _MAX_SAMPLED = 8
 """So many entries of a collection are named, to see whether its keys are few and meant, or many and made up."""
@@ -190,16 +189,9 @@ def _thread_of(view: HeapView, entry: int) -> str:
     return start.words if start.words.startswith("thread ") else ""
 
 
-def holder_of(view: HeapView, group: Group) -> tuple[str, str]:
-    """Return the expression for the holder of *group*, or words for it, and the name of its type."""
-    if group.holder < 0:
-        return "globals()", "dict"
-    described = view.describe(group.holder)
-    kind = type_name(type(view.objects[group.holder]))
-    if described.expressions and described.expressions[-1]:
-        return described.expressions[-1], kind
-    words = " ".join(step.reference for step in described.path.steps)
-    return words or described.path.root, kind
+def holder_of(view: HeapView, group: Group) -> str:
+    """Return what a person calls the holder of *group*."""
+    return "globals()" if group.holder < 0 else view.describe(group.holder).name
 
 
 def orphan_holder(path: RootPath) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,7 +25,6 @@ _MAX_LOOKED_AT = 12
 MAX_ROWS = 200
 """Rows of one table for which holders are looked up."""
 _BATCH = 50_000
-_INTO_GRAPH = re.compile(r"\.(grad_fn|next_functions|variable|_saved|_raw_saved)")
 _NOWHERE = "nothing in Python"
 _FAR = np.iinfo(np.int64).max
 
@@ -106,24 +104,13 @@ def expression_of(view: HeapView, vertex: int) -> str:
     if not view.is_reached(vertex):
         return _NOWHERE
     described = view.describe(vertex)
-    if owner := _owner_of_graph(described):
-        return f"the graph of {owner}"
+    if (carrier := described.graph_owner) is not None and carrier.code:
+        return described.name
     if described.expressions and (expression := described.expressions[-1]):
         return expression
     if expression := _other_expression(view, vertex, described):
         return expression
     return f"{described.path.root} {_chained(step.reference for step in described.path.steps)}".strip()
-
-
-def _owner_of_graph(described: Described) -> str:
-    """Return the expression for the tensor from which a path enters an autograd graph; empty if it enters none.
-
-    The hops below are many, and to evaluate them would unpack what is saved.
-    """
-    for number, step in enumerate(described.path.steps):
-        if _INTO_GRAPH.match(step.reference):
-            return (described.expressions[number - 1] or "") if number else ""
-    return ""
 
 
 def _other_expression(view: HeapView, vertex: int, described: Described) -> str:
@@ -141,7 +128,7 @@ def _other_expression(view: HeapView, vertex: int, described: Described) -> str:
     for other in sorted(others, key=lambda each: (int(view.tree.cost[each]), each))[:_MAX_LOOKED_AT]:
         if other != vertices[place - 1] and vertices[place] not in view.path(other):
             found = view.describe_child(other, *below)
-            if (expression := found.expressions[-1]) and not _owner_of_graph(found):
+            if (expression := found.expressions[-1]) and found.graph_owner is None:
                 return expression
     return ""
 

@@ -18,7 +18,7 @@ from leaklab.explain.group_sizes import cpp_bytes
 from leaklab.explain.smallest_cut import freed_without
 from leaklab.heap.reachability import freed_with_objects, led_to, references_of, references_to
 from leaklab.heap.shared_data import data_of
-from leaklab.runtime.addresses import get_referents, is_own_dict
+from leaklab.runtime.addresses import contents_of, get_referents, is_own_dict
 from leaklab.runtime.objects import has_base, is_exactly, loaded_type, safe_len
 from leaklab.runtime.sizes import shallow_bytes, shallow_bytes_of, sizing_of
 
@@ -240,7 +240,7 @@ def _with_arrays(view: HeapView, counted: list[int]) -> list[int]:
 def _bytes_of_data(view: HeapView, chain: Sequence[int]) -> int | None:
     """Return the bytes of the data at the end of *chain*, which the collector does not track; None if unknown."""
     owner = _owner(view, chain)
-    things = [thing for thing in get_referents(*owner) if id(thing) == chain[-1]]
+    things = [thing for each in owner for thing in contents_of(each) if id(thing) == chain[-1]]
     n_known = len(things)
     del things[1:]
     if not things or is_own_dict(owner[0], things[0]) or _n_entries(things[0]) > MAX_ENTRIES:

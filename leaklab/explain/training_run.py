@@ -89,7 +89,8 @@ def _held(view: HeapView, sizer: GroupSizer, group: Group) -> Survivor:
     sample = newest_leaked(view, group.entries)
     evidence = evidence_of_group(view, group, summary, sample)
     if group.holder < 0:  # a variable is the survivor itself
-        evidence = replace(evidence, holder=view.describe(sample).expressions[-1] or evidence.holder)
+        described = view.describe(sample)
+        evidence = replace(evidence, holder=described.code or described.name, holder_name=described.name)
     return _survivor(view, summary, group.members, evidence)
 
 
@@ -107,7 +108,7 @@ def _survivor(view: HeapView, summary: GroupSummary, members: Sequence[int], evi
         n_tensors=int(np.count_nonzero(view.is_tensor[np.asarray(members, np.int64)])),
         n_objects=len(members),
         n_bytes=summary.n_bytes,
-        holder=evidence.holder,
+        holder=evidence.shown_holder,
         path=evidence.path,
         cause=cause.slug,
         advice=cause.advice,

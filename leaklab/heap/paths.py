@@ -48,6 +48,8 @@ _MODULE_TABLES = ("._parameters", "._buffers", "._modules")
 _JOINED = (".args", ".keywords", ".f_locals")
 _FRAMES = (".gi_frame", ".cr_frame", ".ag_frame")
 _NAMESPACE_SUFFIX = ".__dict__"
+_INTO_GRAPH = re.compile(r"\.(grad_fn|next_functions|variable|_saved|_raw_saved)")
+_LOCAL = re.compile(r"local '(.+)' of (.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,52 @@ class Described:
     stable: tuple[str, ...]
     positions: tuple[int, ...]
     roles: tuple[frozenset[Role], ...] = ()
+
+    @property
+    def graph_owner(self) -> Described | None:
+        """The path to the tensor from which this one enters an autograd graph; None if it enters none.
+
+        The hops below are many, and to evaluate them would unpack what is saved.
+        """
+        into = next((i for i, step in enumerate(self.path.steps) if _INTO_GRAPH.match(step.reference)), 0)
+        if not into:
+            return None
+        path = RootPath(self.path.root, self.path.steps[:into])
+        return Described(path, self.expressions[:into], self.stable[:into], self.positions[:into], self.roles[:into])
+
+    @property
+    def code(self) -> str:
+        """Python for the last object; for what a local variable of a function leads to, Python inside of that function.
+
+        Empty where Python has no way. Inside of a graph it is Python for the tensor that carries the graph.
+        """
+        if (owner := self.graph_owner) is not None:
+            return owner.code
+        if self.expressions and self.expressions[-1]:
+            return self.expressions[-1]
+        name, *below = [step.reference for step in self.path.steps] or [""]
+        local = _LOCAL.fullmatch(name)
+        is_python = local is not None and all(reference.startswith((".", "[")) for reference in below)
+        return "".join((local[1], *below)) if local is not None and is_python else ""
+
+    @property
+    def name(self) -> str:
+        """What a person calls the last object: its code, with the function it is local to; words where it has none."""
+        steps = self.path.steps
+        if not steps:
+            return self.path.root
+        if (owner := self.graph_owner) is not None:
+            return f"the graph of {owner.name}"
+        if self.expressions[-1]:
+            return self.expressions[-1]
+        local = _LOCAL.fullmatch(steps[0].reference)
+        if code := self.code:
+            return f"{code} in {local[2]}" if local is not None else code
+        known = next(filter(None, reversed(self.expressions)), None) or (
+            f"{local[1]} in {local[2]}" if local is not None else self.path.root
+        )
+        kind = steps[-1].kind.rpartition(".")[2]
+        return f"{'an' if kind[:1] in 'aeiouAEIOU' else 'a'} {kind} in {known}"
 
 
 def describe_path(

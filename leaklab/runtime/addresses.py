@@ -309,6 +309,16 @@ def is_own_dict(thing: object, child: object) -> bool:
     return offset != 0 and word_at(id(thing) + offset) == id(child)
 
 
+def contents_of(thing: object) -> list[object]:
+    """Return what *thing* refers to, its attributes too where they lie in a dict of its own.
+
+    To look at an instance may give it such a dict: its references are then others than before, in another order.
+    """
+    referents = get_referents(thing)
+    own = [child for child in referents if is_own_dict(thing, child)]
+    return [*referents, *get_referents(*own)]
+
+
 def dict_pointers(types: dict[int, type]) -> Iterator[tuple[int, int]]:
     """Yield the address of each type whose instances have a dict at a known place, and that place."""
     for address, kind in types.items():

@@ -39,8 +39,7 @@ def judgement(*containers, slots=(), graph=NOTHING):
 
 def slot_of(owner, thing, sizes, anchor=None):
     """Say that the slot of *owner* that holds *thing* grew; *anchor* refers to an owner the collector does not know."""
-    ordinal = next(i for i, referent in enumerate(gc.get_referents(owner)) if referent is thing)
-    return GrownSlot(id(anchor or owner), id(owner), ordinal, id(type(thing)), tuple(sizes)), judge_checkpoints(
+    return GrownSlot(id(anchor or owner), id(owner), id(thing), id(type(thing)), tuple(sizes)), judge_checkpoints(
         sizes, AT_RUNS
     )
 
@@ -201,6 +200,19 @@ def test_a_slot_that_now_holds_something_else_is_left_out():
     slot, growth = slot_of(holder, holder[0], (0, 1600, 3000, 4800))
     holder[0] = b"other"
     assert leaks_of({"state": holder}, slots=[(slot, growth)]) == []
+
+
+class Bare:
+    """Its attributes are set from outside: no method mentions them."""
+
+
+def test_an_attribute_is_named_though_looking_at_its_object_has_made_a_dict_of_the_attributes():
+    bare = Bare()
+    bare.number, bare.cache = 1, dict.fromkeys(range(1000, 1024), 1.5)
+    slot = slot_of(bare, bare.cache, (0, 8, 15, 24))
+    assert vars(bare)["cache"] is bare.cache
+    (leak,) = leaks_of({"bare": bare}, slots=[slot])
+    assert (leak.holder, leak.what, leak.count_per_run) == ("bare.cache", "dict entries: float", 1.0)
 
 
 def test_a_slot_that_is_gone_is_left_out():

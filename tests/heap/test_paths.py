@@ -307,6 +307,51 @@ def test_a_local_of_a_running_frame_begins_a_path_without_expression():
     assert described.expressions == (None, None)
 
 
+class Task:
+    pass
+
+
+def test_a_person_calls_an_object_by_its_python():
+    trainer = Trainer()
+    described = describe({"trainer": trainer}, trainer, trainer.epoch_outputs)
+    assert (described.name, described.code) == ("trainer.epoch_outputs",) * 2
+
+
+def test_what_a_local_leads_to_is_called_as_in_its_function_and_the_function_is_said():
+    trainer = Trainer()
+    described = describe(sys._getframe(), trainer, trainer.epoch_outputs, root="running function fit", expression=None)
+    here = "test_what_a_local_leads_to_is_called_as_in_its_function_and_the_function_is_said()"
+    assert (described.name, described.code) == (f"trainer.epoch_outputs in {here}", "trainer.epoch_outputs")
+
+
+def test_what_python_cannot_name_is_called_by_its_type_and_the_last_name_above():
+    task = Task()
+    tasks = {task}
+    described = describe({"tasks": tasks}, tasks, task)
+    assert (described.name, described.code) == ("a Task in tasks", "")
+
+
+def test_what_a_local_holds_without_a_name_is_called_by_its_type_and_the_local():
+    task = Task()
+    tasks = {task}
+    described = describe(sys._getframe(), tasks, task, root="running function fit", expression=None)
+    here = "test_what_a_local_holds_without_a_name_is_called_by_its_type_and_the_local()"
+    assert (described.name, described.code) == (f"a Task in tasks in {here}", "")
+
+
+def test_inside_of_a_graph_the_tensor_is_called_that_carries_it():
+    loss = (torch.ones(3, requires_grad=True) * 2).exp()
+    node = loss.grad_fn.next_functions[0][0]
+    described = describe({"loss": loss}, loss, loss.grad_fn, node)
+    assert described.expressions[-1] == "loss.grad_fn.next_functions[0][0]"
+    assert (described.name, described.code) == ("the graph of loss", "loss")
+
+
+def test_where_nothing_on_the_path_has_a_name_the_root_is_said():
+    described = describe([1], [[1]], root="context variable", expression=None)
+    assert described.name == "a list in context variable"
+
+
 def test_a_cycle_begins_with_its_first_object():
     cycle = [1]
     cycle.append(cycle)
