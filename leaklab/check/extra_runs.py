@@ -23,13 +23,14 @@ from leaklab.check.explaining import Explained
 from leaklab.check.native import NATIVE_MEMORY
 from leaklab.check.steps import Ran, RunRequest
 from leaklab.check.traced_runs import earlier_key, survivors_by_leak, watch_places
-from leaklab.collect.allocation_lines import FEW_FRAMES, Makers, StorageLines, python_traces
+from leaklab.collect.allocation_lines import Makers, StorageLines
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.change_lines import Line, LineWatch
 from leaklab.collect.cycle_lines import ClosingWatch, CycleShape
 from leaklab.collect.measurement import Measurement
 from leaklab.collect.meters import native_caches_off, native_heap_bytes
 from leaklab.collect.native_lines import NativeGrowth, NativeTraces
+from leaklab.collect.object_traces import FEW_FRAMES, python_traces
 from leaklab.explain.groups import LeakAddress
 from leaklab.heap.source_lines import CellNames, LineWriter, Origin, origin_of
 from leaklab.model import Leak

@@ -7,7 +7,7 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
-        "allocation_lines": "Makers N_FRAMES StorageLines innermost_and_asking line_that_made python_traces",
+        "allocation_lines": "Makers StorageLines innermost_and_asking line_that_made",
         "census": "Census DisturbedError FrozenCensus RefreezingCensus ScanCensus sorted_census",
         "change_lines": "LineWatch watchpoint",
         "checkpoint": "Lengths container_lengths follow heap_objects take_checkpoint",
@@ -16,6 +16,7 @@ __getattr__ = lazy_names(
         "measurement": "Cohorts Measurement choose_baseline thawed",
         "meters": "Meters native_caches_off native_heap_bytes",
         "native_lines": "NativeTraces require_memray",
+        "object_traces": "N_FRAMES python_traces",
         "slots": "GrownSlot find_slots grown_slots",
         "snapshot_sizes": "take_totals",
     },

@@ -190,32 +190,12 @@ def _has_compiled() -> bool:
     return bool(getattr(frames, "FRAME_COUNTER", 0))
 
 
-N_FRAMES = 40
-"""So deep are stacks recorded: from the line in a module's ``forward`` to the user's own there are ten to thirty."""
-FEW_FRAMES = 10
-"""With fewer, most lines of libraries could not be followed to the user's own."""
 _DEPTH = 4
 """From a function over its closure and a cell of it to a tensor's tuple."""
 _MAX_LOOKED_AT = 200
 _CONTAINERS = (list, tuple, dict, types.CellType, types.MethodType)
 _MAX_SURVIVORS = 20_000
 """So many survivors of the traced runs are asked for their line: 1 s."""
-
-
-@contextmanager
-def python_traces() -> Iterator[int]:
-    """Record where Python objects are made, inside; the value is how many frames of each stack.
-
-    Where tracemalloc runs already, it keeps its own settings and its traces.
-    """
-    if tracemalloc.is_tracing():
-        yield tracemalloc.get_traceback_limit()
-        return
-    tracemalloc.start(N_FRAMES)
-    try:
-        yield N_FRAMES
-    finally:
-        tracemalloc.stop()
 
 
 def line_that_made(thing: object, whose: Whose) -> Line | None:

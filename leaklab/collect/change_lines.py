@@ -214,23 +214,48 @@ class LineWatch:
         self._known: dict[str, bool | None] = {}
         self._running: dict[int, Line | None] = {}
         self._saw_suspended = False
+        self._is_on = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Watch inside; a trace function that the code inside installs instead is left to it."""
+        """Watch inside; a trace function that the code inside installs instead is left to it.
+
+        A thread that is started inside and goes on afterwards stops being traced at its next line or call.
+        """
         self._tokens = [point.token() for point in self._points]
         self._running.clear()
-        of_threads = threading.gettrace() if hasattr(threading, "gettrace") else None
+        of_threads = threading.gettrace()
+        self._is_on = True
         threading.settrace(self._on_call)
         sys.settrace(self._on_call)
         try:
             yield
         finally:
-            if sys.gettrace() == self._on_call:
-                sys.settrace(None)
-            threading.settrace(of_threads)
+            self._is_on = False
+            self._leave_thread()
+            if self._is_own(threading.gettrace()):
+                threading.settrace(of_threads)
+            self._leave_running_functions()
             if self._saw_suspended and _SNAPSHOTS:
                 _refresh_snapshots()
+
+    def _is_own(self, trace: object) -> bool:
+        return type(trace) is types.MethodType and trace.__self__ is self
+
+    def _leave_thread(self) -> None:
+        """Trace this thread no more, unless somebody else does."""
+        if self._is_own(sys.gettrace()):
+            sys.settrace(None)
+
+    def _leave_running_functions(self) -> None:
+        """Ask no function that still runs in another thread for its lines."""
+        for innermost in sys._current_frames().values():  # noqa: SLF001 - the only way to the frames of other threads
+            frame: FrameType | None = innermost
+            while frame is not None:
+                if self._is_own(frame.f_trace):
+                    frame.f_locals  # noqa: B018 - reading it brings the snapshot up to date
+                    frame.f_trace = None
+                frame = frame.f_back
 
     def _is_users(self, filename: str) -> bool | None:
         try:
@@ -239,6 +264,8 @@ class LineWatch:
             return self._known.setdefault(filename, self._whose(filename))
 
     def _on_call(self, frame: FrameType, _event: str, _arg: Any) -> Any:
+        if not self._is_on:
+            return self._leave_thread()
         code = frame.f_code
         self._saw_suspended |= bool(code.co_flags & 0x2A0)  # generators, coroutines, asynchronous generators
         if not self._is_users(code.co_filename):
@@ -248,6 +275,8 @@ class LineWatch:
         return self._on_line
 
     def _on_line(self, frame: FrameType, event: str, _arg: Any) -> Any:
+        if not self._is_on:
+            return self._leave_thread()
         if event == "line":
             self._look()
             self._running[threading.get_ident()] = _line_of(frame)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-import tracemalloc
 import types
 
 import pytest
 import torch
 
-from leaklab.collect import N_FRAMES, Makers, StorageLines, line_that_made, python_traces
+from leaklab.collect import Makers, StorageLines, line_that_made, python_traces
 
 
 def whose(filename: str) -> bool:
@@ -48,24 +47,6 @@ def test_what_was_made_before_has_no_line():
     thing = Plain()
     with python_traces():
         assert line_that_made(thing, whose) is None
-
-
-def test_tracemalloc_is_off_again_unless_it_was_on():
-    with python_traces() as n_frames:
-        assert n_frames == N_FRAMES
-    assert not tracemalloc.is_tracing()
-
-
-def test_a_running_tracemalloc_keeps_its_settings_and_its_traces():
-    tracemalloc.start(3)
-    try:
-        before = Plain()
-        with python_traces() as n_frames:
-            assert n_frames == 3
-        assert tracemalloc.get_traceback_limit() == 3
-        assert line_that_made(before, whose) is not None
-    finally:
-        tracemalloc.stop()
 
 
 def make_and_view(storages: StorageLines):

@@ -6,6 +6,7 @@ import inspect
 import json
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -99,6 +100,71 @@ def test_tracing_is_off_afterwards_also_after_an_error():
         _ = 1 / 0
     assert sys.gettrace() is None
     assert threading.gettrace() is None
+
+
+class Worker(threading.Thread):
+    """Says whether it is traced, whenever it is asked."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.asked, self.answered, self.is_traced = threading.Event(), threading.Event(), None
+
+    def run(self):
+        while self.asked.wait():
+            self.asked.clear()
+            self.is_traced = sys.gettrace() is not None
+            self.answered.set()
+
+    def says(self):
+        self.answered.clear()
+        self.asked.set()
+        self.answered.wait()
+        return self.is_traced
+
+
+@pytest.mark.parametrize("is_users", [True, False])
+def test_a_thread_that_outlives_the_watch_is_traced_no_more(is_users):
+    worker = Worker()
+    watch = LineWatch([], lambda filename: is_users)
+    with watch.installed():
+        worker.start()
+        assert worker.says()
+    assert not worker.says()
+    with watch.installed():
+        assert not worker.says()
+
+
+def test_a_thread_that_waits_keeps_nothing_that_it_has_let_go_of():
+    class Big:
+        pass
+
+    released, may_end, gone = threading.Event(), threading.Event(), []
+
+    def work():
+        big = Big()
+        weakref.finalize(big, gone.append, True)
+        del big
+        released.set()
+        may_end.wait()
+
+    thread = threading.Thread(target=work, daemon=True)
+    with LineWatch([], whose).installed():
+        thread.start()
+        released.wait()
+    assert gone == [True]
+    may_end.set()
+
+
+def test_the_tracer_that_threads_get_from_the_code_inside_is_left_to_it():
+    def own(frame, event, arg):
+        return None
+
+    try:
+        with LineWatch([], whose).installed():
+            threading.settrace(own)
+        assert threading.gettrace() is own
+    finally:
+        threading.settrace(None)
 
 
 def test_a_tracer_that_the_code_installs_itself_is_left_to_it():
