@@ -9,8 +9,8 @@ import sys
 import time
 import tokenize
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from io import StringIO
 from types import CodeType
@@ -18,8 +18,8 @@ from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.display import display
-from IPython.utils.capture import capture_output
 
+from leaklab.check.notebook_records import OutputRecords
 from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.heap.source_lines import cell_name
 from leaklab.model import Check
@@ -134,6 +134,7 @@ class Cell:
 
     def __init__(self, shell: Any, source: str, *, n_lines_above: int = 1) -> None:
         self._shell = shell
+        self.outputs = OutputRecords(shell)
         # A comment stands for the magic's own line: blank lines would be stripped by the transformation.
         text = "# the magic's line\n" * n_lines_above + shell.transform_cell(source)
         self._name = shell.compile.cache(text, max(shell.execution_count - 1, 0), raw_code=source)
@@ -153,19 +154,25 @@ class Cell:
         """Whether the cell has to be awaited."""
         return any(_is_coroutine(code) for code in (self._body, self._last) if code is not None)
 
-    def run(self, *, shown: bool) -> None:
-        """Run the cell once; its output and the value of its last expression are shown or dropped."""
+    def run(self, number: int = 0, *, shown: bool) -> None:
+        """Run the cell once; its output and the value of its last expression are shown or dropped.
+
+        Args:
+            number: Of the run.
+            shown: Whether to show what it prints and displays. Otherwise IPython's records of it are kept until
+                ``outputs.forget()``.
+        """
         __tracebackhide__ = True
-        with _output(shown=shown):
+        with nullcontext() if shown else self.outputs.captured(number):
             exec(self._body, self._shell.user_ns)  # noqa: S102 - running the user's cell is the purpose
             if self._last is not None:
                 self._show(eval(self._last, self._shell.user_ns), shown=shown)  # noqa: S307
             _flush_figures()
 
-    async def run_async(self, *, shown: bool) -> None:
+    async def run_async(self, number: int = 0, *, shown: bool) -> None:
         """As `run`, for a cell that awaits."""
         __tracebackhide__ = True
-        with _output(shown=shown):
+        with nullcontext() if shown else self.outputs.captured(number):
             for code in (self._body, self._last):
                 if code is None:
                     continue
@@ -208,12 +215,6 @@ def _ends_with_semicolon(code: str) -> bool:
 
 def _is_coroutine(code: CodeType) -> bool:
     return bool(code.co_flags & inspect.CO_COROUTINE)
-
-
-@contextmanager
-def _output(*, shown: bool) -> Iterator[None]:
-    with nullcontext() if shown else capture_output():
-        yield
 
 
 def _flush_figures() -> None:

@@ -108,20 +108,22 @@ class LeakLab(ShellMagics):
         progress = ProgressLine(self.shell, settings, is_shown=not (options.quiet or options.show_output))
         if code.awaits:
             return self._check_awaiting(code, steps, options, settings, progress)
-        once = progress.ticking(lambda number: code.run(shown=_is_shown(number, settings, options)))
+        once = progress.ticking(lambda number: code.run(number, shown=_is_shown(number, settings, options)))
         try:
             return self._finish(drive(steps, once), options, progress)
         finally:
+            code.outputs.forget()
             progress.close()
 
     async def _check_awaiting(
         self, code: Cell, steps: Steps, options: Any, settings: Settings, progress: ProgressLine
     ) -> object:
         __tracebackhide__ = True
-        once = progress.ticking(lambda number: code.run_async(shown=_is_shown(number, settings, options)))
+        once = progress.ticking(lambda number: code.run_async(number, shown=_is_shown(number, settings, options)))
         try:
             return self._finish(await drive_async(steps, once), options, progress)
         finally:
+            code.outputs.forget()
             progress.close()
 
     def _settings(self, options: Any) -> Settings:

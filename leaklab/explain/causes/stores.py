@@ -10,6 +10,7 @@ from leaklab.heap.roles import Role
 from leaklab.model import Status
 from leaklab.text import format_bytes
 
+_SHOWN = (".HistoryManager.outputs", ".history_manager.outputs")
 _TOP = 2
 """A dict that is a variable, or an attribute of a module, a class or a singleton, is at the top."""
 _INNER = ".data"
@@ -24,7 +25,14 @@ _WORKERS = (
 
 
 def notebook_history(e: Evidence) -> Advice | None:
-    """The notebook keeps results (Out, _, _7) and sources (In, _i7)."""
+    """The notebook keeps results (Out, _, _7) and sources (In, _i7), or the text of all output."""
+    if e.holder.endswith(_SHOWN):
+        return Advice(
+            f"IPython keeps the text of everything that cells print and display, in {e.holder}, as long as the kernel "
+            "runs. Print and display less, or empty it between runs.",
+            after="get_ipython().history_manager.outputs.clear()",
+            unless="Not before %notebook, which exports these outputs.",
+        )
     if not e.is_history:
         return None
     return Advice(
