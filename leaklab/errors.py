@@ -14,9 +14,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from leaklab.text import printable
+
 
 class LeaklabError(Exception):
     """Root of everything leaklab raises on purpose."""
+
+    def __str__(self) -> str:
+        """Return the message; what a file or a name in it could send to a terminal is an escape."""
+        return printable(super().__str__())
 
 
 def _in_one_line(error: LeaklabError) -> list[str]:

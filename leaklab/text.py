@@ -88,6 +88,11 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def printable(text: str) -> str:
+    """Return *text* with its line breaks; all else that does not print is an escape."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def well_formed(text: str) -> str:
     """Return *text* with lone surrogates written as escapes, so that it can be encoded and drawn."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -116,8 +121,8 @@ def clipped(record: Record, limit: int = TEXT_LIMIT) -> Record:
 
 
 def cell_text(cell: object) -> object:
-    """Return *cell*, where it is a text one that a table can store: well-formed, of `CELL_LIMIT` characters at most."""
-    return well_formed(_clip_text(cell, CELL_LIMIT)) if isinstance(cell, str) else cell
+    """Return *cell*, where it is a text one that a table can show: printable, of `CELL_LIMIT` characters at most."""
+    return _clip_text(printable(_clip_text(cell, CELL_LIMIT)), CELL_LIMIT) if isinstance(cell, str) else cell
 
 
 def _clip_text(text: str, limit: int) -> str:

@@ -30,6 +30,7 @@ from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, ki
 from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
 from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type
 from leaklab.runtime.sizes import storage_bytes
+from leaklab.text import printable
 
 
 def training_run(name: str, *, namespace: dict[str, Any] | None = None, show: bool = True) -> TrainingRun:
@@ -101,7 +102,7 @@ class _Measurement:
         )
         record = _with_survivors(record, born, self._namespace, new_modules)
         if self._show:
-            sys.stdout.write(run_text(record))
+            sys.stdout.write(printable(run_text(record)))
         return record
 
     def _born(self) -> tuple[Addresses, tuple[str, ...]]:

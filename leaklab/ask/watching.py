@@ -20,7 +20,7 @@ from leaklab.collect.snapshot_sizes import take_totals
 from leaklab.decide.checkpoint_levels import judge_habit
 from leaklab.model.heap_diff import HeapSnapshotRecord, Totals
 from leaklab.reports.heap_diff import MemDiff
-from leaklab.text import format_seconds, signed_bytes, signed_words
+from leaklab.text import format_seconds, signed_bytes, signed_words, visible
 
 _MAX_CELLS = 200  # different texts that are remembered; the one not executed for longest is forgotten first
 _MAX_RUNS = 64
@@ -145,7 +145,7 @@ class watch:  # noqa: N801 - read as a word: `with leaklab.watch("epoch"):`
         failure = kind.__name__ if kind is not None else ""
         self.diff = compare_now(before, around.take("after"), around, failure)
         if not self.quiet:
-            sys.stdout.write(f"{name}: {self.diff}")
+            sys.stdout.write(f"{visible(name)}: {self.diff}")
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""

@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from leaklab.model.paths import CycleCut, RootPath, Status
+from leaklab.text import visible
 
 ALIVE_SCHEMA_VERSION = 1
 """Raised whenever one of these records changes so that older files cannot be read any more."""
@@ -129,8 +130,8 @@ class Cut:
 
     def __str__(self) -> str:
         if not self.references:
-            return f"no set of references to cut is known{': ' if self.obstacle else ''}{self.obstacle}"
-        return "; ".join(reference.advice for reference in self.references)
+            return visible(f"no set of references to cut is known{': ' if self.obstacle else ''}{self.obstacle}")
+        return visible("; ".join(reference.advice for reference in self.references))
 
     def __repr__(self) -> str:
         if not self.references:

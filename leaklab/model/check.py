@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from leaklab.model.paths import RootPath
+from leaklab.text import visible
 
 SCHEMA_VERSION = 1
 """Raised whenever a record changes so that older files cannot be read any more."""
@@ -78,7 +79,7 @@ class Verdict:
     full_after_runs: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.outcome.value}: {self.reason}"
+        return visible(f"{self.outcome.value}: {self.reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from leaklab.text import visible
+
 
 class Status(str, enum.Enum):
     """Whether an object on a path has a reason to be alive."""
@@ -56,7 +58,7 @@ class RootPath:
     def __str__(self) -> str:
         """One line, root first, with every reference named."""
         words = " -> ".join(map(_step_words, self.steps))
-        return f"{self.root}: {words}" if words else self.root
+        return visible(f"{self.root}: {words}" if words else self.root)
 
 
 class CycleCertainty(str, enum.Enum):
@@ -108,4 +110,4 @@ class CutResult:
     sentence: str
 
     def __str__(self) -> str:
-        return self.sentence
+        return visible(self.sentence)

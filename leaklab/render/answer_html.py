@@ -101,7 +101,7 @@ class AutogradGraph(Picture):
         """What is drawn."""
         return self.title
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return "\n".join(_text_lines(self.drawing, self.title))
 
     def __repr__(self) -> str:

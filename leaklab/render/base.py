@@ -18,9 +18,9 @@ from markupsafe import Markup
 
 from leaklab.errors import ReportError
 from leaklab.files import FilePath, write_bytes
-from leaklab.render.json import one_line, record_from_json, record_within
+from leaklab.render.json import BYTE_ORDER_MARK, one_line, record_from_json, record_within
 from leaklab.render.templates import page
-from leaklab.text import fenced
+from leaklab.text import fenced, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,12 @@ class Displayed(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def __str__(self) -> str: ...
+    def _text(self) -> str:
+        """Return it as text."""
+
+    def __str__(self) -> str:
+        """Return it as text that no terminal takes for commands: what does not print is an escape."""
+        return printable(self._text())
 
     @abstractmethod
     def _fragment(self) -> str:
@@ -52,7 +57,7 @@ class Displayed(ABC):
             bundle["text/plain"] = str(self)
             markup = self._fragment()
         except Exception as error:  # noqa: BLE001 - of whatever type it is: what could be drawn is shown
-            bundle["text/plain"] += f"\n(not all of it could be drawn: {_named(error)})"
+            bundle["text/plain"] += printable(f"\n(not all of it could be drawn: {_named(error)})")
             return bundle
         return {**bundle, "text/html": markup} if markup else bundle
 
@@ -221,7 +226,7 @@ class Report(Displayed, Generic[Record]):
         """
         return cls._around(cls._forms.read(record_within(read_bytes(path))))
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return str(self._forms.text(self._known()))
 
     def _fragment(self) -> str:
@@ -309,18 +314,18 @@ def read_source(path_or_text: FilePath) -> str | bytes:
         ReportError: if the file cannot be read.
     """
     source = os.fspath(path_or_text)
-    is_text = isinstance(path_or_text, str) and source.lstrip()[:1] in ("{", "[", '"')
+    is_text = isinstance(path_or_text, str) and source.lstrip("\ufeff \t\r\n")[:1] in ("{", "[", '"')
     return source if is_text else read_bytes(source)
 
 
 def read_bytes(path: FilePath) -> bytes:
-    """Return what the file at *path* holds.
+    """Return what the file at *path* holds, without the byte order mark that editors of Windows put first.
 
     Raises:
         ReportError: if it cannot be read.
     """
     try:
-        return Path(path).read_bytes()
+        return Path(path).read_bytes().removeprefix(BYTE_ORDER_MARK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         msg = f"cannot read {os.fspath(path)!r}: {reason}; give a file made by report.to_json(path)"

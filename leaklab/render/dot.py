@@ -276,7 +276,7 @@ class PathGraph(Picture):
         """The path in one line."""
         return shorten(str(self.leak.path), _ALT_LIMIT)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return render_path(self.leak.path)
 
     def __repr__(self) -> str:
@@ -310,7 +310,7 @@ class BackReferenceGraph(Picture):
         """The paths, one after the other."""
         return shorten("; ".join(str(one.path) for one in self.alive.paths) or self.alive.reason, _ALT_LIMIT)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return render_paths(self.alive)
 
     def __repr__(self) -> str:

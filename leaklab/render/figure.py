@@ -5,11 +5,22 @@ from __future__ import annotations
 import io
 
 from matplotlib import style
+from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from leaklab.text import printable
 
 
 class ReportFigure(Figure):
     """A figure without a window; IPython shows plain ones only once ``%matplotlib`` or pyplot has told it how."""
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw with every text as it is written: without formulas in dollar signs, and what does not print escaped."""
+        for text in self.findobj(Text):
+            text.set_parse_math(False)
+            text.set_text(printable(text.get_text()))
+        super().draw(renderer)
 
     def png(self) -> bytes:
         """Return the figure as a PNG image, drawn in matplotlib's default style whatever the user's."""

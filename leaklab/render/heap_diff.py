@@ -133,7 +133,7 @@ def _place_line(row: PlaceChange) -> Line:
         return Line(0, f"new {name}: {row.after}", None, (), "variables")
     if row.change == "died":
         return Line(0, f"{name} is gone: it was {row.before}", None, (), "variables")
-    words = {"replaced": "was replaced", "grown": "grew", "shrunk": "shrank"}[row.change]
+    words = {"replaced": "was replaced", "grown": "grew", "shrunk": "shrank"}.get(row.change, "changed")
     return Line(0, f"{name} {words}: {row.before} -> {row.after}", None, (), "variables")
 
 

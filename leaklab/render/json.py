@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -21,6 +22,8 @@ from leaklab.model.check import NOTEBOOK_SCHEMA, KeptCheck, NotebookChecks
 from leaklab.text import unit_words, well_formed, with_texts
 
 Record = TypeVar("Record")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 FORMAT = "leaklab check"
 """What a file says it is, in its first field."""
 
@@ -58,7 +61,18 @@ def one_line(value: Mapping[str, object], place: str) -> str:
     Raises:
         ReportError: if a figure is NaN or infinite, which JSON cannot say.
     """
-    return msgspec.json.encode(_plain(value, place)).decode("utf-8")
+    line = msgspec.json.encode(_plain(value, place)).decode("utf-8")
+    return line if line.isprintable() else _UNPRINTABLE.sub(_escape, line)
+
+
+def _escape(found: re.Match[str]) -> str:
+    """Return a character of a string as JSON's escape, unless it prints: some terminals take it for a command."""
+    if found[0].isprintable():
+        return found[0]
+    return "".join(f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", found[0].encode("utf-16-be")))
+
+
+_UNPRINTABLE = re.compile(r"[^ -~]")
 
 
 def record_from_json(
@@ -80,12 +94,12 @@ def record_from_json(
     Raises:
         ReportError: if *text* is damaged, something else, or of another version.
     """
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    data = (text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")).removeprefix(BYTE_ORDER_MARK)
     try:
         header = msgspec.json.decode(data, type=_Header)
     except msgspec.ValidationError:
         header = _Header(format="?")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         msg = f"this is no JSON, or a damaged file: {error}; save the report again with report.to_json(path)"
         raise ReportError(msg) from error
     if header.format not in formats:
@@ -100,7 +114,7 @@ def record_from_json(
         if restored is None:
             return msgspec.json.decode(data, type=kind)
         return msgspec.convert(restored(msgspec.json.decode(data)), type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (*_UNREADABLE, KeyError, TypeError) as error:
         msg = f"this report was changed after leaklab wrote it: {error}; save it again with report.to_json(path)"
         raise ReportError(msg) from error
 
@@ -144,10 +158,6 @@ def find_embedded(page: bytes) -> bytes | None:
 NOTEBOOK_FORMAT = "leaklab checks"
 
 
-class _NotebookHeader(msgspec.Struct):
-    format: str = ""
-
-
 def notebook_to_json(collection: NotebookChecks) -> str:
     """Return *collection* as one line of JSON; of the other reports only title and text.
 
@@ -169,13 +179,23 @@ def read_record(data: bytes) -> Check | NotebookChecks:
         ReportError: if there is none, or it was made by another version.
     """
     found = record_within(data)
-    try:
-        form = msgspec.json.decode(found, type=_NotebookHeader).format
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        form = FORMAT  # the reader of single checks says what is wrong
-    if form == NOTEBOOK_FORMAT:
+    if format_of(found) == NOTEBOOK_FORMAT:
         return record_from_json(found, NotebookChecks, (NOTEBOOK_FORMAT,), NOTEBOOK_SCHEMA)
-    return from_json(found)
+    return from_json(found)  # which says what is wrong
+
+
+class _FileFormat(msgspec.Struct):
+    """What every record begins with."""
+
+    format: str = ""
+
+
+def format_of(record: bytes) -> str:
+    """Return what *record*, JSON, says it is; empty where it says nothing that can be read."""
+    try:
+        return msgspec.json.decode(record, type=_FileFormat).format
+    except _UNREADABLE:
+        return ""
 
 
 def record_within(data: bytes) -> bytes:

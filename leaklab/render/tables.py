@@ -125,6 +125,23 @@ def _frame(
     return frame if index is None else frame.set_index(index)
 
 
+def _csv(frame: pd.DataFrame, *, index: bool = True) -> str:
+    """Return *frame* as CSV in which no spreadsheet finds a formula: a text that begins like one follows a quote."""
+    shown = frame.copy()
+    for name, dtype in shown.dtypes.items():
+        if dtype == "string":
+            shown[name] = shown[name].map(_harmless)
+    shown.columns = shown.columns.map(cell_text).map(_harmless)
+    return shown.to_csv(index=index, lineterminator="\n")
+
+
+def _harmless(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
+
+
+_FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also as wide letters
+
+
 def _of_item(position: int, name: str) -> Callable[[Any], object]:
     return lambda row: getattr(row[position], name)
 
@@ -187,7 +204,7 @@ def leak_table(check: Check) -> pd.DataFrame:
 
 def leaks_csv(check: Check) -> str:
     """Return the table of leaks as CSV with a header line; only the header where nothing leaks."""
-    return leak_table(check).to_csv(lineterminator="\n")
+    return _csv(leak_table(check))
 
 
 def path_table(alive: WhyAliveRecord) -> pd.DataFrame:
@@ -252,7 +269,7 @@ def device_table(difference: Difference) -> pd.DataFrame:
 def changes_csv(difference: Difference) -> str:
     """Return the lines of the report as CSV, one change in each."""
     computed: _Computed = {**_HOLDERS, "bytes": lambda line: line.n_bytes}
-    return _frame(lines_of(difference), _CHANGES, computed=computed).to_csv(index=False, lineterminator="\n")
+    return _csv(_frame(lines_of(difference), _CHANGES, computed=computed), index=False)
 
 
 def part_table(parts: Sequence[GraphPart], index: str) -> pd.DataFrame:
@@ -277,7 +294,7 @@ def kept_table(retention: AutogradRecord) -> pd.DataFrame:
 
 def kept_csv(retention: AutogradRecord) -> str:
     """Return the saved tensors as CSV with a header line."""
-    return kept_table(retention).to_csv(index=False, lineterminator="\n")
+    return _csv(kept_table(retention), index=False)
 
 
 def stack_table(stacks: Sequence[LiveStack]) -> pd.DataFrame:
@@ -327,7 +344,7 @@ def series_device_table(series: SnapshotSeries) -> pd.DataFrame:
 
 def series_csv(series: SnapshotSeries) -> str:
     """Return the stacks as CSV with a header line."""
-    return series_table(series).to_csv(lineterminator="\n")
+    return _csv(series_table(series))
 
 
 def _frames_text(frames: Sequence[CallFrame]) -> str:

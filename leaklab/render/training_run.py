@@ -111,7 +111,7 @@ class HeapPicture(Displayed):
 
     overview: HeapOverview
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return "\n".join(_overview_lines(self.overview))
 
     def __repr__(self) -> str:

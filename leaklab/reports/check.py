@@ -45,7 +45,7 @@ class Comparison(Displayed):
     fixed: bool
     lines: tuple[str, ...]
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return "\n".join(self.lines) or _NO_LEAK
 
     def __repr__(self) -> str:

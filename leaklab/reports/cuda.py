@@ -46,7 +46,7 @@ from leaklab.render.cuda_text import (
 )
 from leaklab.render.tables import pool_table, series_csv, series_device_table, series_table, stack_table
 from leaklab.runtime.gc_control import gc_paused
-from leaklab.text import format_bytes
+from leaklab.text import format_bytes, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -276,7 +276,7 @@ class CudaSnapshot(Report[SnapshotFacts]):
         return plot_icicle(self.tree)
 
     def __repr__(self) -> str:
-        return f"<CudaSnapshot {snapshot_line(self.name, self.device_uses)}>"
+        return visible(f"<CudaSnapshot {snapshot_line(self.name, self.device_uses)}>")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -345,4 +345,4 @@ class SnapshotComparison(Report[SnapshotSeries]):
         return plot_series(self.record)
 
     def __repr__(self) -> str:
-        return f"<SnapshotComparison {series_line(self.record)}>"
+        return visible(f"<SnapshotComparison {series_line(self.record)}>")

@@ -6,14 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from leaklab.cuda.reading import read_pickle
 from leaklab.cuda.schema import memory_of
 from leaklab.errors import ReportError
 from leaklab.files import FilePath
 from leaklab.render.base import read_bytes
-from leaklab.render.json import find_embedded
+from leaklab.render.json import find_embedded, format_of
 from leaklab.reports.alive import WhyAlive
 from leaklab.reports.autograd import AutogradReport
 from leaklab.reports.check import LeakReport
@@ -23,7 +21,7 @@ from leaklab.reports.notebook import NotebookReport, load_report
 from leaklab.reports.training_run import TrainingRun
 from leaklab.runtime.gc_control import gc_paused
 
-_ZIP, _PICKLE, _BYTE_ORDER_MARK = b"PK", b"\x80", b"\xef\xbb\xbf"
+_ZIP, _PICKLE = b"PK", b"\x80"
 _PICKLE_SUFFIXES = (".pickle", ".pkl")
 
 KINDS: dict[str, type[Any]] = {
@@ -62,9 +60,9 @@ def load(path: FilePath) -> Any:
         with gc_paused(ages=True):
             return CudaSnapshot(memory_of(read_pickle(path, audited=None, progress=None), os.fspath(path)))
     data = read_bytes(path)
-    is_page = data.removeprefix(_BYTE_ORDER_MARK).lstrip()[:1] == b"<"
+    is_page = data.lstrip()[:1] == b"<"
     record = find_embedded(data) if is_page else data
-    form = "" if record is None else _format_of(record)
+    form = "" if record is None else format_of(record)
     if form in ("leaklab check", "leaklab checks"):
         return load_report(path)
     if form in KINDS and not is_page:
@@ -80,19 +78,6 @@ def _first_bytes(path: FilePath) -> bytes:
         reason = getattr(error, "strerror", None) or error
         msg = f"cannot read {os.fspath(path)!r}: {reason}; give a file that leaklab wrote"
         raise ReportError(msg) from error
-
-
-class _FileFormat(msgspec.Struct):
-    """What every record begins with."""
-
-    format: str = ""
-
-
-def _format_of(record: bytes) -> str:
-    try:
-        return msgspec.json.decode(record, type=_FileFormat).format
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
 
 
 def _refusal(path: FilePath, *, is_page: bool) -> str:

@@ -35,7 +35,7 @@ class NotebookComparison(Displayed):
     pairs: tuple[tuple[str, Comparison], ...]
     lines: tuple[str, ...]
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return "\n".join(self.lines)
 
     def __repr__(self) -> str:

@@ -93,7 +93,7 @@ class TrainingRun(Report[TrainingRunRecord]):
     def __repr__(self) -> str:
         return f"<leaklab.training_run({self._name!r})>" if self.record is None else f"<{run_line(self.record)}>"
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return repr(self) if self.record is None else run_text(self.record)
 
     def _fragment(self) -> str:

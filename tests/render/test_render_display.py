@@ -13,16 +13,16 @@ from leaklab.reports import Comparison, NotebookReport
 
 class View(Displayed):
     def __init__(self, text: object, markup: object) -> None:
-        self._text, self._markup = text, markup
+        self.text, self.markup = text, markup
 
     def __repr__(self) -> str:
         return "<View>"
 
-    def __str__(self) -> str:
-        return said(self._text)
+    def _text(self) -> str:
+        return said(self.text)
 
     def _fragment(self) -> str:
-        return said(self._markup)
+        return said(self.markup)
 
 
 class MuteError(Exception):
