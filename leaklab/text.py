@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -47,6 +47,14 @@ def format_bytes(n_bytes: float) -> str:
 def signed_bytes(n_bytes: float) -> str:
     """Write a change of *n_bytes* with its sign: ``+1.20 MiB``, ``-96 B``, ``+0 B``."""
     return f"{'+' if n_bytes >= 0 else ''}{format_bytes(n_bytes)}"
+
+
+def levels_words(levels: Sequence[int]) -> str:
+    """Return levels as ``1.00 MiB -> 2.00 MiB``; of many the first and the last."""
+    words = [format_bytes(level) for level in levels]
+    if len(words) > 5:  # noqa: PLR2004 - fits a line
+        words = [*words[:2], "...", *words[-2:]]
+    return " -> ".join(words)
 
 
 def format_rate(per_run: float) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from leaklab.cuda.judging import ascending, judge_snapshots
-from leaklab.cuda.live_blocks import device_uses, live_stacks, match, pool_uses
+from leaklab.cuda.judging import judge_snapshots
+from leaklab.cuda.live_blocks import Identity, match
 from leaklab.cuda.reading import Progress, read_pickle
 from leaklab.cuda.recording import recorded_history, take
 from leaklab.cuda.schema import Memory, memory_of
-from leaklab.cuda.stacks import StackTable
+from leaklab.cuda.series import Summary, ascending, first_strangers, in_order, summary_of
+from leaklab.cuda.survivors import stay_of, with_stay
 from leaklab.errors import SnapshotError
-from leaklab.model.cuda import LiveStack, PoolUse, SnapshotSeries, StackKey
+from leaklab.model.cuda import SnapshotSeries, StackKey
 from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
 from leaklab.runtime.gc_control import gc_paused
 
@@ -41,7 +42,7 @@ def load_cuda_snapshot(
     Raises:
         SnapshotError: if the file cannot be read, is damaged or hostile, or holds no snapshot.
     """
-    with gc_paused(ages=True):
+    with gc_paused():
         return CudaSnapshot(_memory(path, audited=audited, progress=progress))
 
 
@@ -64,10 +65,12 @@ def compare_cuda_snapshots(
     audited: bool | None = None,
     progress: Progress | None = None,
 ) -> SnapshotComparison:
-    """Compare two or more snapshots by call stack, oldest first.
+    """Compare two or more snapshots by call stack.
 
     Args:
-        snapshots: Files, or snapshots that are open already. Of a file only what is compared stays in memory.
+        snapshots: Files, or snapshots that are open already, oldest first. Those of one process are put in order by
+            the times in their traces, else by their steps or the numbers in their names; a note says so. Of a file
+            only what is compared stays in memory.
         key: ``"exact"``, ``"project"`` or ``"auto"``: see `leaklab.model.snapshots.StackKey`.
         card_bytes: Memory of the card, for the projection; None takes it from the files where they tell it.
         audited: As in `load_cuda_snapshot`.
@@ -85,12 +88,13 @@ def compare_cuda_snapshots(
         msg = f"a comparison needs two or more snapshots, not {len(snapshots)}"
         raise SnapshotError(msg)
     read = []
+    numbers: dict[Identity, int] = {}
     with gc_paused():
         for number, snapshot in enumerate(snapshots):
             inner = None if progress is None else _part(progress, number, len(snapshots))
-            # Nothing but the summary is kept: the trace of a large file takes far more than what is compared.
-            read.append(_Summary(_opened(snapshot, audited=audited, progress=inner)))
-        return SnapshotComparison(_series(read, wanted, card_bytes))
+            memory = _opened(snapshot, audited=audited, progress=inner)
+            read.append(summary_of(memory, numbers))
+        return SnapshotComparison(_series(read, numbers, wanted, card_bytes))
 
 
 def _part(progress: Progress, number: int, n_parts: int) -> Progress:
@@ -102,34 +106,33 @@ def _part(progress: Progress, number: int, n_parts: int) -> Progress:
     return report
 
 
-class _Summary:
-    """What a comparison needs of a snapshot."""
-
-    def __init__(self, memory: Memory) -> None:
-        self.name, self.step, self.cards, self.notes = memory.name, memory.step, memory.card_bytes, memory.notes
-        self.stacks: tuple[LiveStack, ...] = live_stacks(memory, StackTable())
-        self.devices: tuple[PoolUse, ...] = device_uses(memory, pool_uses(memory))
-
-
-def _series(read: Sequence[_Summary], key: StackKey | None, card_bytes: int | None) -> SnapshotSeries:
-    steps = ascending([step_of(summary) for summary in read])
-    cards = [size for summary in read for size in summary.cards.values()]
+def _series(
+    given: Sequence[Summary], numbers: Mapping[Identity, int], key: StackKey | None, card_bytes: int | None
+) -> SnapshotSeries:
+    read, order_notes = in_order(given, numbers)
+    names = _distinct([summary.name for summary in read])
+    strangers = first_strangers(read, numbers)
     return judge_snapshots(
-        names=_distinct([summary.name for summary in read]),
-        steps=steps,
-        matching=match([summary.stacks for summary in read], key),
+        names=names,
+        steps=ascending([summary.step_or_number for summary in read]),
+        matching=with_stay(
+            match([summary.stacks for summary in read], key),
+            [summary.stacks for summary in read],
+            stay_of([summary.blocks for summary in read], numbers),
+        ),
         devices=[summary.devices for summary in read],
-        card_bytes=card_bytes or min(cards, default=None),
-        notes=_notes(read),
+        card_bytes=card_bytes,
+        cards={device: size for summary in read for device, size in summary.cards.items()},
+        strangers="" if strangers is None else _strangers_words(names, *strangers),
+        notes=[*order_notes, *_notes(read)],
     )
 
 
-def step_of(summary: _Summary) -> int | None:
-    """Return the step at which a snapshot was taken: as recorded in it, or the number that its file's name ends in."""
-    if summary.step is not None:
-        return summary.step
-    number = re.search(r"(\d{1,15})$", Path(summary.name).stem)
-    return None if number is None else int(number[1])
+def _strangers_words(names: Sequence[str], number: int, why: str) -> str:
+    return (
+        f"{names[number]} and {names[number + 1]} do not seem to come from one run: {why};"
+        " a difference between runs is no leak, so compare snapshots of one run"
+    )
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -140,7 +143,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return [f"{number}: {name}" for number, name in enumerate(names)]
 
 
-def _notes(read: Sequence[_Summary]) -> list[str]:
+def _notes(read: Sequence[Summary]) -> list[str]:
     """Return what is to be said of the blocks of each snapshot; traces are not compared."""
     return [f"{Path(one.name).name}: {note}" for one in read for note in one.notes if "trace" not in note]
 

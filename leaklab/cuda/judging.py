@@ -1,20 +1,18 @@
-"""Judge a series of snapshots by the rules that cells are judged by."""
+"""Judge a series of snapshots: by the blocks that stay, by live bytes, by reserved memory."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from leaklab.cuda.live_blocks import Matched, Matching
+from leaklab.cuda.kept_growth import Doubt, Judged, judge_stack, judge_sum, spreads_of, unless_by_chance
+from leaklab.cuda.live_blocks import Matching
+from leaklab.cuda.reserved import LEAST_LADDER, full_words, judge_reserved
 from leaklab.cuda.stacks import tree_of
-from leaklab.decide import Growth, judge_checkpoints
+from leaklab.decide import judge_checkpoints
 from leaklab.model import Outcome, Verdict
 from leaklab.model.cuda import Change, FrameNode, LiveStack, PoolUse, SnapshotSeries, StackGrowth
-from leaklab.text import format_bytes
-
-LEAST_LADDER = 3
-"""Two snapshots show a growth, not whether it goes on."""
+from leaklab.text import format_bytes, levels_words
 
 
 def judge_snapshots(
@@ -24,6 +22,8 @@ def judge_snapshots(
     matching: Matching,
     devices: Sequence[tuple[PoolUse, ...]],
     card_bytes: int | None,
+    cards: Mapping[str, int],
+    strangers: str,
     notes: Sequence[str],
 ) -> SnapshotSeries:
     """Return what the matched stacks of two or more snapshots come to.
@@ -31,18 +31,32 @@ def judge_snapshots(
     Args:
         names: Of the snapshots, oldest first.
         steps: At which they were taken; None if unknown or not ascending.
-        matching: Their stacks.
+        matching: Their stacks; for three or more with what stays from each snapshot to the next.
         devices: Use of each device in each snapshot.
-        card_bytes: Memory of the card, for the projection; None if unknown.
+        card_bytes: Memory of each card for the projection; None takes it from *cards*.
+        cards: Memory of the cards as the files tell it.
+        strangers: Why they cannot be of one process; empty if they can.
         notes: Caveats.
     """
     at_steps = tuple(range(len(names)) if steps is None else steps)
-    judged = [_judge(stack, at_steps) for stack in matching.stacks]
-    stacks = tuple(sorted(judged, key=lambda stack: (-abs(stack.growth_bytes), -stack.live_bytes[-1])))
-    totals = [sum(stack.live_bytes[i] for stack in stacks) for i in range(len(names))]
-    total = judge_checkpoints(totals, [step - at_steps[0] for step in at_steps])
     unit = "snapshot" if steps is None else "step"
-    full_after = _full_after(stacks, total, devices[-1], card_bytes)
+    judged = [judge_stack(stack, at_steps) for stack in matching.stacks]
+    spreads = spreads_of(judged)
+    total = judge_sum(matching.stacks, at_steps)
+    judged = [unless_by_chance(one, spreads) for one in judged]
+    judged.sort(key=lambda one: (-abs(one.stack.growth_bytes), -one.stack.live_bytes[-1]))
+    verdict = _verdict(judged, total, at_steps, unit, strangers)
+    is_leak = verdict.outcome is Outcome.LEAK
+    known = {use.device: card_bytes or cards.get(use.device) for use in devices[-1]}
+    reserved = judge_reserved(devices, at_steps, known, _rates(judged, total, known) if is_leak else {}, unit)
+    statements = reserved.others + reserved.fragmented
+    if is_leak:
+        reason = verdict.reason + full_words(reserved.full_after, unit)
+        verdict = replace(verdict, reason=reason, full_after_runs=reserved.full_after)
+    elif reserved.fragmented and verdict.outcome is not Outcome.INCONCLUSIVE:
+        verdict = replace(verdict, outcome=Outcome.INCONCLUSIVE, reason=reserved.fragmented[0])
+        statements = reserved.others + reserved.fragmented[1:]
+    stacks = tuple(_recorded(one) for one in judged)
     return SnapshotSeries(
         names=tuple(names),
         at_steps=at_steps,
@@ -52,22 +66,16 @@ def judge_snapshots(
         stacks=stacks,
         tree=growth_tree(stacks),
         devices=tuple(devices),
-        verdict=_verdict(
-            stacks=stacks, totals=totals, total=total, at_steps=at_steps, unit=unit, full_after=full_after
-        ),
-        card_bytes=card_bytes,
-        full_at_step=None if full_after is None else at_steps[-1] + full_after,
+        verdict=verdict,
+        card_bytes=card_bytes or min(cards.values(), default=None),
+        full_at_step=None if verdict.full_after_runs is None else at_steps[-1] + verdict.full_after_runs,
         notes=tuple(notes),
+        statements=() if strangers else statements,
     )
 
 
-_NO = Growth(Outcome.CLEAN, 0.0, "")
-
-
-def _judge(stack: Matched, at_steps: Sequence[int]) -> StackGrowth:
-    growth = _NO  # most stacks do not change, and there may be thousands
-    if len(set(stack.live_bytes)) > 1:
-        growth = judge_checkpoints(stack.live_bytes, [step - at_steps[0] for step in at_steps])
+def _recorded(one: Judged) -> StackGrowth:
+    stack = one.stack
     return StackGrowth(
         device=stack.device,
         label=stack.label,
@@ -75,8 +83,8 @@ def _judge(stack: Matched, at_steps: Sequence[int]) -> StackGrowth:
         change=_change(stack.live_bytes[0], stack.live_bytes[-1]),
         n_blocks=stack.n_blocks,
         live_bytes=stack.live_bytes,
-        outcome=growth.outcome,
-        bytes_per_step=growth.rate,
+        outcome=one.growth.outcome,
+        bytes_per_step=one.growth.rate,
     )
 
 
@@ -102,67 +110,50 @@ def growth_tree(stacks: Sequence[StackGrowth]) -> FrameNode:
     return tree_of(grown, "growth of all stacks that grew")
 
 
-def _leaking(stacks: Sequence[StackGrowth]) -> list[StackGrowth]:
-    leaking = [stack for stack in stacks if stack.outcome is Outcome.LEAK]
-    return sorted(leaking, key=lambda stack: -stack.bytes_per_step)
+def _leaking(judged: Sequence[Judged]) -> list[Judged]:
+    leaking = [one for one in judged if one.growth.outcome is Outcome.LEAK]
+    return sorted(leaking, key=lambda one: -one.growth.rate)
 
 
-def _rate(stacks: Sequence[StackGrowth], total: Growth) -> float:
-    """Return the bytes per step of all stacks that leak; of the total where no single one does."""
-    return sum(stack.bytes_per_step for stack in _leaking(stacks)) or (
-        total.rate if total.outcome is Outcome.LEAK else 0.0
-    )
+def _rates(judged: Sequence[Judged], total: Judged, devices: Mapping[str, object]) -> dict[str, float]:
+    """Return the bytes per step that leak, by device; of the total where no single stack does and there is one."""
+    rates: dict[str, float] = {}
+    for one in _leaking(judged):
+        rates[one.stack.device] = rates.get(one.stack.device, 0.0) + one.growth.rate
+    return rates or (dict.fromkeys(devices, total.growth.rate) if len(devices) == 1 else {})
 
 
-def _full_after(
-    stacks: Sequence[StackGrowth], total: Growth, devices: Sequence[PoolUse], card_bytes: int | None
-) -> int | None:
-    """Return the steps after the last snapshot until the first card is full, None if none ever is."""
-    if card_bytes is None:
-        return None
-    steps = []
-    for use in devices:
-        rate = _rate([stack for stack in stacks if stack.device == use.device], total if len(devices) == 1 else _NO)
-        if rate > 0 and use.device.startswith("cuda"):
-            steps.append(max(0, math.floor((card_bytes - use.active_bytes) / rate)))
-    return min(steps, default=None)
-
-
-def _verdict(
-    *,
-    stacks: Sequence[StackGrowth],
-    totals: Sequence[int],
-    total: Growth,
-    at_steps: Sequence[int],
-    unit: str,
-    full_after: int | None,
-) -> Verdict:
-    n_steps = at_steps[-1] - at_steps[0]
-    growth = totals[-1] - totals[0]
-    leaking = _leaking(stacks)
-    if len(totals) < LEAST_LADDER:
-        return _verdict_of_two(stacks, growth, n_steps)
-    rate = _rate(stacks, total)
-    if rate > 0 and growth > 0:
-        reason = _leak_words(leaking, rate, unit)
-        return Verdict(Outcome.LEAK, f"{reason}{_full_words(full_after, unit)}", n_steps, rate, full_after)
+def _verdict(judged: Sequence[Judged], total: Judged, at_steps: Sequence[int], unit: str, strangers: str) -> Verdict:
+    n, n_steps = len(at_steps), at_steps[-1] - at_steps[0]
+    totals = [sum(one.stack.live_bytes[i] for one in judged) for i in range(n)]
+    if n < LEAST_LADDER:
+        return _verdict_of_two(judged, totals[-1] - totals[0], n_steps)
+    if strangers:
+        return Verdict(Outcome.INCONCLUSIVE, strangers, n_steps)
+    leaking = _leaking(judged) or _leaking([total])
+    if leaking and sum(one.stack.kept_bytes[-1] - one.stack.kept_bytes[0] for one in judged) > 0:
+        rate = sum(one.growth.rate for one in leaking)
+        return Verdict(Outcome.LEAK, _leak_words(leaking, rate, unit), n_steps, rate)
     if leaking:
-        reason = f"{leaking[0].label} grows steadily, but other stacks shrink as much"
+        reason = f"{leaking[0].stack.label} grows steadily, but other stacks shrink as much"
         return Verdict(Outcome.INCONCLUSIVE, reason, n_steps)
-    open_ = [stack for stack in stacks if stack.outcome is Outcome.INCONCLUSIVE and stack.growth_bytes > 0]
-    if total.outcome is Outcome.INCONCLUSIVE or open_:
-        what = open_[0].label if open_ else "the sum of all stacks"
-        levels = open_[0].live_bytes if open_ else totals
-        reason = f"{what} grows, but not steadily: {_levels_words(levels)}; take more snapshots"
+    doubted = [one for doubt in Doubt for one in (*judged, total) if one.doubt is doubt]
+    if doubted:
+        return Verdict(Outcome.INCONCLUSIVE, _doubt_words(doubted[0], unit), n_steps)
+    by_bytes = judge_checkpoints(totals, [step - at_steps[0] for step in at_steps])
+    grown = [one.stack for one in judged if one.growth.outcome is Outcome.INCONCLUSIVE and one.stack.growth_bytes > 0]
+    if grown or by_bytes.outcome is Outcome.INCONCLUSIVE:
+        what, levels = (grown[0].label, grown[0].live_bytes) if grown else ("the sum of all stacks", totals)
+        reason = f"{what} grows, but not steadily: {levels_words(levels)}; take more snapshots"
         return Verdict(Outcome.INCONCLUSIVE, reason, n_steps)
-    if total.outcome is Outcome.BOUNDED or growth > 0:
+    if by_bytes.outcome is Outcome.BOUNDED or totals[-1] > totals[0]:
         ending = "stopped" if totals[-1] == max(totals) else "fell back"
-        return Verdict(Outcome.BOUNDED, f"live bytes grew, then {ending}: {_levels_words(totals)}", n_steps)
-    return Verdict(Outcome.CLEAN, f"live bytes did not grow: {_levels_words(totals)}", n_steps)
+        return Verdict(Outcome.BOUNDED, f"live bytes grew, then {ending}: {levels_words(totals)}", n_steps)
+    return Verdict(Outcome.CLEAN, f"live bytes did not grow: {levels_words(totals)}", n_steps)
 
 
-def _verdict_of_two(stacks: Sequence[StackGrowth], growth: int, n_steps: int) -> Verdict:
-    grown = [stack for stack in stacks if stack.growth_bytes > 0]
+def _verdict_of_two(judged: Sequence[Judged], growth: int, n_steps: int) -> Verdict:
+    grown = [one.stack for one in judged if one.stack.growth_bytes > 0]
     if growth <= 0 and not grown:
         words = "did not change" if not growth else f"fell by {format_bytes(-growth)}"
         return Verdict(Outcome.CLEAN, f"live bytes {words}, and no stack grew", n_steps)
@@ -170,36 +161,22 @@ def _verdict_of_two(stacks: Sequence[StackGrowth], growth: int, n_steps: int) ->
     most = max(grown, key=lambda stack: stack.growth_bytes)
     reason = (
         f"live bytes {change}, most at {most.label} (+{format_bytes(most.growth_bytes)});"
-        " two snapshots cannot tell a leak from a warm-up: take three or more"
+        " two snapshots cannot tell a leak from a warm-up: take four or more"
     )
     return Verdict(Outcome.INCONCLUSIVE, reason, n_steps)
 
 
-def _leak_words(leaking: Sequence[StackGrowth], rate: float, unit: str) -> str:
-    if not leaking:
-        return f"live bytes grow by {format_bytes(rate)} per {unit}, though no single stack does so steadily"
+def _leak_words(leaking: Sequence[Judged], rate: float, unit: str) -> str:
     first = leaking[0]
     more = f" (and {len(leaking) - 1} more, {format_bytes(rate)} in all)" if len(leaking) > 1 else ""
-    return f"every {unit} leaves {format_bytes(first.bytes_per_step)} at {first.label}{more}"
+    return f"every {unit} leaves {format_bytes(first.growth.rate)} at {first.stack.label}{more}"
 
 
-def _full_words(full_after: int | None, unit: str) -> str:
-    if full_after is None:
-        return ""
-    return f"; the card is full after {full_after:,} more {unit}{'' if full_after == 1 else 's'}"
-
-
-def _levels_words(levels: Sequence[int]) -> str:
-    shown = list(levels) if len(levels) <= 6 else [*levels[:2], *levels[-3:]]  # noqa: PLR2004 - fits a line
-    words = [format_bytes(level) for level in shown]
-    if len(levels) > len(shown):
-        words.insert(2, "...")
-    return " -> ".join(words)
-
-
-def ascending(steps: Sequence[int | None]) -> list[int] | None:
-    """Return *steps* if all are known and each is later than the one before, else None."""
-    known = [step for step in steps if step is not None]
-    if len(known) < len(steps) or any(later <= earlier for earlier, later in pairwise(known)):
-        return None
-    return known
+def _doubt_words(one: Judged, unit: str) -> str:
+    rate, label = format_bytes(one.growth.rate), one.stack.label
+    if one.doubt is Doubt.REPLACED or one.doubt is None:
+        return (
+            f"{label} grows by {rate} per {unit}, but its blocks do not stay: larger or more ones replace them, as"
+            " where a tensor is appended to, or inputs become longer"
+        )
+    return f"a leak is suspected: every {unit} leaves {rate} at {label}, but {one.doubt.value}; take more snapshots"

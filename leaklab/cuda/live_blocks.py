@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from leaklab.cuda.schema import INACTIVE, PENDING, Memory, Segment
+from leaklab.cuda.schema import INACTIVE, PENDING, Block, Memory, Segment
 from leaklab.cuda.stacks import StackTable, key_of, label_of
 from leaklab.model.cuda import CallFrame, LiveStack, PoolUse, StackKey
 from leaklab.text import format_bytes
@@ -74,16 +74,20 @@ def largest_first(stacks: Iterable[LiveStack]) -> tuple[LiveStack, ...]:
     return tuple(sorted(stacks, key=lambda stack: (-stack.active_bytes, stack.device, stack.label)))
 
 
-def identity(stack: LiveStack, key: StackKey) -> Hashable:
+Identity = tuple[str, Hashable, str, str]
+"""Device, frames as a key has them, and for blocks without frames their pool and label."""
+
+
+def identity(stack: LiveStack, key: StackKey) -> Identity:
     """Return what *stack* is matched by: its frames by *key*, or the pool and the size of its blocks."""
     if stack.frames:
-        return stack.device, key_of(stack.frames, key)
-    return stack.device, stack.pool, stack.label
+        return stack.device, key_of(stack.frames, key), "", ""
+    return stack.device, (), stack.pool, stack.label
 
 
-def grouped(stacks: Sequence[LiveStack], key: StackKey) -> dict[Hashable, LiveStack]:
+def grouped(stacks: Sequence[LiveStack], key: StackKey) -> dict[Identity, LiveStack]:
     """Return one stack for each identity by *key*; frames are those of the largest that it puts together."""
-    groups: dict[Hashable, list[LiveStack]] = {}
+    groups: dict[Identity, list[LiveStack]] = {}
     for stack in stacks:
         groups.setdefault(identity(stack, key), []).append(stack)
     return {name: members[0] if len(members) == 1 else _merged(members) for name, members in groups.items()}
@@ -108,23 +112,30 @@ def pool_uses(memory: Memory) -> tuple[PoolUse, ...]:
     for segment in memory.segments:
         pools.setdefault((segment.device, segment.pool), []).append(segment)
     uses = [_use(device, pool, segments) for (device, pool), segments in pools.items()]
-    return tuple(sorted(uses, key=lambda use: (memory.devices.index(use.device), -use.reserved_bytes, use.pool)))
+    places = {device: place for place, device in enumerate(memory.devices)}
+    return tuple(sorted(uses, key=lambda use: (places[use.device], -use.reserved_bytes, use.pool)))
 
 
 def device_uses(memory: Memory, pools: Sequence[PoolUse]) -> tuple[PoolUse, ...]:
     """Return the sum of the *pools* of each device of *memory*; zeros for a device without segments."""
-    return tuple(
-        _sum_of(device, [pool for pool in pools if pool.device == device]) for device in memory.devices or ("cuda:0",)
-    )
+    by_device: dict[str, list[PoolUse]] = {device: [] for device in memory.devices or ("cuda:0",)}
+    for pool in pools:
+        by_device[pool.device].append(pool)
+    return tuple(_sum_of(device, of_device) for device, of_device in by_device.items())
+
+
+_PAGE_BYTES = {"small": 2 << 20, "large": 20 << 20}
+"""Of an expandable segment, by the kind of its pool: ``empty_cache()`` unmaps whole free pages."""
 
 
 def _use(device: str, pool: str, segments: Sequence[Segment]) -> PoolUse:
     split = releasable = largest = active = requested = pending = n_segments = reserved = 0
     for segment in segments:
-        live, free, most = 0, 0, 0
+        live, free, pages, most = 0, 0, 0, 0
         for block in segment.blocks:
             if block.state == INACTIVE:
                 free += block.size
+                pages += _whole_pages(segment, block) if segment.is_expandable else 0
                 most = max(most, block.size)
             else:
                 live += block.size
@@ -134,11 +145,17 @@ def _use(device: str, pool: str, segments: Sequence[Segment]) -> PoolUse:
         reserved += segment.total
         active += live
         largest = max(largest, most)
-        if live:
-            split += free
-        else:
-            releasable += free
+        given_back = pages if live else free
+        split += free - given_back
+        releasable += given_back
     return PoolUse(device, pool, n_segments, reserved, active, requested, pending, split, releasable, largest)
+
+
+def _whole_pages(segment: Segment, block: Block) -> int:
+    """Return the bytes of the pages of an expandable *segment* that lie in a free *block* entirely."""
+    page = _PAGE_BYTES.get(segment.pool.split(",", 1)[0], _PAGE_BYTES["large"])
+    start = block.address - segment.address
+    return max(0, (start + block.size) // page - -(-start // page)) * page
 
 
 def _sum_of(device: str, pools: Sequence[PoolUse]) -> PoolUse:
@@ -159,13 +176,12 @@ def _sum_of(device: str, pools: Sequence[PoolUse]) -> PoolUse:
     )
 
 
-def live_blocks(memory: Memory, device: str) -> Iterator[tuple[str, int, int, list[dict[str, object]]]]:
-    """Yield pool, address, requested bytes and frames of each live block of *device*."""
-    for segment in memory.segments:
-        if segment.device == device:
-            for block in segment.blocks:
-                if block.state != INACTIVE:
-                    yield segment.pool, block.address, block.requested, block.frames
+def live_blocks(segments: Iterable[Segment]) -> Iterator[tuple[str, int, int, list[dict[str, object]]]]:
+    """Yield pool, address, requested bytes and frames of each live block of *segments*."""
+    for segment in segments:
+        for block in segment.blocks:
+            if block.state != INACTIVE:
+                yield segment.pool, block.address, block.requested, block.frames
 
 
 EXACT_IS_ENOUGH = 0.9
@@ -182,6 +198,8 @@ class Matched:
         frames: As in `LiveStack`.
         n_blocks: In each snapshot, 0 where the stack is not in it.
         live_bytes: Requested bytes, in the same order.
+        kept_bytes: The part that is still there in the next snapshot, for each but the last.
+        released_bytes: What was there in two snapshots and is gone in the third, over all of them.
     """
 
     device: str
@@ -189,6 +207,13 @@ class Matched:
     frames: tuple[CallFrame, ...]
     n_blocks: tuple[int, ...]
     live_bytes: tuple[int, ...]
+    kept_bytes: tuple[int, ...] = ()
+    released_bytes: int = 0
+
+    @property
+    def growth_bytes(self) -> int:
+        """Live bytes in the last snapshot minus those in the first."""
+        return self.live_bytes[-1] - self.live_bytes[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +222,11 @@ class Matching:
 
     key: StackKey
     reason: str
+    names: tuple[Identity, ...]
     stacks: tuple[Matched, ...]
 
 
-_Groups = Sequence[Mapping[Hashable, LiveStack]]
+_Groups = Sequence[Mapping[Identity, LiveStack]]
 
 
 def match(snapshots: Sequence[Sequence[LiveStack]], key: StackKey | None = None) -> Matching:
@@ -250,8 +276,8 @@ def _words(share: float | None) -> str:
 
 
 def _matching(groups: _Groups, key: StackKey, reason: str) -> Matching:
-    names = dict.fromkeys(name for group in groups for name in group)
-    return Matching(key, reason, tuple(_matched([group.get(name) for group in groups]) for name in names))
+    names = tuple(dict.fromkeys(name for group in groups for name in group))
+    return Matching(key, reason, names, tuple(_matched([group.get(name) for group in groups]) for name in names))
 
 
 def _matched(found: Sequence[LiveStack | None]) -> Matched:

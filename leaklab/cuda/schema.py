@@ -24,6 +24,9 @@ NOTE_KEY = "leaklab"
 """Under this key of a file leaklab keeps what torch does not: the step, the memory of the cards."""
 
 Json = dict[str, Any]
+MOST_BYTES = 1 << 50
+"""Larger numbers are no sizes, and sums of them would not fit 64 bits."""
+_LATEST_US = 1 << 62
 
 
 class Block(NamedTuple):
@@ -37,11 +40,13 @@ class Block(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Memory taken from the driver, cut into blocks; *pool* in words."""
+    """Memory taken from the driver, cut into blocks; *pool* in words, *address* 0 where it was not recorded."""
 
     device: str
+    address: int
     pool: str
     is_private: bool
+    is_expandable: bool
     total: int
     claimed_active: int | None
     blocks: list[Block]
@@ -73,6 +78,13 @@ class Memory:
         names = [segment.device for segment in self.segments] + [device for device, _events in self.traces]
         return tuple(dict.fromkeys(names))
 
+    def segments_by_device(self) -> dict[str, list[Segment]]:
+        """Return the segments of each device, in the order of the file; an empty list for a device without any."""
+        found: dict[str, list[Segment]] = {device: [] for device in self.devices}
+        for segment in self.segments:
+            found[segment.device].append(segment)
+        return found
+
 
 def memory_of(raw: object, name: str) -> Memory:
     """Return the snapshot *raw*, made of built-in containers, in one form.
@@ -84,12 +96,14 @@ def memory_of(raw: object, name: str) -> Memory:
         top = _top(raw)
         streams: dict[object, int] = {0: 0}
         groups = [("segments", ""), ("host_segments", HOST)]
+        once, settings = _Once(), top.get("allocator_settings")
+        expands = type(settings) is dict and settings.get("expandable_segments") is True
         segments = [
-            _segment(entry, f"{key}[{number}]", device, streams)
+            _segment(entry, f"{key}[{number}]", device, streams, once, expands=expands)
             for key, device in groups
-            for number, entry in enumerate(_list(top.get(key, []), key))
+            for number, entry in once.each(_list(top.get(key, []), key))
         ]
-        traces = tuple(_traces(top))
+        traces = tuple(_traces(top, once))
     except SnapshotError as error:
         msg = f"{name!r} is no memory snapshot: {error}; give a file written by torch.cuda.memory._dump_snapshot(path)"
         raise SnapshotError(msg) from None
@@ -102,8 +116,39 @@ def memory_of(raw: object, name: str) -> Memory:
         traces=traces,
         step=step if type(step) is int else None,
         card_bytes=_cards(cards),
-        notes=tuple(_notes(segments, traces)),
+        notes=(*_notes(segments, traces), *once.notes()),
     )
+
+
+class _Once:
+    """Gives out every container of a file once: by references, a file of a few KB can list one a million times."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()  # addresses: the file's own objects are alive meanwhile
+        self._n_repeated = 0
+
+    def each(self, entries: list[Any], kind: type = dict) -> Iterator[tuple[int, Any]]:
+        """Yield *entries* with their positions, but none of this *kind* again, and nothing of a list that was here."""
+        if entries and self._is_repeated(entries, len(entries)):
+            return
+        for number, entry in enumerate(entries):
+            if type(entry) is not kind or not self._is_repeated(entry, 1):
+                yield number, entry
+
+    def _is_repeated(self, container: object, weight: int) -> bool:
+        if id(container) in self._seen:
+            self._n_repeated += weight
+            return True
+        self._seen.add(id(container))
+        return False
+
+    def notes(self) -> Iterator[str]:
+        """Yield what was left out."""
+        if self._n_repeated:
+            yield (
+                f"the file lists the same segments, blocks or traces again, {self._n_repeated:,} times:"
+                " each is counted once, and torch writes no such file"
+            )
 
 
 def _top(raw: object) -> Json:
@@ -119,10 +164,10 @@ def _top(raw: object) -> Json:
     return raw
 
 
-def _traces(top: Json) -> Iterator[tuple[str, list[Json]]]:
+def _traces(top: Json, once: _Once) -> Iterator[tuple[str, list[Json]]]:
     groups = [("device_traces", "cuda:{}"), ("host_traces", HOST)]
     for key, form in groups:
-        for number, events in enumerate(_list(top.get(key, []), key)):
+        for number, events in once.each(_list(top.get(key, []), key), list):
             if type(events) is dict and key == "host_traces":  # one flat trace
                 yield HOST, _list(top[key], key)
                 break
@@ -130,31 +175,36 @@ def _traces(top: Json) -> Iterator[tuple[str, list[Json]]]:
                 yield form.format(number), events
 
 
-def _segment(entry: object, place: str, device: str, streams: dict[object, int]) -> Segment:
+def _segment(
+    entry: object, place: str, device: str, streams: dict[object, int], once: _Once, *, expands: bool
+) -> Segment:
     segment = _dict(entry, place)
     address = _whole(segment.get("address", 0), f"{place}.address")
     # A stream is a pointer, another one in every process: numbered by first use, two runs can be compared.
     stream = streams.setdefault(_hashable(segment.get("stream", 0)), len(streams))
     pool, is_private = _pool_words(segment.get("segment_type", ""), segment.get("segment_pool_id"), stream)
     claimed = segment.get("active_size")
+    blocks = once.each(_list(segment.get("blocks"), f"{place}.blocks"))
     return Segment(
         device=device or f"cuda:{_whole(segment.get('device', 0), f'{place}.device')}",
+        address=address,
         pool=pool,
         is_private=is_private,
-        total=_whole(segment.get("total_size"), f"{place}.total_size"),
+        is_expandable=segment.get("is_expandable", expands) is True,
+        total=_whole(segment.get("total_size"), f"{place}.total_size", MOST_BYTES),
         claimed_active=claimed if type(claimed) is int else None,
-        blocks=list(_blocks(_list(segment.get("blocks"), f"{place}.blocks"), address, place)),
+        blocks=list(_blocks(blocks, address, place)),
     )
 
 
-def _blocks(entries: list[Any], address: int, place: str) -> Iterator[Block]:
-    for number, entry in enumerate(entries):
+def _blocks(entries: Iterator[tuple[int, Any]], address: int, place: str) -> Iterator[Block]:
+    for number, entry in entries:
         try:
             size, state = entry["size"], _STATES.get(entry["state"])
         except (KeyError, TypeError) as error:
             msg = f"{place}.blocks[{number}] has no size or no state"
             raise SnapshotError(msg) from error
-        if type(size) is not int or size < 0:
+        if type(size) is not int or not 0 <= size <= MOST_BYTES:
             msg = f"the size of {place}.blocks[{number}] is {_short(size)}, not a number of bytes"
             raise SnapshotError(msg)
         if state is None:
@@ -163,7 +213,7 @@ def _blocks(entries: list[Any], address: int, place: str) -> Iterator[Block]:
         requested = entry.get("requested_size", size)
         if frames is None:
             frames = _frames_of_2023(entry.get("history"))
-        if type(frames) is not list or type(requested) is not int:
+        if type(frames) is not list or type(requested) is not int or not 0 <= requested <= MOST_BYTES:
             msg = f"the frames or the requested size of {place}.blocks[{number}] are of another type"
             raise SnapshotError(msg)
         yield Block(_whole(entry.get("address", address), place), size, requested, state, frames)
@@ -225,8 +275,14 @@ def _list(value: object, place: str) -> list[Any]:
     return value
 
 
-def _whole(value: object, place: str) -> int:
-    if type(value) is not int or value < 0:
+def time_us(event: object) -> int:
+    """Return the time of an event, microseconds since 1970; 0 where it is not recorded, or no such number."""
+    value = event.get("time_us") if type(event) is dict else None
+    return value if type(value) is int and 0 < value < _LATEST_US else 0
+
+
+def _whole(value: object, place: str, most: int = 1 << 64) -> int:
+    if type(value) is not int or not 0 <= value <= most:
         msg = f"{place} is {_short(value)}, not a whole number from 0"
         raise SnapshotError(msg)
     return value

@@ -7,7 +7,6 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from leaklab.errors import SnapshotError
 from leaklab.model.cuda import CallFrame, FrameNode, LiveStack, StackKey
 
 _NOT_PROJECT = re.compile(
@@ -91,23 +90,26 @@ def key_of(frames: tuple[CallFrame, ...], key: StackKey) -> Hashable:
     return tuple((base_name(frame.filename), frame.name) for frame in telling_frames(frames))
 
 
+UNREADABLE = CallFrame("unreadable frame", "", 0)
+
+
 class StackTable:
     """Turns the frames that a file shares among its blocks and events into stacks, each only once.
 
     Keyed by the address of the list: the file's own lists must be alive meanwhile.
+
+    Attributes:
+        n_unreadable: Frames met that are none; `UNREADABLE` stands in their place.
     """
 
     def __init__(self) -> None:
+        self.n_unreadable = 0
         self._stacks: dict[int, tuple[CallFrame, ...]] = {}
         self._frames: dict[int, CallFrame] = {}
         self._known: dict[tuple[CallFrame, ...], tuple[CallFrame, ...]] = {}
 
     def stack(self, frames: Sequence[object]) -> tuple[CallFrame, ...]:
-        """Return *frames* as a stack, innermost first; equal ones are the same object.
-
-        Raises:
-            SnapshotError: if they are no frames.
-        """
+        """Return *frames* as a stack, innermost first; equal ones are the same object."""
         found = self._stacks.get(id(frames))
         if found is None:
             stack = tuple(self._each(frames[:MAX_FRAMES]))
@@ -117,19 +119,15 @@ class StackTable:
     def _each(self, frames: Iterable[object]) -> Iterable[CallFrame]:
         known = self._frames
         for frame in frames:
-            yield known.get(id(frame)) or known.setdefault(id(frame), _frame(frame))
+            yield known.get(id(frame)) or known.setdefault(id(frame), self._frame(frame))
 
-
-def _frame(frame: object) -> CallFrame:
-    if type(frame) is not dict:
-        msg = f"a frame of a call stack is a {type(frame).__name__}, not a dict"
-        raise SnapshotError(msg)
-    entries: Mapping[str, object] = frame
-    name, filename, line = entries.get("name", ""), entries.get("filename", ""), entries.get("line", 0)
-    if type(name) is not str or type(filename) is not str or type(line) is not int:
-        msg = "a frame of a call stack has no name, file name and line of the right types"
-        raise SnapshotError(msg)
-    return CallFrame(name, filename, line)
+    def _frame(self, frame: object) -> CallFrame:
+        entries: Mapping[str, object] = frame if type(frame) is dict else {"name": None}
+        name, filename, line = entries.get("name", ""), entries.get("filename", ""), entries.get("line", 0)
+        if type(name) is not str or type(filename) is not str or type(line) is not int:
+            self.n_unreadable += 1
+            return UNREADABLE
+        return CallFrame(name, filename, line)
 
 
 MAX_DEPTH = 60

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaklab.cuda.live_blocks import frameless_label, largest_first, live_blocks
-from leaklab.cuda.schema import Memory
+from leaklab.cuda.schema import MOST_BYTES, Memory, Segment, time_us
 from leaklab.cuda.stacks import StackTable, is_project, is_python, label_of
 from leaklab.errors import SnapshotError
 from leaklab.model.cuda import CallFrame, LiveStack, Timeline, TracePoint
@@ -31,6 +31,7 @@ _CODES = {
 }
 
 Ints = NDArray[np.int64]
+_ADDRESS_BITS = 0x7FFFFFFFFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +71,47 @@ def events_of(device: str, trace: Sequence[dict[str, Any]]) -> Events:
     """Return the columns of *trace*.
 
     Raises:
-        SnapshotError: if an event is none; the sentence says so.
+        SnapshotError: if an event is none; the sentence names the first.
     """
     n = len(trace)
     codes, other = _CODES, OTHER
+    nothing: list[Any] = []
     try:
-        action = np.fromiter((codes.get(event["action"], other) for event in trace), np.int8, n)
-        address = np.fromiter((event.get("addr", 0) & 0x7FFFFFFFFFFFFFFF for event in trace), np.int64, n)
-        size = np.fromiter((event.get("size", 0) for event in trace), np.int64, n)
-        time_us = np.fromiter((event.get("time_us", 0) for event in trace), np.int64, n)
-        nothing: list[Any] = []
-        shared = {id(frames): frames for frames in (event.get("frames", nothing) for event in trace)}
-        ids = np.fromiter((id(event.get("frames", nothing)) for event in trace), np.int64, n)
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        msg = f"the trace of {device} holds an event without an action, address and size of the right types"
-        raise SnapshotError(msg) from error
-    if any(type(frames) is not list for frames in shared.values()):
-        msg = f"the trace of {device} holds an event whose frames are no list"
-        raise SnapshotError(msg)
-    found, frames = np.unique(ids, return_inverse=True)
-    lists = [shared[key] for key in found.tolist()]
+        actions = [codes.get(event["action"], other) for event in trace]
+        addresses = [event.get("addr", 0) for event in trace]
+        sizes = [event.get("size", 0) for event in trace]
+        lists_of = [event.get("frames") or nothing for event in trace]
+        if set(map(type, addresses)) | set(map(type, sizes)) != {int} or set(map(type, lists_of)) != {list}:
+            raise _damaged(device, trace)
+        if not 0 <= min(sizes) <= max(sizes) <= MOST_BYTES:
+            raise _damaged(device, trace)
+    except (KeyError, TypeError, AttributeError):
+        raise _damaged(device, trace) from None
+    action = np.array(actions, np.int8)
+    address = np.array([address & _ADDRESS_BITS for address in addresses], np.int64)
+    size = np.array(sizes, np.int64)
+    times = np.fromiter(map(time_us, trace), np.int64, n)
+    shared = {id(frames): frames for frames in lists_of}
+    numbers = {key: number for number, key in enumerate(shared)}  # by first use: addresses differ from run to run
+    frames = np.fromiter((numbers[id(frames)] for frames in lists_of), np.int64, n)
     raw = {position: trace[position] for position in np.flatnonzero(action == OOM).tolist()}
-    return Events(device, action, address, size, time_us, frames, lists, _pair(action, address), raw)
+    return Events(device, action, address, size, times, frames, list(shared.values()), _pair(action, address), raw)
+
+
+def _damaged(device: str, trace: Sequence[object]) -> SnapshotError:
+    """Return the error that names the first event that is none."""
+    number = next(number for number, event in enumerate(trace, 1) if not _is_event(event))
+    return SnapshotError(
+        f"the trace of {device} is damaged: event {number:,} of {len(trace):,} has no action, address, size and frames"
+        " of the right types; there is no timeline and no peak of this device, its live bytes are right"
+    )
+
+
+def _is_event(event: object) -> bool:
+    if type(event) is not dict or type(event.get("action")) is not str:
+        return False
+    address, size, frames = event.get("addr", 0), event.get("size", 0), event.get("frames") or []
+    return type(address) is int and type(size) is int and 0 <= size <= MOST_BYTES and type(frames) is list
 
 
 def _pair(action: NDArray[np.int8], address: Ints) -> Ints:
@@ -140,25 +160,26 @@ class History:
     table: StackTable
 
 
-def histories(memory: Memory, table: StackTable) -> Iterator[History]:
-    """Yield the history of each device that has a trace with allocations or frees.
-
-    Raises:
-        SnapshotError: if an event is none.
-    """
+def histories(memory: Memory, table: StackTable) -> Iterator[History | SnapshotError]:
+    """Yield the history of each device that has a trace with allocations or frees; for a damaged trace its error."""
+    segments = memory.segments_by_device()
     for device, trace in memory.traces:
-        events = events_of(device, trace)
+        try:
+            events = events_of(device, trace)
+        except SnapshotError as error:
+            yield error
+            continue
         if np.any(events.action <= FREE):
-            yield _history(memory, events, table)
+            yield _history(segments[device], events, table)
 
 
-def _history(memory: Memory, events: Events, table: StackTable) -> History:
+def _history(segments: Sequence[Segment], events: Events, table: StackTable) -> History:
     is_live = (events.action == ALLOC) & (events.ended == events.n)
     seen = dict(zip(events.address[is_live].tolist(), events.size[is_live].tolist(), strict=True))
     older, in_blocks, end_bytes = [], 0, 0
-    for pool, address, requested, frames in live_blocks(memory, events.device):
+    for pool, address, requested, frames in live_blocks(segments):
         end_bytes += requested
-        if address & 0x7FFFFFFFFFFFFFFF in seen:
+        if address & _ADDRESS_BITS in seen:
             in_blocks += requested
         else:
             older.append((pool, requested, frames))
@@ -166,7 +187,7 @@ def _history(memory: Memory, events: Events, table: StackTable) -> History:
     levels = np.concatenate(([0], np.cumsum(deltas)))
     # What the trace shows as live but no block confirms is in the deltas: without it the levels would start below 0.
     gap = sum(seen.values()) - in_blocks
-    reserved = sum(segment.total for segment in memory.segments if segment.device == events.device)
+    reserved = sum(segment.total for segment in segments)
     return History(events, levels + (end_bytes + gap - levels[-1]), tuple(older), reserved, gap, table)
 
 
@@ -249,11 +270,7 @@ N_SAMPLES = 600
 
 
 def timeline_of(history: History) -> Timeline:
-    """Return the memory along the trace at up to `N_SAMPLES` events, the peak among them.
-
-    Raises:
-        SnapshotError: if a frame of the trace is none.
-    """
+    """Return the memory along the trace at up to `N_SAMPLES` events, the peak among them."""
     events, levels = history.events, history.levels
     peak = int(np.argmax(levels))
     samples = np.unique(np.append(np.linspace(0, events.n, min(N_SAMPLES, events.n + 1)).astype(np.int64), peak))
@@ -293,8 +310,8 @@ def _levels_by_group(history: History, samples: Ints) -> tuple[list[str], Ints]:
     """Return the names of the groups and their live bytes at the samples: shape ``(n_groups, n_samples)``."""
     events = history.events
     numbers: dict[str, int] = {BEFORE: 0}  # what was freed within the trace but allocated before it
-    of_list = np.array(_numbered(events.lists, numbers), np.int64)
-    of_older = _numbered((frames for _pool, _size, frames in history.older), numbers)
+    of_list = np.array(_numbered(events.lists, history.table, numbers), np.int64)
+    of_older = _numbered((frames for _pool, _size, frames in history.older), history.table, numbers)
     starts = np.zeros(len(numbers), np.int64)
     for (_pool, size, _frames), group in zip(history.older, of_older, strict=True):
         starts[group] += size
@@ -312,36 +329,24 @@ def _levels_by_group(history: History, samples: Ints) -> tuple[list[str], Ints]:
     return list(numbers), np.cumsum(totals, axis=1) + starts[:, None]
 
 
-def _numbered(lists: Iterable[list[Any]], numbers: dict[str, int]) -> list[int]:
+def _numbered(lists: Iterable[list[Any]], table: StackTable, numbers: dict[str, int]) -> list[int]:
     """Return the number of the group of each list of frames; new groups are added to *numbers*."""
-    known: dict[int, str] = {}  # by the address of the frame: files share them
+    labels: dict[CallFrame, str] = {}
     found = []
     for frames in lists:
-        try:
-            group = _innermost(frames, known) or _fallback(frames)
-        except (AttributeError, KeyError, TypeError) as error:
-            msg = "the trace holds a frame without name, file name and line of the right types"
-            raise SnapshotError(msg) from error
-        found.append(numbers.setdefault(group, len(numbers)))
+        stack = table.stack(frames)
+        frame = _telling_frame(stack)
+        group = labels.get(frame) if frame else _CPP if stack else NO_STACK
+        if frame and not group:
+            group = labels[frame] = label_of((frame,))
+        found.append(numbers.setdefault(group or "", len(numbers)))
     return found
 
 
-def _innermost(frames: list[Any], known: dict[int, str]) -> str:
-    """Return the innermost project function with its line, empty if there is none."""
-    for frame in frames:
-        label = known.get(id(frame))
-        if label is None:
-            label = known[id(frame)] = _label(frame) if is_project(frame["filename"]) else ""
-        if label:
-            return label
-    return ""
-
-
-def _fallback(frames: list[Any]) -> str:
-    if not frames:
-        return NO_STACK
-    return next((_label(frame) for frame in frames if is_python(frame["filename"])), _CPP)
-
-
-def _label(frame: dict[str, Any]) -> str:
-    return label_of((CallFrame(frame["name"], frame["filename"], frame["line"]),))
+def _telling_frame(stack: Sequence[CallFrame]) -> CallFrame | None:
+    """Return the innermost frame of the project, or else of any Python code; None if there is none."""
+    for rule in (is_project, is_python):
+        for frame in stack:
+            if rule(frame.filename):
+                return frame
+    return None

@@ -71,8 +71,8 @@ class PoolUse:
         active_bytes: In live blocks.
         requested_bytes: What the program asked for, of the live blocks.
         pending_bytes: As in `LiveStack`.
-        inactive_split_bytes: Free, but in segments that also hold live blocks: nothing can give them back.
-        releasable_bytes: In segments without a live block: ``torch.cuda.empty_cache()`` gives them back.
+        inactive_split_bytes: Free, but beside live blocks: ``torch.cuda.empty_cache()`` cannot give them back.
+        releasable_bytes: What it gives back: segments without a live block, free pages of expandable segments.
         largest_free_bytes: The largest free block.
     """
 
@@ -89,7 +89,7 @@ class PoolUse:
 
     @property
     def fragmentation(self) -> float:
-        """The share of the reserved bytes that is free and cannot be given back, 0.0 to 1.0."""
+        """The share of the reserved bytes that is free beside live blocks, 0.0 to 1.0."""
         return self.inactive_split_bytes / self.reserved_bytes if self.reserved_bytes else 0.0
 
 
@@ -212,6 +212,7 @@ class SnapshotSeries:
         card_bytes: Memory of the card that the projection reaches for; None if unknown.
         full_at_step: The step at which the growth fills the card; None if it does not, or the card is unknown.
         notes: What could not be read or does not add up.
+        statements: What becomes of reserved memory, where it grows or is more than the card has.
     """
 
     names: tuple[str, ...]
@@ -226,6 +227,7 @@ class SnapshotSeries:
     card_bytes: int | None
     full_at_step: int | None
     notes: tuple[str, ...]
+    statements: tuple[str, ...] = ()
 
     @property
     def growth_bytes(self) -> int:

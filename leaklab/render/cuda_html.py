@@ -43,7 +43,9 @@ def render_series_page(series: SnapshotSeries) -> str:
 
 
 def _snapshot(facts: SnapshotFacts, *, is_page: bool) -> Markup:
-    peaks = "; ".join(cuda_text.moment_words(moment) for moment in facts.moments if moment.kind == "peak")
+    peaks = "; ".join(
+        cuda_text.moment_words(moment) for moment in cuda_text.telling_moments(facts.moments) if moment.kind == "peak"
+    )
     return render(
         "cuda_snapshot.html.j2",
         facts=facts,

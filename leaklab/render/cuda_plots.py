@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from leaklab.model import Outcome
 from leaklab.model.cuda import FrameNode, SnapshotSeries, StackGrowth, Timeline
-from leaklab.render.cuda_text import span_words
+from leaklab.render.cuda_text import N_DEVICES, span_words
 from leaklab.render.plots import FAINT, INK, calm
 from leaklab.text import format_bytes, shorten
 
@@ -33,6 +33,8 @@ _N_BANDS = 8
 
 def plot_timeline(timelines: Sequence[Timeline]) -> ReportFigure:
     """Return a figure with one plot for each device: live bytes along its trace, stacked by function."""
+    if len(timelines) > N_DEVICES:
+        timelines = sorted(timelines, key=lambda one: max(one.live_bytes), reverse=True)[:N_DEVICES]
     figure, axes = _figure(max(1, len(timelines)), 3.2)
     if not timelines:
         _say(axes[0], "the snapshot has no trace of allocations")

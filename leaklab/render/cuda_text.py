@@ -9,11 +9,15 @@ from typing import Any
 
 from leaklab.model import Outcome
 from leaklab.model.cuda import FrameNode, LiveStack, PoolUse, SnapshotFacts, SnapshotSeries, TracePoint
-from leaklab.text import format_bytes, format_seconds, shorten, unit_words, visible
+from leaklab.text import format_bytes, format_seconds, levels_words, shorten, unit_words, visible
 
 SCHEMA_VERSION = 1
 """Of the JSON files of snapshots and of their comparison."""
 N_STACKS = 15
+N_DEVICES = 16
+"""No machine has more; a damaged or hostile file may claim thousands."""
+N_POOLS = 64
+N_MOMENTS = 64
 _N_MOMENT_STACKS = 5
 _LABEL_LIMIT = 96
 _TREE_SHARE = 0.01
@@ -23,11 +27,13 @@ _TREE_DEPTH = 24
 
 def snapshot_line(name: str, devices: Sequence[PoolUse]) -> str:
     """Return one line on a snapshot."""
-    uses = "; ".join(
+    uses = [
         f"{use.device} {format_bytes(use.active_bytes)} active of {format_bytes(use.reserved_bytes)} reserved"
-        for use in devices
-    )
-    return f"{shorten(PurePath(name).name or name, 60)}: {uses}"
+        for use in devices[:N_DEVICES]
+    ]
+    if len(devices) > N_DEVICES:
+        uses.append(f"and {len(devices) - N_DEVICES:,} more devices")
+    return f"{shorten(PurePath(name).name or name, 60)}: {'; '.join(uses)}"
 
 
 def snapshot_text(facts: SnapshotFacts) -> str:
@@ -35,7 +41,7 @@ def snapshot_text(facts: SnapshotFacts) -> str:
     lines = [snapshot_line(facts.name, facts.devices), ""]
     lines += _stack_lines(facts.stacks)
     lines += _pool_lines(facts.pools)
-    for moment in facts.moments:
+    for moment in telling_moments(facts.moments):
         lines += _moment_lines(moment)
     if facts.stacks:
         lines += ["frames, outermost first, with what was allocated below them:"]
@@ -67,13 +73,22 @@ def _pool_lines(pools: Sequence[PoolUse]) -> Iterator[str]:
     if not pools:
         return
     yield "pools:      reserved      active  split free  releasable  fragmentation"
-    for pool in pools:
+    for pool in pools[:N_POOLS]:
         figures = "  ".join(
             f"{format_bytes(size):>10}"
             for size in (pool.reserved_bytes, pool.active_bytes, pool.inactive_split_bytes, pool.releasable_bytes)
         )
         yield f"          {figures}  {pool.fragmentation:>13.1%}  {visible(f'{pool.device} {pool.pool}')}"
+    if len(pools) > N_POOLS:
+        yield f"          ... and {len(pools) - N_POOLS:,} more"
     yield ""
+
+
+def telling_moments(moments: Sequence[TracePoint]) -> Sequence[TracePoint]:
+    """Return the moments that are shown: all, or those with the most live bytes of very many."""
+    if len(moments) <= N_MOMENTS:
+        return moments
+    return sorted(moments, key=lambda moment: moment.live_bytes, reverse=True)[:N_MOMENTS]
 
 
 def _moment_lines(moment: TracePoint) -> Iterator[str]:
@@ -135,16 +150,17 @@ def series_text(series: SnapshotSeries) -> str:
 
 
 def projection_lines(series: SnapshotSeries) -> Iterator[str]:
-    """Yield what the rate comes to, where there is one."""
+    """Yield what the rate comes to, where there is one, and what becomes of reserved memory."""
     verdict, unit = series.verdict, step_unit(series)
     if verdict.outcome is Outcome.LEAK:
         rate = verdict.bytes_per_run
         yield f"{format_bytes(rate)} per {unit}, {format_bytes(rate * 1000)} per 1,000 {unit}s"
-        if series.full_at_step is not None and series.card_bytes:
+        if series.full_at_step is not None and series.card_bytes and verdict.full_after_runs:
             where = f"at step {series.full_at_step:,}" if series.has_steps else "then"
             yield f"the card ({format_bytes(series.card_bytes)}) is full {where}, earlier if memory fragments"
         elif series.card_bytes is None:
             yield "the size of the card is not known: give it (card_bytes=..., --card 80GB) to see when it is full"
+    yield from map(visible, series.statements)
 
 
 def step_unit(series: SnapshotSeries) -> str:
@@ -155,7 +171,7 @@ def step_unit(series: SnapshotSeries) -> str:
 def _device_lines(series: SnapshotSeries) -> Iterator[str]:
     yield "                active    reserved  split free  fragmentation"
     for name, uses in zip(series.names, series.devices, strict=True):
-        for use in uses:
+        for use in uses[:N_DEVICES]:
             figures = "  ".join(
                 f"{format_bytes(size):>10}" for size in (use.active_bytes, use.reserved_bytes, use.inactive_split_bytes)
             )
@@ -182,14 +198,6 @@ def _growth_lines(series: SnapshotSeries) -> Iterator[str]:
     yield ""
 
 
-def levels_words(levels: Sequence[int]) -> str:
-    """Return levels as ``1.00 MiB -> 2.00 MiB``; of many the first and the last."""
-    words = [format_bytes(level) for level in levels]
-    if len(words) > 5:  # noqa: PLR2004 - fits a line
-        words = [*words[:2], "...", *words[-2:]]
-    return " -> ".join(words)
-
-
 def span_words(seconds: float | None, n_events: int) -> str:
     """Return how long a trace is."""
     return f"{n_events:,} events" + ("" if seconds is None else f" in {format_seconds(seconds)}")
@@ -201,8 +209,13 @@ def facts_fields(facts: SnapshotFacts) -> dict[str, Any]:
 
 
 def series_fields(series: SnapshotSeries) -> dict[str, Any]:
-    """Return what a file of *series* holds: no tree, and the growth of each stack and of all beside the levels."""
-    record = {name: value for name, value in asdict(series).items() if name != "tree"}
+    """Return what a file of *series* holds: no tree, and the growth of each stack and of all beside the levels.
+
+    Statements only where there are any: files of 0.1.0 have none.
+    """
+    record = {
+        name: value for name, value in asdict(series).items() if name != "tree" and (value or name != "statements")
+    }
     for entry, stack in zip(record["stacks"], series.stacks, strict=True):
         entry["growth_bytes"] = stack.growth_bytes
     return {"schema": SCHEMA_VERSION, **record, "growth_bytes": series.growth_bytes}

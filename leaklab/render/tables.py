@@ -307,7 +307,7 @@ def stack_table(stacks: Sequence[LiveStack]) -> pd.DataFrame:
 
 
 def pool_table(pools: Sequence[PoolUse]) -> pd.DataFrame:
-    """Return the use of each pool; ``fragmentation`` is the share of its reserved bytes that nothing can give back."""
+    """Return the use of each pool; ``fragmentation`` is the share of its reserved bytes that is split free."""
     return _frame(pools, _POOLS)
 
 

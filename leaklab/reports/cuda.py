@@ -10,6 +10,7 @@ import msgspec
 
 from leaklab.cuda.judging import growth_tree
 from leaklab.cuda.live_blocks import device_uses, grouped, largest_first, live_stacks, pool_uses
+from leaklab.cuda.reserved import excess_words
 from leaklab.cuda.schema import HOST, Memory
 from leaklab.cuda.stacks import StackTable, tree_of
 from leaklab.cuda.trace import History, histories, ooms_of, peak_of, timeline_of
@@ -46,7 +47,7 @@ from leaklab.render.cuda_text import (
 )
 from leaklab.render.tables import pool_table, series_csv, series_device_table, series_table, stack_table
 from leaklab.runtime.gc_control import gc_paused
-from leaklab.text import format_bytes, visible
+from leaklab.text import format_bytes, unit_words, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,7 +161,7 @@ class CudaSnapshot(Report[SnapshotFacts]):
 
     @property
     def inactive_split_bytes(self) -> int:
-        """Free bytes in segments that also hold live blocks, on all CUDA devices: nothing can give them back."""
+        """Free bytes beside live blocks, on all CUDA devices: ``empty_cache()`` cannot give them back."""
         return sum(use.inactive_split_bytes for use in self._cuda)
 
     @property
@@ -206,9 +207,13 @@ class CudaSnapshot(Report[SnapshotFacts]):
         return stack_table(largest_first(grouped(self.stacks, wanted).values()))
 
     @cached_property
-    def _histories(self) -> tuple[History, ...]:
+    def _traces(self) -> tuple[History | SnapshotError, ...]:
         with gc_paused():
             return tuple(histories(self._blocks, self._table))
+
+    @property
+    def _histories(self) -> list[History]:
+        return [trace for trace in self._traces if isinstance(trace, History)]
 
     @cached_property
     def peaks(self) -> tuple[TracePoint, ...]:
@@ -246,7 +251,13 @@ class CudaSnapshot(Report[SnapshotFacts]):
             if history.gap_bytes
             for more in ("more live" if history.gap_bytes > 0 else "less live",)
         ]
-        return (*self._blocks.notes, *gaps)
+        damages = [str(trace) for trace in self._traces if isinstance(trace, SnapshotError)]
+        _ = self.stacks, self.timelines  # frames are read where they are first needed
+        n_unreadable = self._table.n_unreadable
+        words = [f"{unit_words(n_unreadable, 'frames')} of the call stacks could not be read"] if n_unreadable else []
+        cards = self._blocks.card_bytes
+        excess = [excess_words(use, cards.get(use.device)) for use in self.device_uses]
+        return (*self._blocks.notes, *damages, *gaps, *words, *filter(None, excess))
 
     @property
     def record(self) -> SnapshotFacts:  # type: ignore[override]  # worked out, and never set

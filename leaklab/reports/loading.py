@@ -57,7 +57,7 @@ def load(path: FilePath) -> Any:
     if head.startswith(_ZIP):
         return HeapSnapshot.load(path)
     if head.startswith(_PICKLE) or Path(path).suffix.lower() in _PICKLE_SUFFIXES:
-        with gc_paused(ages=True):
+        with gc_paused():
             return CudaSnapshot(memory_of(read_pickle(path, audited=None, progress=None), os.fspath(path)))
     data = read_bytes(path)
     is_page = data.lstrip()[:1] == b"<"

@@ -90,38 +90,25 @@ def collect_quietly() -> int:
             gc.set_debug(debug)
 
 
-def gc_paused(*, ages: bool = False) -> AbstractContextManager[None]:
+def gc_paused() -> AbstractContextManager[None]:
     """Run no automatic collection inside; the collector's switch is as before afterwards.
 
     A CUDA snapshot of a million events is some two million dicts and lists. Every full collection that starts while
     they are made looks at all of them: with the collector on, loading takes three times as long.
-
-    Args:
-        ages: At the end, move everything to the oldest generation: else the very next object that anybody makes would
-            start a collection of all the new ones, 0.25 s for that snapshot. Not done where the user froze objects:
-            thawing ours would thaw theirs.
     """
-    return _Pause(ages=ages)
+    return _Pause()
 
 
 class _Pause:
     """What is listed inside shows this object and its bound ``__exit__``, which nothing tells to be leaklab's."""
 
-    __slots__ = ("_ages", "_was_enabled")
+    __slots__ = ("_was_enabled",)
 
-    def __init__(self, *, ages: bool) -> None:
-        self._ages = ages
+    def __init__(self) -> None:
         self._was_enabled = False
 
     def __enter__(self) -> None:
         self._was_enabled = pause_gc()
 
     def __exit__(self, *_raised: object) -> None:
-        try:
-            if self._was_enabled and self._ages and gc.get_freeze_count() == 0:
-                try:
-                    gc.freeze()
-                finally:
-                    gc.unfreeze()
-        finally:
-            resume_gc(was_enabled=self._was_enabled)
+        resume_gc(was_enabled=self._was_enabled)

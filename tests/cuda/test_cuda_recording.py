@@ -42,8 +42,8 @@ def test_every_so_many_steps_write_a_file_and_the_newest_are_kept(device, tmp_pa
 
 
 def test_recorded_files_are_a_ladder_with_steps_rate_and_card(device, tmp_path):
-    with leaklab.record_cuda(every=5, keep=3, dir=tmp_path) as recorder:
-        for _ in range(15):
+    with leaklab.record_cuda(every=5, keep=4, dir=tmp_path) as recorder:
+        for _ in range(20):
             device.training.run(1)
             recorder.step()
     comparison = leaklab.compare_cuda_snapshots(recorder.files)
@@ -104,8 +104,8 @@ def test_real_device_gives_a_ladder_that_names_the_leaking_line(tmp_path):
     def step():
         kept.append(torch.ones(1_000_000, device="cuda"))
 
-    with leaklab.record_cuda(every=4, keep=3, dir=tmp_path) as recorder:
-        for _ in recorder.follow(range(12)):
+    with leaklab.record_cuda(every=4, keep=4, dir=tmp_path) as recorder:
+        for _ in recorder.follow(range(16)):
             step()
     comparison = leaklab.compare_cuda_snapshots(recorder.files)
     assert comparison.leaked

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from snapshot_writer import KEPT, MODEL, STEP, WARM, Card, Training, snapshot, stack
 
+from leaklab.ask import compare_cuda_snapshots
 from leaklab.cuda import (
     BEFORE,
     StackTable,
@@ -17,6 +18,7 @@ from leaklab.cuda import (
     stacks_after,
     timeline_of,
 )
+from leaklab.model import Outcome
 from leaklab.model.cuda import CallFrame
 from leaklab.reports import CudaSnapshot
 
@@ -279,3 +281,56 @@ def test_cell_of_a_notebook_has_one_name_however_often_it_is_edited():
 )  # fmt: skip
 def test_label_names_the_innermost_frames_that_tell_something(frames, label):
     assert label_of([CallFrame(f["name"], f["filename"], f["line"]) for f in frames]) == label
+
+
+def damaged(change):
+    card = Training().run(3).card
+    taken = snapshot(card)
+    change(taken["device_traces"][0])
+    return CudaSnapshot(memory_of(taken, "a.pickle"))
+
+
+@pytest.mark.parametrize(
+    ("position", "event"),
+    [
+        (6, 7), (6, None), (0, {}), (6, {"action": "alloc", "addr": float("nan"), "size": 1}),
+        (6, {"action": "alloc", "addr": 1, "size": "12"}), (6, {"action": ["alloc"], "addr": 1, "size": 1}),
+        (6, {"action": "alloc", "addr": 1, "size": -5}), (6, {"action": "alloc", "addr": 1, "size": 1 << 70}),
+        (6, {"action": "free_completed", "addr": 1, "size": float("inf")}),
+        (6, {"action": "alloc", "addr": 1, "size": 1, "frames": "main"}),
+    ],
+)  # fmt: skip
+def test_damaged_trace_leaves_the_live_bytes_and_one_sentence(position, event):
+    read = damaged(lambda trace: trace.__setitem__(position, event))
+    whole = opened(Training().run(3).card)
+    assert (read.stacks, read.pool_uses, read.tree) == (whole.stacks, whole.pool_uses, whole.tree)
+    assert (read.peak, read.ooms, read.timelines) == (None, (), ())
+    (note,) = read.notes
+    assert note.startswith(f"the trace of cuda:0 is damaged: event {position + 1} of ")
+    assert f"note: {note}" in str(read)
+    assert "damaged" in read.to_html()
+    comparison = compare_cuda_snapshots([read, whole, read, whole])
+    assert comparison.verdict.outcome is Outcome.CLEAN
+
+
+@pytest.mark.parametrize("time", ["soon", float("nan"), None, -3, 1 << 80])
+def test_times_that_are_none_cost_the_seconds_only(time):
+    read = damaged(lambda trace: [event.update(time_us=time) for event in trace])
+    peak = opened(Training().run(3).card).peak
+    assert (read.peak.live_bytes, read.timelines[0].seconds, read.notes) == (peak.live_bytes, None, ())
+
+
+@pytest.mark.parametrize(
+    "bad", [7, None, {"name": 7, "filename": "a.py", "line": 1}, {"name": "f", "filename": "a.py", "line": "x"}]
+)
+def test_frame_that_is_none_is_shown_as_unreadable_and_counted(bad):
+    card = Card()
+    card.alloc(3000, [bad, *KEPT])
+    card.alloc(2000, [bad])
+    read = opened(card)
+    assert [(s.label, s.requested_bytes) for s in read.stacks] == [
+        ("metrics.py:17 update < train.py:44 step", 3000),
+        ("unreadable frame", 2000),
+    ]
+    assert [moment.live_bytes for moment in read.peaks] == [5000]
+    assert read.notes == ("1 frame of the call stacks could not be read",)

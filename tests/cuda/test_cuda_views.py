@@ -22,9 +22,9 @@ def files(tmp_path_factory):
     """A ladder of a training loop that keeps 3 MB per step, with an out-of-memory event in the last file."""
     folder = tmp_path_factory.mktemp("ladder")
     training = Training(kept_bytes=3_000_000)
-    found = [training.run(10).dump(folder / f"snap_{training.n_steps}.pickle") for _ in range(2)]
+    found = [training.run(10).dump(folder / f"snap_{training.n_steps}.pickle") for _ in range(3)]
     training.run(10).card.oom(1 << 30, STEP, device_free=1 << 20)
-    return [*found, training.dump(folder / "snap_30.pickle")]
+    return [*found, training.dump(folder / "snap_40.pickle")]
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,9 @@ def last(files):
 
 def test_text_of_a_snapshot_names_stacks_pools_peak_and_out_of_memory(last):
     text = str(last)
-    assert "snap_30.pickle: cuda:0 " in text
-    assert "85.8 MiB" in text  # 30 x 3,000,000 bytes, rounded up to 512
-    assert "30 blocks  metrics.py:17 update < train.py:44 step" in text
+    assert "snap_40.pickle: cuda:0 " in text
+    assert "114 MiB" in text  # 40 x 3,000,000 bytes, rounded up to 512
+    assert "40 blocks  metrics.py:17 update < train.py:44 step" in text
     assert "peak of cuda:0 within the trace" in text
     assert "out of memory on cuda:0: no room for 1.00 GiB" in text
     assert "the device had 1.00 MiB left" in text
@@ -53,16 +53,21 @@ def test_text_of_a_ladder_names_verdict_rate_and_projection(comparison):
     assert "2.79 GiB per 1,000 steps" in text
     assert "the card (9.31 GiB) is full at step 3," in text
     assert "compared line by line: 100% of the bytes with a stack match" in text
-    assert "28.6 MiB -> 57.2 MiB -> 85.8 MiB" in text
+    assert "28.6 MiB -> 57.2 MiB -> 85.8 MiB -> 114 MiB" in text
 
 
 def test_tables_have_a_column_for_each_snapshot(comparison):
     table = comparison.stacks
-    assert table.loc[0, ["snap_10.pickle", "snap_20.pickle", "snap_30.pickle"]].tolist() == [
-        30_000_000, 60_000_000, 90_000_000,
+    assert table.loc[0, ["snap_10.pickle", "snap_20.pickle", "snap_30.pickle", "snap_40.pickle"]].tolist() == [
+        30_000_000, 60_000_000, 90_000_000, 120_000_000,
     ]  # fmt: skip
     assert (table.loc[0, "outcome"], table.loc[0, "bytes_per_step"]) == ("leak", 3_000_000)
-    assert comparison.devices["snapshot"].tolist() == ["snap_10.pickle", "snap_20.pickle", "snap_30.pickle"]
+    assert comparison.devices["snapshot"].tolist() == [
+        "snap_10.pickle",
+        "snap_20.pickle",
+        "snap_30.pickle",
+        "snap_40.pickle",
+    ]
 
 
 def test_pages_ask_nothing_of_the_network_and_hold_nothing_that_notebooks_remove(last, comparison):
@@ -81,7 +86,7 @@ def test_plain_text_of_the_bundle_is_the_report(last, comparison):
 
 
 def test_reprs_are_one_line(last, comparison):
-    assert repr(last).startswith("<CudaSnapshot snap_30.pickle: cuda:0 ")
+    assert repr(last).startswith("<CudaSnapshot snap_40.pickle: cuda:0 ")
     assert repr(comparison).startswith("<SnapshotComparison leak: every step leaves 2.86 MiB")
     assert "\n" not in repr(last) + repr(comparison)
 
@@ -91,9 +96,9 @@ def test_json_holds_the_growth_of_every_stack(comparison, last):
     assert (record["format"], record["key"], record["growth_bytes"]) == (
         "leaklab snapshot series",
         "exact",
-        60_000_000,
+        90_000_000,
     )
-    assert record["stacks"][0]["growth_bytes"] == 60_000_000
+    assert record["stacks"][0]["growth_bytes"] == 90_000_000
     assert record["stacks"][0]["frames"][1] == {
         "name": "update", "filename": "/home/me/project/metrics.py", "line": 17,
     }  # fmt: skip
@@ -126,13 +131,6 @@ def test_empty_snapshot_is_shown_and_drawn(tmp_path):
     same = leaklab.compare_cuda_snapshots([empty, empty])
     assert str(same).startswith("CLEAN")
     assert all([same.plot().png(), same.to_html()])
-
-
-def test_unreadable_frames_do_not_stop_the_display(tmp_path):
-    card = Card()
-    card.alloc(2000, [7])
-    bundle = leaklab.load_cuda_snapshot(write(tmp_path / "a.pickle", snapshot(card)))._repr_mimebundle_()
-    assert "not all of it could be drawn: SnapshotError" in bundle["text/plain"]
 
 
 def test_snapshots_are_saved_by_suffix(last, comparison, tmp_path):
@@ -176,14 +174,14 @@ def test_diff_command_prints_writes_and_exits_by_the_limit(files, tmp_path, caps
     assert capsys.readouterr().out.startswith("LEAK  every step leaves 2.86 MiB")
     assert "<html" in page.read_text(encoding="utf-8")
     assert json.loads(figures.read_text())["card_bytes"] == 80_000_000_000
-    assert cli.main([*command, "--fail-above", "60MB"]) == 0
-    assert cli.main([*command, "--fail-above", "59.9MB"]) == 3
-    assert "live memory grew by 57.2 MiB, more than 57.1 MiB" in capsys.readouterr().err
+    assert cli.main([*command, "--fail-above", "90MB"]) == 0
+    assert cli.main([*command, "--fail-above", "89.9MB"]) == 3
+    assert "live memory grew by 85.8 MiB, more than 85.7 MiB" in capsys.readouterr().err
 
 
 def test_diff_command_takes_a_pattern(files, capsys):
     assert cli.main(["cuda", "diff", str(files[0].parent / "snap_*.pickle")]) == 0
-    assert "3 snapshots" in capsys.readouterr().out
+    assert "4 snapshots" in capsys.readouterr().out
 
 
 def test_show_command_shows_one_file(files, tmp_path, capsys):

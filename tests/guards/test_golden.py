@@ -154,6 +154,9 @@ def stacks(snapshot: Any) -> str:
     return parts(pools=table(snapshot.pools), **by_stack)
 
 
+LEAKY = Path(__file__).parents[2] / "notebooks" / "data"
+
+
 def series(name: str, **options: Any) -> Any:
     return leaklab.compare_cuda_snapshots([f"cuda_{name}_{number}.pickle" for number in (1, 2, 3)], **options)
 
@@ -183,6 +186,10 @@ for file in names("run_*.json"):
 for file in ("cuda_oom", "cuda_step_3", "cuda_of_2023", "cuda_without_trace"):
     forms_of_a_snapshot(file)
 forms_of_a_series("cuda_step_series", lambda: series("step", card_bytes=80_000_000_000))
+forms_of_a_series(
+    "cuda_leak_series",
+    lambda: leaklab.compare_cuda_snapshots(sorted(LEAKY.glob("leaky_*.pickle")), card_bytes=80_000_000_000),
+)
 forms_of_a_series("cuda_steady_series", lambda: series("steady", key="exact"))
 forms_of_a_series(
     "cuda_pair_series", lambda: leaklab.compare_cuda_snapshots(["cuda_step_1.pickle", "cuda_steady_2.pickle"])

