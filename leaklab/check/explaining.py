@@ -66,7 +66,7 @@ def explain_growth(
         settings: Whether summaries may be shown.
     """
     addresses, _kinds, runs = measurement.cohorts.members()
-    births = Births(addresses, runs, measurement.n_runs)
+    births = Births(addresses, runs, measurement.n_runs, measurement.graph_marks)
     own = (measurement, judgement)
     with borrow_heap(births, namespace, own, heap=measurement.heap(), summaries=settings.summaries) as view:
         explained = _explain(_Survey(view, measurement, judgement, GroupSizer(view), RetainedBytes(view)))

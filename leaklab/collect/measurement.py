@@ -14,6 +14,7 @@ from leaklab.collect.checkpoint import Checkpoint, heap_objects, take_checkpoint
 from leaklab.collect.meters import Meters
 from leaklab.runtime.addresses import Addresses
 from leaklab.runtime.gc_control import collect_quietly, gc_paused
+from leaklab.runtime.graph_marks import NO_MARKS
 
 _NONE = np.empty(0, np.int64)
 
@@ -105,6 +106,7 @@ class Measurement:
         self.cohorts = Cohorts(max_runs)
         self.meters = Meters(max_runs)
         self.checkpoints: list[Checkpoint] = []
+        self.graph_marks = NO_MARKS
         self.collects = collects
         self._taker = taker
         self._frozen_too = frozen_too
@@ -132,6 +134,7 @@ class Measurement:
 
     def start_run(self) -> None:
         """Note that a run starts."""
+        self.graph_marks = self.graph_marks.next_run()
         self._taker.mark()
 
     def finish_run(self, seconds: float) -> None:

@@ -92,7 +92,7 @@ def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Independe
     A holder is an object with a reason to live that refers to them, or to other survivors that lead to them.
     """
     inside = _inside(view, np.asarray([*survivors, *group.entries], np.int64))
-    holders, held = _crossings(view, inside, group)
+    holders, held, passing = _crossings(view, inside, group)
     # What hangs on the survivors itself goes with them.
     free = [vertex for vertex in _most_frequent(holders) if not inside[view.path(vertex)].any()]
     names = {vertex: _name(view, vertex) for vertex in free}
@@ -108,7 +108,7 @@ def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Independe
     named = [own, *others][:MAX_HOLDERS]
     chosen = [vertex for name in named for vertex in by_name.get(name, ())]
     is_cut = np.isin(holders, chosen)
-    freed = freed_without(view, zip(holders[is_cut].tolist(), held[is_cut].tolist(), strict=True))
+    freed = freed_without(view, [*zip(holders[is_cut].tolist(), held[is_cut].tolist(), strict=True), *passing])
     return IndependentHold(tuple(named), size_of_freed(view, freed).exclusive_bytes)
 
 
@@ -123,15 +123,23 @@ def _inside(view: HeapView, survivors: Ints) -> Ints:
     return inside
 
 
-def _crossings(view: HeapView, inside: Ints, group: Group) -> tuple[Ints, Ints]:
-    """Return holder and held of the references from what has a reason to live to what is *inside*."""
+def _crossings(view: HeapView, inside: Ints, group: Group) -> tuple[Ints, Ints, list[tuple[int, int]]]:
+    """Return holder and held of the references from what has a reason to live to what is *inside*.
+
+    The third value are the references of what the last run made, which go with the next run: none of them is a hold.
+    """
     holders, held = references_to(view.index, np.flatnonzero(inside))
     # What the last run made goes with the next one, unless the paths themselves lead through it.
     lasts = view.birth_run < view.birth_run.max(initial=0)
+    if view.carriers:  # so does what leads into the graph that one of these hands on
+        lasts[view.is_tensor] = False
+        lasts[list(view.carriers)] = True
     lasts[view.tree.parent[np.asarray(group.entries, np.int64)]] = True
-    is_holder = ~inside[holders] & ~view.is_orphan[holders] & lasts[holders]
+    is_outside = ~inside[holders] & ~view.is_orphan[holders]
+    is_holder, passes = is_outside & lasts[holders], is_outside & ~lasts[holders]
+    passing = list(zip(holders[passes].tolist(), held[passes].tolist(), strict=True))
     roots = view.roots[inside[view.roots]]
-    return np.append(holders[is_holder], np.full(len(roots), ROOT)), np.append(held[is_holder], roots)
+    return np.append(holders[is_holder], np.full(len(roots), ROOT)), np.append(held[is_holder], roots), passing
 
 
 def _most_frequent(holders: Ints) -> list[int]:

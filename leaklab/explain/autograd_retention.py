@@ -162,9 +162,10 @@ def graph_size(view: HeapView, vertex: int) -> int:
 
 
 def largest_graph(view: HeapView) -> int | None:
-    """Return the reached tensor with the longest graph; among equals the one with the cheapest path."""
+    """Return the reached tensor with the longest graph, of those that hand it on; the one with the cheapest path."""
     best, n_steps = (0, 0, -1), 0
-    for vertex in sorted(_heads(view), key=lambda vertex: int(view.tree.cost[vertex])):
+    carriers = [vertex for vertex in view.carriers if view.is_reached(vertex)]
+    for vertex in sorted(carriers or _heads(view), key=lambda vertex: int(view.tree.cost[vertex])):
         size = graph_size(view, vertex)
         best = min(best, (-size, int(view.tree.cost[vertex]), vertex))
         n_steps += size

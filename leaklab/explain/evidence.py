@@ -40,6 +40,7 @@ class Facts:
         line: The user's line that puts things into the holder; None if none, or no single one, was found.
         bytes_per_entry: Of a container that grows: bytes of one new entry; 0.0 where it is not known.
         is_scalar: Whether each of the stored tensors has one element, so that ``.item()`` says all of them.
+        is_in_tuple: Whether the holder is an item of a tuple, which cannot be changed by itself.
     """
 
     roles: tuple[frozenset[Role], ...] = ()
@@ -50,6 +51,7 @@ class Facts:
     line: SourceLine | None = None
     bytes_per_entry: float = 0.0
     is_scalar: bool = False
+    is_in_tuple: bool = False
 
 
 NO_FACTS = Facts()
@@ -183,7 +185,15 @@ def facts_of(
         line=find_line(holder) if holder else None,
         bytes_per_entry=bytes_per_entry,
         is_scalar=_are_scalars(view, members, entries),
+        is_in_tuple=_is_in_tuple(view, entries),
     )
+
+
+def _is_in_tuple(view: HeapView, entries: Sequence[int]) -> bool:
+    """Return whether what refers to all of *entries* is an item of tuples."""
+    holders = {int(view.tree.parent[entry]) for entry in entries} - {-1}
+    above = {int(view.tree.parent[holder]) for holder in holders}
+    return bool(above) and all(vertex >= 0 and is_kind_of(view.objects[vertex], tuple) for vertex in above)
 
 
 def _workers() -> list[int]:

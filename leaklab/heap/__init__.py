@@ -7,6 +7,7 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
+        "carried_graphs": "carried_tensors",
         "dominators": "immediate_dominators",
         "hidden_references": "ArraySearch hidden_edges",
         "index": "HeapIndex ReferencePass build_index own_dicts",

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.collect.checkpoint import whole_heap
+from leaklab.heap.carried_graphs import carried_tensors
 from leaklab.heap.dominators import DominatorTree, dominators
 from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import HeapIndex, ReferencePass, own_dicts
@@ -24,7 +25,8 @@ from leaklab.heap.shared_data import Storages, storages_in
 from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach, search
 from leaklab.model import RootPath, Status, Step
 from leaklab.runtime.addresses import Addresses, kinds_at, types_at
-from leaklab.runtime.autograd_graph import is_node_type
+from leaklab.runtime.autograd_graph import Edge, is_node_type
+from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
 from leaklab.runtime.objects import is_tensor_type, summary
 from leaklab.runtime.ours import is_history_name, own_addresses
 
@@ -37,16 +39,21 @@ BASELINE = -1
 _STEP = 1
 _STEP_NEWEST = 6
 _STEP_LEAKED = 60
+_STEP_PASSING = 1_000_000  # a graph hangs on what is carried on, however much shorter the way through a result of it
 _STEP_SHELL = 40  # whatever the shell holds, the notebook has a better name for
 
 
 @dataclass(frozen=True, slots=True)
 class Births:
-    """Who was born when: addresses of the survivors and the run of each (0 for the first), of one length."""
+    """Who was born when: addresses of the survivors and the run of each (0 for the first), of one length.
+
+    By *graph_marks* the same is known of the nodes of autograd graphs.
+    """
 
     addresses: Addresses
     runs: npt.NDArray[np.int64]
     n_runs: int
+    graph_marks: GraphMarks = NO_MARKS
 
 
 NO_BIRTHS = Births(np.empty(0, np.int64), np.empty(0, np.int64), 1)
@@ -69,6 +76,7 @@ class HeapView:
         namespace: The vertex of the dict of the user's variables, -1 if there is none.
         notes: What could not be looked at.
         n_unwalked: Autograd nodes whose inputs were not looked at.
+        carriers: The tensors by which the last run hands its graph on to the next; empty where it hands on none.
         summaries: Whether paths may show shapes and lengths.
     """
 
@@ -85,6 +93,7 @@ class HeapView:
     notes: tuple[str, ...] = ()
     summaries: bool = True
     n_unwalked: int = 0
+    carriers: tuple[int, ...] = ()
     _described: dict[int, Described] = field(default_factory=dict)
 
     @cached_property
@@ -242,13 +251,16 @@ def heap_view(
     survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
     in_graph = _graph_parts(kinds, n_heap)
     starts = [*find_starts(namespace), *interpreter_tables(objects, index)]
-    tree = _search(index, starts, id(namespace), _costs(birth_run, survived, kinds), own_dict_of)
+    carrying, passing = _carriers(hidden.edges, births.graph_marks, index)
+    costs = _costs(birth_run, survived, kinds)
+    costs[passing] += _STEP_PASSING * ~survived[passing]
+    tree = _search(index, starts, id(namespace), costs, own_dict_of)
     blamed_run = _blamed_runs(tree, birth_run, survived)
     leaked = (blamed_run != BASELINE) & (blamed_run < births.n_runs - 1)
     own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
     view = HeapView(
         objects, n_heap, index, tree, starts, birth_run, blamed_run, leaked, in_graph,
-        own_dict, hidden.notes, summaries, hidden.n_unwalked,
+        own_dict, hidden.notes, summaries, hidden.n_unwalked, carrying,
     )  # fmt: skip
     try:
         yield view
@@ -257,6 +269,17 @@ def heap_view(
         view._described.clear()  # noqa: SLF001 - our own
         hidden.edges.clear()
         hidden.extra_objects.clear()
+
+
+def _carriers(edges: list[Edge], marks: GraphMarks, index: HeapIndex) -> tuple[tuple[int, ...], list[int]]:
+    """Return the tensors by which the last run hands its graph on, and the others that have a graph."""
+    tensors = [source for source, _held, reference in edges if reference == ".grad_fn"]
+    if not tensors or not marks.newest:
+        return (), []
+    nodes = {id(source): source for source, _held, reference in edges if reference.startswith(".next_functions")}
+    carried = carried_tensors(tensors, nodes.values(), marks)
+    others = [index.vertex_of(id(tensor)) for tensor in tensors if id(tensor) not in carried]
+    return tuple(index.vertex_of(address) for address in carried), others if carried else []
 
 
 def _blamed_runs(

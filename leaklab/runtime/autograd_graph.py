@@ -44,6 +44,7 @@ FunctionBase = torch._C._FunctionBase  # noqa: SLF001
 _tensor = torch._C.TensorBase.__dict__  # noqa: SLF001 - its own descriptors, so that no subclass can answer instead
 _is_leaf, _retains_grad = _tensor["is_leaf"].__get__, _tensor["retains_grad"].__get__
 _requires_grad, _grad = _tensor["requires_grad"].__get__, _tensor["grad"].__get__
+_output_nr = _tensor["output_nr"].__get__
 _grad_fn, _base, _is_view = _tensor["grad_fn"].__get__, _tensor["_base"].__get__, _tensor["_is_view"]
 
 POST_HOOKS = "post_hooks of the node"
@@ -211,6 +212,24 @@ def _base_of(tensor: Any) -> Any:
 
 def _is_result(tensor: Any) -> bool:
     return _requires_grad(tensor) and not _is_leaf(tensor)
+
+
+def number_of(node: Any) -> int:
+    """Return the number of *node*, which grows in the order in which a thread makes nodes; leaves have the highest."""
+    return int(descriptors_of(type(node))["_sequence_nr"](node))
+
+
+def inputs_of(node: Any) -> tuple[tuple[Any, int], ...]:
+    """Return the nodes before *node* and which of their results it takes; wraps those that nobody has looked at yet."""
+    return _ask(descriptors_of(type(node))["next_functions"].__get__, node) or ()
+
+
+def result_of(tensor: Any) -> tuple[Any, int] | None:
+    """Return the node that made *tensor* and which of its results it is; None for a tensor without a graph."""
+    if not _ask(_is_result, tensor):
+        return None
+    node = _ask(_grad_fn, tensor)
+    return None if node is None else (node, int(_output_nr(tensor)))
 
 
 def count_leaves(tensors: Iterable[Any]) -> int:

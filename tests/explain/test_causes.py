@@ -361,13 +361,26 @@ def test_the_example_is_written_for_the_type_of_the_holder():
     assert "    before: store.all[key] = loss\n    after:  store.all[key] = loss.detach()" in advice_of(keyed)
 
 
-def test_of_a_carried_state_the_assignment_is_changed():
+def test_a_carried_state_is_cut_off_before_the_next_run_computes_with_it():
     path = "state dict, ['past'] torch.Tensor, .grad_fn MulBackward0!, saved for backward as 'self' torch.Tensor!"
     hidden = reference(".grad_fn", "hidden")
     carried = evidence(path, holder="state['past']", crossing=hidden, has_graph=True, **TENSORS)
-    assert "    before: state['past'] = loss\n    after:  state['past'] = loss.detach()" in advice_of(carried)
+    assert "    add:    state['past'] = state['past'].detach()  # before the next run" in advice_of(carried)
     line = SourceLine("Cell In[7], line 3", "state['past'] = past", "past")
     assert "    after:  state['past'] = past.detach()" in advice_of(replace(carried, facts=Facts(line=line)))
+
+
+@pytest.mark.parametrize(
+    ("holder", "change"),
+    [
+        ("hidden[1]", "hidden = tuple(state.detach() for state in hidden)"),
+        ("model.state.h", "model.state = model.state._make(state.detach() for state in model.state)"),
+    ],
+)
+def test_an_item_of_a_tuple_is_cut_off_with_the_whole_tuple(holder, change):
+    path = "hidden tuple, [1] torch.Tensor, .grad_fn MulBackward0!, saved for backward as 'self' torch.Tensor!"
+    carried = evidence(path, holder=holder, crossing=reference(".grad_fn", "hidden"), has_graph=True, **TENSORS)
+    assert f"    add:    {change}  # before" in advice_of(replace(carried, facts=Facts(is_in_tuple=True)))
 
 
 def test_a_line_is_shown_before_only_where_it_is_shown_after():

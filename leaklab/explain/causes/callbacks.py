@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from leaklab.collect.registries import Registry, registry_at
-from leaklab.explain.causes.advice import Advice, line_words
+from leaklab.explain.causes.advice import HEAD_OF_GRAPH, Advice, line_words
 from leaklab.explain.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
@@ -159,6 +159,8 @@ def closure_kept(e: Evidence) -> Advice | None:
     crosses = e.crossing is not None and e.crossing.kind in _PLACES
     crosses = crosses or is_argument_of_partial(e)
     suspended = bool(e.entry_kinds & _SUSPENDED) or e.any_role(Role.SUSPENDED)
+    if e.crossing is not None and e.crossing.text == HEAD_OF_GRAPH:  # the variable is wanted, its history is not
+        return None
     if e.unit != "objects" or not (through or suspended or crosses) or e.path.root.startswith("running"):
         return None
     if suspended:

@@ -17,6 +17,8 @@ def graph_kept(e: Evidence) -> Advice | None:
         return _growing_graph(e)
     if not e.has_graph or e.crossing is None:
         return None
+    if e.crossing.text == HEAD_OF_GRAPH and e.facts.line is None:
+        return _handed_on(e)
     number = e.facts.is_scalar
     call = ".item()" if number else ".detach()"
     before, after = changed_line(e, call, _storing(e, "loss"), _storing(e, f"loss{call}"))
@@ -26,6 +28,23 @@ def graph_kept(e: Evidence) -> Advice | None:
         before,
         after,
         "Not if backward() is called through it later: then do that first, and clear the container after it.",
+    )
+
+
+def _handed_on(e: Evidence) -> Advice:
+    """A state that every run computes from that of the run before, and replaces."""
+    owner = re.fullmatch(r"(.+)(?:\[\d+\]|(\.\w+))", e.holder) if e.facts.is_in_tuple else None
+    place = e.holder if owner is None else owner[1]
+    cut = f"{place}.detach()"
+    if owner is not None:
+        cut = f"{f'{place}._make' if owner[2] else 'tuple'}(state.detach() for state in {place})"
+    number = ", or add plain numbers (.item())" if e.facts.is_scalar else ""
+    return Advice(
+        f"Every run computes {place} from the {place} of the run before, so {place} carries the graph of all runs, and "
+        f"that keeps what their operations saved. Cut the history between runs{number}.",
+        after=f"{place} = {cut}  # before the next run computes with it",
+        unless="Not if one backward() is meant to go through all the runs: then the graph has to grow. Where no "
+        "backward() follows at all, compute under torch.no_grad().",
     )
 
 
