@@ -370,6 +370,19 @@ def test_a_carried_state_is_cut_off_before_the_next_run_computes_with_it():
     assert "    after:  state['past'] = past.detach()" in advice_of(replace(carried, facts=Facts(line=line)))
 
 
+def test_tasks_that_have_ended_are_told_from_those_that_wait():
+    path, set_of = "tasks set, element _asyncio.Task, {} torch.Tensor!", {"holder": "tasks", "holder_kind": "set"}
+    crossing = reference("element", "element")
+    ended = evidence(path.format("._result"), crossing=crossing, **set_of, **TENSORS)
+    assert find_cause(ended).slug == "container-growth"
+    assert "tasks that have ended" in advice_of(ended)
+    assert "task.add_done_callback(tasks.discard)" in advice_of(ended)
+    waiting = evidence(path.format("._coro coroutine, local 'x' of work()"), crossing=crossing, **set_of, **TENSORS)
+    assert find_cause(waiting).slug == "closure-kept"
+    assert "tasks that have not ended" in advice_of(waiting)
+    assert "stream" not in advice_of(waiting) + advice_of(ended)
+
+
 @pytest.mark.parametrize(
     ("holder", "change"),
     [

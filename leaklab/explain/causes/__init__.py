@@ -19,6 +19,7 @@ from leaklab.explain.causes.callbacks import (
 from leaklab.explain.causes.stores import (
     cached_results,
     container_growth,
+    finished_tasks,
     global_cache,
     native,
     notebook_history,
@@ -53,6 +54,7 @@ INSPECTORS: tuple[tuple[str, Inspector], ...] = (
     ("thread-or-worker-kept", thread_kept),
     ("optimizer-state", optimizer_state),
     ("run-switch", run_switch),
+    ("container-growth", finished_tasks),
     ("callback-registry", callback_registry),
     ("global-cache", cached_results),
     ("closure-kept", closure_kept),

@@ -6,6 +6,7 @@ import re
 
 from leaklab.collect.registries import Registry, registry_at
 from leaklab.explain.causes.advice import HEAD_OF_GRAPH, Advice, line_words
+from leaklab.explain.causes.stores import TASK_KINDS, has_tasks, is_result_of_task
 from leaklab.explain.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
@@ -13,7 +14,7 @@ from leaklab.heap.roles import Role
 _PLACES = ("closure", "default", "partial", "frame-local")
 _WORDS = ("closure variable", "default of", "local ")
 _PARTIAL = "functools.partial"
-_SUSPENDED = frozenset({"generator", "coroutine", "async_generator", "_asyncio.Task", "asyncio.tasks.Task"})
+_SUSPENDED = frozenset({"generator", "coroutine", "async_generator", *TASK_KINDS})
 _CALLABLES = frozenset({
     "method", "function", "builtin_function_or_method", "functools.partial", "weakref.WeakMethod",
     "weakref.finalize._Info", "weakref.finalize", "logging.StreamHandler",
@@ -158,11 +159,20 @@ def closure_kept(e: Evidence) -> Advice | None:
     through = any(step.reference.startswith(_WORDS) or ".__defaults__" in step.reference for step in e.steps_above)
     crosses = e.crossing is not None and e.crossing.kind in _PLACES
     crosses = crosses or is_argument_of_partial(e)
-    suspended = bool(e.entry_kinds & _SUSPENDED) or e.any_role(Role.SUSPENDED)
+    has_ended = is_result_of_task(e)
+    suspended = not has_ended and (bool(e.entry_kinds & _SUSPENDED) or e.any_role(Role.SUSPENDED))
     if e.crossing is not None and e.crossing.text == HEAD_OF_GRAPH:  # the variable is wanted, its history is not
         return None
     if e.unit != "objects" or not (through or suspended or crosses) or e.path.root.startswith("running"):
         return None
+    if suspended and has_tasks(e):
+        return Advice(
+            f"{e.place} keeps asyncio tasks that have not ended, and the coroutine of each keeps every local variable "
+            "until it ends. Give them a limit, or cancel those that nobody waits for.",
+            before="result = await task",
+            after="result = await asyncio.wait_for(task, timeout=30)  # or task.cancel()",
+            unless="Not if they are meant to work on for as long as the program runs.",
+        )
     if suspended:
         return Advice(
             f"{e.place} keeps suspended generators or coroutines, and their frames keep every local variable until "

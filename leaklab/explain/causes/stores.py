@@ -17,6 +17,7 @@ _INNER = ".data"
 _WEAK_KEYS = "weakref.WeakKeyDictionary"
 _WRAPPERS = frozenset({_WEAK_KEYS, "weakref.WeakValueDictionary", "collections.UserDict"})
 """Classes that are a dict to their users, and have one inside."""
+TASK_KINDS = frozenset({"_asyncio.Task", "asyncio.tasks.Task"})
 _WORKERS = (
     "multiprocessing.context.", "multiprocessing.process.", "multiprocessing.pool.", "multiprocessing.managers.",
     "concurrent.futures.thread.", "concurrent.futures.process.",
@@ -109,6 +110,32 @@ def _values_hold_keys(e: Evidence) -> Advice:
         before=e.facts.line.text if e.facts.line is not None else f"{place}[key] = {{'key': key, 'mean': mean}}",
         after=f"{place}[key] = {{'mean': mean}}  # or, in the value, weakref.ref(key)",
         unless="Not if the keys are kept by something else on purpose: then that is what holds them.",
+    )
+
+
+def has_tasks(e: Evidence) -> bool:
+    """Return whether asyncio tasks keep what leaks, or are it."""
+    return bool(e.entry_kinds & TASK_KINDS) or any(step.kind in TASK_KINDS for step in e.path.steps)
+
+
+def is_result_of_task(e: Evidence) -> bool:
+    """Return whether what leaks is the result of asyncio tasks, which have ended then."""
+    pairs = zip(e.path.steps, e.path.steps[1:], strict=False)
+    return any(task.kind in TASK_KINDS and held.reference == "._result" for task, held in pairs)
+
+
+def finished_tasks(e: Evidence) -> Advice | None:
+    """A collection of asyncio tasks that have ended, each with its result."""
+    if e.unit != "objects" or e.in_cycle or e.crossing is None or not is_result_of_task(e):
+        return None
+    forget = {"set": f"{e.place}.discard", "list": f"{e.place}.remove"}.get(e.holder_kind)
+    return Advice(
+        f"{e.place} keeps asyncio tasks that have ended, and each task keeps its result.{line_words(e)} Take the "
+        "result and drop the task when it is done.",
+        after=f"task.add_done_callback({forget})  # for each task, when it is put there"
+        if forget
+        else f"{e.place}.clear()  # when the results have been used",
+        unless="Not while somebody will still ask a task for its result.",
     )
 
 
