@@ -130,7 +130,7 @@ def _series(
 
 def _strangers_words(names: Sequence[str], number: int, why: str) -> str:
     return (
-        f"{names[number]} and {names[number + 1]} do not seem to come from one run: {why};"
+        f"{names[number]} and {names[number + 1]} cannot be judged as one run: {why};"
         " a difference between runs is no leak, so compare snapshots of one run"
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from leaklab.files import replacing
 
 MAX_EVENTS = 100_000
 """Events kept in the ring: torch says several KB each, so some hundred MB at most."""
+_LOADED_NS = time.time_ns()
 _PROTOCOL = 4  # torch's own viewer in the browser refuses 5
 Item = TypeVar("Item")
 
@@ -87,7 +89,7 @@ def recorded_history(max_events: int = MAX_EVENTS) -> Iterator[bool]:
 
 
 def take(step: int | None = None) -> dict[str, Any]:
-    """Return a snapshot of the allocator as torch gives it, with a note of the *step* and the memory of the cards.
+    """Return a snapshot of the allocator as torch gives it, with a note of the *step*, the cards and the process.
 
     Raises:
         SnapshotError: if torch is missing, or has no CUDA device here.
@@ -100,7 +102,7 @@ def take(step: int | None = None) -> dict[str, Any]:
         f"cuda:{number}": int(torch.cuda.get_device_properties(number).total_memory)
         for number in range(torch.cuda.device_count())
     }
-    note: dict[str, Any] = {"card_bytes": cards}
+    note: dict[str, Any] = {"card_bytes": cards, "run": f"{os.getpid()}-{_LOADED_NS}"}
     if step is not None:
         note["step"] = step
     return {**snapshot, NOTE_KEY: note}

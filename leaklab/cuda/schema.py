@@ -21,12 +21,13 @@ _STATES = {"inactive": INACTIVE, "active_allocated": ACTIVE, "active_pending_fre
 _STATES["active_awaiting_free"] = PENDING  # as torch's own documentation calls it
 _TOP_KEYS = ("segments", "device_traces", "host_segments", "host_traces")
 NOTE_KEY = "leaklab"
-"""Under this key of a file leaklab keeps what torch does not: the step, the memory of the cards."""
+"""Under this key of a file leaklab keeps what torch does not: the step, the memory of the cards, the process."""
 
 Json = dict[str, Any]
 MOST_BYTES = 1 << 50
 """Larger numbers are no sizes, and sums of them would not fit 64 bits."""
-_LATEST_US = 1 << 62
+LATEST_US = 1 << 62
+ADDRESS_BITS = (1 << 63) - 1
 
 
 class Block(NamedTuple):
@@ -62,6 +63,7 @@ class Memory:
         traces: The events of each device that has a trace, as torch wrote them.
         step: Of the training loop; None if unknown.
         card_bytes: Memory of the cards, by device; empty if unknown.
+        run: What names the process; empty if unknown.
         notes: What was missing or does not add up.
     """
 
@@ -70,6 +72,7 @@ class Memory:
     traces: tuple[tuple[str, list[Json]], ...]
     step: int | None
     card_bytes: dict[str, int]
+    run: str
     notes: tuple[str, ...]
 
     @property
@@ -109,13 +112,14 @@ def memory_of(raw: object, name: str) -> Memory:
         raise SnapshotError(msg) from None
     note = top.get(NOTE_KEY)
     note = note if type(note) is dict else {}
-    step, cards = note.get("step"), note.get("card_bytes")
+    step, cards, run = note.get("step"), note.get("card_bytes"), note.get("run")
     return Memory(
         name=name,
         segments=tuple(segments),
         traces=traces,
         step=step if type(step) is int else None,
         card_bytes=_cards(cards),
+        run=run if type(run) is str else "",
         notes=(*_notes(segments, traces), *once.notes()),
     )
 
@@ -278,7 +282,7 @@ def _list(value: object, place: str) -> list[Any]:
 def time_us(event: object) -> int:
     """Return the time of an event, microseconds since 1970; 0 where it is not recorded, or no such number."""
     value = event.get("time_us") if type(event) is dict else None
-    return value if type(value) is int and 0 < value < _LATEST_US else 0
+    return value if type(value) is int and 0 < value < LATEST_US else 0
 
 
 def _whole(value: object, place: str, most: int = 1 << 64) -> int:

@@ -26,6 +26,7 @@ class Summary:
         name: Of the file.
         step: As recorded in the file; None if it is not.
         cards: Memory of each card, as recorded.
+        run: What names the process; empty if unknown.
         notes: What was missing or does not add up.
         stacks: Live bytes by exact stack.
         devices: Use of each device.
@@ -37,6 +38,7 @@ class Summary:
     name: str
     step: int | None
     cards: dict[str, int]
+    run: str
     notes: tuple[str, ...]
     stacks: tuple[LiveStack, ...]
     devices: tuple[PoolUse, ...]
@@ -62,6 +64,7 @@ def summary_of(memory: Memory, numbers: dict[Identity, int]) -> Summary:
         name=memory.name,
         step=memory.step,
         cards=memory.card_bytes,
+        run=memory.run,
         notes=memory.notes,
         stacks=live_stacks(memory, table),
         devices=device_uses(memory, pool_uses(memory)),
@@ -133,6 +136,8 @@ def first_strangers(read: Sequence[Summary], numbers: Mapping[Identity, int]) ->
 
 
 def _why_strange(here: Summary, there: Summary, is_framed: NDArray[np.bool_]) -> str:
+    if here.run and there.run:
+        return "" if here.run == there.run else "two processes recorded them"
     if here.segments and there.segments and here.segments.isdisjoint(there.segments):
         return "they share no segment of memory"
     shared = here.rings.keys() & there.rings.keys()
@@ -144,4 +149,4 @@ def _why_strange(here: Summary, there: Summary, is_framed: NDArray[np.bool_]) ->
     survivors, _there = survivors_of(here.blocks, there.blocks)
     if np.any(is_framed[here.blocks.stack[survivors]]):
         return ""
-    return "their traces do not overlap, and no block with a call stack is in both"
+    return "their traces do not overlap (a larger max_entries helps), and no block with a call stack is in both"

@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaklab.cuda.live_blocks import Identity, Matching, frameless_label, identity
-from leaklab.cuda.schema import INACTIVE, Memory, time_us
+from leaklab.cuda.schema import ADDRESS_BITS, INACTIVE, LATEST_US, Memory
 from leaklab.cuda.stacks import StackTable
 from leaklab.model.cuda import LiveStack, StackKey
 
 Ints = NDArray[np.int64]
-_ADDRESS_BITS = 0x7FFFFFFFFFFFFFFF
 _N_COMPARED = 64
 _SLACK_US, _SLACK_SHARE = 3, 50_000
 """torch works out the times anew for each snapshot: the same event may differ by a little, and 20 us per second."""
@@ -32,12 +31,12 @@ class Ring:
     Attributes:
         times: Microseconds since 1970.
         addresses: Of their blocks or segments, 0 for an event without one.
-        births: For each address the time of its last allocation.
+        is_alloc: Whether the event allocates a block.
     """
 
     times: Ints
     addresses: Ints
-    births: dict[int, int]
+    is_alloc: NDArray[np.bool_]
 
     @property
     def first_us(self) -> int:
@@ -48,6 +47,15 @@ class Ring:
     def last_us(self) -> int:
         """Time of the newest event."""
         return int(self.times[-1])
+
+    def births_of(self, addresses: Ints) -> Ints:
+        """Return the time of the last allocation at each of *addresses*; 0 where there is none."""
+        order = np.argsort(self.addresses[self.is_alloc], kind="stable")
+        known = np.append(-1, self.addresses[self.is_alloc][order])
+        times = np.append(0, self.times[self.is_alloc][order])
+        last = np.searchsorted(known, addresses, side="right") - 1
+        born: Ints = np.where(known[last] == addresses, times[last], 0)
+        return born
 
     def goes_on_in(self, later: Ring) -> bool | None:
         """Return whether *later* has the newest events of this trace; None where it begins after them."""
@@ -68,14 +76,14 @@ def rings_of(memory: Memory) -> dict[str, Ring]:
     rings = {}
     for device, trace in memory.traces:
         try:
-            times = np.fromiter(map(time_us, trace), np.int64, len(trace))
-            addresses = np.array([event.get("addr", 0) & _ADDRESS_BITS for event in trace], np.int64)
-            allocs = np.fromiter((event["action"] == "alloc" for event in trace), np.bool_, len(trace))
+            times = [event["time_us"] for event in trace]
+            places = [event.get("addr", 0) for event in trace]
+            is_alloc = [event["action"] == "alloc" for event in trace]
         except (AttributeError, KeyError, TypeError):
             continue
-        if times.min() > 0 and times[0] <= times[-1]:
-            births = dict(zip(addresses[allocs].tolist(), times[allocs].tolist(), strict=True))
-            rings[device] = Ring(times, addresses, births)
+        if set(map(type, times)) | set(map(type, places)) == {int} and min(times) > 0 and max(times) < LATEST_US:
+            addresses = np.array([place & ADDRESS_BITS for place in places], np.int64)
+            rings[device] = Ring(np.array(times, np.int64), addresses, np.array(is_alloc, np.bool_))
     return rings
 
 
@@ -111,27 +119,31 @@ def live_blocks_of(
         table: Of its stacks.
         numbers: Of exact stacks, as `leaklab.cuda.live_blocks.identity` names them; new ones are added.
     """
-    rows: list[tuple[int, int, int, int, int, int]] = []
+    parts: list[tuple[Ints, ...]] = []
     known: dict[tuple[str, int] | tuple[str, str, int], int] = {}
-    for segment in memory.segments:
-        if not segment.address:  # no address was recorded
-            continue
-        device, pool, ring = segment.device, segment.pool, rings.get(segment.device)
-        births, first_us, last_us = (ring.births, ring.first_us, ring.last_us) if ring else ({}, 0, 0)
-        for address, _size, requested, state, frames in segment.blocks:
-            if state == INACTIVE:
+    for device, segments in memory.segments_by_device().items():
+        rows: list[tuple[int, int, int]] = []
+        for segment in segments:
+            if not segment.address:  # no address was recorded
                 continue
-            key = (device, id(frames)) if frames else (device, pool, requested)
-            number = known.get(key)
-            if number is None:
-                name: Identity = (device, table.stack(frames), "", "")
-                if not frames:
-                    name = (device, (), pool, frameless_label(pool, requested))
-                number = known[key] = numbers.setdefault(name, len(numbers))
-            place = address & _ADDRESS_BITS
-            rows.append((number, place, requested, births.get(place, 0), first_us, last_us))
-    columns = np.array(rows, np.int64).reshape(-1, 6).T
-    return LiveBlocks(*columns)
+            pool = segment.pool
+            for address, _size, requested, state, frames in segment.blocks:
+                if state == INACTIVE:
+                    continue
+                key = (device, id(frames)) if frames else (device, pool, requested)
+                number = known.get(key)
+                if number is None:
+                    name: Identity = (device, table.stack(frames), "", "")
+                    if not frames:
+                        name = (device, (), pool, frameless_label(pool, requested))
+                    number = known[key] = numbers.setdefault(name, len(numbers))
+                rows.append((number, address & ADDRESS_BITS, requested))
+        stack, place, size = np.array(rows, np.int64).reshape(-1, 3).T
+        ring, nothing = rings.get(device), np.zeros(len(rows), np.int64)
+        times = (ring.births_of(place), nothing + ring.first_us, nothing + ring.last_us) if ring else (nothing,) * 3
+        parts.append((stack, place, size, *times))
+    columns = zip(*(parts or [(np.zeros(0, np.int64),) * 6]), strict=True)
+    return LiveBlocks(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaklab.cuda.live_blocks import frameless_label, largest_first, live_blocks
-from leaklab.cuda.schema import MOST_BYTES, Memory, Segment, time_us
+from leaklab.cuda.schema import ADDRESS_BITS, MOST_BYTES, Memory, Segment, time_us
 from leaklab.cuda.stacks import StackTable, is_project, is_python, label_of
 from leaklab.errors import SnapshotError
 from leaklab.model.cuda import CallFrame, LiveStack, Timeline, TracePoint
@@ -31,7 +31,6 @@ _CODES = {
 }
 
 Ints = NDArray[np.int64]
-_ADDRESS_BITS = 0x7FFFFFFFFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def events_of(device: str, trace: Sequence[dict[str, Any]]) -> Events:
     except (KeyError, TypeError, AttributeError):
         raise _damaged(device, trace) from None
     action = np.array(actions, np.int8)
-    address = np.array([address & _ADDRESS_BITS for address in addresses], np.int64)
+    address = np.array([address & ADDRESS_BITS for address in addresses], np.int64)
     size = np.array(sizes, np.int64)
     times = np.fromiter(map(time_us, trace), np.int64, n)
     shared = {id(frames): frames for frames in lists_of}
@@ -179,7 +178,7 @@ def _history(segments: Sequence[Segment], events: Events, table: StackTable) -> 
     older, in_blocks, end_bytes = [], 0, 0
     for pool, address, requested, frames in live_blocks(segments):
         end_bytes += requested
-        if address & _ADDRESS_BITS in seen:
+        if address & ADDRESS_BITS in seen:
             in_blocks += requested
         else:
             older.append((pool, requested, frames))

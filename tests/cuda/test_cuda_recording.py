@@ -4,10 +4,12 @@ import pickle
 
 import pytest
 import torch
+from snapshot_writer import Training
 
 import leaklab
 from leaklab.ask import live_snapshot
 from leaklab.cuda import recording
+from leaklab.model import Outcome
 
 
 def test_recording_is_switched_on_with_python_stacks_in_a_ring_and_off_again(device, tmp_path):
@@ -49,6 +51,20 @@ def test_recorded_files_are_a_ladder_with_steps_rate_and_card(device, tmp_path):
     comparison = leaklab.compare_cuda_snapshots(recorder.files)
     assert comparison.leaked
     assert (comparison.verdict.bytes_per_run, comparison.series.card_bytes) == (1_000_000, 80_000_000_000)
+
+
+def test_recorded_files_name_their_process(device, tmp_path, monkeypatch):
+    device.training = Training(kept_bytes=0, max_events=5)  # what happens between two files overflows the ring
+    with leaklab.record_cuda(every=5, keep=4, dir=tmp_path) as recorder:
+        for _ in recorder.follow(range(20)):
+            device.training.run(1)
+    assert leaklab.compare_cuda_snapshots(recorder.files).verdict.outcome is Outcome.CLEAN
+    monkeypatch.setattr(recording, "_LOADED_NS", 1)
+    with leaklab.record_cuda(every=5, keep=4, dir=tmp_path / "again") as again:
+        for _ in again.follow(range(20)):
+            device.training.run(1)
+    reason = leaklab.compare_cuda_snapshots([*recorder.files, *again.files]).verdict.reason
+    assert "cannot be judged as one run: two processes recorded them" in reason
 
 
 def test_recorded_file_is_one_that_the_viewer_of_torch_reads(device, tmp_path):
