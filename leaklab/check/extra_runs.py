@@ -8,11 +8,13 @@ that *makes* (on whose stack the new entries were allocated). What only a cycle 
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import math
 import sys
+import time
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -21,9 +23,10 @@ from typing import Any
 
 from leaklab.check.explaining import Explained
 from leaklab.check.native import NATIVE_MEMORY
+from leaklab.check.other_threads import thread_words
 from leaklab.check.steps import Ran, RunRequest
-from leaklab.check.traced_runs import earlier_key, survivors_by_leak, watch_places
-from leaklab.collect.allocation_lines import Makers, StorageLines
+from leaklab.check.traced_runs import earlier_key, later_key, survivors_by_leak, threads_point, watch_places
+from leaklab.collect.allocation_lines import Made, Makers, StorageLines
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.change_lines import Line, LineWatch
 from leaklab.collect.cycle_lines import ClosingWatch, CycleShape
@@ -39,9 +42,12 @@ from leaklab.text import format_bytes
 
 _N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
 """So many runs of each kind for leaks that leave something in every run; fewer once every leak has its line."""
-_MAX_EACH = 6
+_MAX_EACH = 64
+_LONG_SECONDS = 10.0
+"""After so many seconds of runs that look for lines, no more are made for what leaks in some runs only."""
 MAX_TRACED_RUNS = 3 * _MAX_EACH
 _N_LINES = 2
+_LEAST_SECONDS_BETWEEN, _MOST_SECONDS_BETWEEN = 0.05, 0.5
 _FEWEST = 0.25
 """A line that did less than this share of what was seen is not named."""
 
@@ -79,6 +85,7 @@ def find_lines(
     addresses: Sequence[LeakAddress],
     namespace: dict[str, Any] | None,
     *,
+    busy: Sequence[str] = (),
     cell_name: CellNames,
     seconds_left: float,
 ) -> Generator[int, Ran, FoundLines]:
@@ -89,6 +96,7 @@ def find_lines(
         leaks: What to look for; native memory is left out.
         addresses: Where they are kept.
         namespace: The user's variables.
+        busy: Names of other threads that have run since the check began.
         cell_name: What the notebook calls its cells.
         seconds_left: No run starts after so many seconds of running.
     """
@@ -97,7 +105,7 @@ def find_lines(
         return NOTHING
     if seconds_left <= 0:
         return FoundLines({}, ("no time was left (-t) for a traced run: the lines that leak are not named",))
-    search = _Search(measurement, wanted, addresses, namespace)
+    search = _Search(measurement, wanted, addresses, namespace, busy)
     yield from search.run(seconds_left)
     return search.result(LineWriter(cell_name))
 
@@ -111,7 +119,9 @@ class _Search:
         leaks: list[Leak],
         addresses: Sequence[LeakAddress],
         namespace: dict[str, Any] | None,
+        busy: Sequence[str],
     ) -> None:
+        self._busy = busy
         self._measurement = measurement
         self._leaks = leaks
         self._namespace = namespace
@@ -119,6 +129,8 @@ class _Search:
         self._makers = Makers(whose, StorageLines(whose))
         self._keeps: dict[str, Counter[Line]] = {}
         self._makes: dict[str, Counter[Line]] = defaultdict(Counter)
+        self._makes_elsewhere: dict[str, Counter[Line]] = defaultdict(Counter)
+        self._grows_anyway: set[str] = set()
         self._closes: dict[str, Counter[Line]] = {}
         self._asks: dict[str, Counter[Line]] = {}
         self._notes: list[str] = []
@@ -128,6 +140,8 @@ class _Search:
         prints = {leak.fingerprint for leak in leaks}
         wanted = [address for address in addresses if address.fingerprint in prints]
         self._points = watch_places(measurement, wanted, namespace)
+        of_threads = [threads_point(leak.fingerprint) for leak in leaks if leak.path.root.startswith("thread ")]
+        self._points += [point for point in of_threads if point is not None]
 
     def run(self, seconds_left: float) -> Generator[int, Ran, None]:
         """Make the traced runs, look at what they left, and where cycles keep it, watch how these are closed."""
@@ -140,7 +154,11 @@ class _Search:
         self._say_how_exact(n_frames, is_exact=is_exact)
         if made:
             found = survivors_by_leak(self._measurement, self._n_before, self._namespace, made, missing)
-            self._makes.update(found.lines)
+            for fingerprint, places in found.made.items():
+                # What was seen to come into a watched place in each run is said again, and by all that is there.
+                self._makes.pop(fingerprint, None)
+                self._makes_elsewhere.pop(fingerprint, None)
+                self._note_made(fingerprint, places)
             made.clear()
             yield from self._closing_runs(found.shapes, seconds_left)
 
@@ -172,15 +190,30 @@ class _Search:
         watch = LineWatch(self._points, whose)
         self._keeps = watch.lines
         watched = {point.fingerprint for point in self._points} & {leak.fingerprint for leak in self._leaks}
-        for _ in range(self._n_wanted(_N_WATCHED)):
-            if not watched - watch.lines.keys() or self._is_over(seconds_left):
+        for number in itertools.count():
+            if not self._wanted(watched - watch.lines.keys(), _N_WATCHED, number) or self._is_over(seconds_left):
                 break
             with watch.installed():
                 ran = yield self._start()
             self._finish(ran)
+            self._watch_between(ran[0])
+        for fingerprint in self._grows_anyway:  # whatever line ran meanwhile has nothing to do with it
+            watch.lines.pop(fingerprint, None)
         for fingerprint in watched:
             if (first := earlier_key(fingerprint)) in watch.lines:
                 watch.lines[fingerprint] = watch.lines.pop(first)
+            if (last := later_key(fingerprint)) in watch.lines:
+                watch.lines.setdefault(fingerprint, watch.lines[last])
+
+    def _watch_between(self, seconds: float) -> None:
+        """Where other threads run, wait about as long as a run takes: what grows now is their doing."""
+        if not self._busy or self._failure:
+            return
+        before = [point.token() for point in self._points]
+        time.sleep(min(max(seconds, _LEAST_SECONDS_BETWEEN), _MOST_SECONDS_BETWEEN))
+        self._grows_anyway |= {
+            point.fingerprint for point, token in zip(self._points, before, strict=True) if point.has_changed(token)
+        }
 
     def _closing_runs(self, shapes: Sequence[CycleShape], seconds_left: float) -> Generator[int, Ran, None]:
         """Run with a trace function that looks for the lines that close cycles of *shapes*."""
@@ -189,8 +222,8 @@ class _Search:
         watch = ClosingWatch(shapes, whose)
         wanted = {shape.fingerprint for shape in shapes}
         with self._phase():
-            for _ in range(self._n_wanted(_N_CLOSING)):
-                if not wanted - watch.lines.keys() or self._is_over(seconds_left):
+            for number in itertools.count():
+                if not self._wanted(wanted - watch.lines.keys(), _N_CLOSING, number) or self._is_over(seconds_left):
                     break
                 with watch.installed():
                     ran = yield self._start()
@@ -199,19 +232,29 @@ class _Search:
 
     def _traced_runs(self, seconds_left: float) -> Generator[int, Ran, None]:
         """Run with tracemalloc and a dispatch mode, which tell the lines that make."""
-        for _ in range(self._n_wanted(_N_TRACED) if self._missing else 1):
-            if self._is_over(seconds_left):
+        for number in itertools.count():
+            if (number and not self._wanted(self._missing, _N_TRACED, number)) or self._is_over(seconds_left):
                 return
             before = [point.token() for point in self._points]
             ran = yield self._start()
             self._finish(ran)
             for point, token in zip(self._points, before, strict=True):
-                self._makes[point.fingerprint].update(self._makers.lines_of(point.new_entries(token, point.token())))
+                made = self._makers.made_of(point.new_entries(token, point.token()))
+                self._note_made(point.fingerprint, Counter(made))
 
-    def _n_wanted(self, n_runs: int) -> int:
-        """Return how many runs it takes for what leaks in every run, more for what leaks in some runs only."""
-        rates = [leak.count_per_run for leak in self._leaks if leak.unit == "objects" and leak.count_per_run > 0]
-        return min(_MAX_EACH, math.ceil(n_runs / min([1.0, *rates])))
+    def _note_made(self, fingerprint: str, places: Counter[Made]) -> None:
+        for made, count in places.items():
+            (self._makes_elsewhere if made.is_elsewhere else self._makes)[fingerprint][made.line] += count
+
+    def _wanted(self, fingerprints: Collection[str], n_runs: int, n_made: int) -> bool:
+        """Return whether one of the leaks *fingerprints* needs a run more than *n_made*.
+
+        It takes *n_runs* for what leaks in every run, and for what leaks in some runs only as many more as its period
+        has, as long as they are quick.
+        """
+        periods = [_period(leak) for leak in self._leaks if leak.fingerprint in fingerprints]
+        wanted = min(max(periods, default=1 - n_runs) - 1 + n_runs, _MAX_EACH)
+        return n_made < (wanted if self._seconds < _LONG_SECONDS else min(wanted, n_runs))
 
     def _is_over(self, seconds_left: float) -> bool:
         return bool(self._failure) or self._seconds >= seconds_left
@@ -252,8 +295,17 @@ class _Search:
         unknown = [leak.what for leak in self._leaks if not sites[leak.fingerprint]]
         if unknown and not self._notes:
             self._notes.append(f"no line of your code was found that makes or keeps: {'; '.join(unknown[:3])}")
+        for leak in self._leaks:
+            if leak.fingerprint in self._grows_anyway:
+                self._notes.append(
+                    f"{leak.holder} grows while the code does not run, too: {self._other_thread} fills it"
+                )
         self._notes.append(f"the code was run {self._n_runs} more times, traced, to find the lines that leak")
         return FoundLines(sites, tuple(self._notes))
+
+    @property
+    def _other_thread(self) -> str:
+        return thread_words(self._busy) if len(self._busy) == 1 else "another thread"
 
     def _words_of(self, leak: Leak, writer: LineWriter) -> tuple[str, ...]:
         words: dict[tuple[str, int], str] = {}
@@ -262,10 +314,20 @@ class _Search:
             (self._asks, "copies it"),
             (self._closes, "closes the cycle"),
             (self._makes, "makes it"),
+            (self._makes_elsewhere, f"makes it, in {self._other_thread}"),
         ):
             for line in _chief(lines.get(leak.fingerprint, Counter()), writer):
                 words.setdefault(line[:2], f"{writer.write(*line)}  # {does}")
         return tuple(words.values())
+
+
+def _period(leak: Leak) -> int:
+    """Return every how many runs *leak* leaves something, at most."""
+    if leak.unit != "objects" or not any(leak.kept):
+        # Of what grows in place only the pace is known, and that from two moments: the next time may be late.
+        return math.ceil(2 / leak.count_per_run) if 0 < leak.count_per_run < 1 else 1
+    born = [-1, *(run for run, count in enumerate(leak.kept) if count)]
+    return max(after - before for before, after in pairwise(born))
 
 
 def _chief(lines: Counter[Line], writer: LineWriter) -> list[Line]:
@@ -273,7 +335,7 @@ def _chief(lines: Counter[Line], writer: LineWriter) -> list[Line]:
     statements: Counter[tuple[str, int]] = Counter()
     names: dict[tuple[str, int], str] = {}
     for (filename, number, function), count in lines.items():
-        statement = writer.statement(filename, number)
+        statement = writer.statement(filename, writer.in_file(filename, number, function))
         statements[statement] += count
         names.setdefault(statement, function)
     fewest = _FEWEST * max(statements.values(), default=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import platform
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psutil
@@ -26,6 +26,7 @@ from leaklab.check.extra_runs import (
 )
 from leaklab.check.judging import Judgement, judge
 from leaklab.check.one_check import one_at_a_time
+from leaklab.check.other_threads import ThreadClocks, thread_words
 from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.measurement import Measurement, choose_baseline
@@ -77,6 +78,7 @@ class _Progress:
     collects: bool = True
     user_froze: bool = False
     cell_freezes: bool = False
+    clocks: ThreadClocks = field(default_factory=ThreadClocks)
 
     @property
     def max_runs(self) -> int:
@@ -230,6 +232,7 @@ def _find_lines(
             leaks,
             explained.addresses,
             namespace,
+            busy=progress.clocks.busy(),
             cell_name=cell_name,
             seconds_left=settings.max_seconds - progress.seconds,
         )
@@ -294,6 +297,10 @@ def _notes(progress: _Progress, measurement: Measurement, judgement: Judgement |
     checkpoints = measurement.checkpoints
     if len(checkpoints) > 1 and checkpoints[-1].n_threads > checkpoints[0].n_threads:
         notes.append(f"{checkpoints[-1].n_threads - checkpoints[0].n_threads} more threads run than before")
+    if judgement is not None and judgement.says_anything and (busy := progress.clocks.busy()):
+        notes.append(
+            f"{thread_words(busy)} ran meanwhile: what other threads leave is counted with what the code leaves"
+        )
     if judgement is not None and judgement.native is None:
         notes.append("the native heap could not be measured: this system's C library does not tell its level")
     return tuple(notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import types
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 
 from leaklab.check.survivor_rows import join_groups
 from leaklab.collect.allocation_lines import Made
-from leaklab.collect.change_lines import Line, Watchpoint, watchpoint
+from leaklab.collect.change_lines import Unseen, Watchpoint, replaced_whole, watchpoint
 from leaklab.collect.cycle_lines import CycleShape, CycleStep, shown_referents
 from leaklab.collect.measurement import Measurement
 from leaklab.explain.cycles import Orphans, group_orphans
@@ -42,11 +43,25 @@ def watch_places(
                 known[id(objects[row])] = objects[row]
         for place, chain in zip(places, chains, strict=False):
             if chain:
-                points.append(watchpoint(place.fingerprint, _objects_of(chain, known), grows=place.grows))
+                things = _objects_of(chain, known)
+                points.append(watchpoint(place.fingerprint, things, grows=place.grows))
+                if not place.grows:
+                    points.append(replaced_whole(later_key(place.fingerprint), things))
                 points.append(_earlier_point(place.fingerprint, chain, known))
     finally:
         known.clear()
     return [point for point in points if point is not None]
+
+
+def threads_point(fingerprint: str) -> Watchpoint | None:
+    """Return the watch over the threads that run: what a thread keeps came with the line that started it."""
+    names = vars(threading)
+    return watchpoint(fingerprint, [names, names["_active"]], grows=True)
+
+
+def later_key(fingerprint: str) -> str:
+    """Return what the watch has for a fingerprint that looks whether the holder itself is replaced."""
+    return f"later than {fingerprint}"
 
 
 def earlier_key(fingerprint: str) -> str:
@@ -90,15 +105,8 @@ def _objects_of(chain: tuple[int, ...], known: dict[int, object]) -> list[object
         thing = known.get(address)
         if thing is None and found:
             thing = _referent(found[-1], address)
-        found.append(_UNKNOWN if thing is None else thing)
+        found.append(Unseen() if thing is None else thing)
     return found
-
-
-class _Unknown:
-    """Stands for an object that only hidden references lead to."""
-
-
-_UNKNOWN = _Unknown()
 
 
 def _referent(owner: object, address: int) -> object:
@@ -117,11 +125,11 @@ class Survivors:
     """What the traced runs left.
 
     Attributes:
-        lines: For the fingerprint of a leak the lines that made it, with how many objects each made.
+        made: For the fingerprint of a leak where it was made, with how many objects were made there.
         shapes: Of the cycles that keep leaks which nothing else holds.
     """
 
-    lines: dict[str, Counter[Line]]
+    made: dict[str, Counter[Made]]
     shapes: tuple[CycleShape, ...] = ()
 
 
@@ -152,12 +160,12 @@ def survivors_by_leak(
         _name_as_before(view, cycles, n_before, fingerprints)
         places = [(group.fingerprint, group.members) for group in (*joined, *groups)]
         places += [(cycle.fingerprint, cycle.members) for cycle in cycles]
-        lines: dict[str, Counter[Line]] = {}
+        found: dict[str, Counter[Made]] = {}
         for fingerprint, members in places:
-            if fingerprint in fingerprints and fingerprint not in lines:
-                lines[fingerprint] = _lines(view, members, n_before, made)
+            if fingerprint in fingerprints and fingerprint not in found:
+                found[fingerprint] = _places(view, members, n_before, made)
         shapes = [_shape_of(view, cycle, made) for cycle in cycles if cycle.cycle and cycle.fingerprint in fingerprints]
-    return Survivors(lines, tuple(shape for shape in shapes if shape is not None))
+    return Survivors(found, tuple(shape for shape in shapes if shape is not None))
 
 
 def _name_as_before(view: HeapView, cycles: Sequence[Orphans], n_before: int, fingerprints: Collection[str]) -> None:
@@ -177,12 +185,12 @@ def _name_as_before(view: HeapView, cycles: Sequence[Orphans], n_before: int, fi
         older.fingerprint = ""
 
 
-def _lines(view: HeapView, members: Iterable[int], n_before: int, made: dict[int, Made]) -> Counter[Line]:
-    """Count the lines of the tensors among *members*, or of all of them where there is none."""
+def _places(view: HeapView, members: Iterable[int], n_before: int, made: dict[int, Made]) -> Counter[Made]:
+    """Count the places of the tensors among *members*, or of all of them where there is none."""
     new = np.array([member for member in members if view.birth_run[member] >= n_before], np.int64)
     tensors = new[view.is_tensor[new]] if len(new) else new
     chosen = tensors if len(tensors) else new
-    return Counter(made[address].line for address in view.index.ids[chosen].tolist() if address in made)
+    return Counter(made[address] for address in view.index.ids[chosen].tolist() if address in made)
 
 
 def _shape_of(view: HeapView, orphans: Orphans, made: dict[int, Made]) -> CycleShape | None:

@@ -13,16 +13,17 @@ from __future__ import annotations
 import copy
 import ctypes
 import sys
+import threading
 import tracemalloc
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from leaklab.collect.change_lines import Line, Whose
+from leaklab.collect.change_lines import Line, Whose, line_of_frame
 from leaklab.collect.measurement import Measurement
 from leaklab.runtime.addresses import addresses_of, get_referents
 from leaklab.runtime.objects import MANAGED_DICT, flags_of, is_exactly, is_tensor, loaded_type
@@ -74,7 +75,7 @@ def frames_from(frame: FrameType | None) -> Iterator[tuple[str, FrameType]]:
 
 def line_of(frame: FrameType | None) -> Line | None:
     """Return the line that *frame* is at; None without a frame."""
-    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return None if frame is None else line_of_frame(frame)
 
 
 def asking_line(depth: int, whose: Callable[[str], bool | None]) -> Line | None:
@@ -237,10 +238,12 @@ class Made(NamedTuple):
     Attributes:
         line: The line that made it, or had it copied.
         born_at: File and line of the innermost line of the user's that ran then.
+        is_elsewhere: Whether another thread made it than the one that runs the code.
     """
 
     line: Line
     born_at: tuple[str, int]
+    is_elsewhere: bool = False
 
 
 class Makers:
@@ -255,10 +258,10 @@ class Makers:
         self._whose = whose
         self.storages = storages
 
-    def lines_of(self, entries: list[object]) -> list[Line]:
-        """Return the lines that made the tensors in *entries*, or *entries* themselves where there are none."""
+    def made_of(self, entries: list[object]) -> list[Made]:
+        """Return where the tensors in *entries* were made, or *entries* themselves where there are none."""
         tensors = list(_tensors_in(entries))
-        return [line for thing in tensors or entries if (line := self._line(thing)) is not None]
+        return [made for thing in tensors or entries if (made := self._made(thing)) is not None]
 
     def made_by_survivor(self, measurement: Measurement, n_before: int) -> dict[int, Made]:
         """Return where each object was made that a run after the first *n_before* left; a phase is open.
@@ -274,11 +277,13 @@ class Makers:
     def _made(self, thing: object) -> Made | None:
         innermost, asking = _lines_of(thing, self._whose)
         line = (self.storages.line_of(thing) if is_tensor(thing) else None) or asking or innermost
-        return None if line is None else Made(line, (innermost or line)[:2])
+        return None if line is None else Made(line, (innermost or line)[:2], self._is_elsewhere(_stack_of(thing)))
 
-    def _line(self, thing: object) -> Line | None:
-        made = self._made(thing)
-        return None if made is None else made.line
+    def _is_elsewhere(self, stack: Sequence[tuple[str, int]]) -> bool:
+        """Return whether *stack* is known to its end, begins where a thread does, and did not come by leaklab."""
+        is_whole = 0 < len(stack) < tracemalloc.get_traceback_limit()
+        is_threads = is_whole and stack[-1][0] == threading.__file__
+        return is_threads and all(self._whose(filename) is not None for filename, _number in stack)
 
 
 def _tensors_in(entries: list[object]) -> Iterator[object]:

@@ -73,6 +73,19 @@ class Watchpoint:
         return found[: 2 * _MAX_NEW]
 
 
+class Unseen:
+    """Stands in a chain for an object that the collector does not list: a function that runs."""
+
+
+def replaced_whole(fingerprint: str, chain: list[object]) -> Watchpoint | None:
+    """Return the watch over the place that refers to the holder at the end of *chain*, the newest entry last.
+
+    Where every run makes a longer holder (``losses = losses + [loss]``) the old one never changes.
+    """
+    slot = _slot(chain[-3], chain[-2]) if len(chain) > 2 else None  # noqa: PLR2004 - a holder, its owner, its entry
+    return None if slot is None else Watchpoint(fingerprint, (slot[0],), (slot[1],))
+
+
 def watchpoint(fingerprint: str, chain: list[object], *, grows: bool) -> Watchpoint | None:
     """Return the watch over the place that *chain* ends at, None if nothing there can be read without the user's code.
 
@@ -96,23 +109,28 @@ def watchpoint(fingerprint: str, chain: list[object], *, grows: bool) -> Watchpo
     return Watchpoint(fingerprint, tuple(read for read, _ in parts), tuple(newest for _, newest in parts))
 
 
-def _inside(thing: object) -> Iterator[Part]:
-    """Yield how to read the size of *thing*, and its newest entries."""
+def _inside(thing: Any) -> Iterator[Part]:
+    """Yield how to read the size of *thing*, and its newest entries.
+
+    No closures: their cells would be taken for variables of the user's that refer to *thing*.
+    """
     kind = type(thing)
     if is_tensor_type(kind):
-        yield (lambda: _version(thing)), _nothing
+        yield partial(_version, thing), _nothing
         return
     measure = measure_of(kind)
     if measure is None:
         return
+    newest: Callable[[int], list[object]] = _nothing
     if has_base(kind, list) or has_base(kind, collections.deque):
-        things: Any = thing
-        yield (lambda: measure(things)), lambda n_new: list(islice(reversed(things), max(n_new, 0)))[:_MAX_NEW]
+        newest = partial(_last_entries, thing)
     elif has_base(kind, dict):
-        mapping: Any = thing
-        yield (lambda: measure(mapping)), lambda n_new: _last_items(mapping, n_new)
-    else:
-        yield (lambda: measure(thing)), _nothing
+        newest = partial(_last_items, thing)
+    yield partial(measure, thing), newest
+
+
+def _last_entries(things: Any, n_new: int) -> list[object]:
+    return list(islice(reversed(things), max(n_new, 0)))[:_MAX_NEW]
 
 
 def _version(tensor: object) -> int:
@@ -125,7 +143,7 @@ def _version(tensor: object) -> int:
 
 
 def _gradient_of(tensor: object) -> Part:
-    return (lambda: _gradient(tensor)), _nothing
+    return partial(_gradient, tensor), _nothing
 
 
 def _gradient(tensor: object) -> int:
@@ -148,6 +166,9 @@ def _last_items(mapping: dict[object, object], n_new: int) -> list[object]:
 
 def _slot(owner: object, target: object) -> Part | None:
     """Return how to read which object stands now where *owner* refers to *target*; None if that is not found."""
+    if type(owner) is Unseen:
+        cells = [cell for cell in gc.get_referrers(target) if type(cell) is types.CellType]
+        return _reader(partial(_content, cells[0])) if len(cells) == 1 else None
     if has_base(type(owner), dict):
         return _dict_slot(owner, target)  # type: ignore[arg-type]  # a dict
     referents: list[object] = get_referents(owner)
@@ -157,7 +178,8 @@ def _slot(owner: object, target: object) -> Part | None:
             return _reader(partial(_item, owner, place))
         return _reader(partial(_referent, owner, place)) if len(referents) <= _MAX_REFERENTS else None
     own_dicts = (referent for referent in referents[:_MAX_REFERENTS] if type(referent) is dict)
-    return next((slot for slot in (_dict_slot(own, target) for own in own_dicts) if slot is not None), None)
+    slots = map(partial(_dict_slot, target=target), own_dicts)
+    return next((slot for slot in slots if slot is not None), None)
 
 
 def _dict_slot(mapping: dict[object, object], target: object) -> Part | None:
@@ -177,6 +199,10 @@ def _item(things: Any, place: int) -> object:
     return list.__getitem__(things, place) if place < list.__len__(things) else None
 
 
+def _content(cell: types.CellType) -> object:
+    return next(iter(get_referents(cell)), None)
+
+
 def _referent(owner: object, place: int) -> object:
     referents = get_referents(owner)
     return referents[place] if place < len(referents) else None
@@ -192,6 +218,7 @@ Line = tuple[str, int, str]
 Whose = Callable[[str], "bool | None"]
 """Tells of a file name whether its code is the user's (True), a library's (False) or leaklab's own (None)."""
 
+_START = threading.Thread.start.__code__
 _SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _FRAME_OF = {types.GeneratorType: "gi_frame", types.CoroutineType: "cr_frame", types.AsyncGeneratorType: "ag_frame"}
 _SNAPSHOTS = sys.version_info < (3, 13)
@@ -213,6 +240,7 @@ class LineWatch:
         self._whose = whose
         self._known: dict[str, bool | None] = {}
         self._running: dict[int, Line | None] = {}
+        self._starters: dict[int, Line | None] = {}
         self._saw_suspended = False
         self._is_on = False
 
@@ -224,6 +252,7 @@ class LineWatch:
         """
         self._tokens = [point.token() for point in self._points]
         self._running.clear()
+        self._starters.clear()
         of_threads = threading.gettrace()
         self._is_on = True
         threading.settrace(self._on_call)
@@ -269,9 +298,11 @@ class LineWatch:
         code = frame.f_code
         self._saw_suspended |= bool(code.co_flags & 0x2A0)  # generators, coroutines, asynchronous generators
         if not self._is_users(code.co_filename):
+            if code is _START:
+                self._starters[id(frame.f_locals.get("self"))] = self._calling_line(frame.f_back)
             return None
         self._look()
-        self._running[threading.get_ident()] = _line_of(frame)
+        self._running[threading.get_ident()] = line_of_frame(frame)
         return self._on_line
 
     def _on_line(self, frame: FrameType, event: str, _arg: Any) -> Any:
@@ -279,7 +310,7 @@ class LineWatch:
             return self._leave_thread()
         if event == "line":
             self._look()
-            self._running[threading.get_ident()] = _line_of(frame)
+            self._running[threading.get_ident()] = line_of_frame(frame)
         elif event == "return":
             self._look()
             self._running[threading.get_ident()] = self._calling_line(frame.f_back)
@@ -289,7 +320,7 @@ class LineWatch:
         while frame is not None:
             is_users = self._is_users(frame.f_code.co_filename)
             if is_users:
-                return _line_of(frame)
+                return line_of_frame(frame)
             if is_users is None:
                 return None
             frame = frame.f_back
@@ -299,12 +330,20 @@ class LineWatch:
         for place, point in enumerate(self._points):
             if point.has_changed(self._tokens[place]):
                 self._tokens[place] = point.token()
-                line = self._running.get(threading.get_ident())
+                line = self._line_of_thread()
                 if line is not None:
                     self.lines.setdefault(point.fingerprint, Counter())[line] += 1
 
+    def _line_of_thread(self) -> Line | None:
+        """Return the line that this thread runs; in one that has run none yet, the line that started it."""
+        ident = threading.get_ident()
+        if ident in self._running:
+            return self._running[ident]
+        return self._starters.get(id(threading._active.get(ident)))  # type: ignore[attr-defined]  # noqa: SLF001
 
-def _line_of(frame: FrameType) -> Line:
+
+def line_of_frame(frame: FrameType) -> Line:
+    """Return the line that *frame* is at."""
     code = frame.f_code
     return code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name)  # co_qualname came with 3.11
 

@@ -11,11 +11,12 @@ import site
 import sys
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from leaklab.heap.reloaded_code import line_in_file
 from leaklab.runtime.ours import FRONT_ENDS
 from leaklab.version import PACKAGE_FOLDER
 
@@ -51,6 +52,11 @@ class LineWriter:
         self._cell_name = cell_name
         self._trees: dict[str, ast.Module | None] = {}
 
+    def in_file(self, filename: str, number: int, function: str) -> int:
+        """Return the line of the file for a line of running code, which may be reloaded; 0 if it is not known."""
+        tree = self._tree(filename)
+        return number if tree is None else line_in_file(tree, filename, number, function)
+
     def statement(self, filename: str, number: int) -> tuple[str, int]:
         """Return the file and the first line of the statement that line *number* belongs to."""
         found = self._innermost(filename, number)
@@ -65,8 +71,10 @@ class LineWriter:
             function: What to call the function where the source is not available.
         """
         cell = self._cell_name(filename)
-        place = f"{cell}, line {number}" if cell else f"{short_path(filename)}:{number}"
-        function = self._function(filename, number) if self._tree(filename) else function.replace("<locals>.", "")
+        place = f"{cell}, line {number}" if cell else f"{short_path(filename)}:{number}".removesuffix(":0")
+        function = (
+            self._function(filename, number) if number and self._tree(filename) else function.replace("<locals>.", "")
+        )
         inside = f" in {function}" if function and function != "<module>" else ""
         source = self._source(filename, number)
         return f"{place}{inside}: {source}" if source else f"{place}{inside}"
@@ -95,10 +103,17 @@ class LineWriter:
     def _tree(self, filename: str) -> ast.Module | None:
         if filename not in self._trees:
             try:
-                self._trees[filename] = _parse("".join(linecache.getlines(filename)), filename)
+                self._trees[filename] = _parse("".join(current_lines(filename)), filename)
             except (SyntaxError, ValueError, RecursionError):
                 self._trees[filename] = None
         return self._trees[filename]
+
+
+def current_lines(filename: str) -> list[str]:
+    """Return the source of a file as it is now, which a reload may have read anew; of a cell as it was run."""
+    if os.path.isfile(filename):  # noqa: PTH113 - asked of names that are no paths as well
+        linecache.checkcache(filename)
+    return linecache.getlines(filename)
 
 
 def cell_name(shell: Any, filename: str) -> str:
@@ -244,8 +259,7 @@ def _sources(name: str) -> Iterator[tuple[str, str]]:
         if origin_of(filename) is not Origin.USER:
             continue
         n_read += 1
-        lines: Sequence[str] = entry[2]
-        text = "".join(lines)
+        text = "".join(current_lines(filename))
         if name in text and len(text) <= MAX_CHARACTERS:
             yield filename, text
 

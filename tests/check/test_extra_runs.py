@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import sys
+import threading
 import tracemalloc
 from pathlib import Path
 
@@ -240,3 +241,60 @@ def test_code_without_a_source_has_no_line_to_show():
     assert whose(torch.__file__) is False
     assert whose(leaklab.__file__) is None
     assert whose("<string>") is False
+
+
+NUMBERS: list[object] = []
+N_CALLS = [0]
+
+
+def test_a_leak_of_every_tenth_run_has_its_line():
+    def seldom():
+        N_CALLS[0] += 1
+        if N_CALLS[0] % 10 == 0:
+            NUMBERS.append(bytearray(20_000))
+
+    report = leaklab.leakcheck(seldom)
+    (site,) = (site for leak in report.leaks[:1] for site in leak.sites if "keeps it" in site)
+    assert "NUMBERS.append(bytearray(20_000))" in site
+
+
+def test_a_thread_is_kept_by_the_line_that_started_it():
+    stop = threading.Event()
+    started = []
+
+    def start():
+        made = threading.Thread(target=wait_for, args=(stop,), daemon=True)
+        made.start()
+        started.append(made.ident)
+
+    def wait_for(event):
+        event.wait()
+
+    try:
+        report = leaklab.leakcheck(start, runs=12)
+    finally:
+        stop.set()
+    sites = [site for leak in report.leaks for site in leak.sites]
+    assert any("made.start()  # keeps it" in site for site in sites), sites
+
+
+def test_a_variable_of_the_function_that_called_the_check_is_watched():
+    total, weight = torch.zeros(()), torch.ones(5, requires_grad=True)
+
+    def add():
+        nonlocal total
+        total = total + weight.sum()
+
+    report = leaklab.leakcheck(add, runs=16)
+    assert "total = total + weight.sum()  # keeps it" in report.leaks[0].sites[0]
+
+
+def test_a_list_that_every_run_makes_anew_and_longer_is_watched_where_it_is_kept():
+    METER.seen = []
+
+    def remember():
+        METER.seen = [*METER.seen, torch.zeros(200)]
+
+    report = leaklab.leakcheck(remember, runs=16)
+    sites = [site for leak in report.leaks for site in leak.sites]
+    assert any("METER.seen = [*METER.seen, torch.zeros(200)]  # keeps it" in site for site in sites), sites

@@ -105,7 +105,7 @@ def test_the_tensors_inside_a_new_entry_are_what_its_line_is_asked_of():
     with python_traces(), storages.noted():
         inner = torch.ones(2)
         entry = {"loss": [inner]}
-        lines = Makers(whose, storages).lines_of([entry])
-    assert [line[1] for line in lines] == [
+        found = Makers(whose, storages).made_of([entry])
+    assert [one.line[1] for one in found] == [
         line_after(test_the_tensors_inside_a_new_entry_are_what_its_line_is_asked_of, 3)
     ]

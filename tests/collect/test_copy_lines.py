@@ -65,5 +65,5 @@ def test_a_copys_objects_and_storages_belong_to_the_line_that_asked_for_it_the_o
         made = inspect.getsourcelines(Metric)[1] + 4
         assert line_that_made(copied, whose) == (__file__, first + 2, "")
         assert line_that_made(original, whose) == (__file__, first + 1, "")
-        lines = Makers(whose, storages).lines_of([copied.table, original.table])
-    assert [line[1] for line in lines] == [first + 2, made]
+        found = Makers(whose, storages).made_of([copied.table, original.table])
+    assert [one.line[1] for one in found] == [first + 2, made]
