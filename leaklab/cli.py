@@ -117,8 +117,8 @@ def _add_cuda_commands(commands: _Commands, *, is_old: bool = False) -> None:
     diff = commands.add_parser(
         "diff",
         help="old name of: leaklab cuda diff" if is_old else "compare CUDA memory snapshots by call stack",
-        description="Compare two or more files of torch.cuda.memory._dump_snapshot, oldest first, by call stack. Three"
-        " or more are judged: does the growth go on? Works without a GPU. Exit status 0 if that succeeded, 3 if live"
+        description="Compare two or more files of torch.cuda.memory._dump_snapshot by call stack. Of one run, three or"
+        " more are judged, and four can prove a leak. Works without a GPU. Exit status 0 if that succeeded, 3 if live"
         " memory grew by more than --fail-above.",
     )
     diff.add_argument("files", nargs="+", metavar="FILE", help="snapshots, or patterns such as 'snap_*.pickle'")

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 
 from leaklab.cuda.live_blocks import Matched
 from leaklab.decide import Growth, judge_checkpoints
@@ -26,6 +26,8 @@ _LIKELY_CHANCE = 0.05
 
 _RELEASED_SHARE = 0.25
 """Of a growth: a stack that gives so much back has no blocks that stay for ever."""
+
+_FOLLOWING_SHARE = 0.25
 
 _LEAST_OF_SUM = 4
 _LEAST_PAIRED = 5
@@ -77,13 +79,20 @@ def judge_stack(stack: Matched, at_steps: Sequence[int]) -> Judged:
     rates = [(b - a) / (to - since) for (a, b), (since, to) in zip(pairwise(levels), pairwise(after), strict=True)]
     floor = _NOISE_SHARE * median([rate for rate in rates if rate > 0] or [0.0])
     growth = _judge_levels(levels, after, floor)
-    if growth.outcome is Outcome.LEAK and kept[-1] > kept[0]:
+    if growth.outcome is Outcome.LEAK and _live_follows(live, kept):
         if _judge_levels(kept, after[:-1], floor).outcome is Outcome.LEAK:
             return Judged(stack, growth, levels)
         return Judged(stack, _open(growth), levels, Doubt.TOO_SHORT)
     if by_bytes.outcome is Outcome.LEAK:
         return Judged(stack, _open(by_bytes), levels, Doubt.REPLACED)
     return Judged(stack, by_bytes, levels)
+
+
+def _live_follows(live: Sequence[int], kept: Sequence[int]) -> bool:
+    """Return whether the bytes grow with those that stay: where they do not, less is replaced, and no more is held."""
+    half = len(kept) // 2
+    more_kept, more_live = (mean(levels[half:]) - mean(levels[:half]) for levels in (kept, live))
+    return more_kept > 0 and more_live >= _FOLLOWING_SHARE * more_kept
 
 
 def _judge_levels(levels: Sequence[int], after: Sequence[int], floor: float) -> Growth:
@@ -156,7 +165,7 @@ def judge_sum(stacks: Sequence[Matched], at_steps: Sequence[int]) -> Judged:
     one = judge_stack(
         Matched(
             device="",
-            label="call stacks that are new in each snapshot" if staying else "",
+            label="call stacks that are new in each snapshot",
             frames=(),
             n_blocks=tuple(sum(stack.n_blocks[i] for stack in staying) for i in range(n)),
             live_bytes=tuple(sum(stack.live_bytes[i] for stack in staying) for i in range(n)),
@@ -165,9 +174,9 @@ def judge_sum(stacks: Sequence[Matched], at_steps: Sequence[int]) -> Judged:
         at_steps,
     )
     n_proven = sum(b > a for a, b in pairwise(one.stack.kept_bytes))
-    return (
-        one if one.growth.outcome is not Outcome.LEAK or n_proven >= _LEAST_OF_SUM else _doubted(one, Doubt.TOO_SHORT)
-    )
+    if one.growth.outcome is Outcome.LEAK and n_proven < _LEAST_OF_SUM:
+        return _doubted(one, Doubt.TOO_SHORT)
+    return one
 
 
 def _goes_up_and_down(levels: Sequence[int]) -> bool:

@@ -138,6 +138,8 @@ def first_strangers(read: Sequence[Summary], numbers: Mapping[Identity, int]) ->
 def _why_strange(here: Summary, there: Summary, is_framed: NDArray[np.bool_]) -> str:
     if here.run and there.run:
         return "" if here.run == there.run else "two processes recorded them"
+    if any(one.stacks and not one.segments for one in (here, there)):
+        return "not all of them hold the addresses of their memory"
     if here.segments and there.segments and here.segments.isdisjoint(there.segments):
         return "they share no segment of memory"
     shared = here.rings.keys() & there.rings.keys()

@@ -137,10 +137,23 @@ def test_what_does_not_stay_or_stops_is_no_leak(growth, n):
     assert Outcome.LEAK not in outcomes(growth, n)
 
 
+def a_full_cache_that_replaces_less_and_less(program, number):
+    n_old = 2 * number
+    while len(program.kept) > n_old:
+        program.card.free(program.kept.pop())
+    while len(program.kept) < 16:
+        program.keep(300_000)
+
+
 def verdict_of(leak, n):
     program = Program(1, leak)
     program.made = lambda: ()
     return compare_cuda_snapshots(program.snapshots(n)).verdict
+
+
+@pytest.mark.parametrize("n", [4, 5, 6])
+def test_a_full_cache_that_replaces_less_and_less_is_clean(n):
+    assert verdict_of(a_full_cache_that_replaces_less_and_less, n).outcome is Outcome.CLEAN
 
 
 def test_three_snapshots_make_it_suspected_and_four_a_leak():

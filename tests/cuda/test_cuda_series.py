@@ -287,6 +287,17 @@ def test_runs_that_share_no_memory_are_no_leak():
     assert "a difference between runs is no leak" in str(comparison)
 
 
+def test_memory_without_addresses_is_no_leak():
+    def bare(number):
+        blocks = [{"size": 512, "state": "active_allocated", "frames": KEPT}] * (number + 1)
+        segment = {"device": 0, "total_size": 1 << 20, "blocks": [dict(block) for block in blocks]}
+        return CudaSnapshot(memory_of({"segments": [segment]}, f"s_{number}.pickle"))
+
+    verdict = compare_cuda_snapshots([bare(number) for number in range(5)]).verdict
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "not all of them hold the addresses of their memory" in verdict.reason
+
+
 MIB = 1 << 20
 
 
