@@ -15,6 +15,6 @@ def environment() -> tuple[tuple[str, str], ...]:
     """Return names and versions of what takes part: leaklab, Python, and torch where it is loaded."""
     import platform  # noqa: PLC0415 - `import leaklab` does not pay for it
 
-    torch = sys.modules.get("torch")
     versions = (("leaklab", __version__), ("Python", platform.python_version()))
-    return versions if torch is None else (*versions, ("torch", str(torch.__version__)))
+    torch = vars(sys.modules["torch.version"]) if "torch.version" in sys.modules else {}
+    return (*versions, ("torch", str(torch["__version__"]))) if "__version__" in torch else versions

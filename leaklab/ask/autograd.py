@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from leaklab.reports.autograd import AutogradReport
+from leaklab.runtime.objects import running_shell
 from leaklab.version import environment
 
 _WHOLE_NAMESPACE = object()
@@ -68,9 +68,7 @@ def _variable_name(obj: object, variables: Mapping[str, object]) -> str:
 
 def _file_namer() -> Callable[[str], str | None]:
     """Return what tells a notebook's cell from a file, by the shell that runs here if there is one."""
-    ipython = sys.modules.get("IPython")
-    shell: Any = ipython.get_ipython() if ipython is not None else None
-    name_cell = getattr(getattr(shell, "compile", None), "format_code_name", None)  # IPython 7 has none
+    name_cell = getattr(getattr(running_shell(), "compile", None), "format_code_name", None)  # IPython 7 has none
     if name_cell is None:
         return lambda _file: None
 

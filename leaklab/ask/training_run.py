@@ -28,7 +28,7 @@ from leaklab.render.training_run import run_text
 from leaklab.reports.training_run import TrainingRun
 from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
-from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type
+from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type, loaded_variables
 from leaklab.runtime.sizes import storage_bytes
 from leaklab.text import printable
 
@@ -210,7 +210,7 @@ def _peak_rss() -> int | None:
 
 def _peak_accelerator() -> int | None:
     """Return the allocator's own peak, without resetting it: the figure is the user's."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    cuda = loaded_variables("torch.cuda")
+    if not cuda or not cuda["is_available"]() or not cuda["is_initialized"]():
         return None
-    return sum(int(torch.cuda.max_memory_allocated(index)) for index in range(torch.cuda.device_count()))
+    return sum(int(cuda["max_memory_allocated"](index)) for index in range(cuda["device_count"]()))

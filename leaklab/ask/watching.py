@@ -10,7 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -20,6 +20,7 @@ from leaklab.collect.snapshot_sizes import take_totals
 from leaklab.decide.checkpoint_levels import judge_habit
 from leaklab.model.heap_diff import HeapSnapshotRecord, Totals
 from leaklab.reports.heap_diff import MemDiff
+from leaklab.runtime.objects import loaded_variables
 from leaklab.text import format_seconds, signed_bytes, signed_words, visible
 
 _MAX_CELLS = 200  # different texts that are remembered; the one not executed for longest is forgotten first
@@ -154,13 +155,10 @@ class watch:  # noqa: N801 - read as a word: `with leaklab.watch("epoch"):`
 
 def _here() -> tuple[int, int]:
     """Name the thread and the task that runs."""
-    asyncio = sys.modules.get("asyncio")
-    task = None
-    if asyncio is not None:
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # no loop runs in this thread
-            task = None
+    current_task, task = loaded_variables("asyncio").get("current_task"), None
+    if current_task is not None:
+        with suppress(RuntimeError):  # no loop runs in this thread
+            task = current_task()
     return threading.get_ident(), id(task) if task is not None else 0
 
 

@@ -38,6 +38,7 @@ from leaklab.explain.groups import LeakAddress
 from leaklab.heap.source_lines import CellNames, LineWriter, Origin, origin_of
 from leaklab.model import Leak
 from leaklab.runtime.gc_control import collect_quietly
+from leaklab.runtime.objects import loaded_type
 from leaklab.text import format_bytes
 
 _N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
@@ -370,7 +371,7 @@ def discount_caches(
         *explained*, or the same with that leak among what is bounded, where it disappears without the caches.
     """
     leak = next((leak for leak in explained.leaks if leak.what == NATIVE_MEMORY and not leak.path.steps), None)
-    if leak is None or "torch" not in sys.modules or seconds_left <= 0:
+    if leak is None or loaded_type("torch", "Tensor") is None or seconds_left <= 0:
         return explained
     levels: list[int] = []
     with native_caches_off() as free_buffers:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-import sys
 import time
 import tokenize
 import warnings
@@ -23,6 +22,7 @@ from leaklab.check.notebook_records import OutputRecords
 from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.heap.source_lines import cell_name
 from leaklab.model import Check
+from leaklab.runtime.objects import loaded_variables
 from leaklab.version import PACKAGE_FOLDER
 
 
@@ -219,7 +219,7 @@ def _is_coroutine(code: CodeType) -> bool:
 
 def _flush_figures() -> None:
     """Show and close the figures of a run as the end of a cell would: open ones would pile up from run to run."""
-    inline = sys.modules.get("matplotlib_inline.backend_inline")
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    if inline is not None and pyplot is not None and "inline" in str(pyplot.get_backend()).lower():
-        inline.flush_figures()
+    flush = loaded_variables("matplotlib_inline.backend_inline").get("flush_figures")
+    get_backend = loaded_variables("matplotlib.pyplot").get("get_backend")
+    if flush is not None and get_backend is not None and "inline" in str(get_backend()).lower():
+        flush()

@@ -26,7 +26,7 @@ import numpy as np
 from leaklab.collect.change_lines import Line, Whose, line_of_frame
 from leaklab.collect.measurement import Measurement
 from leaklab.runtime.addresses import addresses_of, get_referents
-from leaklab.runtime.objects import MANAGED_DICT, flags_of, is_exactly, is_tensor, loaded_type
+from leaklab.runtime.objects import MANAGED_DICT, flags_of, is_exactly, is_tensor, loaded_type, loaded_variables
 from leaklab.runtime.sizes import storages_of
 
 _COPIERS = frozenset({copy.deepcopy.__code__.co_filename})
@@ -108,7 +108,7 @@ class StorageLines:
     @contextmanager
     def noted(self) -> Iterator[bool]:
         """Note what is made inside; the value is False where torch.compile was used, which a mode would disturb."""
-        mode = None if "torch" not in sys.modules or _has_compiled() else self._mode()
+        mode = None if loaded_type("torch", "Tensor") is None or _has_compiled() else self._mode()
         with mode if mode is not None else nullcontext():
             yield not _has_compiled()
 
@@ -163,8 +163,7 @@ class StorageLines:
 
     def _line_on_device(self, tensor: object) -> Line | None:
         """Ask torch's own history of device memory, where the user has switched it on."""
-        memory = sys.modules.get("torch.cuda.memory")
-        traceback_of = getattr(memory, "_allocation_traceback", None)
+        traceback_of = loaded_variables("torch.cuda.memory").get("_allocation_traceback")
         base: Any = loaded_type("torch", "Tensor")
         if traceback_of is None or base is None or not base.is_cuda.__get__(tensor):
             return None
@@ -187,8 +186,7 @@ def _makes_storages(func: Any) -> bool:
 
 def _has_compiled() -> bool:
     """Return whether torch.compile has compiled anything: under a mode it would compile all of it anew."""
-    frames = sys.modules.get("torch._dynamo.convert_frame")
-    return bool(getattr(frames, "FRAME_COUNTER", 0))
+    return bool(loaded_variables("torch._dynamo.convert_frame").get("FRAME_COUNTER"))
 
 
 _DEPTH = 4

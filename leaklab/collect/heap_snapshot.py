@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import gc
+import linecache
 import os
 import re
 import sys
@@ -33,6 +34,7 @@ from leaklab.runtime.objects import (
     is_tensor_type,
     loaded_type,
     module_dict,
+    running_shell,
     safe_len,
     summary,
     type_name,
@@ -321,9 +323,8 @@ def notebook_context(namespace: dict[str, Any] | None, shell: Any = None) -> Not
 
     IPython is looked up, never imported.
     """
-    records: list[object] = [vars(sys.modules["linecache"])["cache"]] if "linecache" in sys.modules else []
-    ipython = sys.modules.get("IPython")
-    shell = shell or (ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None)
+    records: list[object] = [linecache.cache]
+    shell = shell or running_shell()
     if shell is None:
         return NotebookContext(namespace, (), tuple(records))
     history = getattr(shell, "history_manager", None)

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
+
+from leaklab.runtime.objects import loaded_variables
 
 _COLUMNS = ("seconds", "born", "heap", "blocks", "accelerator", "rss")
 _UNKNOWN = -1.0
@@ -35,11 +36,10 @@ def native_heap_bytes() -> int | None:
 
 def accelerator_bytes() -> int | None:
     """Return the bytes that torch has allocated on all accelerators of the machine; None without one."""
-    torch = sys.modules.get("torch")
-    accelerator = getattr(torch, "accelerator", None)
-    if accelerator is None or not accelerator.is_available() or not hasattr(accelerator, "memory_allocated"):
+    accelerator = loaded_variables("torch.accelerator")
+    if "memory_allocated" not in accelerator or not accelerator["is_available"]():
         return None
-    return sum(int(accelerator.memory_allocated(index)) for index in range(accelerator.device_count()))
+    return sum(int(accelerator["memory_allocated"](index)) for index in range(accelerator["device_count"]()))
 
 
 class Meters:
@@ -120,21 +120,21 @@ def _leave(_wanted: bool, /) -> None:  # noqa: FBT001 - as torch's own is called
 @contextmanager
 def native_caches_off() -> Iterator[Callable[[], object]]:
     """Switch oneDNN off inside; the value is a function that frees MKL's buffers."""
-    torch: Any = sys.modules.get("torch")
+    inner = loaded_variables("torch._C")
     # Not torch.backends.mkldnn.flags: it sets every flag of oneDNN, and warns of those that a build does not have.
-    is_on: Callable[[], bool] = getattr(getattr(torch, "_C", None), "_get_mkldnn_enabled", _is_off)
-    switch: Callable[[bool], None] = getattr(getattr(torch, "_C", None), "_set_mkldnn_enabled", _leave)
+    is_on: Callable[[], bool] = inner.get("_get_mkldnn_enabled", _is_off)
+    switch: Callable[[bool], None] = inner.get("_set_mkldnn_enabled", _leave)
     was_on = is_on()
     switch(False)  # noqa: FBT003 - torch's own
     try:
-        yield _buffer_freer(torch)
+        yield _buffer_freer()
     finally:
         switch(was_on)
 
 
-def _buffer_freer(torch: Any) -> Callable[[], object]:
+def _buffer_freer() -> Callable[[], object]:
     """Return MKL's own function; torch contains MKL, under the names of its service layer."""
-    folder = Path(getattr(torch, "__file__", "") or "").parent / "lib"
+    folder = Path(loaded_variables("torch").get("__file__") or "").parent / "lib"
     for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
         if (folder / name).exists():
             library = ctypes.CDLL(str(folder / name))

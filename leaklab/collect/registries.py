@@ -11,15 +11,15 @@ from __future__ import annotations
 import atexit
 import codecs
 import encodings
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from leaklab.runtime.addresses import Addresses
+from leaklab.runtime.objects import loaded_variables
 
 UNKNOWN = -1
 
@@ -68,9 +68,9 @@ def _lines_of_readline() -> int | None:
     return None if readline is None else readline["get_current_history_length"]()
 
 
-def _loaded(module: str) -> dict[str, Any] | None:
+def _loaded(module: str) -> Mapping[str, Any] | None:
     """Return the namespace of a module; None if it was not imported."""
-    return vars(sys.modules[module]) if module in sys.modules else None
+    return loaded_variables(module) or None
 
 
 def _of_logging(name: str) -> Callable[[], object]:

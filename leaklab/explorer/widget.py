@@ -19,6 +19,7 @@ from leaklab.explorer.rows import HeapSource
 from leaklab.explorer.session import Session
 from leaklab.render.training_run import HeapPicture
 from leaklab.reports.check import LeakReport
+from leaklab.runtime.objects import running_shell
 from leaklab.text import clip
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Explorer:
 
     def _ipython_display_(self) -> None:
         """Show the widget again in another cell; the cell that made it has shown it already."""
-        shell = _shell()
+        shell = running_shell()
         if self.is_closed or shell is None:
             print(repr(self))  # noqa: T201 - this is what a cell shows of it
         elif shell.execution_count != self._shown_in:
@@ -216,7 +217,7 @@ def explore(
         TypeError: if an argument is of the wrong type.
     """
     _refuse_wrong_types(report, namespace, again)
-    shell = _shell()
+    shell = running_shell()
     if namespace is None:
         namespace = shell.user_ns if shell is not None else vars(sys.modules["__main__"])
     session = Session(report, shell, namespace, again)
@@ -247,13 +248,8 @@ def _refuse_wrong_types(report: object, namespace: object, again: object) -> Non
         raise TypeError(msg)
 
 
-def _shell() -> Any:
-    ipython = sys.modules.get("IPython")
-    return None if ipython is None else ipython.get_ipython()
-
-
 def _display(shown: object) -> None:
-    if _shell() is None:
+    if running_shell() is None:
         print(shown)  # noqa: T201 - a script has no other display
         return
     from IPython.display import display  # noqa: PLC0415 - scripts do without

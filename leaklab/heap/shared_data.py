@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.runtime.addresses import BATCH_OBJECTS, addresses_of, get_referents, kinds_of, types_at
-from leaklab.runtime.objects import flags_of, has_base, loaded_type
+from leaklab.runtime.objects import flags_of, has_base, loaded_type, loaded_variables
 from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 if TYPE_CHECKING:
@@ -199,6 +199,5 @@ def _storages_by_themselves(objects: list[Any], kinds: Ints, index: HeapIndex) -
 
 def _n_uses(key: int) -> int:
     """Return how many tensors and other owners share a living storage, the Python object for it among them."""
-    torch: Any = sys.modules["torch"]
-    count = getattr(torch._C, "_storage_Use_Count", None)  # noqa: SLF001 - no public way
+    count = loaded_variables("torch._C").get("_storage_Use_Count")  # no public way
     return 0 if count is None else int(count(key))

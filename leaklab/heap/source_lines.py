@@ -8,7 +8,6 @@ import linecache
 import os
 import re
 import site
-import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from pathlib import PurePath
 from typing import Any
 
 from leaklab.heap.reloaded_code import line_in_file
+from leaklab.runtime.objects import running_shell
 from leaklab.runtime.ours import FRONT_ENDS
 from leaklab.version import PACKAGE_FOLDER
 
@@ -131,8 +131,7 @@ def running_cell_name(filename: str) -> str:
 
     IPython is looked up, never imported. A kernel names its cells after temporary files, and maps these to numbers.
     """
-    find_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    return cell_name(None if find_shell is None else find_shell(), filename)
+    return cell_name(running_shell(), filename)
 
 
 def _parse(source: str, filename: str) -> ast.Module | None:

@@ -15,7 +15,7 @@ import io
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 _type_module = type.__dict__["__module__"].__get__
@@ -30,6 +30,9 @@ HEAP_TYPE = 1 << 9
 """The flag of a type that was made at run time, as every class statement does."""
 MANAGED_DICT = 1 << 4
 """The flag of a type whose instances have a dict that the interpreter manages; from Python 3.11 on, no flag before."""
+
+TYPE_SUBCLASS = 1 << 31
+"""The flag of a metaclass, whose instances are classes."""
 
 SIZED_BASES: tuple[type, ...] = (
     list, dict, set, frozenset, tuple, collections.deque, bytes, bytearray, str, array.array,
@@ -65,10 +68,34 @@ def is_exactly(thing: object, kinds: Iterable[type]) -> bool:
     return any(type(thing) is kind for kind in kinds)
 
 
+_NOTHING: Mapping[str, Any] = {}
+
+
+def loaded_variables(module: str) -> Mapping[str, Any]:
+    """Return the variables of *module* if it is loaded, none otherwise.
+
+    Not its attributes: whoever loads modules late has put something into ``sys.modules`` that imports the module, or
+    runs any other code, when one is asked for.
+    """
+    found = sys.modules.get(module)
+    if type(found) is types.ModuleType or is_kind_of(found, types.ModuleType):
+        return module_dict(found) or _NOTHING
+    return _NOTHING
+
+
+def running_shell() -> Any:
+    """Return the IPython shell that runs here, None without one; IPython is looked up, never imported."""
+    find = loaded_variables("IPython").get("get_ipython")
+    return None if find is None else find()
+
+
 def loaded_type(module: str, name: str) -> type | None:
     """Return the class *name* of *module* if that module is loaded, else None; imports nothing."""
-    found = getattr(sys.modules.get(module), name, None)
-    return found if isinstance(found, type) else None
+    home = sys.modules.get(module)
+    # Asked for every object of some lists: what nearly all modules are takes the shorter way.
+    variables = module_dict(home) if type(home) is types.ModuleType else loaded_variables(module)
+    found = None if variables is None else variables.get(name)
+    return found if flags_of(type(found)) & TYPE_SUBCLASS else None
 
 
 def is_tensor_type(kind: type) -> bool:
@@ -114,11 +141,8 @@ def safe_len(thing: object) -> int | None:
 @contextmanager
 def no_torch_functions() -> Iterator[None]:
     """Keep ``__torch_function__`` of tensor subclasses out of what happens inside."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - no public way to keep subclasses silent
+    disabled = loaded_type("torch._C", "DisableTorchFunctionSubclass")  # no public way to keep subclasses silent
+    with nullcontext() if disabled is None else disabled():
         yield
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.runtime.addresses import Addresses, distinct, get_referents, is_own_dict, kinds_of, types_at
-from leaklab.runtime.objects import has_base, module_dict, type_name
+from leaklab.runtime.objects import has_base, loaded_type, module_dict, type_name
 from leaklab.version import PACKAGE_FOLDER
 
 FRONT_ENDS = (
@@ -150,7 +150,7 @@ def left_out(
     own = table.mask_by_name(lambda name: name.startswith(_OWN))
     mask = own | table.mask_by_name(lambda name: name.startswith(FRONT_ENDS))
     mask |= table.mask(lambda of: of is types.FrameType)
-    if "torch" in sys.modules:
+    if loaded_type("torch", "Tensor") is not None:
         from leaklab.runtime.autograd_graph import is_wrapper_type  # noqa: PLC0415 - needs torch, which the user has imported
 
         mask |= table.mask(is_wrapper_type)

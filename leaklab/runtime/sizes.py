@@ -68,7 +68,7 @@ def storage_bytes(tensors: Iterable[Any]) -> dict[int, int]:
 
 
 def _storages(tensor: Any) -> list[tuple[int, int]]:
-    base: Any = sys.modules["torch"].Tensor
+    base: Any = loaded_type("torch", "Tensor")
     kinds = mro_of(type(tensor))
     if base.is_meta.__get__(tensor) or any(
         type_name(kind) == "torch._subclasses.fake_tensor.FakeTensor" for kind in kinds

@@ -91,7 +91,8 @@ def test_a_tensor_of_before_has_no_line():
 
 
 def test_where_torch_compile_was_used_no_mode_is_switched_on(monkeypatch):
-    compiled = types.SimpleNamespace(FRAME_COUNTER=1)
+    compiled = types.ModuleType("torch._dynamo.convert_frame")
+    compiled.FRAME_COUNTER = 1
     monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", compiled)
     storages = StorageLines(whose)
     with storages.noted() as is_exact:

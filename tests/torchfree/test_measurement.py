@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
+import sys
+import types
 
 import pytest
 
@@ -266,12 +268,10 @@ def test_the_records_of_the_runs_are_left_out_of_the_level(monkeypatch):
 
 
 def test_the_accelerators_of_the_machine_are_added_up(monkeypatch):
-    class Accelerator:
-        is_available = staticmethod(lambda: True)
-        device_count = staticmethod(lambda: 2)
-        memory_allocated = staticmethod(lambda index: 100 + index)
-
-    monkeypatch.setitem(meters.sys.modules, "torch", type("torch", (), {"accelerator": Accelerator}))
+    accelerator = types.ModuleType("torch.accelerator")
+    accelerator.is_available, accelerator.device_count = lambda: True, lambda: 2
+    accelerator.memory_allocated = lambda index: 100 + index
+    monkeypatch.setitem(sys.modules, "torch.accelerator", accelerator)
     assert meters.accelerator_bytes() == 201
 
 
