@@ -48,7 +48,8 @@ def _functions_of(filename: str) -> Iterator[types.FunctionType]:
     """Yield the functions of the modules made from *filename*, and the methods of their classes."""
     for module in list(sys.modules.values()):
         names = module_dict(module) if is_kind_of(module, types.ModuleType) else None
-        if names is not None and names.get("__file__") == filename:
+        file = names.get("__file__") if names is not None else None
+        if names is not None and type(file) is str and file == filename:
             pending = list(names.values())
             while pending:
                 thing = pending.pop()

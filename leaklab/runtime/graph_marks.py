@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import NamedTuple
+
+from leaklab.runtime.objects import loaded_variables
 
 
 class GraphMarks(NamedTuple):
@@ -30,5 +31,5 @@ NO_MARKS = GraphMarks()
 
 def next_number() -> int:
     """Return the number of the next autograd node that this thread makes; 0 where torch does not tell."""
-    peek = getattr(sys.modules.get("torch._C._autograd"), "_get_sequence_nr", None)
+    peek = loaded_variables("torch._C._autograd").get("_get_sequence_nr")
     return 0 if peek is None else int(peek())
