@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from leaklab.cuda.judging import judge_snapshots
@@ -14,9 +15,10 @@ from leaklab.cuda.live_blocks import Identity, match
 from leaklab.cuda.reading import Progress, read_pickle
 from leaklab.cuda.recording import recorded_history, take
 from leaklab.cuda.schema import Memory, memory_of
-from leaklab.cuda.series import Summary, ascending, first_strangers, in_order, summary_of
+from leaklab.cuda.series import Summary, ascending, first_strangers, in_order, is_shown_to_be_one_run, summary_of
 from leaklab.cuda.survivors import stay_of, with_stay
 from leaklab.errors import SnapshotError
+from leaklab.model import Outcome
 from leaklab.model.cuda import SnapshotSeries, StackKey
 from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
 from leaklab.runtime.gc_control import gc_paused
@@ -112,7 +114,7 @@ def _series(
     read, order_notes = in_order(given, numbers)
     names = _distinct([summary.name for summary in read])
     strangers = first_strangers(read, numbers)
-    return judge_snapshots(
+    series = judge_snapshots(
         names=names,
         steps=ascending([summary.step_or_number for summary in read]),
         matching=with_stay(
@@ -126,6 +128,15 @@ def _series(
         strangers="" if strangers is None else _strangers_words(names, *strangers),
         notes=[*order_notes, *_notes(read)],
     )
+    if series.verdict.outcome is Outcome.LEAK and not is_shown_to_be_one_run(read):
+        series = replace(series, notes=(*series.notes, _ONE_RUN))
+    return series
+
+
+_ONE_RUN = (
+    "the traces do not show that all files come from one run (a larger max_entries helps):"
+    " between runs, more is no leak"
+)
 
 
 def _strangers_words(names: Sequence[str], number: int, why: str) -> str:

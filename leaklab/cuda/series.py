@@ -135,6 +135,18 @@ def first_strangers(read: Sequence[Summary], numbers: Mapping[Identity, int]) ->
     return None
 
 
+def is_shown_to_be_one_run(read: Sequence[Summary]) -> bool:
+    """Return whether notes of leaklab or traces that go on prove it, not only like blocks at the same addresses."""
+    return all(
+        (here.run and here.run == there.run) or True in _traces_go_on(here, there) for here, there in pairwise(read)
+    )
+
+
+def _traces_go_on(here: Summary, there: Summary) -> list[bool | None]:
+    shared = here.rings.keys() & there.rings.keys()
+    return [here.rings[device].goes_on_in(there.rings[device]) for device in shared]
+
+
 def _why_strange(here: Summary, there: Summary, is_framed: NDArray[np.bool_]) -> str:
     if here.run and there.run:
         return "" if here.run == there.run else "two processes recorded them"
@@ -142,8 +154,7 @@ def _why_strange(here: Summary, there: Summary, is_framed: NDArray[np.bool_]) ->
         return "not all of them hold the addresses of their memory"
     if here.segments and there.segments and here.segments.isdisjoint(there.segments):
         return "they share no segment of memory"
-    shared = here.rings.keys() & there.rings.keys()
-    go_on = [here.rings[device].goes_on_in(there.rings[device]) for device in shared]
+    go_on = _traces_go_on(here, there)
     if True in go_on or not go_on:
         return ""
     if False in go_on:

@@ -109,6 +109,13 @@ def test_a_leak_is_found_without_a_trace_and_with_a_short_one(options):
     assert outcomes(steadily, 4, **options)[Outcome.LEAK] == N_DRAWS
 
 
+@pytest.mark.parametrize(("trace", "is_shown"), [(True, True), (False, False)])
+def test_a_leak_says_if_nothing_shows_that_the_files_come_from_one_run(trace, is_shown):
+    comparison = compare_cuda_snapshots(Program(1, steadily, trace=trace).snapshots(4))
+    assert comparison.leaked
+    assert any("do not show that all files come from one run" in note for note in comparison.notes) is not is_shown
+
+
 def a_cache_that_fills(program, number):
     if number < 3:
         program.keep(800_000)
