@@ -14,7 +14,7 @@ from leaklab.collect.checkpoint import Checkpoint, heap_objects, take_checkpoint
 from leaklab.collect.meters import Meters
 from leaklab.runtime.addresses import Addresses
 from leaklab.runtime.gc_control import collect_quietly, gc_paused
-from leaklab.runtime.graph_marks import NO_MARKS
+from leaklab.runtime.graph_marks import GraphMarks
 
 _NONE = np.empty(0, np.int64)
 
@@ -106,11 +106,16 @@ class Measurement:
         self.cohorts = Cohorts(max_runs)
         self.meters = Meters(max_runs)
         self.checkpoints: list[Checkpoint] = []
-        self.graph_marks = NO_MARKS
+        self._marks = np.zeros(3, np.int64)  # not as an object: it would be listed as born in the run
         self.collects = collects
         self._taker = taker
         self._frozen_too = frozen_too
         self._in_phase = False
+
+    @property
+    def graph_marks(self) -> GraphMarks:
+        """Where in torch's numbering of nodes the runs began."""
+        return GraphMarks(*self._marks.tolist())
 
     @property
     def may_collect(self) -> bool:
@@ -134,7 +139,7 @@ class Measurement:
 
     def start_run(self) -> None:
         """Note that a run starts."""
-        self.graph_marks = self.graph_marks.next_run()
+        self._marks[:] = self.graph_marks.next_run()
         self._taker.mark()
 
     def finish_run(self, seconds: float) -> None:
