@@ -129,7 +129,7 @@ def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
     thing, described = view.objects[vertex], view.describe(vertex)
     growth = judgement.graph
     step = Step(".grad_fn", type_name(type(thing.grad_fn)), "", Status.LEAKED, "longer by every run")  # type: ignore[attr-defined]  # largest_graph returns a tensor with a graph
-    leak = _leak(
+    leak = leak_in_place(
         view,
         described,
         what=f"autograd graph of {type_name(type(thing))} {summary(thing)}",
@@ -149,7 +149,7 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
     n_new = max(container.lengths[-1] - container.lengths[0], 1)
     content, bytes_per_unit = ("", 1.0) if unit != "entries" else content_of(thing, n_new)
     growth = container.growth
-    leak = _leak(
+    leak = leak_in_place(
         view,
         view.describe(vertex),
         what=_entries_of(kind, content) if unit == "entries" else kind,
@@ -212,7 +212,7 @@ def _slot(
     content, bytes_per_unit = content_of(thing, max(sizes[-1] - sizes[0], 1)) if is_counted else ("", 1.0)
     what = _entries_of(kind, content) if is_counted else f"{kind} {summary(thing)}".strip()
     bytes_per_run = growth.rate * bytes_per_unit
-    leak = _leak(view, described, what=what, unit=unit, growth=growth, bytes_per_run=bytes_per_run)
+    leak = leak_in_place(view, described, what=what, unit=unit, growth=growth, bytes_per_run=bytes_per_run)
     row = ContainerGrowth(
         kind, leak.holder, unit, content, sizes, judgement.at_runs,
         (sizes[-1] - sizes[0]) / max(judgement.at_runs[-1], 1), bytes_per_run, growth.outcome,
@@ -220,7 +220,7 @@ def _slot(
     return Grown(leak, row, growth, address_of_growth(view, leak.fingerprint, anchor, *below))
 
 
-def _leak(
+def leak_in_place(
     view: HeapView,
     described: Described,
     *,
@@ -231,6 +231,18 @@ def _leak(
     extra: tuple[Step, ...] = (),
     has_graph: bool = False,
 ) -> Leak:
+    """Return the leak of something that grows where it is, or is replaced there by something larger.
+
+    Args:
+        view: The heap.
+        described: The path to it.
+        what: What grows, in words.
+        unit: What is counted.
+        growth: The judgement on it.
+        bytes_per_run: What a run adds.
+        extra: Steps behind those of the path.
+        has_graph: Whether an autograd graph grows.
+    """
     path = RootPath(described.path.root, (*described.path.steps, *extra))
     holder, name = described.code or described.name, described.name
     evidence = Evidence(

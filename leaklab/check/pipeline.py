@@ -27,6 +27,7 @@ from leaklab.check.extra_runs import (
 from leaklab.check.judging import Judgement, judge
 from leaklab.check.one_check import one_at_a_time
 from leaklab.check.other_threads import ThreadClocks, thread_words
+from leaklab.check.replaced_places import find_replaced
 from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.measurement import Measurement, choose_baseline
@@ -120,6 +121,7 @@ def check_steps(
         measurement, judgement = yield from _measure_undisturbed(progress)
         explained = _explain(measurement, judgement, namespace, settings)
         explained = yield from _discount_caches(progress, measurement, explained)
+        explained = yield from _find_replaced(progress, measurement, explained, namespace)
         check = _record(progress, measurement, judgement, explained)
         # From here on nothing is measured: what tracing does to the figures is in no record.
         lines = yield from _find_lines(progress, measurement, explained, namespace, cell_name)
@@ -212,6 +214,21 @@ def _discount_caches(
         return explained
     left, number = progress.settings.max_seconds - progress.seconds, measurement.n_runs + 1
     return (yield from discount_caches(explained, next_run=number, collects=measurement.collects, seconds_left=left))
+
+
+def _find_replaced(
+    progress: _Progress, measurement: Measurement, explained: Explained, namespace: dict[str, Any] | None
+) -> Generator[int, Ran, Explained]:
+    """Look for what is replaced by something larger, where native memory leaks; not after a run that failed."""
+    if progress.failure:
+        return explained
+    settings = progress.settings
+    left, number = settings.max_seconds - progress.seconds, measurement.n_runs + 1
+    return (
+        yield from find_replaced(
+            explained, measurement, namespace, next_run=number, seconds_left=left, summaries=settings.summaries
+        )
+    )
 
 
 def _find_lines(

@@ -17,6 +17,12 @@ _INNER = ".data"
 _WEAK_KEYS = "weakref.WeakKeyDictionary"
 _WRAPPERS = frozenset({_WEAK_KEYS, "weakref.WeakValueDictionary", "collections.UserDict"})
 """Classes that are a dict to their users, and have one inside."""
+_WRITTEN_TO = frozenset({"_io.StringIO", "_io.BytesIO", "bytearray", "array.array"})
+_NEWEST = {
+    "torch.Tensor": "[-1000:].clone()", "numpy.ndarray": "[-1000:].copy()", "pandas.": ".tail(1000).copy()",
+    "str": "[-100_000:]", "bytes": "[-100_000:]", "tuple": "[-1000:]",
+}  # fmt: skip
+"""What takes the newest part, for the types of which the newest part comes last, without keeping the rest alive."""
 TASK_KINDS = frozenset({"_asyncio.Task", "asyncio.tasks.Task"})
 _WORKERS = (
     "multiprocessing.context.", "multiprocessing.process.", "multiprocessing.pool.", "multiprocessing.managers.",
@@ -139,8 +145,21 @@ def finished_tasks(e: Evidence) -> Advice | None:
     )
 
 
+def _replaced(e: Evidence) -> Advice:
+    """Something that cannot get longer itself: in every run a larger one takes its place."""
+    newest = next((call for kind, call in _NEWEST.items() if e.holder_kind.startswith(kind)), "")
+    return Advice(
+        f"Every run puts something larger into {e.holder}: all that was there, and more.{line_words(e)} Keep the parts "
+        "in a list and join them once at the end, write them to a file as they come, or keep the newest part only.",
+        after=f"{e.holder} = {e.holder}{newest}  # the newest part only" if newest else "",
+        unless="Not if all of it is needed at the end; then write it to a file as it comes." if newest else "",
+    )
+
+
 def container_growth(e: Evidence) -> Advice | None:
     """A container gets longer, or a buffer bigger, by every run."""
+    if e.unit in ("bytes", "characters") and e.holder_kind not in _WRITTEN_TO:
+        return _replaced(e)
     if e.unit in ("entries", "bytes", "characters"):
         each = f", {format_bytes(e.facts.bytes_per_entry)} for each entry" if e.facts.bytes_per_entry else ""
         kind = f" ({e.what}{each})" if e.unit == "entries" else ""

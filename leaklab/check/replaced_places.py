@@ -1,0 +1,271 @@
+"""Name what is replaced by something larger in every run, where native memory grows and no object is left behind.
+
+A KV cache that is fed back, a DataFrame that is concatenated: there are as many objects after each run as before, all
+of them new, and only their data get larger. No slot can be followed through them. So the code is run a few more times,
+and what each place of the user's leads to is weighed before, between and after: the place that gains what native memory
+gains is the holder.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from leaklab.check.explaining import Explained
+from leaklab.check.growing_places import leak_in_place
+from leaklab.check.judging import NATIVE_FLOOR_BYTES
+from leaklab.check.native import LEAST_SHARE, NATIVE_MEMORY
+from leaklab.check.steps import Ran
+from leaklab.collect.measurement import Measurement
+from leaklab.decide import Growth
+from leaklab.explain.groups import LeakAddress, address_of_growth
+from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap
+from leaklab.model import Leak, Outcome
+from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.objects import loaded_type, summary, type_name
+from leaklab.runtime.sizes import is_leaf, owned_bytes, shallow_bytes, storages_of
+from leaklab.text import format_bytes
+
+_N_EACH = 3
+"""So many runs are made twice: what grows in both halves alike is no accident."""
+_MAX_OBJECTS = 1_000_000
+"""A larger heap is not looked at: each look costs as much as an explanation."""
+_SHARE = 0.25
+"""A place that gains less than this share of what native memory gains is not named."""
+_WHOLE = 0.8
+"""A part that gains so much of what the whole gains is named instead of it."""
+
+_OWN_DICT = ".__dict__"  # stands for its owner
+Place = tuple[str, ...]
+"""The words for the root of a path, then its references."""
+
+
+def find_replaced(
+    explained: Explained,
+    measurement: Measurement,
+    namespace: dict[str, Any] | None,
+    *,
+    next_run: int,
+    seconds_left: float,
+    summaries: bool,
+) -> Generator[int, Ran, Explained]:
+    """Run the code a few more times, if native memory leaks, and name the places that gain what it gains.
+
+    Args:
+        explained: What was found.
+        measurement: What was counted; no phase is open.
+        namespace: The user's variables.
+        next_run: Number of the next run.
+        seconds_left: No run starts after so many seconds of running.
+        summaries: Whether paths may show shapes and lengths.
+
+    Returns:
+        *explained*, or the same with those places instead of native memory, which stays with what they leave over.
+    """
+    leak = next((leak for leak in explained.leaks if leak.what == NATIVE_MEMORY and not leak.path.steps), None)
+    if leak is None or int(measurement.checkpoints[-1].counts.sum()) > _MAX_OBJECTS:
+        return explained
+    weigher = _Weigher(measurement, namespace, leak.bytes_per_run, summaries=summaries)
+    for number in range(2 * _N_EACH):
+        if seconds_left <= 0:
+            return explained
+        if number % _N_EACH == 0:
+            weigher.weigh()
+        seconds, failure = yield next_run + number
+        seconds_left -= seconds
+        if failure:
+            note = f"what is replaced by something larger could not be looked for: the code raised {failure}"
+            return replace(explained, notes=(*explained.notes, note))
+    found = weigher.weigh()
+    if not found:
+        return explained
+    rest = leak.bytes_per_run - sum(one.bytes_per_run for one, _address in found)
+    is_left = rest > max(LEAST_SHARE * NATIVE_FLOOR_BYTES, _SHARE * leak.bytes_per_run)
+    others = [replace(leak, bytes_per_run=rest, count_per_run=rest)] if is_left else []
+    others += [other for other in explained.leaks if other is not leak]
+    return replace(
+        explained,
+        leaks=(*(one for one, _address in found), *others),
+        addresses=(*explained.addresses, *(address for _one, address in found)),
+        native_bytes=explained.native_bytes + leak.bytes_per_run - max(rest, 0.0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """What one place leads to; lives as long as the view.
+
+    Attributes:
+        n_bytes: Bytes of all of it.
+        n_objects: Of how many objects it is.
+        vertex: The object at the place, or what refers to it.
+        below: The object at the place, where the collector does not know it.
+    """
+
+    n_bytes: int
+    n_objects: int
+    vertex: int
+    below: tuple[object, ...] = ()
+
+
+class _Weigher:
+    """Weighs the places of the user's again and again.
+
+    Args:
+        measurement: Lends the heap.
+        namespace: The user's variables.
+        rate: What native memory gains per run.
+        summaries: Whether paths may show shapes and lengths.
+    """
+
+    def __init__(
+        self, measurement: Measurement, namespace: dict[str, Any] | None, rate: float, *, summaries: bool
+    ) -> None:
+        self._measurement, self._namespace = measurement, namespace
+        self._rate, self._summaries = rate, summaries
+        self._moments: list[dict[Place, tuple[int, int]]] = []
+
+    def weigh(self) -> list[tuple[Leak, LeakAddress]]:
+        """Weigh every place; the third time return those that gained."""
+        own = (self._measurement, self)
+        heap = self._measurement.heap()
+        with borrow_heap(NO_BIRTHS, self._namespace, own, heap=heap, summaries=self._summaries) as view:
+            weights = _weights(view, _SHARE * self._rate * self._measurement.n_runs)
+            self._moments.append({place: (weight.n_bytes, weight.n_objects) for place, weight in weights.items()})
+            if len(self._moments) <= 2:  # noqa: PLR2004 - before and between
+                return []
+            named = _deepest(self._gains())
+            return [_found(view, weights[place], gains) for place, gains in named.items() if place in weights]
+
+    def _gains(self) -> dict[Place, tuple[float, float]]:
+        """Return the places that gained in both halves about the same, with both gains per run.
+
+        A place that leads to one more object by every run collects them, and is told from what it collects.
+        """
+        before, between, after = self._moments
+        gains = {}
+        for place in before.keys() & between.keys() & after.keys():
+            levels = [moment[place][0] for moment in self._moments]
+            first, second = ((high - low) / _N_EACH for low, high in pairwise(levels))
+            is_steady = min(first, second) >= max(_SHARE * self._rate, max(first, second) / 2)
+            if is_steady and after[place][1] - before[place][1] < 2 * _N_EACH:
+                gains[place] = first, second
+        return gains
+
+
+def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
+    """Return the places of the user's that lead to at least so many bytes."""
+    totals: dict[int, int] = defaultdict(int)
+    counts: dict[int, int] = defaultdict(int)
+    large: list[_Weight] = []
+    seen: set[int] = set()
+    for vertex in _users(view):
+        thing = view.objects[vertex]
+        n_bytes, n_objects = (shallow_bytes(thing) if vertex != view.namespace else 0), 1
+        if view.is_tensor[vertex]:
+            fresh = {key: size for key, size in storages_of(thing) or () if key not in seen}
+            seen.update(fresh)
+            n_bytes += sum(fresh.values())
+        for child in get_referents(thing):
+            if id(child) not in seen and is_leaf(child):
+                seen.add(id(child))
+                size = _bytes_of_leaf(child, seen)
+                n_bytes, n_objects = n_bytes + size, n_objects + 1
+                if size >= least:
+                    large.append(_Weight(size, 1, vertex, (child,)))
+        for above in _up_from(view, vertex):
+            totals[above] += n_bytes
+            counts[above] += n_objects
+    whole = [_Weight(size, counts[v], v) for v, size in totals.items() if size >= least and v != view.namespace]
+    places = {_place(view, weight): weight for weight in (*whole, *large)}
+    return {place: weight for place, weight in places.items() if not place[-1].endswith(_OWN_DICT)}
+
+
+def _users(view: HeapView) -> Iterator[int]:
+    """Yield what the user's own roots reach, the cheapest paths first; the history of the notebook is not theirs."""
+    is_users = np.array([not (s.is_library or s.is_history or s.is_shells) for s in view.starts] or [False])
+    root_of = view.tree.root_of
+    reached = np.flatnonzero((root_of >= 0) & is_users[root_of])
+    yield from ([view.namespace] if view.namespace >= 0 else [])
+    yield from reached[np.argsort(view.tree.cost[reached], kind="stable")].tolist()
+
+
+def _up_from(view: HeapView, vertex: int) -> Iterator[int]:
+    while vertex >= 0:
+        yield vertex
+        vertex = int(view.tree.parent[vertex])
+
+
+def _bytes_of_leaf(leaf: Any, seen: set[int]) -> int:
+    """Return the bytes of *leaf*; of an array that is a view those of the memory that it shows, once."""
+    array = loaded_type("numpy", "ndarray")
+    memory = leaf
+    while array is not None and type(memory) is array and type(base := array.base.__get__(memory)) is array:
+        memory = base
+    if memory is not leaf and id(memory) in seen:
+        return 0
+    seen.add(id(memory))
+    return owned_bytes([memory])
+
+
+def _place(view: HeapView, weight: _Weight) -> Place:
+    path = _described(view, weight).path
+    return (path.root, *(step.reference for step in path.steps))
+
+
+def _described(view: HeapView, weight: _Weight) -> Any:
+    return view.describe_child(weight.vertex, *weight.below) if weight.below else view.describe(weight.vertex)
+
+
+def _deepest(gains: dict[Place, tuple[float, float]]) -> dict[Place, tuple[float, float]]:
+    """Return the places to name: of a whole and its part the part if that gains nearly all, unless it is private.
+
+    What is private is named by what it is part of.
+    """
+    named: dict[Place, tuple[float, float]] = {}
+    tops: list[Place] = []
+    for place in sorted(gains, key=len):
+        public = _public(place)
+        above = next((one for one in named if public[: len(one)] == one), None)
+        if above is None or (public == above and place != above and not any(place[: len(top)] == top for top in tops)):
+            named[public] = tuple(map(sum, zip(named.get(public, (0.0, 0.0)), gains[place], strict=True)))  # type: ignore[assignment]  # two
+            tops.append(place)
+        elif public == place and sum(gains[place]) >= _WHOLE * sum(named[above]):
+            del named[above]
+            named[place] = gains[place]
+            tops.append(place)
+    return named
+
+
+def _public(place: Place) -> Place:
+    """Return *place* as far as no reference is private or has no name."""
+    ends = (i for i, reference in enumerate(place) if i > 1 and _is_private(reference))
+    return place[: next(ends, len(place))]
+
+
+def _is_private(reference: str) -> bool:
+    return not reference.startswith((".", "[")) or reference.startswith(("._", ".base"))
+
+
+def _found(view: HeapView, weight: _Weight, gains: tuple[float, float]) -> tuple[Leak, LeakAddress]:
+    rate = sum(gains) / 2
+    thing = weight.below[-1] if weight.below else view.objects[weight.vertex]
+    reason = (
+        f"what it leads to grew by {format_bytes(gains[0])} per run over {_N_EACH} more runs, and by "
+        f"{format_bytes(gains[1])} over {_N_EACH} after them: something larger takes its place in every run"
+    )
+    words = f"{type_name(type(thing))} {summary(thing) if view.summaries else ''}".strip()
+    leak = leak_in_place(
+        view,
+        _described(view, weight),
+        what=words,
+        unit="bytes",
+        growth=Growth(Outcome.LEAK, rate, reason),
+        bytes_per_run=rate,
+    )
+    return leak, address_of_growth(view, leak.fingerprint, weight.vertex, *weight.below)

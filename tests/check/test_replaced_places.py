@@ -1,0 +1,57 @@
+"""What is replaced by something larger in every run is named, where only native memory shows that anything grows."""
+
+from __future__ import annotations
+
+import ctypes
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import leaklab
+
+pytestmark = pytest.mark.untraced
+RANDOM = np.random.default_rng(0)
+STATE = types.SimpleNamespace()
+
+
+def test_tensors_in_tuples_that_are_made_anew_are_one_place():
+    STATE.past = tuple((torch.randn(1, 4, 2, 64), torch.randn(1, 4, 2, 64)) for _ in range(2))
+
+    def step():
+        STATE.past = tuple(tuple(torch.cat([old, torch.randn(1, 4, 16, 64)], 2) for old in pair) for pair in STATE.past)
+
+    report = leaklab.leakcheck(step)
+    (leak,) = report.leaks
+    assert (leak.holder, leak.unit, leak.cause) == ("STATE.past", "bytes", "container-growth")
+    assert leak.bytes_per_run == pytest.approx(2 * 2 * 4 * 16 * 64 * 4, rel=0.05)
+    assert "Every run puts something larger into STATE.past" in leak.advice
+
+
+def test_a_table_that_is_joined_with_more_is_named_and_not_what_is_inside_of_it():
+    STATE.table = pd.DataFrame({"a": RANDOM.random(10), "b": RANDOM.random(10)})
+
+    def step():
+        more = pd.DataFrame({"a": RANDOM.random(2000), "b": RANDOM.random(2000)})
+        STATE.table = pd.concat([STATE.table, more], ignore_index=True)
+
+    (leak,) = leaklab.leakcheck(step).leaks
+    assert leak.holder == "STATE.table"
+    assert leak.bytes_per_run == pytest.approx(32_000, rel=0.1)
+    assert "STATE.table = STATE.table.tail(1000).copy()" in leak.advice
+
+
+def test_what_c_code_leaks_is_charged_to_no_variable_that_only_changes():
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    sizes = iter(range(1, 1000))
+
+    def step():
+        ctypes.memset(libc.malloc(50_000), 1, 50_000)
+        STATE.batch = np.ones(1000 + 5000 * (next(sizes) % 3))
+
+    (leak,) = leaklab.leakcheck(step).leaks
+    assert (leak.holder, leak.cause) == ("nothing that Python can see", "native")
+    assert leak.bytes_per_run == pytest.approx(50_000, rel=0.2)
