@@ -253,7 +253,9 @@ class ProgressLine:
             self._n_written = 0
 
     def _writer(self, shell: Any) -> Callable[[str], None] | None:
-        if getattr(shell, "kernel", None) is not None:
+        kernel = getattr(shell, "kernel", None)
+        # What an engine of ipyparallel displays is shown by its client, but no update of it: the report would be lost.
+        if kernel is not None and not type(kernel).__module__.startswith("ipyparallel."):
             # The first display makes objects that stay (8 in ipykernel 7.4): now, and not in a measured run.
             getattr(shell.display_pub, "_hooks", None)
             return self._write_display

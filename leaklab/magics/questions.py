@@ -26,6 +26,8 @@ from leaklab.reports.autograd import AUTOGRAD_SUFFIXES, AutogradReport
 from leaklab.text import shorten
 
 _EXPRESSION_LIMIT = 200
+# One line: IPython would need more memory for a traceback than there is.
+_NO_MEMORY = "there is not enough memory to look at all objects: free some and ask again (about 100 bytes an object)"
 
 
 @magics_class
@@ -83,6 +85,8 @@ class WhyAliveMagics(ShellMagics):
             )
         except (TypeError, ValueError) as error:
             problem = str(error)
+        except MemoryError:
+            problem = _NO_MEMORY
         raise UsageError(problem)
 
 
@@ -124,5 +128,7 @@ class AutogradMagics(ShellMagics):
             return autograd(values.pop(), name=shorten(expression, _EXPRESSION_LIMIT), namespace=namespace)
         except ValueError as error:
             problem = str(error)
+        except MemoryError:
+            problem = _NO_MEMORY
         # Raised out here: inside, it would carry the first error, whose frames hold what the expression made.
         raise UsageError(problem)

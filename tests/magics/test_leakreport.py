@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import redirect_stdout
+from types import SimpleNamespace
 
 import pytest
 from IPython.core.completer import provisionalcompleter
@@ -164,3 +165,20 @@ def test_a_short_or_quiet_check_writes_no_progress(notebook, clock, terminal):
             line.ticking(lambda number: number)(1)
             line.close()
     assert terminal.written == []
+
+
+@pytest.mark.parametrize(("home", "n_updates"), [("ipykernel.ipkernel", 1), ("ipyparallel.engine.kernel", 0)])
+def test_a_report_stands_in_the_place_of_the_line_where_front_ends_update_it(clock, monkeypatch, home, n_updates):
+    shown: list[tuple[str, object]] = []
+    for name in ("display", "update_display"):
+        monkeypatch.setattr(
+            f"leaklab.magics.leakcheck.{name}", lambda *args, name=name, **_: shown.append((name, *args))
+        )
+    kernel = type("Kernel", (), {"__module__": home})()
+    shell = SimpleNamespace(kernel=kernel, display_pub=None)
+    line = ProgressLine(shell, Settings(), is_shown=True)
+    clock[0] += 1.0
+    line.ticking(lambda number: number)(1)
+    line.show("the report")
+    assert shown[-1] == ("update_display" if n_updates else "display", "the report")
+    assert len(shown) == 1 + n_updates

@@ -110,3 +110,15 @@ def test_result_of_a_cell_is_held_by_the_notebooks_own_memory(notebook, user):
     notebook.run("torch.ones(2)")
     typed = notebook.run("%whyalive -o -q _")
     assert any("%reset -f out" in path.remark for path in typed.result.result.record.paths)
+
+
+@pytest.mark.parametrize(("line", "asks"), [("%whyalive data", "answer"), ("%autograd", "autograd")])
+def test_too_little_memory_is_one_sentence_and_no_traceback(notebook, user, monkeypatch, line, asks):
+    def fails(*_args, **_named):
+        raise MemoryError
+
+    monkeypatch.setattr(f"leaklab.magics.questions.{asks}", fails)
+    typed = notebook.run(line)
+    assert message_of(typed).startswith("there is not enough memory to look at all objects: ")
+    assert "Traceback" not in typed.out + typed.err
+    assert typed.error.__context__ is None
