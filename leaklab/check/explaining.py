@@ -199,6 +199,9 @@ def _limited(view: HeapView, finding: _Finding, sample: int) -> _Finding:
     return replace(finding, growth=bounded, limited_bytes=leak.bytes_per_run)
 
 
+_UNREAD_GRAPH = "an autograd graph (most likely) that is too large to be read"
+
+
 def _of_orphans(survey: _Survey, orphans: Orphans) -> _Finding:
     """Describe survivors that no root reaches."""
     view, summary = survey.view, survey.sizer.count(orphans.members, [])
@@ -217,6 +220,8 @@ def _of_orphans(survey: _Survey, orphans: Orphans) -> _Finding:
     leak = _leak(evidence, summary, fingerprint=group.fingerprint, kept=kept, judged=judged)
     if judged[0].outcome is Outcome.LEAK:
         leak = replace(leak, retained_bytes=survey.retained.of_orphans(orphans.members))
+    if orphans.certainty is CycleCertainty.UNSEEN and suspect is None and summary.has_graph and view.n_unwalked:
+        leak = replace(leak, holder=_UNREAD_GRAPH, holders=(_UNREAD_GRAPH,), retained_bytes=None)
     return _finding(survey, leak, group, summary, judged)
 
 
@@ -325,7 +330,10 @@ def _with_retained_bytes(survey: _Survey, leaks: Sequence[Leak], in_place: Seque
     for finding in in_place:
         if finding.address is not None:
             survey.retained.note_growth(finding.leak, finding.address)
-    return [with_effect(survey.retained.with_retained_bytes(leak), survey.judgement.slowdown) for leak in leaks]
+    weighed = (survey.retained.with_retained_bytes(leak) for leak in leaks)
+    if survey.view.n_unwalked:  # what such a graph keeps was not read: any figure would be far too small
+        weighed = (replace(leak, retained_bytes=None) if leak.cause in GRAPH_CAUSES else leak for leak in weighed)
+    return [with_effect(leak, survey.judgement.slowdown) for leak in weighed]
 
 
 def _verify_garbage(measurement: Measurement, explained: Explained) -> tuple[str, ...]:
