@@ -6,21 +6,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from leaklab.check.container_lengths import LengthWitness, length_witness, split_by_container
 from leaklab.check.growing_places import MAX_ROWS, grown_graph, grown_places
 from leaklab.check.judging import Judgement
 from leaklab.check.native import GRAPH_CAUSES, NativeFinding, NativeShares, explain_native
 from leaklab.check.ranking import LIBRARY_BYTES, drop_covered_bounds, drop_noise, is_worth_showing, library_note, ranked
-from leaklab.check.survivor_rows import WORST_FIRST, join_groups, kept_tensors, object_rows, only_replaces, tensor_rows
+from leaklab.check.survivor_rows import WORST_FIRST, join_groups, kept_tensors, object_rows, tensor_rows
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import Growth, judge_survivors
 from leaklab.explain.all_holders import RetainedBytes
 from leaklab.explain.causes import find_cause, with_effect
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.evidence import Evidence, evidence_of_group, evidence_of_orphans, with_reasons
-from leaklab.explain.group_sizes import GroupSizer, GroupSummary
+from leaklab.explain.group_sizes import GroupSizer, GroupSummary, has_opaque
 from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_survivors, newest_leaked
 from leaklab.explain.limits import known_limit
-from leaklab.explain.ownership import are_library_weakrefs, is_library_matter
+from leaklab.explain.ownership import are_library_weakrefs, is_library_matter, lives_by_its_keys
 from leaklab.heap.view import Births, HeapView, borrow_heap
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
 from leaklab.model.check import NativeParts
@@ -40,6 +41,7 @@ class Explained:
     containers: tuple[ContainerGrowth, ...] = ()
     notes: tuple[str, ...] = ()
     open_questions: tuple[str, ...] = ()
+    suspects: tuple[Leak, ...] = ()
     n_aside: int = 0
     kept: tuple[int, ...] = ()
     tensors_kept: tuple[int, ...] = ()
@@ -102,6 +104,7 @@ class _Finding:
         row: Its row in the table of containers, if it has one.
         aside: Why it is left out, in words; empty for everything else.
         limited_bytes: Bytes per run that go into a holder that limits itself.
+        is_opaque: Whether what grows may have native memory that nobody tells.
     """
 
     leak: Leak
@@ -112,16 +115,20 @@ class _Finding:
     row: ContainerGrowth | None = None
     aside: str = ""
     limited_bytes: float = 0.0
+    is_opaque: bool = False
 
 
 def _explain(survey: _Survey) -> Explained:
     """Explain survivors, then what grows in place, then what is made anew, then the graph, then native memory."""
     view, measurement, judgement, n_runs = survey.view, survey.measurement, survey.judgement, survey.n_runs
     groups, orphans = group_survivors(view)
-    survivors = [_of_group(survey, group) for group in join_groups(view, groups, n_runs)]
+    joined = join_groups(view, groups, n_runs)
+    apart = [part for group in joined for part in split_by_container(view, group, measurement)]
+    survivors = [_of_group(survey, group) for group in apart]
     survivors += [_of_orphans(survey, cycle) for cycle in group_orphans(view, orphans)]
     in_place = [
-        _Finding(grown.leak, grown.growth, grown.address, row=grown.row) for grown in grown_places(view, judgement)
+        _Finding(grown.leak, grown.growth, grown.address, row=grown.row, is_opaque=grown.is_opaque)
+        for grown in grown_places(view, judgement)
     ]
     before_graph = [*survivors, *in_place, *_remade(survey)]
     graph = _graph(survey, before_graph)
@@ -142,6 +149,7 @@ def _explain(survey: _Survey) -> Explained:
             f"{finding.leak.what} in {finding.leak.holder}: {finding.growth.reason}"
             for finding in _worth_showing(findings, Outcome.INCONCLUSIVE)
         ),
+        suspects=ranked([f.leak for f in _worth_showing(findings, Outcome.INCONCLUSIVE) if f.leak.count_per_run > 0]),
         n_aside=len(asides),
         kept=measurement.cohorts.sizes(),
         tensors_kept=tensors_kept,
@@ -165,24 +173,52 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
     """Describe the survivors that one place holds, and judge the place by its limits too."""
     view, summary = survey.view, survey.sizer.count(group.members, group.entries)
     judged = _judge(survey, group, summary)
+    witness = length_witness(view, group, summary.main_objects, survey.measurement)
+    if witness is not None:
+        judged = _heard(witness, judged)
     leak, sample = _describe(view, survey.n_runs, group, summary, judged)
     finding = _finding(survey, leak, group, summary, judged)
     if finding.growth.outcome in _UNLIMITED:
         finding = _limited(view, finding, sample)
-    if finding.growth.outcome in _UNLIMITED and only_replaces(view, group, survey.measurement):
-        reason = f"{leak.holder} is always as long: what is new replaces what was there"
-        finding = replace(finding, growth=Growth(Outcome.BOUNDED, 0.0, reason))
     growth = finding.growth
     is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES
     if is_small and (is_library_matter(view, sample, group.members) or are_library_weakrefs(view, group)):
         growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         finding = replace(finding, growth=growth, aside=library_note(leak))
+    if growth.outcome in _UNLIMITED and lives_by_its_keys(view, group):
+        growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
+        finding = replace(finding, growth=growth)
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
-    return replace(finding, leak=replace(leak, reason=growth.reason))
+    return replace(finding, leak=replace(leak, reason=growth.reason, n_places=max(len(group.holders), 1)))
 
 
 _UNLIMITED = (Outcome.LEAK, Outcome.INCONCLUSIVE)
+
+
+def _heard(witness: LengthWitness, judged: _Judged) -> _Judged:
+    """Return the judgement on a place once the lengths of its containers are heard beside its survivors.
+
+    Where the length grows the place leaks, whoever survives; where it has stopped the place is full, whoever survives.
+    """
+    growth, per_run = judged
+    by_length = witness.growth
+    if by_length.outcome is Outcome.LEAK:
+        same = growth.outcome is Outcome.LEAK and abs(per_run - witness.count_per_run) <= _SAME_RATE * per_run
+        if same:
+            return judged
+        reason = growth.reason if growth.outcome is Outcome.LEAK else f"its length {by_length.reason}"
+        return Growth(Outcome.LEAK, witness.count_per_run, reason), witness.count_per_run
+    if witness.is_limit and growth.outcome in _UNLIMITED:
+        reason = f"its length {by_length.reason}: what is new replaces what was there"
+        return Growth(Outcome.BOUNDED, 0.0, reason), per_run
+    if by_length.outcome is Outcome.INCONCLUSIVE and growth.outcome is not Outcome.INCONCLUSIVE:
+        return Growth(Outcome.INCONCLUSIVE, per_run, f"its length {by_length.reason}"), per_run
+    return judged
+
+
+_SAME_RATE = 0.1
+"""Rates that differ by less are the same: the survivors' own words then say how regular they come."""
 
 
 def _limited(view: HeapView, finding: _Finding, sample: int) -> _Finding:
@@ -256,7 +292,10 @@ def _judge(survey: _Survey, group: Group, summary: GroupSummary) -> _Judged:
 
 def _describe(view: HeapView, n_runs: int, group: Group, summary: GroupSummary, judged: _Judged) -> tuple[Leak, int]:
     """Describe the objects of *group*; the second value is the one that the path leads to."""
-    sample = newest_leaked(view, summary.main_objects)
+    main_objects: Sequence[int] = summary.main_objects
+    if len(group.holders) > 1:  # the path shall lead through the holder that is named
+        main_objects = [v for v in main_objects if group.holder in view.path(v)] or main_objects
+    sample = newest_leaked(view, main_objects)
     evidence = evidence_of_group(view, group, summary, sample)
     kept = group.kept(view, n_runs, summary.main_objects)
     leak = _leak(evidence, summary, fingerprint=group.fingerprint, kept=kept, judged=judged)
@@ -322,7 +361,19 @@ def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFindin
     if not any(growth is not None and growth.rate for growth in (judgement.native, judgement.accelerator)):
         return NativeFinding(tuple(leaks)), 0.0
     parts = _native_parts(survey, findings)
-    return explain_native(judgement, leaks, parts, n_unwalked=survey.view.n_unwalked), parts.malloc_bytes
+    opaque = frozenset(
+        finding.leak.fingerprint
+        for finding in findings
+        if finding.is_opaque or (finding.group and has_opaque(_last_left(survey.view, finding.group)))
+    )
+    native = explain_native(judgement, leaks, parts, n_unwalked=survey.view.n_unwalked, opaque=opaque)
+    return native, parts.malloc_bytes
+
+
+def _last_left(view: HeapView, group: Group) -> list[object]:
+    """Return what the last of the runs that left something in *group* left there."""
+    last = max(int(view.blamed_run[member]) for member in group.members)
+    return [view.objects[member] for member in group.members if view.blamed_run[member] == last]
 
 
 def _with_retained_bytes(survey: _Survey, leaks: Sequence[Leak], in_place: Sequence[_Finding]) -> list[Leak]:

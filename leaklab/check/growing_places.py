@@ -15,7 +15,7 @@ from leaklab.decide import Growth
 from leaklab.explain.autograd_retention import largest_graph
 from leaklab.explain.causes import find_cause
 from leaklab.explain.evidence import Evidence, facts_of
-from leaklab.explain.group_sizes import EDGE_BYTES, NODE_BYTES, content_of
+from leaklab.explain.group_sizes import EDGE_BYTES, NODE_BYTES, content_of, has_opaque, newest_entries
 from leaklab.explain.groups import LeakAddress, address_of_growth
 from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
@@ -25,6 +25,8 @@ from leaklab.runtime.objects import safe_len, summary, type_name
 from leaklab.runtime.ours import is_history_name
 
 MAX_ROWS = 200
+_OWN_SHARE = 0.5
+"""A graph gets longer by itself if it has so much of the nodes that were added."""
 _MAX_EXPLAINED = 1000
 """So many containers are looked at, those that grew most."""
 _UNITS = {
@@ -45,12 +47,14 @@ class Grown:
         row: Its row in the table of containers; None for what is not in that table.
         growth: The judgement on it.
         address: Where in the heap it grows.
+        is_opaque: Whether its newest entries may have native memory that nobody tells.
     """
 
     leak: Leak
     row: ContainerGrowth | None
     growth: Growth
     address: LeakAddress
+    is_opaque: bool = False
 
 
 def grown_places(view: HeapView, judgement: Judgement) -> list[Grown]:
@@ -78,9 +82,9 @@ def _together(places: list[Grown]) -> list[Grown]:
         bytes_per_run=sum(grown.leak.bytes_per_run for grown in places),
         count_per_run=rate,
         reason=f"{first.growth.reason}; {len(places)} places like it {together}",
-        holders=tuple(dict.fromkeys(grown.leak.holder for grown in places)),
+        n_places=len(places),
     )
-    speaker = Grown(leak, first.row, replace(first.growth, rate=rate), first.address)
+    speaker = replace(first, leak=leak, growth=replace(first.growth, rate=rate))
     return [speaker, *(replace(grown, growth=_SPOKEN_FOR) for grown in places if grown is not first)]
 
 
@@ -92,7 +96,9 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
     )
     # One of the last run cannot have grown over the check: it only has the address of those before it.
     newest = view.birth_run.max(initial=BASELINE)
-    known = ((v, c) for v, c in found if v >= 0 and view.is_reached(v) and not view.leaked[v])
+    known = (
+        (v, c) for v, c in found if v >= 0 and view.is_reached(v) and not view.leaked[v] and not _is_cache(view, v)
+    )
     lasting = ((v, c) for v, c in known if view.birth_run[v] == BASELINE or view.birth_run[v] < newest)
     for vertex, container in islice(lasting, _MAX_EXPLAINED):
         seen.add(container.address)
@@ -100,6 +106,12 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
             continue
         grown = _container(view, judgement, container, vertex)
         yield replace(grown, growth=_SPOKEN_FOR) if _is_survivors(view, vertex, container.lengths) else grown
+
+
+def _is_cache(view: HeapView, vertex: int) -> bool:
+    """Return whether *vertex* is one of the sets in which an abstract class notes who has asked about which class."""
+    parent = int(view.tree.parent[vertex])
+    return parent >= 0 and type_name(type(view.objects[parent])) == "_abc._abc_data"
 
 
 def _is_history(namespace: object, n_new: int) -> bool:
@@ -120,14 +132,19 @@ def _is_survivors(view: HeapView, vertex: int, lengths: Sequence[int]) -> bool:
 
 
 def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
-    """Return the tensor whose autograd graph gets longer by every run, if one does."""
+    """Return the tensor whose autograd graph gets longer by every run, if one does.
+
+    Its own graph must hold what was added: nodes that pile up elsewhere belong to whoever keeps them.
+    """
     if judgement.graph.outcome is not Outcome.LEAK:
         return None
-    vertex = largest_graph(view)
-    if vertex is None:
+    largest, growth = largest_graph(view), judgement.graph
+    if largest is None:
+        return None
+    vertex, n_nodes = largest
+    if not view.n_unwalked and n_nodes < _OWN_SHARE * growth.rate * judgement.at_runs[-1]:
         return None
     thing, described = view.objects[vertex], view.describe(vertex)
-    growth = judgement.graph
     step = Step(".grad_fn", type_name(type(thing.grad_fn)), "", Status.LEAKED, "longer by every run")  # type: ignore[attr-defined]  # largest_graph returns a tensor with a graph
     leak = leak_in_place(
         view,
@@ -168,7 +185,8 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
         bytes_per_run=growth.rate * bytes_per_unit,
         outcome=growth.outcome,
     )
-    return Grown(leak, row, growth, address_of_growth(view, leak.fingerprint, vertex))
+    is_opaque = unit == "entries" and has_opaque(newest_entries(thing, n_new))
+    return Grown(leak, row, growth, address_of_growth(view, leak.fingerprint, vertex), is_opaque)
 
 
 def _entries_of(kind: str, content: str) -> str:
@@ -213,10 +231,9 @@ def _slot(
     what = _entries_of(kind, content) if is_counted else f"{kind} {summary(thing)}".strip()
     bytes_per_run = growth.rate * bytes_per_unit
     leak = leak_in_place(view, described, what=what, unit=unit, growth=growth, bytes_per_run=bytes_per_run)
-    row = ContainerGrowth(
-        kind, leak.holder, unit, content, sizes, judgement.at_runs,
-        (sizes[-1] - sizes[0]) / max(judgement.at_runs[-1], 1), bytes_per_run, growth.outcome,
-    )  # fmt: skip
+    runs = judgement.slot_runs
+    per_run = (sizes[-1] - sizes[0]) / max(runs[-1] - runs[0], 1)
+    row = ContainerGrowth(kind, leak.holder, unit, content, sizes, runs, per_run, bytes_per_run, growth.outcome)
     return Grown(leak, row, growth, address_of_growth(view, leak.fingerprint, anchor, *below))
 
 

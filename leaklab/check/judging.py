@@ -70,6 +70,7 @@ class Judgement:
         accelerator: Allocated accelerator memory; None without one.
         slowdown: So many times as long as at the start takes a run at the end; None if runs do not get slower.
         registries: Those that are longer at the end than at the start.
+        runs_with_slots: Those of *at_runs* at which slots were looked at; None: all.
     """
 
     at_runs: tuple[int, ...]
@@ -82,6 +83,12 @@ class Judgement:
     accelerator: Growth | None
     slowdown: float | None = None
     registries: tuple[GrownRegistry, ...] = ()
+    runs_with_slots: tuple[int, ...] | None = None
+
+    @property
+    def slot_runs(self) -> tuple[int, ...]:
+        """The measured runs after which slots were looked at."""
+        return self.at_runs if self.runs_with_slots is None else self.runs_with_slots
 
     def all_growths(self) -> list[Growth]:
         """Return every judgement, of whatever was counted."""
@@ -161,7 +168,8 @@ def judge(measurement: Measurement) -> Judgement:
         kinds={kind: (kept, judge_survivors(kept)) for kind, kept in measurement.cohorts.by_kind()},
         remade=dict(_judge_totals(measurement, at_runs)),
         containers=_judge_containers(measurement, at_runs),
-        slots=_judge_slots(measurement, at_runs),
+        slots=_judge_slots(measurement),
+        runs_with_slots=tuple(checkpoint.after_run for checkpoint in checkpoints if checkpoint.slots is not None),
         graph=judge_checkpoints([checkpoint.graph_nodes for checkpoint in checkpoints], at_runs),
         native=None if heap is None else judge_per_run_bytes(heap, floor_per_run=NATIVE_FLOOR_BYTES),
         accelerator=None
@@ -199,11 +207,14 @@ def _judge_containers(measurement: Measurement, at_runs: tuple[int, ...]) -> tup
     )
 
 
-def _judge_slots(measurement: Measurement, at_runs: tuple[int, ...]) -> tuple[tuple[GrownSlot, Growth], ...]:
+def _judge_slots(measurement: Measurement) -> tuple[tuple[GrownSlot, Growth], ...]:
     checkpoints = measurement.checkpoints
     own = {id(record) for checkpoint in checkpoints for record in (checkpoint, checkpoint.lengths, checkpoint.slots)}
+    seen = [(checkpoint.slots, checkpoint.after_run) for checkpoint in checkpoints if checkpoint.slots is not None]
+    if len(seen) < 2:  # noqa: PLR2004 - growth is between two looks
+        return ()
     return tuple(
-        (slot, judge_checkpoints(slot.sizes, at_runs))
-        for slot in grown_slots([checkpoint.slots for checkpoint in checkpoints])
+        (slot, judge_checkpoints(slot.sizes, [run - seen[0][1] for _slots, run in seen]))
+        for slot in grown_slots([slots for slots, _run in seen])
         if slot.owner not in own
     )

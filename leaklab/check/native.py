@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from leaklab.check.judging import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, GrownRegistry, Judgement
@@ -132,7 +132,12 @@ class NativeFinding:
 
 
 def explain_native(
-    judgement: Judgement, leaks: Sequence[Leak], explained: NativeParts, *, n_unwalked: int = 0
+    judgement: Judgement,
+    leaks: Sequence[Leak],
+    explained: NativeParts,
+    *,
+    n_unwalked: int = 0,
+    opaque: Collection[str] = (),
 ) -> NativeFinding:
     """Add what grows in native memory beyond what *leaks* explain.
 
@@ -141,6 +146,7 @@ def explain_native(
         leaks: What was found in Python.
         explained: What they take of native memory, per run.
         n_unwalked: Autograd nodes whose inputs were not looked at: what they keep is in no other figure.
+        opaque: Fingerprints of leaks of objects that C code of an extension made: what these allocate nobody tells.
     """
     rests = (
         (malloc_rest(judgement.native, explained, NATIVE_FLOOR_BYTES), NATIVE_MEMORY, judgement.native),
@@ -153,7 +159,10 @@ def explain_native(
         if not rest.is_leak:
             notes += [] if (words := remark(rest, memory)) is None else [words]
         elif n_unwalked and any(leak.cause in GRAPH_CAUSES for leak in found):
-            found = _charged_to_graph(found, rest, memory)
+            graphs = [leak for leak in found if leak.cause in GRAPH_CAUSES]
+            found = _charged(found, graphs, rest, memory, "the graphs are too large to be counted")
+        elif unseen := [leak for leak in found if leak.fingerprint in opaque]:
+            found = _charged(found, unseen, rest, memory, "what its objects allocate in C code is not seen from Python")
         else:
             found.append(native_leak(rest, memory, growth.reason, judgement.suspect()))
     return NativeFinding(tuple(found), tuple(notes))
@@ -205,13 +214,15 @@ def _give_or_take(rest: NativeRest) -> str:
     return f", give or take {format_bytes(rest.doubt_bytes)}" if rest.doubt_bytes >= 1 else ""
 
 
-def _charged_to_graph(leaks: Sequence[Leak], rest: NativeRest, memory: str) -> list[Leak]:
-    """Charge what nothing explains to the largest graph that is kept: it was too large to be counted."""
-    graph = max((leak for leak in leaks if leak.cause in GRAPH_CAUSES), key=lambda leak: leak.bytes_per_run)
+def _charged(
+    leaks: Sequence[Leak], candidates: Sequence[Leak], rest: NativeRest, memory: str, because: str
+) -> list[Leak]:
+    """Charge what nothing explains to the largest of *candidates*, whose own size is not known."""
+    largest = max(candidates, key=lambda leak: leak.bytes_per_run)
     charged = replace(
-        graph,
-        bytes_per_run=graph.bytes_per_run + rest.bytes_per_run,
-        reason=f"{graph.reason}; the graphs are too large to be counted, so {format_bytes(rest.bytes_per_run)} per run "
-        f"of {memory} that nothing else explains are taken for theirs",
+        largest,
+        bytes_per_run=largest.bytes_per_run + rest.bytes_per_run,
+        reason=f"{largest.reason}; {because}, so {format_bytes(rest.bytes_per_run)} per run of {memory} that nothing "
+        "else explains are taken for theirs",
     )
-    return [charged if leak is graph else leak for leak in leaks]
+    return [charged if leak is largest else leak for leak in leaks]

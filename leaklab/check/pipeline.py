@@ -32,8 +32,8 @@ from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.collect.native_lines import require_memray
-from leaklab.decide.verdict import conclude, next_phase
-from leaklab.model import Check, Run, Settings
+from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
+from leaklab.model import MIN_RUNS, Check, Run, Settings
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_has_frozen, user_lets_collect
 from leaklab.version import environment
 
@@ -64,8 +64,14 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-_ROOM_FOR_RUNS = 1_000
-"""Room is made before the first run, and the schedule asks for far fewer: a limit of a billion must not cost memory."""
+_SHORT_RUNS, _SHORT_SECONDS = 24, 0.05
+"""With fewer runs, or longer ones, the check has too few looks at the heap to leave one out."""
+_FEWEST_PHASES = 2
+_MOST_KEPT = 75_000
+"""What grows is followed no further than the explanation takes a second or two for: so many objects, or a fifth of it
+in autograd nodes, of which Python must not touch too many."""
+MOST_OF_MEMORY = 0.1
+"""Runs stop once what they keep has taken so much of the memory that was free: the check must not fill the machine."""
 
 
 @dataclass(slots=True)
@@ -79,12 +85,13 @@ class _Progress:
     collects: bool = True
     user_froze: bool = False
     cell_freezes: bool = False
+    is_full: bool = False
     clocks: ThreadClocks = field(default_factory=ThreadClocks)
 
     @property
-    def max_runs(self) -> int:
-        """Upper limit of measured runs."""
-        return min(self.settings.max_runs, _ROOM_FOR_RUNS)
+    def max_runs(self) -> int | None:
+        """Upper limit of measured runs. A limit of a billion must not cost memory: room is made before the first."""
+        return None if self.settings.max_runs is None else min(self.settings.max_runs, MOST_RUNS)
 
     def note(self, ran: Ran, run: str) -> bool:
         """Take in a run; return whether the check goes on."""
@@ -149,8 +156,11 @@ def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, tuple[Measu
         taker = choose_baseline(
             user_froze=progress.user_froze, cell_freezes=progress.cell_freezes, collects=progress.collects
         )
-        room = progress.max_runs + MAX_TRACED_RUNS
-        measurement = Measurement(room, taker, collects=progress.collects, frozen_too=progress.user_froze)
+        room = (progress.max_runs or MOST_RUNS) + MAX_TRACED_RUNS
+        is_short = progress.warmup_seconds > _SHORT_SECONDS or (progress.max_runs or MOST_RUNS) < _SHORT_RUNS
+        measurement = Measurement(
+            room, taker, collects=progress.collects, frozen_too=progress.user_froze, is_short=is_short
+        )
         try:
             judgement = yield from _measure(progress, measurement)
         except DisturbedError as disturbed:
@@ -167,21 +177,27 @@ def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ra
     """Run phase after phase until every question has its answer, or a limit is reached; None if nothing was run."""
     settings, phases, judgement = progress.settings, 0, None
     progress.seconds = 0.0
-    while not progress.failure:
+    while not (progress.failure or progress.is_full):
         n_runs = next_phase(
             phases_done=phases,
-            runs_left=progress.max_runs - measurement.n_runs,
+            runs_done=measurement.n_runs,
+            max_runs=progress.max_runs,
             seconds_per_run=progress.seconds / measurement.n_runs if measurement.n_runs else progress.warmup_seconds,
             seconds_left=settings.max_seconds - progress.seconds,
             growing=judgement is None or judgement.growing,
             is_open=judgement is None or judgement.is_open,
         )
-        if not n_runs:
+        if not n_runs or (phases > _FEWEST_PHASES and _would_keep(measurement, n_runs) > _MOST_KEPT):
             break
         yield from _run_phase(progress, measurement, n_runs)
         phases += 1
-        judgement = judge(measurement)
+        judgement = judge(measurement) if measurement.n_runs else None
     return judgement
+
+
+def _would_keep(measurement: Measurement, n_runs: int) -> float:
+    """Return how much there would be to explain after *n_runs* more runs."""
+    return measurement.n_kept * (1 + n_runs / max(measurement.n_runs, 1))
 
 
 def _run_phase(progress: _Progress, measurement: Measurement, n_runs: int) -> Generator[int, Ran, None]:
@@ -191,8 +207,11 @@ def _run_phase(progress: _Progress, measurement: Measurement, n_runs: int) -> Ge
         measurement.start_run()
         ran = yield number
         progress.seconds += ran[0]
+        if not progress.note(ran, f"run {number}"):
+            break  # what it left is that of half a run
         measurement.finish_run(ran[0])
-        if not progress.note(ran, f"run {number}") or progress.seconds > progress.settings.max_seconds:
+        progress.is_full = number >= MIN_RUNS and measurement.meters.share_taken(number) > MOST_OF_MEMORY
+        if progress.is_full or progress.seconds > progress.settings.max_seconds:
             break
     measurement.close_phase()
 
@@ -286,6 +305,8 @@ def _record(progress: _Progress, measurement: Measurement, judgement: Judgement 
         psutil.virtual_memory().available,
         progress.failure,
         explained.n_aside,
+        explained.suspects,
+        progress.seconds / measurement.n_runs if measurement.n_runs else progress.warmup_seconds,
     )
     return Check(
         settings=progress.settings,
@@ -305,6 +326,11 @@ def _record(progress: _Progress, measurement: Measurement, judgement: Judgement 
 def _notes(progress: _Progress, measurement: Measurement, judgement: Judgement | None) -> tuple[str, ...]:
     """Say what the reader should know about how it was measured."""
     notes = []
+    if progress.is_full:
+        notes.append(
+            f"no more runs were made: after run {measurement.n_runs} they kept {MOST_OF_MEMORY:.0%} of the memory that "
+            "was free at the start"
+        )
     if judgement is not None and judgement.slowdown is not None:
         notes.append(f"a run took {judgement.slowdown:.1f} times as long at the end as at the start")
     if not measurement.collects and not progress.cell_freezes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from leaklab.collect.measurement import Measurement
 from leaklab.decide import judge_survivors
 from leaklab.explain.group_sizes import GroupSizer
 from leaklab.explain.groups import Group
-from leaklab.explain.limits import FAR
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ObjectGrowth, Outcome, TensorGrowth
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
@@ -35,30 +33,12 @@ def join_groups(view: HeapView, groups: list[Group], n_runs: int) -> list[Group]
 def _joined(view: HeapView, parts: list[Group], n_runs: int) -> list[Group]:
     if len(parts) == 1:
         return parts
-    whole = replace(
-        parts[-1],
-        entries=[entry for part in parts for entry in part.entries],
-        members=[member for part in parts for member in part.members],
-    )
+    whole = Group.union(parts)
     growths = [judge_survivors(part.kept(view, n_runs, part.entries)) for part in parts]
     together = judge_survivors(whole.kept(view, n_runs, whole.entries))
     apart = sum(growth.rate for growth in growths if growth.outcome is Outcome.LEAK)
     is_more = together.outcome is Outcome.LEAK and together.rate > JOINED_SHARE * apart
     return [whole] if is_more else parts
-
-
-def only_replaces(view: HeapView, group: Group, measurement: Measurement) -> bool:
-    """Return whether the survivors sit in the places of a container whose length has not changed.
-
-    Its length is then their limit. One beyond `FAR` places is not called a limit.
-    """
-    is_place = group.crossing is not None and group.crossing.kind in ("index", "key")
-    if group.holder < 0 or not is_place:
-        return False
-    address = int(view.index.ids[group.holder])
-    lengths = {checkpoint.lengths.length_of(address) for checkpoint in measurement.checkpoints}
-    length = lengths.pop()
-    return not lengths and length is not None and len(group.entries) <= length <= FAR
 
 
 def object_rows(

@@ -35,10 +35,16 @@ class Lengths:
     kinds: Addresses
     lengths: npt.NDArray[np.int64]
 
-    def length_of(self, address: int) -> int | None:
-        """Return the length of the container at *address*, None if there was none."""
-        found = np.flatnonzero(self.addresses == address)
-        return int(self.lengths[found[0]]) if len(found) else None
+    def lengths_of(self, addresses: Addresses) -> npt.NDArray[np.int64]:
+        """Return the lengths of the containers at *addresses*, -1 where there was none, shape ``(len(addresses),)``."""
+        if not len(self.addresses):
+            return np.full(len(addresses), -1)
+        order = np.argsort(self.addresses)
+        places = np.minimum(np.searchsorted(self.addresses, addresses, sorter=order), len(order) - 1)
+        found: npt.NDArray[np.int64] = np.where(
+            self.addresses[order[places]] == addresses, self.lengths[order[places]], -1
+        )
+        return found
 
 
 def position(stream: io.StringIO | io.BytesIO) -> int:
@@ -120,7 +126,7 @@ class Checkpoint:
         kinds: Addresses of the types alive, shape ``(n_kinds,)``, sorted.
         counts: Objects of each of them, shape ``(n_kinds,)``.
         lengths: Every container by its length.
-        slots: Every slot that points to a buffer or a longer sequence.
+        slots: Every slot that points to a buffer or a longer sequence; None where these were not looked at.
         tensor_bytes: Bytes of all storages that tensors of the heap own, each counted once.
         graph_nodes: Autograd nodes reachable from the tensors of the heap; a lower bound if the graph is too large.
         n_threads: Living threads.
@@ -131,7 +137,7 @@ class Checkpoint:
     kinds: Addresses
     counts: npt.NDArray[np.int64]
     lengths: Lengths
-    slots: Slots
+    slots: Slots | None
     tensor_bytes: int
     graph_nodes: int
     n_threads: int
@@ -178,8 +184,8 @@ def _frozen_objects(objects: list[object]) -> list[object]:
     return found
 
 
-def take_checkpoint(after_run: int, objects: list[object]) -> tuple[Checkpoint, Census]:
-    """Measure *objects*, the whole heap; also return who they are, as a sorted census."""
+def take_checkpoint(after_run: int, objects: list[object], *, with_slots: bool = True) -> tuple[Checkpoint, Census]:
+    """Measure *objects*, the whole heap, *with_slots* or without; also return who they are, as a sorted census."""
     addresses, kinds = addresses_of(objects), kinds_of(objects)
     distinct, counts = np.unique(kinds, return_counts=True)
     tensors = list(compress(objects, _tensor_mask(kinds).tobytes()))
@@ -188,7 +194,7 @@ def take_checkpoint(after_run: int, objects: list[object]) -> tuple[Checkpoint, 
         kinds=distinct,
         counts=counts,
         lengths=container_lengths(objects, addresses, kinds),
-        slots=find_slots(objects, kinds),
+        slots=find_slots(objects, kinds) if with_slots else None,
         tensor_bytes=sum(storage_bytes(tensors).values()),
         graph_nodes=_count_graph_nodes(objects, kinds, tensors),
         n_threads=threading.active_count(),

@@ -42,6 +42,14 @@ def accelerator_bytes() -> int | None:
     return sum(int(accelerator["memory_allocated"](index)) for index in range(accelerator["device_count"]()))
 
 
+def free_accelerator_bytes() -> int:
+    """Return the bytes free on the accelerator with the least of them; 0 without one, or where nobody tells."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_available() or not cuda.is_initialized():
+        return 0
+    return min(int(cuda.mem_get_info(index)[0]) for index in range(cuda.device_count()))
+
+
 class Meters:
     """The figures of every run, in one array that exists before the first of them.
 
@@ -51,6 +59,8 @@ class Meters:
     def __init__(self, max_runs: int) -> None:
         self._rows = np.full((max_runs + 1, len(_COLUMNS)), _UNKNOWN)
         self._process = psutil.Process()
+        self._free_bytes = psutil.virtual_memory().available
+        self._free_on_device = free_accelerator_bytes()
         self.own_bytes = 0
 
     @contextmanager
@@ -99,6 +109,15 @@ class Meters:
             name: None if value == _UNKNOWN else value
             for name, value in zip(_COLUMNS, self._rows[number].tolist(), strict=True)
         }
+
+    def share_taken(self, number: int) -> float:
+        """Return how much of the memory that was free at first the runs up to *number* took, of host or accelerator."""
+        first, now = self._rows[0], self._rows[number]
+        heap, accelerator, rss = (_COLUMNS.index(name) for name in ("heap", "accelerator", "rss"))
+        on_host = now[rss] - first[rss] if now[heap] == _UNKNOWN else now[heap] - first[heap]
+        on_device = now[accelerator] - first[accelerator]
+        on_host_share = on_host / max(self._free_bytes, 1)
+        return float(max(on_host_share, on_device / self._free_on_device if self._free_on_device else 0.0))
 
     def _levels(self, column: int, n_runs: int) -> tuple[float, ...] | None:
         levels = self._rows[: n_runs + 1, column]

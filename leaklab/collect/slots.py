@@ -83,30 +83,22 @@ def _is_even(numbers: npt.NDArray[Any]) -> bool:
     return bool((steps == steps[0]).all())
 
 
-def _read_bytes(data: bytes | bytearray) -> Content | None:
-    if len(data) < MIN_BYTES:
-        return None
+def _read_bytes(data: bytes | bytearray) -> Content:
     first = _digest(bytes(data[:_END_BYTES]), bytes(data[MIN_BYTES - _END_BYTES : MIN_BYTES]))
     last = _digest(bytes(data[-_END_BYTES:]), bytes(data[-MIN_BYTES : _END_BYTES - MIN_BYTES]))
     return Content(len(data), first, last)
 
 
-def _read_text(text: str) -> Content | None:
-    if len(text) < MIN_BYTES:
-        return None
+def _read_text(text: str) -> Content:
     return Content(len(text), hash(text[:_END_BYTES]), hash(text[-_END_BYTES:]))
 
 
-def _read_sequence(things: list[object] | tuple[object, ...]) -> Content | None:
-    if len(things) < MIN_ENTRIES:
-        return None
+def _read_sequence(things: list[object] | tuple[object, ...]) -> Content:
     return Content(len(things), id(things[0]), id(things[-1]))
 
 
-def _read_dict(mapping: dict[object, object]) -> Content | None:
+def _read_dict(mapping: dict[object, object]) -> Content:
     # A dict that grows in place is measured as a container, too; here one is found that a longer one replaces.
-    if len(mapping) < MIN_ENTRIES:
-        return None
     return Content(len(mapping), id(next(iter(mapping))), id(next(reversed(mapping))))
 
 
@@ -147,6 +139,10 @@ def _read_tensor(thing: Any) -> Content | None:
         return _read_memory(base.data_ptr(thing), wanted)
 
 
+_LEAST_LENGTHS = {
+    **dict.fromkeys((id(str), id(bytes), id(bytearray)), MIN_BYTES),
+    **dict.fromkeys((id(list), id(tuple), id(dict), id(collections.deque)), MIN_ENTRIES),
+}
 _READERS: dict[int, Callable[[Any], Content | None]] = {
     id(str): _read_text,
     id(bytes): _read_bytes,
@@ -241,6 +237,9 @@ def _batch_rows(
         if read is None:
             continue
         places = np.flatnonzero((kinds == kind) & (ordinals < _MAX_ORDINAL))
+        if kind in _LEAST_LENGTHS:  # most are short: told by one pass in C
+            lengths = np.fromiter(map(len, map(targets.__getitem__, places.tolist())), np.int64, len(places))
+            places = places[lengths >= _LEAST_LENGTHS[kind]]
         for place in places.tolist():
             content = read(targets[place])
             if content is not None:

@@ -19,6 +19,8 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
     free_bytes: int | None,
     failure: str = "",
     n_aside: int = 0,
+    suspects: Sequence[Leak] = (),
+    seconds_per_run: float = 0.0,
 ) -> Verdict:
     """Say what the check says.
 
@@ -30,6 +32,8 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
         free_bytes: Memory of this machine that is still free; None if unknown.
         failure: Why the check ended early; empty if it did not.
         n_aside: Places that grow too little to be called leaks, which the notes name.
+        suspects: What grew so far where it is not decided whether that is a leak, largest first.
+        seconds_per_run: What a run costs.
 
     Returns:
         A leak if there is one, whatever else is open; otherwise inconclusive as long as anything is open.
@@ -37,11 +41,17 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
     if leaks:
         return _leak(leaks, n_runs, free_bytes, failure)
     if failure:
-        reason = f"the check ended early ({failure}): {_runs(n_runs)} showed no leak, but cannot exclude one"
+        seen = "showed no leak, but cannot exclude one" if not suspects else f"are too few to decide; {_grew(suspects)}"
+        reason = f"the check ended early ({failure}): {_runs(n_runs)} {seen}"
         return Verdict(Outcome.INCONCLUSIVE, reason, n_runs)
     if n_runs < MIN_RUNS:
         verb = "is" if n_runs == 1 else "are"
         reason = f"{_runs(n_runs)} {verb} too few to tell a leak from a warm-up; at least {MIN_RUNS} are needed"
+        if seconds_per_run * MIN_RUNS > _LONG_SECONDS:
+            seconds = math.ceil(1.1 * seconds_per_run * MIN_RUNS)
+            reason += f": -t {seconds} allows them, or check a smaller piece of the work"
+        if suspects:
+            reason += f"; {_grew(suspects)}"
         return Verdict(Outcome.INCONCLUSIVE, reason, n_runs)
     if open_questions:
         return Verdict(Outcome.INCONCLUSIVE, f"{open_questions[0]}{_more(open_questions, 'open question')}", n_runs)
@@ -51,6 +61,16 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
         return Verdict(Outcome.BOUNDED, reason, n_runs)
     aside = f", but for {n_aside} small place{'s' if n_aside > 1 else ''} (see the notes)" if n_aside else ""
     return Verdict(Outcome.CLEAN, f"nothing that {_runs(n_runs)} made is still alive but the newest{aside}", n_runs)
+
+
+_LONG_SECONDS = 20.0
+
+
+def _grew(suspects: Sequence[Leak]) -> str:
+    """Name what grew so far: ``so far history gets 3 torch.Tensor per run``."""
+    first = suspects[0]
+    amount = first.what if first.unit != "objects" else f"{format_rate(first.count_per_run)} {first.what}"
+    return f"suspect so far: {first.holder} with {amount} per run{_more(suspects, 'suspect')}"
 
 
 def _leak(leaks: Sequence[Leak], n_runs: int, free_bytes: int | None, failure: str) -> Verdict:
@@ -97,6 +117,8 @@ def _projection(leaks: Sequence[Leak], bytes_per_run: float) -> str:
 
 
 def _in(leak: Leak) -> str:
+    if leak.n_places > 1:
+        return f" in {leak.n_places:,} places like {leak.holder}"
     return f" in {leak.holder}" if leak.holder else ""
 
 
@@ -116,45 +138,89 @@ def _ordinal(number: int) -> str:
 
 
 # Lengths without a common pattern: a list that is flushed every few runs would look as if it grew if every phase ended
-# at the same place of its period. (8, 7, 9) tells every period up to 25 from growth.
-_FAST_PHASES = (8, 7, 9, 16)
+# at the same place of its period. (8, 7, 9) tells every period up to 25 from growth, (13, 31, 67) up to 111.
+_FASTEST_PHASES = (13, 31, 67, 440, 449)
+_FAST_PHASES = (8, 7, 9, 16, 31, 67, 150)
 _SLOW_PHASES = (4, 3, 5, 8)
+_FASTEST_SECONDS_PER_RUN = 0.005
 _FAST_SECONDS_PER_RUN = 0.6
+MOST_FOLLOWED = sum(_FASTEST_PHASES[:4])
+"""A leak that is certain so far is followed for so many runs: a cache of 500 entries is full by then."""
 _CHEAP_SECONDS = 2.0
 """As long as a clean check has cost less than this, a third phase is run all the same: it finds rarer leaks."""
+FOLLOWED_SECONDS = 2.0
+"""What grows is followed for so long, beyond the runs that show it: most caches are full by then, a leak never is."""
+DEFAULT_RUNS = 40
+"""While a question is open, so many runs are made of a cell however slow it is, if the time limit allows."""
+MOST_RUNS = 1000
+"""No question is worth more runs, unless somebody asks for them."""
+
+
+def run_limit(max_runs: int | None, seconds_per_run: float) -> int:
+    """Return the upper limit of measured runs: the user's, or by what a run costs, 40 to 1,000."""
+    if max_runs is not None:
+        return max_runs
+    affordable = FOLLOWED_SECONDS / seconds_per_run if seconds_per_run > 0 else MOST_RUNS
+    return int(min(max(affordable, DEFAULT_RUNS), MOST_RUNS))
 
 
 def next_phase(
-    *, phases_done: int, runs_left: int, seconds_per_run: float, seconds_left: float, growing: bool, is_open: bool
+    *,
+    phases_done: int,
+    runs_done: int,
+    max_runs: int | None,
+    seconds_per_run: float,
+    seconds_left: float,
+    growing: bool,
+    is_open: bool,
 ) -> int:
     """Return the number of runs of the next phase, 0 if the check is over.
 
     Args:
         phases_done: Phases measured so far.
-        runs_left: Runs that the user's limit still allows.
+        runs_done: Runs measured so far.
+        max_runs: The user's limit of runs; None to let the cost of a run decide.
         seconds_per_run: What a run costs, estimated from those before; 0.0 if unknown.
         seconds_left: Seconds until the time limit.
         growing: Whether anything seems to grow.
         is_open: Whether any question is still without an answer.
     """
-    phases = _FAST_PHASES if seconds_per_run <= _FAST_SECONDS_PER_RUN else _SLOW_PHASES
-    if runs_left <= 0 or seconds_left <= 0:
+    limit = run_limit(max_runs, seconds_per_run)
+    if runs_done >= limit or seconds_left <= 0:
         return 0
-    length = phases[min(phases_done, len(phases) - 1)]
-    cheap = seconds_per_run * sum(phases[:phases_done]) < _CHEAP_SECONDS
+    phases = _phases(limit, seconds_per_run)
+    cheap = seconds_per_run * runs_done < _CHEAP_SECONDS
     if phases_done == 2 and not (growing or cheap):  # noqa: PLR2004 - two phases are the least that shows growth
         return 0
     if phases_done > 2 and not is_open:  # noqa: PLR2004
-        return 0
-    wanted = min(length, _share(runs_left, phases_done))
+        if not growing:
+            return 0
+        # A leak, so far as is known. A cache that has not filled yet looks the same: as long as it costs little, go on.
+        if max_runs is None or max_runs <= DEFAULT_RUNS:
+            affordable = int(FOLLOWED_SECONDS / seconds_per_run) if seconds_per_run > 0 else MOST_FOLLOWED
+            limit = min(limit, affordable, MOST_FOLLOWED)
+        if runs_done >= limit:
+            return 0
+    length = phases[min(phases_done, len(phases) - 1)]
+    if phases is _FASTEST_PHASES and not growing:
+        length = sum(phases[:3]) - runs_done if phases_done else length  # two looks are enough where nothing grows
+        if length <= 0:
+            return 0
+    wanted = min(length, _share(phases, limit - runs_done, phases_done))
     affordable = math.floor(seconds_left / seconds_per_run) if seconds_per_run else wanted
     return max(1, min(wanted, affordable))
 
 
-def _share(runs_left: int, phases_done: int) -> int:
+def _phases(limit: int, seconds_per_run: float) -> tuple[int, ...]:
+    if 0 < seconds_per_run <= _FASTEST_SECONDS_PER_RUN and limit >= sum(_FASTEST_PHASES[:3]):
+        return _FASTEST_PHASES
+    return _FAST_PHASES if seconds_per_run <= _FAST_SECONDS_PER_RUN else _SLOW_PHASES
+
+
+def _share(phases: tuple[int, ...], runs_left: int, phases_done: int) -> int:
     """Split few runs so that at least two phases can be compared, three if there are enough."""
-    if phases_done == 0 and runs_left < sum(_FAST_PHASES[:3]):
+    if phases_done == 0 and runs_left < sum(phases[:3]):
         return math.ceil(runs_left / 2) if runs_left < sum(_SLOW_PHASES[:3]) else math.ceil(runs_left / 3)
-    if phases_done == 1 and runs_left > _FAST_PHASES[1]:
-        return math.ceil(runs_left / 2) if runs_left < sum(_FAST_PHASES[1:3]) else runs_left
+    if phases_done == 1 and runs_left > phases[1]:
+        return math.ceil(runs_left / 2) if runs_left < sum(phases[1:3]) else runs_left
     return runs_left

@@ -76,7 +76,13 @@ class RetainedBytes:
 
     def with_retained_bytes(self, leak: Leak) -> Leak:
         """Return *leak*, if it grows in place with what comes back; with None if that is unknown, or too many asked."""
-        chains = [chain for holder in leak.holders for chain in self._chains.get((leak.fingerprint, holder), ())]
+        own = set(leak.holders)
+        chains = [
+            chain
+            for (fingerprint, holder), known in self._chains.items()
+            if fingerprint == leak.fingerprint and (holder in own or leak.n_places > 1)
+            for chain in known
+        ]
         if not chains:
             return leak
         self._n_asked += 1
@@ -95,11 +101,11 @@ def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Independe
     holders, held, passing = _crossings(view, inside, group)
     # What hangs on the survivors itself goes with them.
     free = [vertex for vertex in _most_frequent(holders) if not inside[view.path(vertex)].any()]
-    names = {vertex: _name(view, vertex) for vertex in free}
+    own = holder_of(view, group)
+    names = {vertex: own if vertex in group.holders else _name(view, vertex) for vertex in free}
     by_name: dict[str, list[int]] = defaultdict(list)
     for vertex, name in names.items():
         by_name[name].append(vertex)
-    own = holder_of(view, group)
     shares = {
         name: _n_kept(view, held[np.isin(holders, vertices)], inside, survivors) for name, vertices in by_name.items()
     }

@@ -161,8 +161,8 @@ def graph_size(view: HeapView, vertex: int) -> int:
     return len(seen)
 
 
-def largest_graph(view: HeapView) -> int | None:
-    """Return the reached tensor with the longest graph, of those that hand it on; the one with the cheapest path."""
+def largest_graph(view: HeapView) -> tuple[int, int] | None:
+    """Return the reached tensor with the longest graph, of those that hand it on, and its nodes; the cheapest path."""
     best, n_steps = (0, 0, -1), 0
     carriers = [vertex for vertex in view.carriers if view.is_reached(vertex)]
     for vertex in sorted(carriers or _heads(view), key=lambda vertex: int(view.tree.cost[vertex])):
@@ -171,7 +171,7 @@ def largest_graph(view: HeapView) -> int | None:
         n_steps += size
         if n_steps > _MAX_STEPS:
             break
-    return best[2] if best[0] else None
+    return (best[2], -best[0]) if best[0] else None
 
 
 def _heads(view: HeapView) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import sys
+import types
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,16 @@ import numpy.typing as npt
 from leaklab.heap.reachability import references_of
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model.check import NativeParts
-from leaklab.runtime.addresses import Ints
+from leaklab.runtime.addresses import Ints, get_referents
+from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import (
+    HEAP_TYPE,
     STREAM_TYPES,
+    flags_of,
     has_base,
+    is_tensor_type,
     loaded_type,
+    mro_of,
     no_torch_functions,
     safe_len,
     summary,
@@ -54,7 +60,8 @@ class GroupSummary:
     """A group of survivors in numbers and words.
 
     Attributes:
-        what: The objects that matter most: its tensors if it has any, else what the holder refers to.
+        what: The objects that matter most: the tensors that the holder refers to, else those in what it refers to, else
+            what it refers to.
         main_objects: Those objects, as vertices.
         n_bytes: Bytes of all of the group, storages of other owners not counted; the C++ parts are estimated.
         others: The other types in it, with how many of each, most frequent first.
@@ -87,7 +94,9 @@ class GroupSizer:
         objects = self._view.objects
         places = np.asarray(members, np.int64)
         tensors = places[self._view.is_tensor[places]].tolist()
-        main_objects = tensors or [vertex for vertex in entries if self._view.leaked[vertex]] or list(members)
+        held = [vertex for vertex in entries if self._view.leaked[vertex]]
+        # What the holder refers to is what somebody put there; further tensors are what the graphs of those keep.
+        main_objects = [vertex for vertex in held if self._view.is_tensor[vertex]] or tensors or held or list(members)
         names = self._names(places)
         what, main_kind = self._words(main_objects)
         vertices = [*members, *self._hidden_below({*members, *entries})]
@@ -242,6 +251,58 @@ _READERS: tuple[tuple[type, Callable[[Any], Iterable[object]], int], ...] = (
 )
 
 
+def is_opaque(kind: type) -> bool:
+    """Return whether objects of *kind* may have native memory that nobody tells: C code of an extension made them.
+
+    A class of Python adds nothing to its C base. What the interpreter, numpy, torch's tensors and nodes take is known.
+    """
+    base = next((base for base in mro_of(kind) if not _is_written_in_python(base)), object)
+    module = type_name(base).rpartition(".")[0].partition(".")[0]
+    is_told = module in _TOLD or is_tensor_type(kind) or is_node_type(kind) or has_base(kind, type)
+    return bool(module) and not is_told
+
+
+_TOLD = frozenset((
+    "_abc", "_asyncio", "_collections", "_contextvars", "_functools", "_io", "_json", "_queue", "_random", "_re",
+    "_socket", "_struct", "_thread", "_weakref", "_weakrefset", "array", "collections", "contextvars", "datetime",
+    "decimal", "functools", "itertools", "numpy", "operator", "re", "types", "weakref",
+))  # fmt: skip
+"""Packages whose C types take what they say, or next to nothing."""
+
+
+def _is_written_in_python(kind: type) -> bool:
+    """Return whether a class statement made *kind*: nothing in its dict was made by C code for this very class."""
+    if not flags_of(kind) & HEAP_TYPE:
+        return False
+    for name, value in _type_dict(kind).items():
+        of = type(value)
+        is_descriptor = any(of is descriptor for descriptor in _C_DESCRIPTORS)
+        if is_descriptor and value.__objclass__ is kind and name not in ("__dict__", "__weakref__"):
+            return False
+        if type_name(of) == "instancemethod":  # so pybind11 writes methods
+            return False
+    return True
+
+
+_C_DESCRIPTORS = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+)  # fmt: skip
+_type_dict = type.__dict__["__dict__"].__get__
+
+
+def has_opaque(things: Sequence[object]) -> bool:
+    """Return whether any of *things*, or of what these refer to, is opaque."""
+    kinds = {id(type(thing)): type(thing) for thing in (*things, *get_referents(*things))}
+    return any(map(is_opaque, kinds.values()))
+
+
+def newest_entries(thing: object, n_new: int) -> list[object]:
+    """Return the *n_new* newest entries of a container, keys and values of a dict, a thousand at most."""
+    found = next(((read, width) for kind, read, width in _READERS if has_base(type(thing), kind)), None)
+    return [] if found is None else list(islice(found[0](thing), found[1] * min(n_new, _MAX_SAMPLED)))
+
+
 def content_of(thing: object, n_new: int) -> tuple[str, float]:
     """Return what the *n_new* newest entries of a container are, and the bytes of one.
 
@@ -251,11 +312,10 @@ def content_of(thing: object, n_new: int) -> tuple[str, float]:
     """
     if any(type(thing) is stream for stream in STREAM_TYPES):
         return "", 1.0
-    found = next(((read, width) for kind, read, width in _READERS if has_base(type(thing), kind)), None)
-    if found is None:
+    width = next((width for kind, _read, width in _READERS if has_base(type(thing), kind)), 0)
+    if not width:
         return "", float(owned_bytes([thing])) / max(safe_len(thing) or 1, 1)
-    read, width = found
-    sample = list(islice(read(thing), width * min(n_new, _MAX_SAMPLED)))
+    sample = newest_entries(thing, n_new)
     if not sample:
         return "", 0.0
     ((name, _count),) = Counter(type_name(type(entry)) for entry in sample[::width]).most_common(1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,8 @@ class Group:
         members: All of them, *entries* and what only they keep, as vertices.
         crossing: The reference from the holder to the newest entry; None without a holder.
         fingerprint: The same for the same place tomorrow.
+        hangs_on: For each of *members* the entry that it hangs on.
+        holders: All holders of *entries*: places that differ in a position or a number only are alike.
     """
 
     holder: int
@@ -44,12 +46,40 @@ class Group:
     members: list[int] = field(default_factory=list)
     crossing: Reference | None = None
     fingerprint: str = ""
+    hangs_on: list[int] = field(default_factory=list)
+    holders: set[int] = field(default_factory=set)
 
     def kept(self, view: HeapView, n_runs: int, vertices: Iterable[int] | None = None) -> tuple[int, ...]:
         """Return how many of *vertices* (default: all members) each run left, shape ``(n_runs,)``."""
         chosen = np.fromiter(self.members if vertices is None else vertices, np.int64)
         chosen = chosen[view.blamed_run[chosen] != BASELINE]
         return tuple(np.bincount(view.blamed_run[chosen], minlength=n_runs).tolist())
+
+    def part(self, view: HeapView, parents: Collection[int]) -> Group:
+        """Return the part of this group that the containers *parents* hold."""
+        entries = [entry for entry in self.entries if int(view.tree.parent[entry]) in parents]
+        chosen = set(entries)
+        inside = [(member, entry) for member, entry in zip(self.members, self.hangs_on, strict=True) if entry in chosen]
+        newest = max(entries, key=lambda entry: (int(view.blamed_run[entry]), entry))
+        parent = int(view.tree.parent[newest])
+        holder = _owner(view, parent, newest)
+        crossing = self.crossing if holder == self.holder else _crossing(view, parent, holder, newest)
+        holders = {holder} if len(parents) == 1 else {_owner(view, each, newest) for each in parents}
+        return Group(
+            holder, entries, [member for member, _ in inside], crossing, self.fingerprint,
+            [entry for _, entry in inside], holders,
+        )  # fmt: skip
+
+    @staticmethod
+    def union(parts: Sequence[Group]) -> Group:
+        """Return *parts* of one holder as one group, called like the last of them."""
+        return replace(
+            parts[-1],
+            entries=[entry for part in parts for entry in part.entries],
+            members=[member for part in parts for member in part.members],
+            hangs_on=[entry for part in parts for entry in part.hangs_on],
+            holders=set().union(*(part.holders for part in parts)),
+        )
 
 
 def group_survivors(view: HeapView) -> tuple[list[Group], list[int]]:
@@ -65,6 +95,7 @@ def group_survivors(view: HeapView) -> tuple[list[Group], list[int]]:
     by_entry = {entry: group for group in groups for entry in group.entries}
     for vertex, entry in entry_of.items():
         by_entry[entry].members.append(vertex)
+        by_entry[entry].hangs_on.append(entry)
     return groups, leaked[view.tree.root_of[leaked] < 0].tolist()
 
 
@@ -110,6 +141,7 @@ def _by_place(view: HeapView, entries: list[int]) -> list[Group]:
                 prints[place] = fingerprint(place)
             group = groups.setdefault(prints[place], Group(holder, [], fingerprint=prints[place]))
             group.entries.append(entry)
+            group.holders.add(holder)
             if view.blamed_run[entry] >= newest.get(group.fingerprint, BASELINE):
                 newest[group.fingerprint] = int(view.blamed_run[entry])
                 group.holder, group.crossing = holder, reference

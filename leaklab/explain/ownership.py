@@ -7,6 +7,7 @@ import types
 import weakref
 from collections.abc import Iterable
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -102,6 +103,24 @@ def are_library_weakrefs(view: HeapView, group: Group) -> bool:
         return False
     above = [view.objects[vertex] for vertex in view.path(group.holder)[-2:]]
     return any("." in type_name(type(thing)) and not is_users_kind(type(thing)) for thing in above)
+
+
+def lives_by_its_keys(view: HeapView, group: Group) -> bool:
+    """Return whether *group* are values that go with their keys, which are leaked themselves and held elsewhere.
+
+    So a weak dictionary keeps something for each of a library's objects: who keeps those is the leak.
+    """
+    entries = {int(view.index.ids[entry]) for entry in group.entries}
+    n_values = n_leaked = 0
+    for parent in {int(view.tree.parent[entry]) for entry in group.entries}:
+        things: Any = view.objects[parent] if parent >= 0 else None
+        for key, value in list(dict.items(things)) if is_kind_of(things, dict) else ():
+            if id(value) in entries or id(key) in entries:
+                n_values += 1
+                owner = weakref.ref.__call__(key) if is_kind_of(key, weakref.ref) else None
+                vertex = -1 if owner is None else view.index.vertex_of(id(owner))
+                n_leaked += bool(vertex >= 0 and view.leaked[vertex])
+    return 2 * n_leaked > n_values
 
 
 def _is_users(thing: object) -> bool:

@@ -19,6 +19,7 @@ from leaklab.check.pipeline import check_steps
 from leaklab.check.runner import Cell, Finished, drive, drive_async, without_own_frames
 from leaklab.check.steps import Steps
 from leaklab.collect.native_lines import require_memray
+from leaklab.decide.verdict import MOST_RUNS, run_limit
 from leaklab.errors import MissingExtraError
 from leaklab.magics.options import (
     MAX_PATHS,
@@ -45,7 +46,7 @@ Result = TypeVar("Result")
 class LeakLab(ShellMagics):
     """The magics of leaklab; the defaults of their options are set by ``%config LeakLab.runs = 60`` and the like."""
 
-    runs = Integer(40, min=MIN_RUNS, help="Upper limit of measured runs (-n).").tag(config=True)
+    runs = Integer(None, min=MIN_RUNS, allow_none=True, help="Upper limit of measured runs (-n).").tag(config=True)
     warmup = Integer(1, min=0, help="Runs before the baseline (-w).").tag(config=True)
     warmups = Integer(None, min=0, allow_none=True, help="Old name of warmup.").tag(config=True)
     seconds = Float(60.0, min=0.001, help="No new run starts after this many seconds (-t).").tag(config=True)
@@ -270,12 +271,13 @@ class ProgressLine:
 
     def _words(self, number: int, elapsed_seconds: float) -> str:
         limit = self._settings.max_runs
-        if type(number) is not int or number > limit:  # the traced runs are numbered in their own way
+        if type(number) is not int or number > (limit or MOST_RUNS):  # the traced runs are numbered in their own way
             return "leaklab: running once more to find the lines that leak ..."
         if not number:
             return "leaklab: warming up ..."
-        by_runs = (limit - number + 1) * elapsed_seconds / max(self._n_begun, 1)
-        left = min(by_runs, max(self._settings.max_seconds - elapsed_seconds, 0.0))
+        per_run = elapsed_seconds / max(self._n_begun, 1)
+        limit = run_limit(limit, per_run)
+        left = min((limit - number + 1) * per_run, max(self._settings.max_seconds - elapsed_seconds, 0.0))
         return f"leaklab: run {number:,} of at most {limit:,}, at most {_rounded(left)} left"
 
     def _write_display(self, words: str) -> None:

@@ -26,7 +26,7 @@ class Settings:
     """How a check is run. Validated by the front ends' parser and again here.
 
     Attributes:
-        max_runs: Upper limit of measured runs (``-n``), at least 5.
+        max_runs: Upper limit of measured runs (``-n``), at least 5; None lets the cost of a run decide, 40 to 1,000.
         n_warmups: Runs before the baseline (``-w``), at least 0.
         max_seconds: No new run starts after this many seconds of measuring (``-t``).
         name: What the user calls this check, shown in titles.
@@ -36,7 +36,7 @@ class Settings:
         native: Whether to run it under memray to name the C or C++ code that leaks (``--native``).
     """
 
-    max_runs: int = 40
+    max_runs: int | None = None
     n_warmups: int = 1
     max_seconds: float = 60.0
     name: str = ""
@@ -46,7 +46,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse settings under which no verdict is possible."""
-        if self.max_runs < MIN_RUNS:
+        if self.max_runs is not None and self.max_runs < MIN_RUNS:
             msg = f"the number of runs must be at least {MIN_RUNS} to tell a leak from a warm-up, not {self.max_runs}"
             raise ValueError(msg)
         if self.n_warmups < 0:
@@ -198,6 +198,8 @@ class Leak:
             and the plain data that only it holds. None where it is not known.
         holders: Expressions of all known holders, *holder* first.
         others: What else each run leaves in the same place, as ``(kind, count_per_run)``.
+        n_places: So many containers, alike but for a position or a number in their names, grow as *holder* does; the
+            rates are those of all of them.
     """
 
     what: str
@@ -215,6 +217,7 @@ class Leak:
     retained_bytes: int | None = None
     holders: tuple[str, ...] = ()
     others: tuple[tuple[str, float], ...] = ()
+    n_places: int = 1
 
 
 @dataclass(frozen=True, slots=True)

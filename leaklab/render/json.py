@@ -119,6 +119,10 @@ def record_from_json(
         raise ReportError(msg) from error
 
 
+_LEFT_OUT = (("n_places", 1),)
+"""Fields that version 0.1.0 did not have, at values that say nothing: a file is then as that version wrote it."""
+
+
 def _plain(value: object, place: str) -> object:
     """Return *value* made of what JSON knows: lone surrogates become escapes, NaN is refused."""
     if isinstance(value, str):
@@ -129,7 +133,7 @@ def _plain(value: object, place: str) -> object:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):
-        return {key: _plain(item, f"{place}.{key}") for key, item in value.items()}
+        return {key: _plain(item, f"{place}.{key}") for key, item in value.items() if (key, item) not in _LEFT_OUT}
     if isinstance(value, (tuple, list)):
         return [_plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
     return value

@@ -73,13 +73,15 @@ def leak_facts(leak: Leak, width: int) -> list[LeakFact]:
 
     Facts that are not known are left out. *width* is the number of characters for the figures of ``kept``.
     """
-    also = tuple(holder for holder in leak.holders if holder != leak.holder)
+    also = [holder for holder in leak.holders if holder != leak.holder]
+    if leak.n_places > 1:
+        also.insert(0, f"{count_words(leak.n_places - 1, 'places')} like it, {rate_of_one_words(leak)} each")
     others = f"{others_words(leak.others)}, left by each run in the same place" if leak.others else ""
     facts = [
         LeakFact("grows", (rate_words(leak),)),
         LeakFact("kept", (leak_kept_words(leak, width) if leak.kept else "",)),
         LeakFact("held by", (leak.holder,), is_code=True),
-        LeakFact("also by", also, is_code=True),
+        LeakFact("also by", tuple(also), is_code=True),
         LeakFact("with it", (others,)),
         LeakFact("frees", (retained_words(leak),)),
         LeakFact("lines", leak.sites, is_code=True),
@@ -94,6 +96,11 @@ def leak_facts(leak: Leak, width: int) -> list[LeakFact]:
 def count_words(count: float, unit: str) -> str:
     """Return ``1 object``, ``2 entries``."""
     return unit_words(count, visible(unit))
+
+
+def rate_of_one_words(leak: Leak) -> str:
+    """Return what one of the places of *leak* gets: ``1 object per run``."""
+    return f"{count_words(leak.count_per_run / leak.n_places, leak.unit)} per run"
 
 
 def amount_words(leak: Leak, n_runs: int = 1) -> str:
@@ -184,7 +191,7 @@ def retained_words(leak: Leak) -> str:
         return ""
     n_holders = max(len(leak.holders), 1)
     who, enough = {
-        1: ("the holder lets go", ""),
+        1: ("the holder lets go" if leak.n_places == 1 else f"all {leak.n_places:,} places let go", ""),
         2: ("both holders let go", "; one of them alone is not enough"),
     }.get(n_holders, (f"all {n_holders} holders let go", "; less than all of them is not enough"))
     if not leak.retained_bytes:

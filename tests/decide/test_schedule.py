@@ -7,16 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.decide import next_phase
+from leaklab.decide.verdict import run_limit
 
 
-def phases(max_runs=40, *, seconds_per_run=0.001, max_seconds=60.0, growing=True, is_open=True):
+def phases(max_runs=None, *, seconds_per_run=0.001, max_seconds=60.0, growing=True, is_open=True):
     """Play a check in which every run takes as long, and the answers stay the same."""
     lengths = []
     while True:
         done = sum(lengths)
         n_runs = next_phase(
             phases_done=len(lengths),
-            runs_left=max_runs - done,
+            runs_done=done,
+            max_runs=max_runs,
             seconds_per_run=seconds_per_run,
             seconds_left=max_seconds - done * seconds_per_run,
             growing=growing,
@@ -27,28 +29,58 @@ def phases(max_runs=40, *, seconds_per_run=0.001, max_seconds=60.0, growing=True
         lengths.append(n_runs)
 
 
-def test_a_fast_cell_with_open_questions_gets_all_four_phases():
-    assert phases() == [8, 7, 9, 16]
+def test_a_cell_of_a_millisecond_is_run_a_thousand_times_while_a_question_is_open():
+    assert phases() == [13, 31, 67, 440, 449]
 
 
-def test_a_leak_that_is_certain_after_three_phases_gets_no_fourth():
-    assert phases(is_open=False) == [8, 7, 9]
+def test_a_leak_that_is_certain_is_followed_as_long_as_most_caches_take_to_fill():
+    assert phases(is_open=False) == [13, 31, 67, 440]
 
 
-def test_a_fast_clean_cell_gets_a_third_phase_that_finds_rare_leaks():
-    assert phases(growing=False, is_open=False) == [8, 7, 9]
+def test_a_fast_clean_cell_gets_a_hundred_runs_and_two_looks_at_the_heap():
+    assert phases(growing=False, is_open=False) == [13, 98]
+
+
+def test_a_leak_that_stops_to_grow_before_the_last_look_is_not_followed():
+    lengths = [13, 31]
+    assert next_phase(
+        phases_done=2, runs_done=sum(lengths), max_runs=None, seconds_per_run=0.001, seconds_left=60.0,
+        growing=False, is_open=False,
+    ) == 67  # fmt: skip
+
+
+def test_the_cost_of_a_run_limits_how_far_growth_is_followed():
+    assert phases(is_open=False, seconds_per_run=0.02) == [8, 7, 9, 16, 31, 29]
+    assert phases(is_open=False, seconds_per_run=0.1) == [8, 7, 9]
+    assert phases(is_open=False, seconds_per_run=2.0) == [4, 3, 5]
+
+
+def test_a_limit_above_forty_is_what_somebody_wants_growth_to_be_followed_to():
+    assert sum(phases(300, is_open=False, seconds_per_run=0.02)) == 300
+    assert sum(phases(40, is_open=False, seconds_per_run=0.1)) == 24
+
+
+def test_a_cell_of_some_hundredths_of_a_second_gets_three_phases_that_find_rare_leaks():
+    assert phases(40) == [8, 7, 9, 16]
+    assert phases(growing=False, is_open=False, seconds_per_run=0.05) == [8, 7, 9]
 
 
 def test_a_clean_cell_that_costs_seconds_gets_two_phases():
     assert phases(growing=False, is_open=False, seconds_per_run=0.5) == [8, 7]
 
 
-def test_a_slow_cell_gets_shorter_phases():
+def test_a_slow_cell_gets_shorter_phases_and_forty_runs_at_most():
     assert phases(seconds_per_run=1.0) == [4, 3, 5, 8, 8, 8, 4]
 
 
-def test_as_long_as_a_question_is_open_phases_of_the_last_length_follow_up_to_the_limit():
-    assert phases(100) == [8, 7, 9, 16, 16, 16, 16, 12]
+def test_as_long_as_a_question_is_open_phases_follow_up_to_the_limit():
+    assert phases(100) == [8, 7, 9, 16, 31, 29]
+
+
+@pytest.mark.parametrize(("seconds_per_run", "expected"), [(1e-6, 1000), (0.0, 1000), (0.01, 200), (0.2, 40), (9, 40)])
+def test_without_a_limit_of_the_user_the_cost_of_a_run_decides(seconds_per_run, expected):
+    assert run_limit(None, seconds_per_run) == expected
+    assert run_limit(77, seconds_per_run) == 77
 
 
 def test_no_phase_begins_that_the_time_limit_does_not_allow():
@@ -61,13 +93,13 @@ def test_one_run_is_made_however_short_the_time_is():
 
 def test_without_time_left_there_is_no_run():
     assert next_phase(
-        phases_done=0, runs_left=40, seconds_per_run=0.0, seconds_left=0.0, growing=True, is_open=True
+        phases_done=0, runs_done=0, max_runs=40, seconds_per_run=0.0, seconds_left=0.0, growing=True, is_open=True
     ) == 0  # fmt: skip
 
 
 def test_the_cost_of_the_first_run_may_be_unknown():
     assert next_phase(
-        phases_done=0, runs_left=40, seconds_per_run=0.0, seconds_left=60.0, growing=True, is_open=True
+        phases_done=0, runs_done=0, max_runs=None, seconds_per_run=0.0, seconds_left=60.0, growing=True, is_open=True
     ) == 8  # fmt: skip
 
 

@@ -24,6 +24,10 @@ SERIES = {
 }
 
 
+NEWER = (("n_places", 1),)
+"""Fields that version 0.1.0 did not have, with the value that an older file gets."""
+
+
 def said(view: Any) -> Any:
     """What *view* says by the attributes that users read, as plain values."""
     if isinstance(view, leaklab.LeakReport):
@@ -46,7 +50,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {name: said for name, said in fields.items() if (name, said) not in NEWER}
     return [plain(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 

@@ -1,0 +1,173 @@
+"""Judge a place by the lengths of the containers in it, which say more than who survives.
+
+A queue that gets six objects and gives five in every run keeps only the newest, and grows without end; a list whose
+places are replaced at random keeps old ones, and never grows. The survivors of both look like those of a window. The
+length of the container, read after every phase, tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.collect.measurement import Measurement
+from leaklab.decide import Growth, judge_checkpoints
+from leaklab.explain.groups import Group
+from leaklab.explain.limits import FAR, known_limit
+from leaklab.heap.view import BASELINE, HeapView
+from leaklab.model import Outcome
+from leaklab.runtime.objects import has_base
+
+_COLLECTED = ("index", "key", "element")
+_LEAST_LOOKS = 3
+"""A container that was there at fewer checkpoints tells nothing about its growth."""
+_MANY_CONTAINERS = 8
+"""Fewer that stop or give back one by one are not one table that grows as a whole."""
+_LEAST_SHARE = 0.5
+"""Of what a container grew by, so much must be survivors: of numbers and short texts the container itself is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class LengthWitness:
+    """What the lengths of the containers of one place say.
+
+    Attributes:
+        growth: The judgement on the sum of their lengths; its rate is in places per run.
+        objects_per_place: Leaked objects of the kind that matters for each place that leaked objects take.
+        n_places: The sum of their lengths now.
+    """
+
+    growth: Growth
+    objects_per_place: float
+    n_places: int
+
+    @property
+    def count_per_run(self) -> float:
+        """Objects that every run adds."""
+        return self.growth.rate * self.objects_per_place
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether the length has stopped, so that it is the limit of what is kept. A vast one saves nobody's memory."""
+        return self.growth.outcome in (Outcome.CLEAN, Outcome.BOUNDED) and self.n_places <= FAR
+
+
+def split_by_container(view: HeapView, group: Group, measurement: Measurement) -> Iterator[Group]:
+    """Yield the parts of *group* that have an answer of their own: containers that grow, and those that do not.
+
+    Places that differ in a position or a number only are one group. A limit, a rate, a holder belong to one container;
+    those that are alike in this stay together. Where no container grows by itself and their sum does, as in a table
+    that spreads its entries over many, all of them are one place.
+    """
+    parents = sorted({int(view.tree.parent[entry]) for entry in group.entries})
+    if len(parents) == 1:
+        yield group
+        return
+    table = _lengths(view, parents, measurement)
+    at_runs = [checkpoint.after_run for checkpoint in measurement.checkpoints]
+    limited, parts = list[int](), defaultdict[Outcome | None, list[int]](list)
+    for parent, lengths in zip(parents, table, strict=True):
+        if parent >= 0 and known_limit([view.objects[parent]]) is not None:
+            limited.append(parent)
+        else:
+            growth = _judge(lengths, at_runs)
+            parts[None if growth is None else growth.outcome].append(parent)
+    flat = parts.pop(Outcome.CLEAN, []) + parts.pop(Outcome.BOUNDED, [])
+    undecided = parts.pop(Outcome.INCONCLUSIVE, [])
+    growth = _judge_all(table[np.isin(parents, flat + undecided)], at_runs)
+    if growth is not None and growth.outcome is Outcome.LEAK:
+        parts[Outcome.LEAK] += flat + undecided
+        flat = undecided = []
+    for chosen in (*parts.values(), limited, flat, undecided):
+        if chosen:
+            yield group.part(view, set(chosen))
+
+
+def length_witness(
+    view: HeapView, group: Group, main_objects: Sequence[int], measurement: Measurement
+) -> LengthWitness | None:
+    """Return what the lengths of the containers of *group* say; None where these are not what grows, or not known.
+
+    Args:
+        view: The heap.
+        group: The place.
+        main_objects: The objects of *group* that matter most.
+        measurement: Has the lengths at every checkpoint.
+    """
+    if group.crossing is None or group.crossing.kind not in _COLLECTED:
+        return None
+    parents = sorted({int(view.tree.parent[entry]) for entry in group.entries})
+    table = _lengths(view, parents, measurement)
+    growth, lengths = _judge_all(table, [checkpoint.after_run for checkpoint in measurement.checkpoints]), _sum(table)
+    if growth is None:
+        return None
+    entries = set(group.entries)
+    n_taken = sum(_n_places(view, parent, entries) for parent in parents)
+    n_grown = int(lengths[-1] - lengths[0])
+    n_new = sum(_n_new(view, parent) for parent in parents)
+    if not n_taken or n_new < _LEAST_SHARE * n_grown:
+        return None
+    return LengthWitness(growth, min(1.0, n_new / max(n_grown, 1)) * len(main_objects) / n_taken, int(lengths[-1]))
+
+
+def _lengths(view: HeapView, parents: Sequence[int], measurement: Measurement) -> npt.NDArray[np.int64]:
+    """Return the lengths of *parents* at every checkpoint, shape ``(n_parents, n_checkpoints)``, -1 if unknown."""
+    addresses = np.array([view.index.ids[parent] if parent >= 0 else 0 for parent in parents], np.int64)
+    return np.stack([checkpoint.lengths.lengths_of(addresses) for checkpoint in measurement.checkpoints], 1)
+
+
+def _sum(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the sums of the columns, -1 where a length is unknown; before it was made a container was empty."""
+    seen = np.maximum.accumulate(table >= 0, axis=1)
+    filled = np.where(seen, table, 0)
+    sums: npt.NDArray[np.int64] = np.where((filled < 0).any(axis=0), -1, filled.sum(axis=0))
+    sums[~seen.any(axis=0)] = -1
+    return sums
+
+
+def _judge_all(table: npt.NDArray[np.int64], at_runs: Sequence[int]) -> Growth | None:
+    """Judge several containers as one place: each by itself; their sum only where it is spread over many of them."""
+    growths = [_judge(lengths, at_runs) for lengths in table]
+    if not growths or any(growth is None for growth in growths):
+        return None
+    known = [growth for growth in growths if growth is not None]
+    growing = [growth for growth in known if growth.outcome is Outcome.LEAK]
+    together = _judge(_sum(table), at_runs)
+    if growing and together is not None:
+        rate = together.rate if together.outcome is Outcome.LEAK else sum(growth.rate for growth in growing)
+        return Growth(Outcome.LEAK, rate, together.reason)
+    if together is not None and together.outcome is Outcome.LEAK and len(known) < _MANY_CONTAINERS:
+        together = next((growth for growth in known if growth.outcome is Outcome.INCONCLUSIVE), known[-1])
+    return together
+
+
+def _judge(lengths: npt.NDArray[np.int64], at_runs: Sequence[int]) -> Growth | None:
+    """Judge the lengths of a container, or their sum; None if they are not known at enough checkpoints."""
+    known = np.flatnonzero(lengths >= 0)
+    if len(known) < _LEAST_LOOKS or lengths[-1] < 0 or len(lengths) - known[0] != len(known):
+        return None
+    levels = np.maximum(lengths, 0).tolist()
+    growth = judge_checkpoints(levels, at_runs)
+    if growth.outcome is not Outcome.LEAK:
+        return growth
+    rate = (levels[-1] - levels[-3]) / (at_runs[-1] - at_runs[-3])  # the weakest phase is one draw of what varies
+    return Growth(Outcome.LEAK, rate, growth.reason)
+
+
+def _n_places(view: HeapView, parent: int, entries: set[int]) -> int:
+    """Return how many places of the container *parent* have one of *entries* in them."""
+    thing = view.objects[parent]
+    if has_base(type(thing), dict):
+        addresses = {int(view.index.ids[entry]) for entry in entries}
+        items: list[tuple[object, object]] = list(dict.items(thing))  # type: ignore[arg-type]  # it is a dict
+        return sum(1 for key, value in items if id(value) in addresses or id(key) in addresses)
+    return sum(1 for vertex in view.index.referents(parent).tolist() if vertex in entries)
+
+
+def _n_new(view: HeapView, parent: int) -> int:
+    """Return how many references of the container *parent* lead to objects of the measured runs."""
+    return int(np.count_nonzero(view.birth_run[view.index.referents(parent)] != BASELINE))

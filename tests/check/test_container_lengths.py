@@ -1,0 +1,184 @@
+"""The length of a container is heard beside who survives in it: limits, rates and holders belong to one container."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import random
+
+import pytest
+import torch
+
+import leaklab
+
+pytestmark = pytest.mark.untraced
+
+
+class Thing:
+    pass
+
+
+def check(cell, **variables):
+    return leaklab.leakcheck(cell, namespace=variables, sites=False)
+
+
+def only_leak(report):
+    (leak,) = report.leaks
+    return leak
+
+
+@pytest.mark.parametrize(("add", "take"), [(2, 1), (6, 5), (5, 2)])
+@pytest.mark.parametrize("end", ["oldest", "newest", "random"])
+def test_a_queue_that_gets_more_than_it_gives_leaks_the_difference(add, take, end):
+    queue, draw = [], random.Random(3)
+
+    def cell():
+        queue.extend(Thing() for _ in range(add))
+        for _ in range(take):
+            queue.pop({"oldest": 0, "newest": -1, "random": draw.randrange(len(queue))}[end])
+
+    leak = only_leak(check(cell, queue=queue))
+    assert leak.holder == "queue"
+    assert leak.count_per_run == pytest.approx(add - take, rel=0.05)
+
+
+def test_a_deque_between_a_producer_and_a_slower_consumer_leaks():
+    backlog = collections.deque()
+
+    def cell():
+        backlog.extend(torch.zeros(10) for _ in range(4))
+        for _ in range(3):
+            backlog.popleft()
+
+    leak = only_leak(check(cell, backlog=backlog))
+    assert (leak.holder, leak.count_per_run) == ("backlog", pytest.approx(1.0))
+
+
+def replaced_at_random(draw):
+    places = [Thing() for _ in range(20)]
+
+    def cell():
+        places[draw.randrange(20)] = Thing()
+
+    return cell, places
+
+
+def lru(draw):
+    cache = collections.OrderedDict()
+
+    def cell():
+        for _ in range(2):
+            key = draw.randrange(60)
+            cache[key] = cache.pop(key, None) or Thing()
+            if len(cache) > 24:
+                cache.popitem(last=False)
+
+    return cell, cache
+
+
+def filled_at_random(draw):
+    cache = {}
+
+    def cell():
+        cache.setdefault(draw.randrange(40), torch.zeros(4))
+
+    return cell, cache
+
+
+def flushed(_draw):
+    rows = []
+
+    def cell():
+        rows.append(Thing())
+        if len(rows) > 29:
+            del rows[:20]
+
+    return cell, rows
+
+
+@pytest.mark.parametrize("make", [replaced_at_random, lru, filled_at_random, flushed])
+@pytest.mark.parametrize("seed", range(2))
+def test_what_keeps_its_length_is_no_leak_whoever_survives(make, seed):
+    cell, kept = make(random.Random(seed))
+    report = check(cell, kept=kept)
+    assert report.verdict.outcome in (leaklab.Outcome.BOUNDED, leaklab.Outcome.CLEAN), str(report)
+
+
+def test_a_cache_that_fills_in_two_hundred_runs_is_no_leak():
+    cache, number = {}, itertools.count()
+
+    def cell():
+        cache.setdefault(next(number) % 200, Thing())
+
+    report = check(cell, cache=cache)
+    assert report.verdict.outcome is leaklab.Outcome.BOUNDED
+    assert len(report.runs) > 300
+
+
+def test_a_limit_belongs_to_the_container_that_has_it():
+    state = [[], collections.deque(maxlen=35)]
+
+    def cell():
+        for container in state:
+            container.append({"a": [1]})
+
+    report = check(cell, state=state)
+    assert [leak.holder for leak in report.leaks] == ["state[0]"]
+    assert [place.holder for place in report.record.bounded] == ["state[1]"]
+    assert only_leak(report).n_places == 1
+
+
+def test_containers_that_are_alike_are_told_as_one_with_their_number():
+    sites = {f"site{i}": [] for i in range(12)}
+
+    def cell():
+        for rows in sites.values():
+            rows.append(Thing())
+
+    leak = only_leak(check(cell, sites=sites))
+    assert (leak.n_places, leak.count_per_run) == (12, pytest.approx(12.0))
+    assert leak.holder in {f"sites['site{i}']" for i in range(12)}
+    assert leak.path.steps[1].reference == leak.holder.removeprefix("sites")
+    assert "in 12 places like" in str(check(cell, sites=sites).verdict)
+
+
+def test_a_table_that_spreads_its_entries_over_many_lists_leaks_as_a_whole():
+    shards, draw = [[] for _ in range(64)], random.Random(1)
+
+    def cell():
+        draw.choice(shards).append(Thing())
+
+    leak = only_leak(check(cell, shards=shards))
+    assert leak.holder.startswith("shards[")
+    assert leak.count_per_run == pytest.approx(1.0, rel=0.2)
+
+
+def test_what_the_holder_itself_refers_to_is_counted_not_what_the_graph_of_it_keeps():
+    history = []
+
+    def cell():
+        history.append(torch.ones(8, requires_grad=True).square().sum())
+
+    leak = only_leak(check(cell, history=history))
+    assert (leak.holder, leak.count_per_run) == ("history", pytest.approx(1.0))
+
+
+def test_the_graph_of_a_variable_made_anew_is_not_blamed_for_nodes_kept_elsewhere():
+    net, kept, variables = torch.nn.Linear(8, 8), [], {}
+
+    def cell():
+        y = net(torch.randn(2, 8)).relu()
+        kept.append(y)
+        variables["score"] = (y @ y.T).mean()
+
+    report = check(cell, kept=kept, variables=variables)
+    assert [leak.holder for leak in report.leaks] == ["kept"]
+
+
+def test_runs_stop_long_before_they_fill_the_machine(monkeypatch):
+    monkeypatch.setattr("leaklab.check.pipeline.MOST_OF_MEMORY", 0.0005)
+    kept = []
+    report = check(lambda: kept.append(torch.zeros(1 << 18)), kept=kept)
+    assert report.leaked
+    assert len(report.runs) < 50
+    assert "no more runs were made" in " ".join(report.notes)
