@@ -9,7 +9,6 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from leaklab.check.runner import awaits
 from leaklab.lazy import lazy_names
 from leaklab.magics.leakcheck import LeakLab
 from leaklab.magics.leakreport import LeakReportMagics
@@ -75,6 +74,8 @@ class AwaitRewriter:
         return ["await " + text] if self._awaits(text) else lines
 
     def _awaits(self, text: str) -> bool:
+        from leaklab.check.runner import awaits
+
         try:
             call = ast.parse(text).body[0].value  # type: ignore[attr-defined]  # the shell wrote one expression
             return awaits(self._shell.transform_cell(ast.literal_eval(call.args[2])))

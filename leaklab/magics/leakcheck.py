@@ -6,7 +6,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
@@ -14,11 +14,6 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display, update_display
 from traitlets import Bool, Float, Integer, observe
 
-from leaklab.check.api import refuse_leak
-from leaklab.check.pipeline import check_steps
-from leaklab.check.runner import Cell, Finished, drive, drive_async, without_own_frames
-from leaklab.check.steps import Steps
-from leaklab.collect.native_lines import require_memray
 from leaklab.decide.verdict import MOST_RUNS, run_limit
 from leaklab.errors import MissingExtraError
 from leaklab.magics.options import (
@@ -33,6 +28,10 @@ from leaklab.magics.options import (
 from leaklab.model import MIN_RUNS, Check, Outcome, Settings
 from leaklab.render.json import redacted
 from leaklab.reports.check import SUFFIXES, Comparison, LeakReport, compare_checks
+
+if TYPE_CHECKING:
+    from leaklab.check.runner import Cell, Finished
+    from leaklab.check.steps import Steps
 
 MAX_NAMES = 50
 """Checks that are kept for a comparison, some kilobytes each; of more names the longest unused are forgotten."""
@@ -90,6 +89,9 @@ class LeakLab(ShellMagics):
             loss = trainer.step(batch)
         """
         __tracebackhide__ = True
+        from leaklab.check.pipeline import check_steps
+        from leaklab.check.runner import Cell, drive
+
         if cell is None:
             msg = "%leakcheck checks a whole cell: write %%leakcheck as its first line, and the code below"
             raise UsageError(msg)
@@ -120,6 +122,8 @@ class LeakLab(ShellMagics):
         self, code: Cell, steps: Steps, options: Any, settings: Settings, progress: ProgressLine
     ) -> object:
         __tracebackhide__ = True
+        from leaklab.check.runner import drive_async
+
         once = progress.ticking(lambda number: code.run_async(number, shown=_is_shown(number, settings, options)))
         try:
             return self._finish(await drive_async(steps, once), options, progress)
@@ -133,6 +137,8 @@ class LeakLab(ShellMagics):
             raise UsageError(msg)
         try:
             if options.native:
+                from leaklab.collect.native_lines import require_memray
+
                 require_memray()
             return Settings(
                 max_runs=self.runs if options.runs is None else options.runs,
@@ -149,6 +155,9 @@ class LeakLab(ShellMagics):
     def _finish(self, finished: Finished, options: Any, progress: ProgressLine) -> object:
         """Show and store the report, then raise what the cell raised."""
         __tracebackhide__ = True
+        from leaklab.check.api import refuse_leak
+        from leaklab.check.runner import without_own_frames
+
         report = LeakReport(redacted(finished.check) if options.redact else finished.check)
         try:
             publish(report, options, self._namespace, failed=finished.error is not None, show=progress.show)

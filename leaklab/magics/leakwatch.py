@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from leaklab.ask.watching import CellWatcher
-from leaklab.collect.heap_snapshot import notebook_context
+if TYPE_CHECKING:
+    from leaklab.ask.watching import CellWatcher
 
 _EVENTS = ("pre_run_cell", "post_run_cell")
 
@@ -51,6 +51,9 @@ class LeakWatchMagics(Magics):
         if self._watcher is not None:
             print(self._watcher.status())
             return
+        from leaklab.ask.watching import CellWatcher
+        from leaklab.collect.heap_snapshot import notebook_context
+
         shell: Any = self.shell
         self._watcher = CellWatcher(lambda: notebook_context(shell.user_ns, shell).records, _write)
         self._watcher.start_cell()

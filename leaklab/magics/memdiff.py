@@ -7,20 +7,22 @@ import glob
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from leaklab.ask.cuda import CudaStretch
-from leaklab.ask.heap_diff import Stretch, compare_now, compare_past
-from leaklab.check.runner import Cell, without_own_frames
-from leaklab.collect.heap_snapshot import NotebookContext, notebook_context
 from leaklab.errors import LeaklabError
 from leaklab.magics.options import ShellMagics, output_options, parse_options, publish, split_line, unquoted
 from leaklab.model.heap_diff import HeapSnapshotRecord
 from leaklab.reports.heap_diff import SUFFIXES, HeapSnapshot, MemDiff
+
+if TYPE_CHECKING:
+    from leaklab.ask.cuda import CudaStretch
+    from leaklab.ask.heap_diff import Stretch
+    from leaklab.check.runner import Cell
+    from leaklab.collect.heap_snapshot import NotebookContext
 
 _SNAPSHOT_SUFFIX = ".npz"
 _SUFFIXES = (".pickle", ".pkl", _SNAPSHOT_SUFFIX)
@@ -82,6 +84,8 @@ class MemDiffMagics(ShellMagics):
 
     @property
     def _around(self) -> NotebookContext:
+        from leaklab.collect.heap_snapshot import notebook_context
+
         return notebook_context(self._namespace, self.shell)
 
     def _mark(self, name: str, rest: str, cell: str | None) -> None:
@@ -98,6 +102,8 @@ class MemDiffMagics(ShellMagics):
     def _between(self, names: list[str], options: Any) -> object:
         """Compare one mark with now, or two marks."""
         __tracebackhide__ = True
+        from leaklab.ask.heap_diff import compare_now, compare_past
+
         try:
             moments = self._marks.named(names)
         except LookupError as error:
@@ -150,10 +156,18 @@ class MemDiffMagics(ShellMagics):
             del error
 
     def _stretch(self, options: Any) -> Stretch | CudaStretch:
-        return CudaStretch() if options.cuda else Stretch(self._around)
+        if options.cuda:
+            from leaklab.ask.cuda import CudaStretch
+
+            return CudaStretch()
+        from leaklab.ask.heap_diff import Stretch
+
+        return Stretch(self._around)
 
     def _finish(self, stretch: Stretch | CudaStretch, error: BaseException | None, options: Any) -> object:
         __tracebackhide__ = True
+        from leaklab.check.runner import without_own_frames
+
         try:
             report = stretch.finish("after", error)
             publish(report, options, self._namespace, failed=error is not None)
@@ -166,6 +180,8 @@ class MemDiffMagics(ShellMagics):
     def _compiled(self, source: str, n_lines_above: int) -> Cell | None:
         """Compile *source*; None if there is nothing in it to run."""
         __tracebackhide__ = True
+        from leaklab.check.runner import Cell
+
         shell: Any = self.shell
         problem: SyntaxError
         try:
@@ -249,6 +265,8 @@ def _compare_files(files: list[str], around: NotebookContext) -> MemDiff | Any:
     problem = ""
     try:
         if all(Path(file).suffix == _SNAPSHOT_SUFFIX for file in files):
+            from leaklab.ask.heap_diff import compare_now, compare_past
+
             moments = [HeapSnapshot.load(file).record for file in files]
             if len(moments) == 1:
                 return compare_now(moments[0], around.take("now"), around)
@@ -258,7 +276,7 @@ def _compare_files(files: list[str], around: NotebookContext) -> MemDiff | Any:
         elif any(Path(file).suffix == _SNAPSHOT_SUFFIX for file in files):
             problem = "a saved moment (.npz) and a memory snapshot of torch (.pickle) have nothing in common to compare"
         else:
-            from leaklab.ask.cuda import compare_cuda_snapshots, find_snapshots  # noqa: PLC0415 - rarely needed
+            from leaklab.ask.cuda import compare_cuda_snapshots, find_snapshots
 
             return compare_cuda_snapshots(find_snapshots(files))
     except (LeaklabError, OSError, ValueError) as error:

@@ -9,8 +9,6 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Bool, Integer, observe
 
-from leaklab.ask.alive import answer
-from leaklab.ask.autograd import autograd
 from leaklab.magics.options import (
     ShellMagics,
     defaults_of,
@@ -73,6 +71,8 @@ class WhyAliveMagics(ShellMagics):
 
     def _answer(self, expression: str, options: Any) -> WhyAlive:
         __tracebackhide__ = True
+        from leaklab.ask.alive import answer
+
         defaults = defaults_of(self.shell)
         borrowed = evaluated(expression, self._namespace)
         try:
@@ -120,6 +120,8 @@ class AutogradMagics(ShellMagics):
 
     def _report(self, expression: str) -> AutogradReport:
         __tracebackhide__ = True
+        from leaklab.ask.autograd import autograd
+
         namespace = self._namespace
         values = evaluated(expression, namespace) if expression else []
         try:

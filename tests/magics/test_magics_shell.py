@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import traitlets
 from notebook_shell import Notebook
@@ -167,3 +170,14 @@ def test_a_check_leaves_the_shell_as_it_was(notebook):
     before = state()
     notebook.check("pass", "-n 5")
     assert state() == before
+
+
+def test_loading_the_extension_loads_no_stage_of_a_check():
+    code = (
+        "import sys, IPython.core.interactiveshell as i, leaklab\n"
+        "leaklab.load_ipython_extension(i.InteractiveShell.instance())\n"
+        "stages = ('leaklab.check.pipeline', 'leaklab.heap', 'scipy', 'torch')\n"
+        "print([name for name in stages if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
