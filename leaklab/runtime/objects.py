@@ -85,7 +85,7 @@ def loaded_variables(module: str) -> Mapping[str, Any]:
 
 def running_shell() -> Any:
     """Return the IPython shell that runs here, None without one; IPython is looked up, never imported."""
-    find = loaded_variables("IPython").get("get_ipython")
+    find = loaded_variables("IPython.core.getipython").get("get_ipython")  # IPython 9 gives it out on demand only
     return None if find is None else find()
 
 

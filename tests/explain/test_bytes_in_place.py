@@ -23,7 +23,7 @@ from leaklab.explain import retained as in_place
 from leaklab.model import Outcome
 
 AT_RUNS = (0, 8, 15, 24)
-STEADY = Growth(Outcome.LEAK, 2.0, "steady")
+STEADY = Growth(Outcome.LEAK, 0.1, "steady")
 NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")
 N = 24
 MB = 1_000_000

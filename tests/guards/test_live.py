@@ -15,6 +15,8 @@ from making import HERE, RECORDS
 
 import leaklab
 
+WHAT_TODAY = {"torch.Tensor (8, 16) float32 cpu and 2 other kinds": "torch.Tensor () float32 cpu"}
+"""A leak of graphs is told by what the holder refers to, no longer by all that the graphs keep."""
 NAMES = ("graph_kept", "two_leaks", "immortal_cycle")
 
 
@@ -46,4 +48,7 @@ def told(check: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_leak_is_explained_as_it_was(found_today, name):
     record = json.loads((RECORDS / f"check_{name}.json").read_text("utf-8"))
-    assert told(found_today[name]) == told(record)
+    expected = told(record)
+    for leak in expected["leaks"]:
+        leak["what"] = WHAT_TODAY.get(leak["what"], leak["what"])
+    assert told(found_today[name]) == expected
