@@ -25,6 +25,7 @@ from leaklab.runtime.objects import has_base
 _COLLECTED = ("index", "key", "element")
 _LEAST_LOOKS = 3
 """A container that was there at fewer checkpoints tells nothing about its growth."""
+_EXPLAINED_SHARE = 0.9
 _MANY_CONTAINERS = 8
 """Fewer that stop or give back one by one are not one table that grows as a whole."""
 _LEAST_SHARE = 0.5
@@ -78,8 +79,7 @@ def split_by_container(view: HeapView, group: Group, measurement: Measurement) -
             parts[None if growth is None else growth.outcome].append(parent)
     flat = parts.pop(Outcome.CLEAN, []) + parts.pop(Outcome.BOUNDED, [])
     undecided = parts.pop(Outcome.INCONCLUSIVE, [])
-    growth = _judge_all(table[np.isin(parents, flat + undecided)], at_runs)
-    if growth is not None and growth.outcome is Outcome.LEAK:
+    if (flat or undecided) and _grow_as_one(table[np.isin(parents, parts[Outcome.LEAK] + flat + undecided)], at_runs):
         parts[Outcome.LEAK] += flat + undecided
         flat = undecided = []
     for chosen in (*parts.values(), limited, flat, undecided):
@@ -127,6 +127,16 @@ def _sum(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     sums: npt.NDArray[np.int64] = np.where((filled < 0).any(axis=0), -1, filled.sum(axis=0))
     sums[~seen.any(axis=0)] = -1
     return sums
+
+
+def _grow_as_one(table: npt.NDArray[np.int64], at_runs: Sequence[int]) -> bool:
+    """Return whether many containers grow at a pace that those which grow by themselves do not explain."""
+    together = _judge(_sum(table), at_runs)
+    if len(table) < _MANY_CONTAINERS or together is None or together.outcome is not Outcome.LEAK:
+        return False
+    growths = [growth for lengths in table if (growth := _judge(lengths, at_runs)) is not None]
+    by_themselves = sum(growth.rate for growth in growths if growth.outcome is Outcome.LEAK)
+    return by_themselves < _EXPLAINED_SHARE * together.rate
 
 
 def _judge_all(table: npt.NDArray[np.int64], at_runs: Sequence[int]) -> Growth | None:

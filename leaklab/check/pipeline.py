@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import platform
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -80,6 +81,7 @@ class _Progress:
 
     settings: Settings
     seconds: float = 0.0  # of the user's code, warm-ups not counted
+    counting_seconds: float = 0.0
     warmup_seconds: float = 0.0
     failure: str = ""
     collects: bool = True
@@ -92,6 +94,10 @@ class _Progress:
     def max_runs(self) -> int | None:
         """Upper limit of measured runs. A limit of a billion must not cost memory: room is made before the first."""
         return None if self.settings.max_runs is None else min(self.settings.max_runs, MOST_RUNS)
+
+    def cost_of_run(self, n_runs: int) -> float:
+        """Return the seconds of a run with its counting, which takes longer than most where you have frozen objects."""
+        return (self.seconds + self.counting_seconds) / n_runs if n_runs else self.warmup_seconds
 
     def note(self, ran: Ran, run: str) -> bool:
         """Take in a run; return whether the check goes on."""
@@ -176,13 +182,13 @@ def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, tuple[Measu
 def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ran, Judgement | None]:
     """Run phase after phase until every question has its answer, or a limit is reached; None if nothing was run."""
     settings, phases, judgement = progress.settings, 0, None
-    progress.seconds = 0.0
+    progress.seconds = progress.counting_seconds = 0.0
     while not (progress.failure or progress.is_full):
         n_runs = next_phase(
             phases_done=phases,
             runs_done=measurement.n_runs,
             max_runs=progress.max_runs,
-            seconds_per_run=progress.seconds / measurement.n_runs if measurement.n_runs else progress.warmup_seconds,
+            seconds_per_run=progress.cost_of_run(measurement.n_runs),
             seconds_left=settings.max_seconds - progress.seconds,
             growing=judgement is None or judgement.growing,
             is_open=judgement is None or judgement.is_open,
@@ -209,7 +215,9 @@ def _run_phase(progress: _Progress, measurement: Measurement, n_runs: int) -> Ge
         progress.seconds += ran[0]
         if not progress.note(ran, f"run {number}"):
             break  # what it left is that of half a run
+        before = time.perf_counter()
         measurement.finish_run(ran[0])
+        progress.counting_seconds += time.perf_counter() - before
         progress.is_full = number >= MIN_RUNS and measurement.meters.share_taken(number) > MOST_OF_MEMORY
         if progress.is_full or progress.seconds > progress.settings.max_seconds:
             break

@@ -16,6 +16,7 @@ from leaklab.decide.trend import IMPROBABLE, MIN_SILENCE, Growth, Rhythm, kendal
 from leaklab.model import Outcome
 from leaklab.text import format_rate
 
+_LONGEST_WARMUP = 5
 LEAST_HALF = 4
 """A rate is never read from fewer cohorts."""
 
@@ -27,7 +28,7 @@ class SurvivorCounts:
     Attributes:
         counts: Survivors of each; halves where two cohorts share what was counted with one.
         hits: Positions of those that have survivors.
-        settled: Their rhythm after the warm-up, which is the first eighth, at least one cohort.
+        settled: Their rhythm after the warm-up, which is the first eighth, one to five cohorts.
         n_slips: Silent cohorts that got a share of the one before them.
     """
 
@@ -42,7 +43,7 @@ class SurvivorCounts:
         raw = [max(0, count) for count in kept]
         counts = _undo_slips(raw)
         hits = tuple(i for i, count in enumerate(counts) if count)
-        n_warm = max(1, len(counts) // 8)
+        n_warm = min(max(1, len(counts) // 8), _LONGEST_WARMUP)
         return cls(counts, hits, Rhythm.of(counts[n_warm:]), len(hits) - sum(1 for count in raw if count))
 
     @property

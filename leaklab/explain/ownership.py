@@ -110,7 +110,7 @@ def lives_by_its_keys(view: HeapView, group: Group) -> bool:
 
     So a weak dictionary keeps something for each of a library's objects: who keeps those is the leak.
     """
-    entries = {int(view.index.ids[entry]) for entry in group.entries}
+    entries, members = {int(view.index.ids[entry]) for entry in group.entries}, set(group.members)
     n_values = n_leaked = 0
     for parent in {int(view.tree.parent[entry]) for entry in group.entries}:
         things: Any = view.objects[parent] if parent >= 0 else None
@@ -119,7 +119,7 @@ def lives_by_its_keys(view: HeapView, group: Group) -> bool:
                 n_values += 1
                 owner = weakref.ref.__call__(key) if is_kind_of(key, weakref.ref) else None
                 vertex = -1 if owner is None else view.index.vertex_of(id(owner))
-                n_leaked += bool(vertex >= 0 and view.leaked[vertex])
+                n_leaked += bool(vertex >= 0 and view.leaked[vertex] and vertex not in members)
     return 2 * n_leaked > n_values
 
 
