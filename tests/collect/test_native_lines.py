@@ -171,4 +171,4 @@ def test_looking_at_the_heap_does_not_lower_the_level_that_is_measured():
 
     report = leaklab.leakcheck(keeps_native_memory, runs=16, sites=False, namespace={"kept": kept})
     levels = report.runs["heap_bytes"].tolist()
-    assert all(79_000 < after - before < 82_000 for before, after in pairwise(levels[1:]))
+    assert all(79_000 < after - before < 84_000 for before, after in pairwise(levels[1:]))

@@ -94,7 +94,7 @@ def test_an_error_in_a_run_shows_and_stores_what_was_measured_then_is_raised(not
     assert type(typed.error) is ValueError
     assert typed.error.args == ("mine",)
     assert notebook.user["found"].check.failure == "ValueError in run 4"
-    assert notebook.user["found"].verdict.n_runs == 4
+    assert notebook.user["found"].verdict.n_runs == 3  # the run that failed is not counted
     assert typed.out.index("ended early") < typed.out.index("ValueError: mine")
     assert own_lines(typed.error) == [("<module>", 4)]
 
