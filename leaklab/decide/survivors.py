@@ -216,6 +216,8 @@ def _two_hits(cohorts: SurvivorCounts) -> Growth | None:
 def _stopped(cohorts: SurvivorCounts) -> Growth | None:
     """Judge the silence at the end: full if it is longer than every pause before it and improbable at that pace."""
     settled = cohorts.settled
+    if not settled.hits and settled.length > 2 * (cohorts.n - settled.length) and settled.length >= ENOUGH_COHORTS:
+        return _stopped_after(cohorts)  # nothing since the warm-up
     chance = settled.chance_of_silence(settled.tail)
     if settled.tail >= MIN_SILENCE and settled.tail > settled.widest and chance < IMPROBABLE:
         return _stopped_after(cohorts)
