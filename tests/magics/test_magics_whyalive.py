@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import weakref
 
 import pytest
@@ -112,12 +113,15 @@ def test_result_of_a_cell_is_held_by_the_notebooks_own_memory(notebook, user):
     assert any("%reset -f out" in path.remark for path in typed.result.result.record.paths)
 
 
-@pytest.mark.parametrize(("line", "asks"), [("%whyalive data", "answer"), ("%autograd", "autograd")])
+@pytest.mark.parametrize(
+    ("line", "asks"), [("%whyalive data", "leaklab.ask.alive answer"), ("%autograd", "leaklab.ask.autograd autograd")]
+)
 def test_too_little_memory_is_one_sentence_and_no_traceback(notebook, user, monkeypatch, line, asks):
     def fails(*_args, **_named):
         raise MemoryError
 
-    monkeypatch.setattr(f"leaklab.magics.questions.{asks}", fails)
+    module, function = asks.split()
+    monkeypatch.setattr(importlib.import_module(module), function, fails)
     typed = notebook.run(line)
     assert message_of(typed).startswith("there is not enough memory to look at all objects: ")
     assert "Traceback" not in typed.out + typed.err
