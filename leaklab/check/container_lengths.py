@@ -40,11 +40,13 @@ class LengthWitness:
         growth: The judgement on the sum of their lengths; its rate is in places per run.
         objects_per_place: Leaked objects of the kind that matters for each place that leaked objects take.
         n_places: The sum of their lengths now.
+        keeps_pace: Whether they never got shorter, and gained in the last phase as before, but for one entry.
     """
 
     growth: Growth
     objects_per_place: float
     n_places: int
+    keeps_pace: bool
 
     @property
     def count_per_run(self) -> float:
@@ -111,7 +113,12 @@ def length_witness(
     n_new = sum(_n_new(view, parent) for parent in parents)
     if not n_taken or n_new < _LEAST_SHARE * n_grown:
         return None
-    return LengthWitness(growth, min(1.0, n_new / max(n_grown, 1)) * len(main_objects) / n_taken, int(lengths[-1]))
+    at_runs = [checkpoint.after_run for checkpoint in measurement.checkpoints]
+    before = (lengths[-2] - lengths[0]) / max(at_runs[-2] - at_runs[0], 1)
+    missing = before * (at_runs[-1] - at_runs[-2]) - (lengths[-1] - lengths[-2])
+    keeps_pace = bool((np.diff(lengths) >= 0).all() and missing <= 1)
+    share = min(1.0, n_new / max(n_grown, 1))
+    return LengthWitness(growth, share * len(main_objects) / n_taken, int(lengths[-1]), keeps_pace)
 
 
 def _lengths(view: HeapView, parents: Sequence[int], measurement: Measurement) -> npt.NDArray[np.int64]:

@@ -212,7 +212,8 @@ def _heard(witness: LengthWitness, judged: _Judged) -> _Judged:
     if witness.is_limit and growth.outcome in _UNLIMITED:
         reason = f"its length {by_length.reason}: what is new replaces what was there"
         return Growth(Outcome.BOUNDED, 0.0, reason), per_run
-    if by_length.outcome is Outcome.INCONCLUSIVE and growth.outcome is not Outcome.INCONCLUSIVE:
+    keeps_rhythm = growth.outcome is Outcome.LEAK and witness.keeps_pace
+    if by_length.outcome is Outcome.INCONCLUSIVE and growth.outcome is not Outcome.INCONCLUSIVE and not keeps_rhythm:
         return Growth(Outcome.INCONCLUSIVE, per_run, f"its length {by_length.reason}"), per_run
     return judged
 
