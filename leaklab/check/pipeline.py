@@ -65,7 +65,7 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-_SHORT_RUNS, _SHORT_SECONDS = 24, 0.05
+_SHORT_RUNS, _SHORT_SECONDS = 111, 0.005
 """With fewer runs, or longer ones, the check has too few looks at the heap to leave one out."""
 _FEWEST_PHASES = 2
 _MOST_KEPT = 75_000

@@ -225,7 +225,8 @@ class Measurement:
     def _may_hide_growth(self) -> bool:
         """Return whether buffers may have grown, which no collector lists: they are the most expensive to look for.
 
-        All of them lie in malloc's heap, whose level is exact, or on an accelerator.
+        All of them lie in malloc's heap, whose level is exact, or on an accelerator. A container that doubles its table
+        rests between two doublings: its rise counts from the first look, not only from the last one.
         """
         heap = self.meters.heap(self.n_runs) if self.n_runs else None
         if heap is None:
@@ -233,10 +234,12 @@ class Measurement:
         looks = [checkpoint.slots for checkpoint in self.checkpoints if checkpoint.slots is not None]
         if len(looks) >= _ENOUGH_LOOKS and not grown_slots(looks):
             return False
-        before = self.checkpoints[-1].after_run
         device = self.meters.accelerator(self.n_runs)
-        on_device = 0.0 if device is None else device[-1] - device[before]
-        return heap[-1] - heap[before] >= _LEAST_RISE * (self.n_runs - before) or on_device > 0
+        last = self.checkpoints[-1].after_run
+        return any(
+            heap[-1] - heap[before] >= _LEAST_RISE * (self.n_runs - before)
+            for before in (self.checkpoints[0].after_run, last)
+        ) or (device is not None and device[-1] > device[last])
 
 
 @contextmanager
