@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import uuid
@@ -284,10 +285,16 @@ class ProgressLine:
             return "leaklab: running once more to find the lines that leak ..."
         if not number:
             return "leaklab: warming up ..."
-        per_run = elapsed_seconds / max(self._n_begun, 1)
+        per_run, max_seconds = elapsed_seconds / max(self._n_begun, 1), self._settings.max_seconds
         limit = run_limit(limit, per_run)
-        left = min((limit - number + 1) * per_run, max(self._settings.max_seconds - elapsed_seconds, 0.0))
-        return f"leaklab: run {number:,} of at most {limit:,}, at most {_rounded(left)} left"
+        if number < MIN_RUNS and MIN_RUNS * per_run > max_seconds:
+            enough = math.ceil(1.1 * MIN_RUNS * per_run)
+            return (
+                f"leaklab: run {number:,}; a run takes {_rounded(per_run)} and {MIN_RUNS} are needed, but none starts "
+                f"after {_rounded(max_seconds)}: interrupt and allow more (-t {enough}), or check a smaller piece"
+            )
+        left = min((limit - number + 1) * per_run, max(max_seconds - elapsed_seconds, 0.0))
+        return f"leaklab: run {number:,} of at most {limit:,}, at most {_rounded(left)} left, then the explanation"
 
     def _write_display(self, words: str) -> None:
         if self._display_id:

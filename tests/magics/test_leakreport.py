@@ -143,7 +143,7 @@ def test_the_progress_line_says_how_far_the_check_is_and_what_is_left_at_most(no
         once(5)  # five runs took a second, and 36 are left
         clock[0] += 0.2
         once(6)  # too soon for another line
-        assert "".join(terminal.written) == "\rleaklab: run 5 of at most 40, at most 7 s left"
+        assert "".join(terminal.written) == "\rleaklab: run 5 of at most 40, at most 7 s left, then the explanation"
         line.close()
     assert "".join(terminal.written).split("\r")[2].strip() == ""
     assert terminal.written[-1] == "\r"
@@ -152,9 +152,24 @@ def test_the_progress_line_says_how_far_the_check_is_and_what_is_left_at_most(no
 def test_the_time_left_never_exceeds_the_limit_of_the_check(notebook, clock, terminal):
     with redirect_stdout(terminal):
         line = ProgressLine(notebook.shell, Settings(max_runs=1000, max_seconds=10), is_shown=True)
+        once = line.ticking(lambda number: number)
+        assert [once(number) for number in range(5)] == [0, 1, 2, 3, 4]
         clock[0] += 4.0
-        line.ticking(lambda number: number)(1)
-    assert terminal.written[0].endswith("at most 6 s left")
+        once(5)
+    assert terminal.written[0].endswith("at most 6 s left, then the explanation")
+
+
+def test_after_a_long_warm_up_the_line_says_what_the_check_would_need(notebook, clock, terminal):
+    with redirect_stdout(terminal):
+        line = ProgressLine(notebook.shell, Settings(max_seconds=60), is_shown=True)
+        once = line.ticking(lambda number: number)
+        once(0)
+        clock[0] += 600.0
+        once(1)
+    assert terminal.written[0].strip() == (
+        "leaklab: run 1; a run takes 10 min and 5 are needed, but none starts after 60 s: interrupt and allow more "
+        "(-t 3300), or check a smaller piece"
+    )
 
 
 def test_a_short_or_quiet_check_writes_no_progress(notebook, clock, terminal):
