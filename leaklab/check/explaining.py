@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from leaklab.check.container_lengths import LengthWitness, length_witness, split_by_container
@@ -171,8 +172,7 @@ def _worth_showing(findings: Sequence[_Finding], outcome: Outcome) -> Iterator[_
 
 def _of_group(survey: _Survey, group: Group) -> _Finding:
     """Describe the survivors that one place holds, and judge the place by its limits too."""
-    view, summary = survey.view, survey.sizer.count(group.members, group.entries)
-    judged = _judge(survey, group, summary)
+    view, summary, judged = survey.view, *_counted(survey, group)
     witness = length_witness(view, group, summary.main_objects, survey.measurement)
     if witness is not None:
         judged = _heard(witness, judged)
@@ -225,7 +225,7 @@ _SAME_RATE = 0.1
 def _limited(view: HeapView, finding: _Finding, sample: int) -> _Finding:
     """Return *finding* as BOUNDED where a holder on the path to *sample* limits itself in time, else as it was."""
     leak, growth = finding.leak, finding.growth
-    limit = known_limit(view.objects[vertex] for vertex in view.path(sample) if not view.leaked[vertex])
+    limit = known_limit([view.objects[v] for v in takewhile(lambda v: not view.leaked[v], view.path(sample))])
     if limit is None:
         return finding
     if limit.is_far(leak.bytes_per_run):
@@ -289,6 +289,22 @@ def _judge(survey: _Survey, group: Group, summary: GroupSummary) -> _Judged:
     growth = min(growths, key=lambda growth: WORST_FIRST.index(growth.outcome))
     settled = series[0][1:-1] or (0,)
     return growth, growths[0].rate or sum(settled) / len(settled)
+
+
+def _counted(survey: _Survey, group: Group) -> tuple[GroupSummary, _Judged]:
+    """Count and judge a group; in a chain or a tree, whose holder refers to the newest link only, all links matter."""
+    summary = survey.sizer.count(group.members, group.entries)
+    judged = _judge(survey, group, summary)
+    if judged[0].outcome is Outcome.LEAK and not _leaves(survey, group, summary):
+        links = survey.sizer.count(group.members, group.entries, is_chain=True)
+        if _leaves(survey, group, links):
+            return links, _judge(survey, group, links)
+    return summary, judged
+
+
+def _leaves(survey: _Survey, group: Group, summary: GroupSummary) -> bool:
+    """Return whether every run leaves main objects of *group*."""
+    return judge_survivors(group.kept(survey.view, survey.n_runs, summary.main_objects)).outcome is Outcome.LEAK
 
 
 def _describe(view: HeapView, n_runs: int, group: Group, summary: GroupSummary, judged: _Judged) -> tuple[Leak, int]:

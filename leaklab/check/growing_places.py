@@ -17,6 +17,7 @@ from leaklab.explain.causes import find_cause
 from leaklab.explain.evidence import Evidence, facts_of
 from leaklab.explain.group_sizes import EDGE_BYTES, NODE_BYTES, content_of, has_opaque, newest_entries
 from leaklab.explain.groups import LeakAddress, address_of_growth
+from leaklab.explain.limits import known_limit
 from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
@@ -165,7 +166,7 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
     unit = _UNITS.get(kind, "entries")
     n_new = max(container.lengths[-1] - container.lengths[0], 1)
     content, bytes_per_unit = ("", 1.0) if unit != "entries" else content_of(thing, n_new)
-    growth = container.growth
+    growth = _limited([view.objects[each] for each in view.path(vertex)], container.growth, bytes_per_unit)
     leak = leak_in_place(
         view,
         view.describe(vertex),
@@ -187,6 +188,16 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
     )
     is_opaque = unit == "entries" and has_opaque(newest_entries(thing, n_new))
     return Grown(leak, row, growth, address_of_growth(view, leak.fingerprint, vertex), is_opaque)
+
+
+def _limited(path: Sequence[object], growth: Growth, bytes_per_entry: float) -> Growth:
+    """Return *growth* as BOUNDED where the container at the end of *path* limits itself, else as it is."""
+    if growth.outcome not in (Outcome.LEAK, Outcome.INCONCLUSIVE):
+        return growth
+    limit = known_limit(path)
+    if limit is None or limit.is_far(bytes_per_entry):
+        return growth
+    return Growth(Outcome.BOUNDED, 0.0, limit.reason(growth.rate, growth.rate * bytes_per_entry))
 
 
 def _entries_of(kind: str, content: str) -> str:
@@ -229,6 +240,7 @@ def _slot(
     unit = "entries" if is_counted else _UNITS.get(kind, "bytes")
     content, bytes_per_unit = content_of(thing, max(sizes[-1] - sizes[0], 1)) if is_counted else ("", 1.0)
     what = _entries_of(kind, content) if is_counted else f"{kind} {summary(thing)}".strip()
+    growth = _limited([*(view.objects[each] for each in view.path(anchor)), *below], growth, bytes_per_unit)
     bytes_per_run = growth.rate * bytes_per_unit
     leak = leak_in_place(view, described, what=what, unit=unit, growth=growth, bytes_per_run=bytes_per_run)
     runs = judgement.slot_runs

@@ -89,14 +89,22 @@ class GroupSizer:
         others = (v for v in view.tensors if v < view.n_heap and view.birth_run[v] == BASELINE)
         self._owned_by_others = frozenset(storage_bytes(view.objects[vertex] for vertex in others))
 
-    def count(self, members: Sequence[int], entries: Sequence[int]) -> GroupSummary:
-        """Count *members*; *entries* are those that the holder refers to."""
+    def count(self, members: Sequence[int], entries: Sequence[int], *, is_chain: bool = False) -> GroupSummary:
+        """Count *members*; *entries* are those that the holder refers to.
+
+        Args:
+            members: All objects of the group.
+            entries: Those of them that the holder refers to.
+            is_chain: Whether the entries refer to further ones of their kind, which matter as much.
+        """
         objects = self._view.objects
         places = np.asarray(members, np.int64)
         tensors = places[self._view.is_tensor[places]].tolist()
         held = [vertex for vertex in entries if self._view.leaked[vertex]]
         # What the holder refers to is what somebody put there; further tensors are what the graphs of those keep.
         main_objects = [vertex for vertex in held if self._view.is_tensor[vertex]] or tensors or held or list(members)
+        if is_chain:
+            main_objects = places[np.isin(self._view.kinds[places], self._view.kinds[main_objects])].tolist()
         names = self._names(places)
         what, main_kind = self._words(main_objects)
         vertices = [*members, *self._hidden_below({*members, *entries})]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ class _Rule:
         read: Reads it; None to read *attribute* from the instance's dict.
         length: Returns how many there are now; None where only the class itself could.
         when_full: What it does then.
+        is_container: Whether the entries are in the object itself, not in a container among its attributes.
     """
 
     module: str
@@ -44,6 +45,7 @@ class _Rule:
     read: Callable[[Any], int | None] | None = None
     length: Callable[[Any], int] | None = None
     when_full: str = "lets go of the oldest"
+    is_container: bool = False
 
     def type(self) -> type | None:
         """Return the type, None if its module is not loaded."""
@@ -51,7 +53,14 @@ class _Rule:
 
 
 _RULES: tuple[_Rule, ...] = (
-    _Rule("collections", "deque", "maxlen", read=collections.deque.maxlen.__get__, length=collections.deque.__len__),
+    _Rule(
+        "collections",
+        "deque",
+        "maxlen",
+        read=collections.deque.maxlen.__get__,
+        length=collections.deque.__len__,
+        is_container=True,
+    ),
     _Rule(
         "functools",
         "lru_cache",
@@ -59,6 +68,7 @@ _RULES: tuple[_Rule, ...] = (
         is_meant=False,
         read=lambda cache: _LRU_CACHE.cache_info(cache).maxsize,
         length=lambda cache: _LRU_CACHE.cache_info(cache).currsize,
+        is_container=True,
     ),
     _Rule("queue", "Queue", "maxsize", when_full="lets put() wait"),
     _Rule("asyncio", "Queue", "_maxsize", when_full="lets put() wait"),
@@ -108,12 +118,20 @@ class Limit:
         return not self.is_meant and self.entries * bytes_per_entry > FAR_BYTES
 
 
-def known_limit(things: Iterable[object]) -> Limit | None:
-    """Return the limit of the first of *things* that has one."""
+def known_limit(holders: Sequence[object]) -> Limit | None:
+    """Return the limit of what holds the entries, None if there is none.
+
+    Args:
+        holders: From a root to the container that the entries are in. A limit is one for its own entries only: a list
+            in a deque may grow without end.
+    """
     rules = [(kind, rule) for rule in _RULES if (kind := rule.type()) is not None]
-    for thing in things:
+    for depth, thing in enumerate(reversed(holders)):
         for kind, rule in rules:
-            if any(base is kind for base in mro_of(type(thing))):
+            has_entries = (
+                depth == 0 if rule.is_container else _has_in_attributes(thing, holders[len(holders) - depth :])
+            )
+            if has_entries and any(base is kind for base in mro_of(type(thing))):
                 limit = _instance_limit(thing, rule.attribute) if rule.read is None else rule.read(thing)
                 if limit is not None and 0 < limit <= FAR:
                     now = None if rule.length is None else rule.length(thing)
@@ -124,11 +142,21 @@ def known_limit(things: Iterable[object]) -> Limit | None:
     return None
 
 
+def _has_in_attributes(thing: object, below: Sequence[object]) -> bool:
+    """Return whether *below*, which leads from *thing* to a container, is that alone or beside the dict of *thing*."""
+    return len(below) == 1 or (len(below) == 2 and below[0] is _attributes(thing))  # noqa: PLR2004
+
+
 def _instance_limit(thing: object, name: str) -> int | None:
     """Return a whole number from the dict of an instance; None where it is anything else."""
+    limit = dict.get(_attributes(thing), name)
+    return limit if type(limit) is int else None
+
+
+def _attributes(thing: object) -> dict[str, object]:
+    """Return the dict of an instance, an empty one if it has none."""
     try:
         attributes = object.__getattribute__(thing, "__dict__")
     except AttributeError:
-        return None
-    limit = dict.get(attributes, name) if type(attributes) is dict else None
-    return limit if type(limit) is int else None
+        return {}
+    return attributes if type(attributes) is dict else {}

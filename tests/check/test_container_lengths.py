@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import random
 
@@ -182,3 +183,41 @@ def test_runs_stop_long_before_they_fill_the_machine(monkeypatch):
     assert report.leaked
     assert len(report.runs) < 50
     assert "no more runs were made" in " ".join(report.notes)
+
+
+@functools.lru_cache(maxsize=4)
+def cached_list(_key):
+    return []
+
+
+@pytest.mark.parametrize(
+    ("holder", "inner"),
+    [
+        (collections.deque([[]], maxlen=3), lambda holder: holder[0]),
+        (cached_list, lambda holder: holder("key")),
+    ],
+    ids=["deque", "lru_cache"],
+)
+def test_a_list_in_a_container_that_limits_itself_leaks(holder, inner):
+    leak = only_leak(check(lambda: inner(holder).append(Thing()), holder=holder))
+    assert "holder" in leak.holder
+    assert leak.count_per_run == 1.0
+
+
+def test_plain_records_in_a_deque_that_has_a_limit_are_bounded():
+    window = collections.deque(maxlen=1000)
+    report = check(lambda: window.append({"length": len(window), "text": "x" * 1000}), window=window)
+    assert report.verdict.outcome == "bounded"
+    assert "maxlen=1000" in report.verdict.reason
+
+
+def test_all_links_of_a_chain_count():
+    box = Thing()
+    box.head = None
+
+    def cell():
+        link = Thing()
+        link.following, box.head = box.head, link
+
+    leak = only_leak(check(cell, box=box))
+    assert (leak.holder, leak.count_per_run) == ("box.head", 1.0)

@@ -132,14 +132,31 @@ def cached(maxsize):
         (collections.deque(maxlen=FAR), f"collections.deque(maxlen={FAR})"),
         (collections.deque(maxlen=FAR + 1), None),
         ([], None),
-        (queue.Queue(maxsize=8), "queue.Queue(maxsize=8)"),
-        (queue.Queue(), None),
-        (logging.handlers.MemoryHandler(50), "logging.handlers.MemoryHandler(capacity=50)"),
     ],
 )
-def test_a_holder_that_limits_itself_is_recognised(thing, expected):
+def test_a_container_that_limits_itself_is_recognised(thing, expected):
     limit = known_limit([{}, thing])
     assert (limit and limit.words) == expected
+
+
+@pytest.mark.parametrize(
+    ("owner", "attribute", "expected"),
+    [
+        (queue.Queue(maxsize=8), "queue", "queue.Queue(maxsize=8)"),
+        (queue.Queue(), "queue", None),
+        (logging.handlers.MemoryHandler(50), "buffer", "logging.handlers.MemoryHandler(capacity=50)"),
+    ],
+)
+def test_an_owner_that_limits_the_container_among_its_attributes_is_recognised(owner, attribute, expected):
+    entries = getattr(owner, attribute)
+    for holders in ([{}, owner, entries], [{}, owner, vars(owner), entries]):
+        limit = known_limit(holders)
+        assert (limit and limit.words) == expected
+
+
+@pytest.mark.parametrize("holder", [collections.deque(maxlen=3), cached(4), queue.Queue(maxsize=8)])
+def test_what_is_in_an_entry_of_a_limited_container_is_not_limited(holder):
+    assert known_limit([{}, holder, collections.deque(), []]) is None
 
 
 class Pretender:
@@ -172,9 +189,9 @@ def test_the_entries_of_a_limit_are_counted_now():
     assert (known_limit([window]).n_now, known_limit([remember]).n_now) == (2, 1)
 
 
-def test_the_first_limit_on_the_way_counts():
+def test_the_limit_of_the_container_itself_counts():
     limit = known_limit([cached(3), collections.deque(maxlen=9)])
-    assert (limit.words, limit.entries) == ("functools.lru_cache(maxsize=3)", 3)
+    assert (limit.words, limit.entries) == ("collections.deque(maxlen=9)", 9)
 
 
 @pytest.mark.parametrize(
