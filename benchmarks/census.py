@@ -21,7 +21,7 @@ from measuring import Bars, cpu_seconds
 
 from leaklab.collect import FrozenCensus, Measurement, container_lengths, take_checkpoint
 from leaklab.heap import build_index
-from leaklab.runtime import addresses_of, gc_paused, kinds_of
+from leaklab.runtime import KindTable, addresses_of, gc_paused, kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +81,7 @@ def whole_heap(work: Callable[[list[object]], object]) -> float:
 
 def container_pass(objects: list[object]) -> object:
     """Measure all containers, the addresses and types that this needs included."""
-    return container_lengths(objects, addresses_of(objects), kinds_of(objects))
+    return container_lengths(objects, addresses_of(objects), KindTable(kinds_of(objects)))
 
 
 def compare_heaps(bars: Bars, records: list[Any]) -> float:

@@ -1,4 +1,4 @@
-"""Measure the whole heap at one moment: types, containers, slots, tensors, threads."""
+"""Measure the whole heap at one moment: types, containers, slots, autograd nodes, threads."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.collect.census import Census
 from leaklab.collect.registries import entry_counts
 from leaklab.collect.slots import Slots, find_slots
-from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
+from leaklab.runtime.addresses import Addresses, Ints, addresses_of, get_referents, kinds_of, positions_of
 from leaklab.runtime.gc_control import gc_paused, user_has_frozen
-from leaklab.runtime.objects import SIZED_BASES, has_base, length_function, loaded_type, mro_of
-from leaklab.runtime.sizes import storage_bytes
+from leaklab.runtime.kind_table import KindTable
+from leaklab.runtime.objects import SIZED_BASES, has_base, is_tensor_type, length_function
 
 _FIXED = (tuple, frozenset, str, bytes)  # their length never changes: nothing to follow
 # `len` of exactly these runs C code only, and costs less than the type's own function, called by name.
@@ -37,14 +36,8 @@ class Lengths:
 
     def lengths_of(self, addresses: Addresses) -> npt.NDArray[np.int64]:
         """Return the lengths of the containers at *addresses*, -1 where there was none, shape ``(len(addresses),)``."""
-        if not len(self.addresses):
-            return np.full(len(addresses), -1)
-        order = np.argsort(self.addresses)
-        places = np.minimum(np.searchsorted(self.addresses, addresses, sorter=order), len(order) - 1)
-        found: npt.NDArray[np.int64] = np.where(
-            self.addresses[order[places]] == addresses, self.lengths[order[places]], -1
-        )
-        return found
+        rows = positions_of(addresses, self.addresses)
+        return np.where(rows >= 0, self.lengths.take(rows, mode="clip"), -1) if len(self.lengths) else rows
 
 
 def position(stream: io.StringIO | io.BytesIO) -> int:
@@ -59,38 +52,38 @@ def measure_of(kind: type) -> Callable[[Any], int] | None:
     """Return the C function that tells how much an object of *kind* holds, None if it cannot grow or nobody knows."""
     if kind is io.StringIO or kind is io.BytesIO:
         return position
-    if any(base is fixed for fixed in _FIXED for base in mro_of(kind)):
+    if any(has_base(kind, fixed) for fixed in _FIXED):
         return None
     return length_function(kind)
 
 
-def container_lengths(objects: list[object], addresses: Addresses, kinds: Addresses) -> Lengths:
+def container_lengths(objects: list[object], addresses: Addresses, table: KindTable) -> Lengths:
     """Measure every list, dict, set, deque, array and in-memory file among *objects*.
 
     Args:
         objects: Live objects; their types are looked at, never their ``__class__``.
         addresses: Their addresses, shape ``(n,)``.
-        kinds: The addresses of their types, shape ``(n,)``.
+        table: Their types.
     """
-    measures = {kind: measure for kind, of in types_at(kinds).items() if (measure := measure_of(of)) is not None}
-    plain = np.isin(kinds, [kind for kind in measures if kind in _PLAIN])
+    functions = [measure_of(of) for of in table.types]
+    measures = {
+        kind: measure for kind, measure in zip(table.addresses.tolist(), functions, strict=True) if measure is not None
+    }
+    is_plain = table.mask_of(measures.keys() & _PLAIN)
+    plain = np.flatnonzero(is_plain)
     # The other types have few objects each: one call per object beats one pass over the heap per type.
-    rest = np.isin(kinds, [kind for kind in measures if kind not in _PLAIN])
-    plain_things: Any = compress(objects, plain.tobytes())
-    plain_lengths = map(len, plain_things)
-    rest_lengths = map(_apply, [measures[kind] for kind in kinds[rest].tolist()], compress(objects, rest.tobytes()))
-    n_plain, n_rest = int(np.count_nonzero(plain)), int(np.count_nonzero(rest))
+    rest = np.flatnonzero(table.mask_of(measures.keys() - _PLAIN))
+    plain_things: Any = compress(objects, is_plain.tobytes())
+    rest_kinds = table.kinds_of(rest).tolist()
+    rest_lengths = [measures[kind](objects[row]) for kind, row in zip(rest_kinds, rest.tolist(), strict=True)]
+    rows = np.concatenate([plain, rest])
     return Lengths(
-        addresses=np.concatenate([addresses[plain], addresses[rest]]),
-        kinds=np.concatenate([kinds[plain], kinds[rest]]),
+        addresses=addresses[rows],
+        kinds=table.kinds_of(rows),
         lengths=np.concatenate(
-            [np.fromiter(plain_lengths, np.int64, n_plain), np.fromiter(rest_lengths, np.int64, n_rest)]
+            [np.fromiter(map(len, plain_things), np.int64, len(plain)), np.array(rest_lengths, np.int64)]
         ),
     )
-
-
-def _apply(measure: Callable[[Any], int], thing: object) -> int:
-    return measure(thing)
 
 
 def follow(moments: list[Lengths]) -> tuple[Addresses, Addresses, npt.NDArray[np.int64]]:
@@ -104,17 +97,27 @@ def follow(moments: list[Lengths]) -> tuple[Addresses, Addresses, npt.NDArray[np
     table = np.zeros((len(last.addresses), len(moments)), np.int64)
     alive = np.ones(len(last.addresses), bool)
     for column, moment in enumerate(moments):
-        if not len(moment.addresses):
-            alive &= column == 0
-            continue
-        order = np.argsort(moment.addresses)
-        places = order[np.minimum(np.searchsorted(moment.addresses, last.addresses, sorter=order), len(order) - 1)]
-        same = (moment.addresses[places] == last.addresses) & (moment.kinds[places] == last.kinds)
-        table[same, column] = moment.lengths[places[same]]
+        rows = _rows_in(moment, last)
+        table[:, column] = np.where(rows >= 0, moment.lengths.take(rows, mode="clip"), 0) if len(moment.lengths) else 0
         if column:
-            alive &= same
+            alive &= rows >= 0
     grown = alive & (table[:, -1] > table[:, 0])
     return last.addresses[grown], last.kinds[grown], table[grown]
+
+
+def _rows_in(moment: Lengths, last: Lengths) -> Ints:
+    """Return the row in *moment* of each container of *last*, -1 where it was not there.
+
+    The collector keeps its order: what is older than anything that has died stands where it stood.
+    """
+    n_both = min(len(moment.addresses), len(last.addresses))
+    differs = moment.addresses[:n_both] != last.addresses[:n_both]
+    n_same = int(differs.argmax()) if differs.any() else n_both
+    moved = positions_of(last.addresses[n_same:], moment.addresses[n_same:])
+    rows = np.concatenate([np.arange(n_same), np.where(moved >= 0, moved + n_same, -1)])
+    if len(moment.kinds):
+        rows[moment.kinds.take(rows, mode="clip") != last.kinds] = -1
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,6 @@ class Checkpoint:
         counts: Objects of each of them, shape ``(n_kinds,)``.
         lengths: Every container by its length.
         slots: Every slot that points to a buffer or a longer sequence; None where these were not looked at.
-        tensor_bytes: Bytes of all storages that tensors of the heap own, each counted once.
         graph_nodes: Autograd nodes reachable from the tensors of the heap; a lower bound if the graph is too large.
         n_threads: Living threads.
         n_registered: Entries of each of `leaklab.collect.registries.REGISTRIES`, shape ``(n_registries,)``.
@@ -138,7 +140,6 @@ class Checkpoint:
     counts: npt.NDArray[np.int64]
     lengths: Lengths
     slots: Slots | None
-    tensor_bytes: int
     graph_nodes: int
     n_threads: int
     n_registered: npt.NDArray[np.int64]
@@ -184,37 +185,36 @@ def _frozen_objects(objects: list[object]) -> list[object]:
     return found
 
 
-def take_checkpoint(after_run: int, objects: list[object], *, with_slots: bool = True) -> tuple[Checkpoint, Census]:
-    """Measure *objects*, the whole heap, *with_slots* or without; also return who they are, as a sorted census."""
+def take_checkpoint(
+    after_run: int, objects: list[object], *, with_slots: bool = True, followed: Slots | None = None
+) -> tuple[Checkpoint, Addresses, Addresses]:
+    """Measure *objects*, the whole heap; also return their addresses and those of their types.
+
+    Args:
+        after_run: Measured runs so far.
+        objects: All of them.
+        with_slots: Whether to look at buffers.
+        followed: As for `find_slots`.
+    """
     addresses, kinds = addresses_of(objects), kinds_of(objects)
-    distinct, counts = np.unique(kinds, return_counts=True)
-    tensors = list(compress(objects, _tensor_mask(kinds).tobytes()))
+    table = KindTable(kinds)
     checkpoint = Checkpoint(
         after_run=after_run,
-        kinds=distinct,
-        counts=counts,
-        lengths=container_lengths(objects, addresses, kinds),
-        slots=find_slots(objects, kinds) if with_slots else None,
-        tensor_bytes=sum(storage_bytes(tensors).values()),
-        graph_nodes=_count_graph_nodes(objects, kinds, tensors),
+        kinds=table.addresses,
+        counts=table.counts,
+        lengths=container_lengths(objects, addresses, table),
+        slots=find_slots(objects, kinds, followed) if with_slots else None,
+        graph_nodes=_count_graph_nodes(objects, table),
         n_threads=threading.active_count(),
         n_registered=entry_counts(),
     )
-    order = np.argsort(addresses)
-    return checkpoint, Census(addresses[order], kinds[order], np.zeros(len(order), bool))
+    return checkpoint, addresses, kinds
 
 
-def _count_graph_nodes(objects: list[object], kinds: Addresses, tensors: list[object]) -> int:
+def _count_graph_nodes(objects: list[object], table: KindTable) -> int:
+    tensors = list(compress(objects, table.mask(is_tensor_type).tobytes()))
     if not tensors:
         return 0
     from leaklab.runtime.autograd_graph import count_nodes, is_node_type  # noqa: PLC0415 - needs torch, which has tensors to show here
 
-    node_kinds = [kind for kind, of in types_at(kinds).items() if is_node_type(of)]
-    return count_nodes(tensors, list(compress(objects, np.isin(kinds, node_kinds).tobytes())))
-
-
-def _tensor_mask(kinds: Addresses) -> npt.NDArray[np.bool_]:
-    tensor = loaded_type("torch", "Tensor")
-    if tensor is None:
-        return np.zeros(len(kinds), bool)
-    return np.isin(kinds, [kind for kind, of in types_at(kinds).items() if has_base(of, tensor)])
+    return count_nodes(tensors, list(compress(objects, table.mask(is_node_type).tobytes())))

@@ -28,6 +28,7 @@ from leaklab.collect.snapshot_sizes import TensorTable, bytes_of_kinds, find_arr
 from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly, pause_gc, resume_gc, user_has_frozen
+from leaklab.runtime.kind_table import KindTable
 from leaklab.runtime.objects import (
     has_base,
     is_tensor,
@@ -39,7 +40,7 @@ from leaklab.runtime.objects import (
     summary,
     type_name,
 )
-from leaklab.runtime.ours import SHELL_NAMES, KindTable, is_history_name, is_machinery, left_out
+from leaklab.runtime.ours import SHELL_NAMES, is_history_name, is_machinery, left_out
 from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 NOTEBOOK = "notebook"
@@ -200,7 +201,7 @@ def _measure(
 ) -> dict[str, Any]:
     """Return the fields of the record that tell of *objects*, the whole heap."""
     addresses, kinds = addresses_of(objects), kinds_of(objects)
-    table = KindTable.of(kinds)
+    table = KindTable(kinds)
     unwanted = left_out(objects, addresses, table, records, namespace)
     unwanted[addresses == id(objects)] = True
     tensors = TensorTable()
@@ -214,8 +215,8 @@ def _measure(
     kept = ~unwanted
     chosen = list(compress(objects, kept.tobytes()))
     try:
-        table = KindTable.of(kinds[kept])
-        fields = _arrays_of(chosen, addresses[kept], kinds[kept], table, tensors)
+        table = KindTable(kinds[kept])
+        fields = _arrays_of(chosen, addresses[kept], table, tensors)
         found = find_arrays(chosen, table) if with_places else {}
     finally:
         chosen.clear()
@@ -240,11 +241,9 @@ def _measure(
     }
 
 
-def _arrays_of(
-    objects: list[object], addresses: Addresses, kinds: Addresses, table: KindTable, tensors: TensorTable
-) -> dict[str, Any]:
+def _arrays_of(objects: list[object], addresses: Addresses, table: KindTable, tensors: TensorTable) -> dict[str, Any]:
     order = np.argsort(addresses)
-    lengths = container_lengths(objects, addresses, kinds)
+    lengths = container_lengths(objects, addresses, table)
     sorted_addresses = addresses[order]
     rows = np.searchsorted(sorted_addresses, lengths.addresses)
     by_row = np.argsort(rows)

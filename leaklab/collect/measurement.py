@@ -9,11 +9,11 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.collect.census import Baseline, Census, FrozenCensus, RefreezingCensus, ScanCensus, sorted_census
+from leaklab.collect.census import Baseline, Census, FrozenCensus, RefreezingCensus, ScanCensus
 from leaklab.collect.checkpoint import Checkpoint, heap_objects, take_checkpoint
 from leaklab.collect.meters import Meters
-from leaklab.collect.slots import grown_slots
-from leaklab.runtime.addresses import Addresses
+from leaklab.collect.slots import Slots, grown_slots
+from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, positions_of
 from leaklab.runtime.gc_control import collect_quietly, gc_paused
 from leaklab.runtime.graph_marks import GraphMarks
 
@@ -64,10 +64,13 @@ class Cohorts:
         self.n_runs += 1
         return int(new.sum())
 
-    def keep_alive_ones(self, now: Census) -> None:
-        """Drop the objects that *now*, a census of the whole heap, does not show any more."""
+    def keep_alive_ones(self, heap: Addresses, heap_kinds: Addresses) -> None:
+        """Drop the objects that are not among the addresses of the whole *heap* any more, of types *heap_kinds*."""
         addresses, kinds, runs = self.members()
-        alive = _places(Census(addresses, kinds, np.zeros(len(kinds), bool)), now.addresses, now.kinds)
+        if not len(addresses):
+            return
+        at = positions_of(addresses, heap)
+        alive = (at >= 0) & (heap_kinds.take(at, mode="clip") == kinds)
         newest_first = np.flatnonzero(alive)[np.lexsort((-runs[alive], addresses[alive]))]
         own = addresses[newest_first]
         is_newest = np.ones(len(own), bool)  # an address belongs to the newest cohort that has it
@@ -207,7 +210,7 @@ class Measurement:
     def forget_the_dead(self) -> None:
         """Drop from the cohorts what is not alive any more; no phase is open."""
         with self.heap() as objects:
-            self.cohorts.keep_alive_ones(sorted_census(objects))
+            self.cohorts.keep_alive_ones(addresses_of(objects), kinds_of(objects))
 
     def _check_heap(self) -> None:
         if self.collects:
@@ -215,11 +218,13 @@ class Measurement:
         recorded = self.cohorts.n_bytes
         with self.meters.leaving_out():
             with self.heap() as objects:
-                checkpoint, everything = take_checkpoint(self.n_runs, objects, with_slots=self._may_hide_growth())
+                checkpoint, addresses, kinds = take_checkpoint(
+                    self.n_runs, objects, with_slots=self._may_hide_growth(), followed=self._followed_slots()
+                )
             self.checkpoints.append(checkpoint)
-            self.cohorts.keep_alive_ones(everything)
+            self.cohorts.keep_alive_ones(addresses, kinds)
             # Still alive here, the list of the whole heap would be left out for good: 4 MiB less at every look.
-            del everything
+            del addresses, kinds
         self.meters.own_bytes += recorded - self.cohorts.n_bytes
 
     def _may_hide_growth(self) -> bool:
@@ -231,7 +236,7 @@ class Measurement:
         heap = self.meters.heap(self.n_runs) if self.n_runs else None
         if heap is None:
             return bool(self.n_runs) or self._is_short
-        looks = [checkpoint.slots for checkpoint in self.checkpoints if checkpoint.slots is not None]
+        looks = self._looks_at_slots()
         if len(looks) >= _ENOUGH_LOOKS and not grown_slots(looks):
             return False
         device = self.meters.accelerator(self.n_runs)
@@ -240,6 +245,14 @@ class Measurement:
             heap[-1] - heap[before] >= _LEAST_RISE * (self.n_runs - before)
             for before in (self.checkpoints[0].after_run, last)
         ) or (device is not None and device[-1] > device[last])
+
+    def _looks_at_slots(self) -> list[Slots]:
+        return [checkpoint.slots for checkpoint in self.checkpoints if checkpoint.slots is not None]
+
+    def _followed_slots(self) -> Slots | None:
+        """Return the slots that a further look has to see again; what the second look does not show grows at none."""
+        looks = self._looks_at_slots()
+        return looks[-1] if len(looks) > 1 else None
 
 
 @contextmanager

@@ -14,16 +14,29 @@ import ctypes
 import gc
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from itertools import chain, compress, pairwise, repeat
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
+from leaklab.runtime.addresses import (
+    BATCH_OBJECTS,
+    N_PLACES,
+    Addresses,
+    AddressTable,
+    Ints,
+    addresses_of,
+    kinds_of,
+    places_of,
+    positions_of,
+    referents_of,
+    types_at,
+)
+from leaklab.runtime.kind_table import KindTable
 from leaklab.runtime.objects import has_base, loaded_type, no_torch_functions
 from leaklab.runtime.sizes import storages_of
 
@@ -153,9 +166,9 @@ _READERS: dict[int, Callable[[Any], Content | None]] = {
     id(collections.deque): _read_sequence,
     id(array.array): _read_machine_array,
 }
+_CONSTANT = frozenset((id(str), id(bytes)))
 
-
-_BATCH = 50_000
+_BATCH = BATCH_OBJECTS
 _MAX_ORDINAL = 1 << 16
 # Their references are code and names, not data that a program grows.
 _NO_HOLDERS = (
@@ -196,58 +209,123 @@ class Slots:
         return self.owners + (self.ordinals << 47)
 
 
-def find_slots(objects: list[object], kinds: Addresses) -> Slots:
-    """Measure what the references of *objects* point to, where it is a buffer or a sequence of some size."""
-    holders = {kind: not any(has_base(of, base) for base in _NO_HOLDERS) for kind, of in types_at(kinds).items()}
-    wanted = np.isin(kinds, [kind for kind, holds in holders.items() if holds])
-    picked = list(compress(objects, wanted.tobytes()))
-    rows: list[tuple[int, ...]] = []
+def find_slots(objects: list[object], kinds: Addresses, followed: Slots | None = None) -> Slots:
+    """Measure what the references of *objects* point to, where it is a buffer or a sequence of some size.
+
+    Args:
+        objects: The whole heap.
+        kinds: The addresses of their types.
+        followed: The slots that matter, of an earlier moment; None for all. To see the same few again is cheap.
+    """
+    addresses = addresses_of(objects)
+    table = KindTable(kinds)
+    is_holder = table.mask(lambda of: not any(has_base(of, base) for base in _NO_HOLDERS))
+    search = _Search(None)
+    if followed is None:
+        search = _Search(AddressTable(addresses), _may_be_content(objects, table))
+    else:
+        known = positions_of(np.unique(np.concatenate([followed.anchors, followed.owners])), addresses)
+        is_followed = np.zeros(len(objects), bool)
+        is_followed[known[known >= 0]] = True
+        is_holder &= is_followed
+    picked = list(compress(objects, is_holder.tobytes()))
+    anchors = addresses[is_holder]
     for start in range(0, len(picked), _BATCH):
-        holders_ = picked[start : start + _BATCH]
-        unknown: dict[int, tuple[object, int]] = {}
-        rows += _batch_rows(holders_, addresses_of(holders_), unknown)
-        dicts = [holder for holder, _anchor in unknown.values()]
-        anchors = np.fromiter((anchor for _holder, anchor in unknown.values()), np.int64, len(unknown))
-        rows += _batch_rows(dicts, anchors, None)
-    table = np.array(rows, np.int64).reshape(-1, len(Slots.__slots__))
-    return Slots(*(np.ascontiguousarray(table[:, column]) for column in range(table.shape[1])))
+        search.through(picked[start : start + _BATCH], anchors[start : start + _BATCH])
+    rows = np.array(search.rows, np.int64).reshape(-1, len(Slots.__slots__))
+    return Slots(*(np.ascontiguousarray(rows[:, column]) for column in range(rows.shape[1])))
 
 
-def _batch_rows(
-    holders: list[object], anchors: Addresses, unknown: dict[int, tuple[object, int]] | None
-) -> Iterator[tuple[int, ...]]:
-    """Yield the slots of *holders*; collect in *unknown* the dicts that they hold and the collector does not know."""
-    if not holders:
-        return
-    marker = object()  # ends the references of one object in the flat answer
-    ends = [marker]
-    targets = get_referents(*chain.from_iterable(zip(holders, repeat(ends))))
-    kinds = kinds_of(targets)
-    is_end = addresses_of(targets) == id(marker)
-    owners_index = np.cumsum(is_end) - is_end
-    starts = np.concatenate([[0], np.flatnonzero(is_end)[:-1] + 1])
-    ordinals = np.arange(len(targets)) - starts[owners_index]
-    owners = addresses_of(holders)
-    if unknown is not None:
-        for place in np.flatnonzero(kinds == id(dict)).tolist():
-            if not gc.is_tracked(targets[place]):
-                unknown.setdefault(id(targets[place]), (targets[place], int(anchors[owners_index[place]])))
-    for kind, of in types_at(kinds).items():
-        read = reader_of(of)
-        if read is None:
-            continue
-        places = np.flatnonzero((kinds == kind) & (ordinals < _MAX_ORDINAL))
-        if kind in _LEAST_LENGTHS:  # most are short: told by one pass in C
-            lengths = np.fromiter(map(len, map(targets.__getitem__, places.tolist())), np.int64, len(places))
-            places = places[lengths >= _LEAST_LENGTHS[kind]]
-        for place in places.tolist():
-            content = read(targets[place])
-            if content is not None:
-                owner = owners_index[place]
-                yield (
-                    int(anchors[owner]), int(owners[owner]), int(ordinals[place]), id(targets[place]), kind,
-                    content.size, content.first, content.last,
-                )  # fmt: skip
+def _may_be_content(objects: list[object], table: KindTable) -> npt.NDArray[np.bool_]:
+    """Return which of *objects*, by what the collector's own list shows of them, may be what a slot points to."""
+    result = table.mask(lambda of: reader_of(of) is not None)
+    for kind, least in _LEAST_LENGTHS.items():
+        of_kind = np.flatnonzero(table.mask_of([kind]))
+        things: Any = compress(objects, table.mask_of([kind]).tobytes())
+        result[of_kind] = np.fromiter(map(len, things), np.int64, len(of_kind)) >= least
+    return result
+
+
+class _Search:
+    """Reads the references of holders for what slots point to.
+
+    Args:
+        heap: Where each object of the heap is; None to touch whatever is referred to.
+        may_be_content: Which objects of the heap to touch.
+
+    Attributes:
+        rows: The slots found, their fields as in `Slots`.
+    """
+
+    def __init__(self, heap: AddressTable | None, may_be_content: npt.NDArray[np.bool_] | None = None) -> None:
+        self.rows: list[tuple[int, ...]] = []
+        self._heap, self._may_be_content = heap, may_be_content
+        self._no_content = np.zeros(N_PLACES, np.int64)  # numbers, words and the like, which much of a heap refers to
+        self._readers: dict[int, Callable[[Any], Content | None] | None] = {}
+        self._unlisted_seen: set[int] = set()
+
+    def through(self, holders: list[object], anchors: Addresses) -> None:
+        """Note the slots of *holders*, and those of the dicts that they hold and the collector does not know."""
+        unlisted = self._unlisted_dicts(*self._slots_of(holders, anchors))
+        if unlisted:
+            self._slots_of([thing for thing, _ in unlisted], np.array([anchor for _, anchor in unlisted], np.int64))
+
+    def _slots_of(self, holders: list[object], anchors: Addresses) -> tuple[list[object], Addresses, Addresses]:
+        """Note the slots of *holders*; return what had to be touched, the types of that, and the anchors."""
+        referents, addresses, owners = referents_of(holders)
+        is_end = np.diff(owners, prepend=0) > 0
+        starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(is_end) + 1])
+        places = self._worth_touching(addresses, is_end)
+        places = places[places - starts.take(owners.take(places)) < _MAX_ORDINAL]
+        things = [referents[place] for place in places.tolist()]
+        kinds = kinds_of(things)
+        holder_at = addresses_of(holders)
+        for kind, of in types_at(kinds).items():
+            if kind not in self._readers:
+                self._readers[kind] = reader_of(of)
+            read = self._readers[kind]
+            chosen = np.flatnonzero(kinds == kind)
+            if read is None:
+                self._forget(addresses[places[chosen]])
+                continue
+            if kind in _LEAST_LENGTHS:  # most are short: told by one pass in C
+                lengths = np.fromiter(map(len, map(things.__getitem__, chosen.tolist())), np.int64, len(chosen))
+                if kind in _CONSTANT:
+                    self._forget(addresses[places[chosen[lengths < _LEAST_LENGTHS[kind]]]])
+                chosen = chosen[lengths >= _LEAST_LENGTHS[kind]]
+            for row in chosen.tolist():
+                content = read(things[row])
+                if content is not None:
+                    place = int(places[row])
+                    owner = int(owners[place])
+                    self.rows.append((
+                        int(anchors[owner]), int(holder_at[owner]), place - int(starts[owner]), id(things[row]), kind,
+                        content.size, content.first, content.last,
+                    ))  # fmt: skip
+        return things, kinds, anchors[owners[places]]
+
+    def _worth_touching(self, addresses: Addresses, is_end: npt.NDArray[np.bool_]) -> Ints:
+        """Return the positions of those referents at *addresses* that may be what a slot points to."""
+        worth = ~is_end
+        if self._heap is not None and self._may_be_content is not None:
+            is_known, vertices = self._heap.look_up(addresses)
+            worth[is_known] = self._may_be_content.take(vertices)
+        places = np.flatnonzero(worth)
+        left = addresses.take(places)
+        return places.compress(self._no_content.take(places_of(left)) != left)
+
+    def _forget(self, addresses: Addresses) -> None:
+        """Touch the objects at *addresses*, which live as long as this search, no more."""
+        self._no_content[places_of(addresses)] = addresses
+
+    def _unlisted_dicts(self, things: list[object], kinds: Addresses, anchors: Addresses) -> list[tuple[object, int]]:
+        """Return those dicts among *things*, each once and with its anchor, that the collector does not know."""
+        found = []
+        for row in np.flatnonzero(kinds == id(dict)).tolist():
+            if id(things[row]) not in self._unlisted_seen and not gc.is_tracked(things[row]):
+                self._unlisted_seen.add(id(things[row]))
+                found.append((things[row], int(anchors[row])))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

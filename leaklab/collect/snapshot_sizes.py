@@ -22,8 +22,9 @@ from leaklab.collect.slots import MIN_BYTES
 from leaklab.model.heap_diff import TensorKind, Totals
 from leaklab.runtime.addresses import get_referents, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, pause_gc, resume_gc, user_has_frozen
+from leaklab.runtime.kind_table import KindTable
 from leaklab.runtime.objects import array_words, has_base, loaded_type, mro_of, no_torch_functions, type_name
-from leaklab.runtime.ours import KindTable, is_machinery, parts_of_records
+from leaklab.runtime.ours import is_machinery, parts_of_records
 from leaklab.runtime.sizes import shallow_bytes, storage_bytes, storages_of
 
 _UNKNOWN = (RuntimeError, TypeError, ValueError, AttributeError)
@@ -215,7 +216,7 @@ def take_totals(records: Iterable[object]) -> Totals:
 
 
 def _add_up(objects: list[object], records: Iterable[object]) -> Totals:
-    table = KindTable.of(kinds_of(objects))
+    table = KindTable(kinds_of(objects))
     wanted = ~table.mask_by_name(is_machinery) & ~table.mask(lambda of: of is tuple) & ~storage_mask(table)
     is_tensor = tensor_mask(table)
     tensors = compress(objects, is_tensor.tobytes())

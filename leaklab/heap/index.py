@@ -246,11 +246,11 @@ def _reversed(offsets: Ints, targets: Ints) -> tuple[Ints, Ints]:
     """Return offsets and sources of the same edges turned round."""
     n_vertices = len(offsets) - 1
     counts = np.bincount(targets, minlength=n_vertices)
-    packed = targets.astype(np.int64) << 32
-    packed |= np.repeat(np.arange(n_vertices, dtype=np.int64), np.diff(offsets))
-    packed.sort()  # numpy sorts numbers four times faster than it sorts their positions
-    packed &= (1 << 32) - 1
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), packed.astype(np.int32)
+    # By 16 bits at a time: numpy sorts short numbers by counting them, three times faster than it compares long ones.
+    order = np.argsort(targets.astype(np.uint16), kind="stable")
+    order = order.take(np.argsort((targets >> 16).astype(np.uint16).take(order), kind="stable"))
+    sources = np.repeat(np.arange(n_vertices, dtype=np.int32), np.diff(offsets)).take(order)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), sources
 
 
 def ranges(starts: Ints, ends: Ints) -> Ints:

@@ -7,10 +7,11 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
-        "addresses": "AddressTable JoinedTable addresses_of distinct kinds_at kinds_of types_at",
+        "addresses": "AddressTable JoinedTable addresses_of distinct kinds_at kinds_of positions_of types_at",
         "autograd_graph": "GraphWalk MAX_WRAPPED_NODES inputs_of",
         "gc_control": "GcState collect_quietly gc_paused user_has_frozen",
         "graph_marks": "GraphMarks",
+        "kind_table": "KindTable",
         "ours": "is_own_kind own_addresses",
         "sizes": "is_leaf shallow_bytes_of owned_bytes shallow_bytes storage_bytes storages_of",
     },

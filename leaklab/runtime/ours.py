@@ -8,16 +8,16 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.runtime.addresses import Addresses, distinct, get_referents, is_own_dict, kinds_of, types_at
-from leaklab.runtime.objects import has_base, loaded_type, module_dict, type_name
+from leaklab.runtime.addresses import Addresses, get_referents, is_own_dict, kinds_of
+from leaklab.runtime.kind_table import KindTable
+from leaklab.runtime.objects import has_base, loaded_type, module_dict
 from leaklab.version import PACKAGE_FOLDER
 
 FRONT_ENDS = (
@@ -39,38 +39,6 @@ _HISTORY_NAME = re.compile(rf"{OUTPUT_NAMES}|In|_ih|_i{{1,3}}|_i\d+|_dh")
 def is_history_name(name: str) -> bool:
     """Return whether IPython keeps its history, or one thing of it, in the variable *name*."""
     return _HISTORY_NAME.fullmatch(name) is not None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KindTable:
-    """The types of some objects.
-
-    Attributes:
-        addresses: Of the types, sorted, shape ``(n_types,)``.
-        types: The types, in the same order.
-        names: Their qualified names.
-        rows: For each object the position of its type.
-    """
-
-    addresses: Addresses
-    types: list[type]
-    names: tuple[str, ...]
-    rows: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, kinds: Addresses) -> KindTable:
-        """Build the table of *kinds*, the addresses of the types of living objects."""
-        table = distinct(kinds)
-        types = list(types_at(table).values())
-        return cls(table, types, tuple(map(type_name, types)), np.searchsorted(table, kinds))
-
-    def mask(self, is_wanted: Callable[[type], bool]) -> npt.NDArray[np.bool_]:
-        """Return for each object whether its type is wanted."""
-        return np.fromiter(map(is_wanted, self.types), bool, len(self.types))[self.rows]
-
-    def mask_by_name(self, is_wanted: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-        """Return for each object whether the name of its type is wanted."""
-        return np.fromiter(map(is_wanted, self.names), bool, len(self.names))[self.rows]
 
 
 _is_tracked = gc.is_tracked
@@ -215,8 +183,7 @@ def is_own_kind(kind: type) -> bool:
 
 def own_addresses(objects: list[object]) -> Addresses:
     """Return the addresses of those of *objects* that are leaklab's, and of their dicts."""
-    kinds = kinds_of(objects)
-    wanted = [address for address, kind in types_at(kinds).items() if is_own_kind(kind)]
-    found = [objects[place] for place in np.flatnonzero(np.isin(kinds, wanted)).tolist()]
+    own = KindTable(kinds_of(objects)).mask(is_own_kind)
+    found = [objects[place] for place in np.flatnonzero(own).tolist()]
     dicts = [child for thing in found for child in get_referents(thing) if is_own_dict(thing, child)]
     return np.array([*map(id, found), *map(id, dicts)], np.int64)

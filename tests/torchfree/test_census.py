@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leaklab.collect import Census, Cohorts, DisturbedError, FrozenCensus, RefreezingCensus, ScanCensus, sorted_census
+from leaklab.collect import Census, Cohorts, DisturbedError, FrozenCensus, RefreezingCensus, ScanCensus
 from leaklab.runtime import addresses_of, distinct, gc_paused, kinds_of, types_at
 
 
@@ -146,7 +146,7 @@ def test_cohorts_know_the_run_that_made_each_survivor(program, n_before):
             taker.end()
         gc.collect()
         objects = gc.get_objects()
-        cohorts.keep_alive_ones(sorted_census(objects))
+        cohorts.keep_alive_ones(addresses_of(objects), kinds_of(objects))
         objects.clear()
     by_run = Counter(node.run for node in world.alive())
     expected = tuple(by_run[run] for run in range(1, len(program) + 1))
@@ -196,7 +196,7 @@ def test_a_new_object_at_the_address_of_a_dead_one_is_known_to_be_young(census_t
     assert census.young[np.isin(census.addresses, reused)].tolist() == [True] * len(reused)
     assert dict(cohorts.by_kind())[id(Slotted)] == (N_SLOTTED, len(held))
     objects = gc.get_objects()
-    cohorts.keep_alive_ones(sorted_census(objects))
+    cohorts.keep_alive_ones(addresses_of(objects), kinds_of(objects))
     objects.clear()
     assert dict(cohorts.by_kind())[id(Slotted)] == (0, len(held))
 
@@ -307,7 +307,7 @@ def test_the_newest_cohort_owns_an_address():
     again = Census(np.array([16, 32]), np.array([7, 7]), np.array([True, False]))
     assert cohorts.add(one) == 2
     assert cohorts.add(again) == 1
-    cohorts.keep_alive_ones(Census(np.array([16, 32]), np.array([7, 7]), np.zeros(2, bool)))
+    cohorts.keep_alive_ones(np.array([16, 32]), np.array([7, 7]))
     assert cohorts.sizes() == (1, 1)
 
 
@@ -315,7 +315,7 @@ def test_an_address_with_another_type_is_another_object():
     cohorts = Cohorts(2)
     cohorts.add(Census(np.array([16]), np.array([7]), np.array([False])))
     cohorts.add(Census(np.array([16]), np.array([9]), np.array([False])))
-    cohorts.keep_alive_ones(Census(np.array([16]), np.array([9]), np.zeros(1, bool)))
+    cohorts.keep_alive_ones(np.array([16]), np.array([9]))
     assert dict(cohorts.by_kind()) == {9: (0, 1)}
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.collect import Lengths, container_lengths, follow
-from leaklab.runtime import addresses_of, kinds_of
+from leaklab.runtime import KindTable, addresses_of, kinds_of
 
 
 class CalledError(Exception):
@@ -53,7 +53,7 @@ for trap in ("__eq__", "__hash__", "__len__", "__getattribute__", "__instanceche
 
 
 def measured(things: list[object]) -> dict[int, int]:
-    lengths = container_lengths(things, addresses_of(things), kinds_of(things))
+    lengths = container_lengths(things, addresses_of(things), KindTable(kinds_of(things)))
     assert lengths.kinds.tolist() == [kind for kind in lengths.kinds.tolist() if kind in {id(type(t)) for t in things}]
     return dict(zip(lengths.addresses.tolist(), lengths.lengths.tolist(), strict=True))
 
@@ -111,7 +111,7 @@ def test_hostile_containers_are_measured_and_none_of_their_code_runs():
 
 
 def measured_quietly(things: list[object]) -> list[int]:
-    lengths = container_lengths(things, addresses_of(things), kinds_of(things))
+    lengths = container_lengths(things, addresses_of(things), KindTable(kinds_of(things)))
     by_address = dict(zip(lengths.addresses.tolist(), lengths.lengths.tolist(), strict=True))
     return [by_address[id(thing)] for thing in things]
 
@@ -156,7 +156,7 @@ def test_only_the_list_that_grew_is_followed():
     things: list[object] = [grows, stays, shrinks]
     moments = []
     for _ in range(3):
-        moments.append(container_lengths(things, addresses_of(things), kinds_of(things)))
+        moments.append(container_lengths(things, addresses_of(things), KindTable(kinds_of(things))))
         grows.append(0)
         shrinks.pop()
     addresses, kinds, table = follow(moments)

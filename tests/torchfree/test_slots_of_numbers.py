@@ -200,3 +200,32 @@ def test_more_holders_than_one_batch_keep_their_own_slots(monkeypatch):
     slots = slots_of(*holders)
     found = dict(zip(slots.owners.tolist(), slots.sizes.tolist(), strict=True))
     assert found == {id(holder): BIG + number for number, holder in enumerate(holders)}
+
+
+def test_to_see_followed_slots_again_shows_them_and_no_others():
+    followed, other = Holder("a" * BIG), Holder("b" * BIG)
+    objects: list[object] = [other, followed]
+    first = find_slots(objects, kinds_of(objects))
+    of_one = slots_of(followed)
+    followed.content += "a" * 5
+    again = find_slots(objects, kinds_of(objects), of_one)
+    assert (again.owners.tolist(), again.sizes.tolist()) == ([id(followed)], [BIG + 5])
+    (grown,) = grown_slots([first, again])
+    assert grown.sizes == (BIG, BIG + 5)
+
+
+def test_a_followed_dict_that_the_collector_does_not_know_is_seen_again():
+    plain = {"text": "a" * BIG}
+    holder = Holder(plain)
+    first = slots_of(holder)
+    plain["text"] += "a" * 7
+    objects: list[object] = [holder]
+    again = find_slots(objects, kinds_of(objects), first)
+    assert [slot.sizes for slot in grown_slots([first, again])] == [(BIG, BIG + 7)]
+
+
+def test_an_object_of_the_heap_is_followed_if_it_is_long_enough():
+    short, long = list(range(3)), list(range(30))
+    holders: list[object] = [Holder(short), Holder(long), short, long]
+    slots = find_slots(holders, kinds_of(holders))
+    assert (slots.owners.tolist(), slots.sizes.tolist()) == ([id(holders[1])], [30])
