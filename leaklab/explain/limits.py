@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leaklab.runtime.objects import loaded_type, mro_of, type_name
+from leaklab.runtime.objects import attributes_of, loaded_type, mro_of, type_name
 from leaklab.text import format_bytes, unit_words
 
 FAR = 4096
@@ -144,19 +144,10 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
 
 def _has_in_attributes(thing: object, below: Sequence[object]) -> bool:
     """Return whether *below*, which leads from *thing* to a container, is that alone or beside the dict of *thing*."""
-    return len(below) == 1 or (len(below) == 2 and below[0] is _attributes(thing))  # noqa: PLR2004
+    return len(below) == 1 or (len(below) == 2 and below[0] is attributes_of(thing))  # noqa: PLR2004
 
 
 def _instance_limit(thing: object, name: str) -> int | None:
     """Return a whole number from the dict of an instance; None where it is anything else."""
-    limit = dict.get(_attributes(thing), name)
+    limit = dict.get(attributes_of(thing), name)
     return limit if type(limit) is int else None
-
-
-def _attributes(thing: object) -> dict[str, object]:
-    """Return the dict of an instance, an empty one if it has none."""
-    try:
-        attributes = object.__getattribute__(thing, "__dict__")
-    except AttributeError:
-        return {}
-    return attributes if type(attributes) is dict else {}

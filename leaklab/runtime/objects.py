@@ -67,6 +67,15 @@ def is_kind_of(thing: object, kind: type) -> bool:
     return has_base(type(thing), kind)
 
 
+def attributes_of(thing: object) -> dict[str, Any]:
+    """Return the dict of an instance, an empty one if it has none."""
+    try:
+        attributes = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return {}
+    return attributes if type(attributes) is dict else {}
+
+
 def is_exactly(thing: object, kinds: Iterable[type]) -> bool:
     """Return whether the type of *thing* is one of *kinds*; ``in`` would ask a metaclass's ``__eq__``."""
     return any(type(thing) is kind for kind in kinds)
