@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from leaklab.heap import BASELINE, ROOT, UNREACHED, HeapIndex, HeapView, Start, build_index, search
-from leaklab.runtime import AddressTable
+from leaklab.runtime import AddressTable, KindTable, kinds_of
 
 
 def index_of(n_vertices, edges):
@@ -106,4 +106,6 @@ def plain_view(objects, places):
     )
     runs = np.full(len(objects), BASELINE, np.int64)
     nothing = np.zeros(len(objects), bool)
-    return HeapView(objects, len(objects), index, tree, starts, runs, runs, nothing, nothing)
+    kinds = kinds_of(objects)
+    types = KindTable(kinds)
+    return HeapView(objects, len(objects), index, kinds, types, tree, starts, runs, runs, nothing, nothing)

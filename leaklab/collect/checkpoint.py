@@ -65,6 +65,12 @@ def container_lengths(objects: list[object], addresses: Addresses, table: KindTa
         addresses: Their addresses, shape ``(n,)``.
         table: Their types.
     """
+    rows, lengths = _measured(objects, table)
+    return Lengths(addresses[rows], table.kinds_of(rows), lengths)
+
+
+def _measured(objects: list[object], table: KindTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the positions of what can grow among *objects*, and how much each of them holds."""
     functions = [measure_of(of) for of in table.types]
     measures = {
         kind: measure for kind, measure in zip(table.addresses.tolist(), functions, strict=True) if measure is not None
@@ -74,16 +80,10 @@ def container_lengths(objects: list[object], addresses: Addresses, table: KindTa
     # The other types have few objects each: one call per object beats one pass over the heap per type.
     rest = np.flatnonzero(table.mask_of(measures.keys() - _PLAIN))
     plain_things: Any = compress(objects, is_plain.tobytes())
+    plain_lengths = np.fromiter(map(len, plain_things), np.int64, len(plain))
     rest_kinds = table.kinds_of(rest).tolist()
     rest_lengths = [measures[kind](objects[row]) for kind, row in zip(rest_kinds, rest.tolist(), strict=True)]
-    rows = np.concatenate([plain, rest])
-    return Lengths(
-        addresses=addresses[rows],
-        kinds=table.kinds_of(rows),
-        lengths=np.concatenate(
-            [np.fromiter(map(len, plain_things), np.int64, len(plain)), np.array(rest_lengths, np.int64)]
-        ),
-    )
+    return np.concatenate([plain, rest]), np.concatenate([plain_lengths, np.array(rest_lengths, np.int64)])
 
 
 def follow(moments: list[Lengths]) -> tuple[Addresses, Addresses, npt.NDArray[np.int64]]:
@@ -198,12 +198,15 @@ def take_checkpoint(
     """
     addresses, kinds = addresses_of(objects), kinds_of(objects)
     table = KindTable(kinds)
+    rows, lengths = _measured(objects, table)
+    length_of = np.full(len(objects), -1)
+    length_of[rows] = lengths
     checkpoint = Checkpoint(
         after_run=after_run,
         kinds=table.addresses,
         counts=table.counts,
-        lengths=container_lengths(objects, addresses, table),
-        slots=find_slots(objects, kinds, followed) if with_slots else None,
+        lengths=Lengths(addresses[rows], table.kinds_of(rows), lengths),
+        slots=find_slots(objects, kinds, followed, length_of) if with_slots else None,
         graph_nodes=_count_graph_nodes(objects, table),
         n_threads=threading.active_count(),
         n_registered=entry_counts(),
@@ -212,9 +215,9 @@ def take_checkpoint(
 
 
 def _count_graph_nodes(objects: list[object], table: KindTable) -> int:
-    tensors = list(compress(objects, table.mask(is_tensor_type).tobytes()))
+    tensors = [objects[row] for row in np.flatnonzero(table.mask(is_tensor_type)).tolist()]
     if not tensors:
         return 0
     from leaklab.runtime.autograd_graph import count_nodes, is_node_type  # noqa: PLC0415 - needs torch, which has tensors to show here
 
-    return count_nodes(tensors, list(compress(objects, table.mask(is_node_type).tobytes())))
+    return count_nodes(tensors, [objects[row] for row in np.flatnonzero(table.mask(is_node_type)).tolist()])

@@ -209,20 +209,26 @@ class Slots:
         return self.owners + (self.ordinals << 47)
 
 
-def find_slots(objects: list[object], kinds: Addresses, followed: Slots | None = None) -> Slots:
+def find_slots(
+    objects: list[object],
+    kinds: Addresses,
+    followed: Slots | None = None,
+    lengths: npt.NDArray[np.int64] | None = None,
+) -> Slots:
     """Measure what the references of *objects* point to, where it is a buffer or a sequence of some size.
 
     Args:
         objects: The whole heap.
         kinds: The addresses of their types.
         followed: The slots that matter, of an earlier moment; None for all. To see the same few again is cheap.
+        lengths: Those of the objects that have been measured already, -1 for the others.
     """
     addresses = addresses_of(objects)
     table = KindTable(kinds)
     is_holder = table.mask(lambda of: not any(has_base(of, base) for base in _NO_HOLDERS))
     search = _Search(None)
     if followed is None:
-        search = _Search(AddressTable(addresses), _may_be_content(objects, table))
+        search = _Search(AddressTable(addresses), _may_be_content(objects, table, lengths))
     else:
         known = positions_of(np.unique(np.concatenate([followed.anchors, followed.owners])), addresses)
         is_followed = np.zeros(len(objects), bool)
@@ -236,13 +242,18 @@ def find_slots(objects: list[object], kinds: Addresses, followed: Slots | None =
     return Slots(*(np.ascontiguousarray(rows[:, column]) for column in range(rows.shape[1])))
 
 
-def _may_be_content(objects: list[object], table: KindTable) -> npt.NDArray[np.bool_]:
+def _may_be_content(
+    objects: list[object], table: KindTable, lengths: npt.NDArray[np.int64] | None
+) -> npt.NDArray[np.bool_]:
     """Return which of *objects*, by what the collector's own list shows of them, may be what a slot points to."""
     result = table.mask(lambda of: reader_of(of) is not None)
     for kind, least in _LEAST_LENGTHS.items():
-        of_kind = np.flatnonzero(table.mask_of([kind]))
-        things: Any = compress(objects, table.mask_of([kind]).tobytes())
-        result[of_kind] = np.fromiter(map(len, things), np.int64, len(of_kind)) >= least
+        is_kind = table.mask_of([kind])
+        known = None if lengths is None else lengths[is_kind]
+        if known is None or (known < 0).any():
+            things: Any = compress(objects, is_kind.tobytes())
+            known = np.fromiter(map(len, things), np.int64)
+        result[is_kind] = known >= least
     return result
 
 

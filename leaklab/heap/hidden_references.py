@@ -21,10 +21,8 @@ from leaklab.runtime.addresses import (
     AddressTable,
     addresses_of,
     get_referents,
-    kinds_at,
     kinds_of,
     referents_of,
-    types_at,
 )
 from leaklab.runtime.autograd_graph import (
     MAX_WRAPPED_NODES,
@@ -36,6 +34,7 @@ from leaklab.runtime.autograd_graph import (
     tensor_hooks,
 )
 from leaklab.runtime.gc_control import gc_paused
+from leaklab.runtime.objects import has_base
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +79,7 @@ def hidden_edges(objects: list[Any], references: ReferencePass | None = None) ->
     before = places_in_code()
     with gc_paused():
         references = ReferencePass(objects) if references is None else references
-        found = _FoundArrays(objects, references.table)
+        found = _FoundArrays(objects, references)
         frame_edges = _frames(found)
         _arrays(found, references, [target for _, target, _ in frame_edges])
         walk = _graphs(found)
@@ -114,13 +113,12 @@ def _changes(before: dict[str, tuple[int, ...]]) -> Iterator[str]:
 class _FoundArrays:
     """References and objects found so far, beside the objects that are known."""
 
-    def __init__(self, objects: list[Any], table: AddressTable) -> None:
+    def __init__(self, objects: list[Any], references: ReferencePass) -> None:
         self.objects = objects
         self.edges: list[Edge] = []
         self.extra: dict[int, Any] = {}
-        self._table = table
-        self._kinds = kinds_at(objects, addresses_of(objects))
-        self._types = types_at(self._kinds)
+        self._table = references.table
+        self._types = references.types
 
     def add(self, edges: list[Edge], vertices: list[Any]) -> list[Any]:
         """Add references and objects; return those of the objects that are new."""
@@ -133,8 +131,7 @@ class _FoundArrays:
 
     def of_types(self, is_wanted: Callable[[type], bool]) -> list[Any]:
         """Return the known objects whose type *is_wanted*; each type is asked for once."""
-        wanted = [address for address, kind in self._types.items() if is_wanted(kind)]
-        return [self.objects[at] for at in np.flatnonzero(np.isin(self._kinds, wanted)).tolist()]
+        return [self.objects[at] for at in np.flatnonzero(self._types.mask(is_wanted)).tolist()]
 
     def result(self) -> HiddenEdges:
         """Return everything between objects that are vertices."""
@@ -169,7 +166,7 @@ def _arrays(found: _FoundArrays, references: ReferencePass, local_values: list[A
 
 
 def _is_tensor_type(kind: type) -> bool:
-    return type.__subclasscheck__(torch.Tensor, kind)  # in C: asks no metaclass, unlike issubclass
+    return has_base(kind, torch.Tensor)
 
 
 def _graphs(found: _FoundArrays) -> GraphWalk:

@@ -12,19 +12,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
+    N_PLACES,
     AddressTable,
     JoinedTable,
     addresses_of,
     dict_pointers,
-    kinds_at,
+    kinds_of,
+    places_of,
     referents_of,
     types_at,
-    word_at,
+    words_at,
 )
 from leaklab.runtime.gc_control import gc_paused
+from leaklab.runtime.kind_table import KindTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,13 +109,8 @@ def build_index(
 _PLAIN = np.array([*map(id, (bytes, types.CodeType, type, object, bool, type(None), int, float, str))], np.int64)
 
 
-def _place_of(kinds: Ints) -> Ints:
-    places: Ints = (kinds >> 4) & ((1 << 12) - 1)
-    return places
-
-
-_PLAIN_AT = np.zeros(1 << 12, np.int64)
-_PLAIN_AT[_place_of(_PLAIN)] = _PLAIN  # one that shares its place with another is looked at in vain, no more
+_PLAIN_AT = np.zeros(N_PLACES, np.int64)
+_PLAIN_AT[places_of(_PLAIN)] = _PLAIN  # one that shares its place with another is looked at in vain, no more
 
 
 class ReferencePass:
@@ -120,19 +119,23 @@ class ReferencePass:
     Args:
         objects: As `build_index` has it.
         ignored: The same.
+        types: Those of *objects*, if they are known already.
 
     Attributes:
         table: The vertex of each address.
+        types: The types of the objects.
     """
 
-    def __init__(self, objects: list[object], ignored: Ints | None = None) -> None:
+    def __init__(self, objects: list[object], ignored: Ints | None = None, types: KindTable | None = None) -> None:
         self._objects = objects
+        self.types = KindTable(kinds_of(objects)) if types is None else types
         self._ids = addresses_of(objects)
         self.table = AddressTable(self._ids)
         self._dropped = _dropped(self.table, ignored, len(objects), id(objects))
         self._counts: list[Ints] = []
         self._targets: list[Ints] = []
         self._unlisted: list[tuple[Ints, Ints]] = []  # per batch: addresses, and the vertices that refer to them
+        self._plain_seen = np.zeros(N_PLACES, np.int64)
         self._is_run = False
 
     def unlisted(self) -> Iterator[list[object]]:
@@ -184,15 +187,29 @@ class ReferencePass:
         referents, addresses, owners = referents_of(batch)
         is_known, targets = self.table.look_up(addresses)
         heads = np.compress(is_known, owners)
-        kinds = kinds_at(referents, addresses)
-        unlisted = ~is_known & (_PLAIN_AT.take(_place_of(kinds)) != kinds)
+        unlisted = self._that_matter(referents, addresses, np.flatnonzero(~is_known))
         if self._dropped is not None:
             kept = ~(self._dropped[targets] | self._dropped[heads + np.int32(start)])
             heads, targets = heads[kept], targets[kept]
         self._counts.append(np.bincount(heads, minlength=len(batch)))
         self._targets.append(targets.astype(np.int32, copy=False))
         self._unlisted.append((addresses[unlisted], owners[unlisted] + np.int32(start)))
-        return [referents[place] for place in np.flatnonzero(unlisted).tolist()]
+        return [referents[place] for place in unlisted.tolist()]
+
+    def _that_matter(self, referents: list[object], addresses: Ints, places: Ints) -> Ints:
+        """Return those of *places* of *referents* where something lies that may refer to more.
+
+        Most are the same names and small numbers again and again: what was found to be plain is not touched twice.
+        """
+        places = places.compress(addresses.take(places) != addresses[-1])  # the marker
+        at = addresses.take(places)
+        is_new = self._plain_seen.take(places_of(at)) != at
+        places, at = places.compress(is_new), at.compress(is_new)
+        kinds = kinds_of([referents[place] for place in places.tolist()])
+        is_plain = _PLAIN_AT.take(places_of(kinds)) == kinds
+        plain = at.compress(is_plain)
+        self._plain_seen[places_of(plain)] = plain
+        return places.compress(~is_plain)
 
     def _around(self, extra: list[object], table: AddressTable) -> tuple[Ints, Ints]:
         """Return holder and held of the references from and to *extra*, objects that *table* contains by now.
@@ -245,12 +262,10 @@ def _with_added(offsets: Ints, targets: Ints, heads: Ints, tails: Ints, dropped:
 def _reversed(offsets: Ints, targets: Ints) -> tuple[Ints, Ints]:
     """Return offsets and sources of the same edges turned round."""
     n_vertices = len(offsets) - 1
-    counts = np.bincount(targets, minlength=n_vertices)
-    # By 16 bits at a time: numpy sorts short numbers by counting them, three times faster than it compares long ones.
-    order = np.argsort(targets.astype(np.uint16), kind="stable")
-    order = order.take(np.argsort((targets >> 16).astype(np.uint16).take(order), kind="stable"))
-    sources = np.repeat(np.arange(n_vertices, dtype=np.int32), np.diff(offsets)).take(order)
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), sources
+    # A conversion between two layouts of a sparse matrix: scipy counts, where numpy would have to sort.
+    parts = (np.ones(len(targets), np.int8), targets, offsets.astype(targets.dtype))
+    by_target = csr_array(parts, shape=(n_vertices, n_vertices)).tocsc()
+    return by_target.indptr.astype(np.int64), by_target.indices.astype(np.int32, copy=False)
 
 
 def ranges(starts: Ints, ends: Ints) -> Ints:
@@ -261,29 +276,21 @@ def ranges(starts: Ints, ends: Ints) -> Ints:
     return numbers
 
 
-def own_dicts(index: HeapIndex, kinds: Ints) -> Ints:
+def own_dicts(index: HeapIndex, table: KindTable) -> Ints:
     """Return for each vertex that of its ``__dict__``, -1 for all but instances of Python classes that have one.
 
     Args:
         index: The heap, whose objects are alive.
-        kinds: For each vertex the address of its type.
+        table: The types of the vertices.
     """
     result: Ints = np.full(index.n_vertices, -1, np.int32)
-    offset_of = dict(dict_pointers(types_at(kinds)))
-    is_dict = kinds == id(dict)
-    edges = np.flatnonzero(is_dict[index.forward_targets])
-    owners = np.searchsorted(index.forward_offsets, edges, side="right") - 1
-    possible = np.isin(kinds[owners], [*offset_of])
-    edges, owners = edges[possible], owners[possible]
-    rows = zip(
-        owners.tolist(),
-        index.forward_targets[edges].tolist(),
-        index.ids[owners].tolist(),
-        kinds[owners].tolist(),
-        strict=True,
-    )
-    ids = index.ids.data
-    for owner, target, address, kind in rows:
-        if word_at(address + offset_of[kind]) == ids[target]:
-            result[owner] = target
+    offset_of = dict(dict_pointers(types_at(table.addresses)))
+    edges = np.flatnonzero(table.mask_of([id(dict)]).take(index.forward_targets))
+    owners = np.repeat(np.arange(index.n_vertices, dtype=np.int32), np.diff(index.forward_offsets)).take(edges)
+    offsets = np.array([offset_of.get(kind, 0) for kind in table.addresses.tolist()], np.int64).take(table.rows)
+    possible = offsets.take(owners) != 0
+    edges, owners = edges.compress(possible), owners.compress(possible)
+    targets = index.forward_targets.take(edges)
+    is_own = words_at(index.ids.take(owners) + offsets.take(owners)) == index.ids.take(targets)
+    result[owners[is_own]] = targets[is_own]
     return result

@@ -24,9 +24,10 @@ from leaklab.heap.roots import Start, find_starts, interpreter_tables, is_shell_
 from leaklab.heap.shared_data import Storages, storages_in
 from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach, search
 from leaklab.model import RootPath, Status, Step
-from leaklab.runtime.addresses import Addresses, kinds_at, types_at
+from leaklab.runtime.addresses import Addresses, kinds_of
 from leaklab.runtime.autograd_graph import Edge, is_node_type
 from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
+from leaklab.runtime.kind_table import KindTable
 from leaklab.runtime.objects import is_tensor_type, summary
 from leaklab.runtime.ours import is_history_name, own_addresses
 
@@ -66,6 +67,8 @@ class HeapView:
     Attributes:
         objects: Every object, in the order of the index; after *n_heap* of them, what only hidden references reach.
         index: Who refers to whom.
+        kinds: For each vertex the address of its type.
+        types: The same, as a table.
         tree: The cheapest path to each object.
         starts: The roots, in the order that *tree* numbers them.
         birth_run: For each vertex the run it was born in (0 for the first), `BASELINE` for what was there before.
@@ -83,6 +86,8 @@ class HeapView:
     objects: list[object]
     n_heap: int
     index: HeapIndex
+    kinds: Addresses
+    types: KindTable
     tree: PathTree
     starts: list[Start]
     birth_run: npt.NDArray[np.int64]
@@ -97,16 +102,9 @@ class HeapView:
     _described: dict[int, Described] = field(default_factory=dict)
 
     @cached_property
-    def kinds(self) -> Addresses:
-        """For each vertex the address of its type."""
-        return kinds_at(self.objects, self.index.ids)
-
-    @cached_property
     def is_tensor(self) -> npt.NDArray[np.bool_]:
         """For each vertex whether it is a tensor."""
-        kinds = types_at(self.kinds)
-        mask: npt.NDArray[np.bool_] = np.isin(self.kinds, [kind for kind, of in kinds.items() if is_tensor_type(of)])
-        return mask
+        return self.types.mask(is_tensor_type)
 
     @cached_property
     def tensors(self) -> list[int]:
@@ -235,8 +233,10 @@ def heap_view(
         summaries: Whether paths may show shapes and lengths.
     """
     n_heap = len(objects)
-    ignored = np.append(own_addresses(objects), [id(thing) for thing in (*own, own, births, objects)])
-    references = ReferencePass(objects, ignored)
+    kinds = kinds_of(objects)
+    types = KindTable(kinds)
+    ignored = np.append(own_addresses(objects, types), [id(thing) for thing in (*own, own, births, objects)])
+    references = ReferencePass(objects, ignored, types)
     hidden = hidden_edges(objects, references)
     index = references.finish(hidden.extra_objects, hidden.edges)
     objects.extend(hidden.extra_objects)
@@ -244,22 +244,24 @@ def heap_view(
     birth_run = np.full(index.n_vertices, BASELINE, np.int64)
     vertices = index.vertices_of(births.addresses)
     birth_run[vertices[vertices >= 0]] = births.runs[vertices >= 0]
-    kinds = kinds_at(objects, index.ids)
-    own_dict_of = own_dicts(index, kinds)
+    if hidden.extra_objects:
+        kinds = np.concatenate([kinds, kinds_of(hidden.extra_objects)])
+        types = KindTable(kinds)
+    own_dict_of = own_dicts(index, types)
     older = np.flatnonzero((own_dict_of >= 0) & (birth_run == BASELINE))
     birth_run[own_dict_of[older]] = BASELINE  # a part of what was there, made when somebody looked: no survivor
     survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
-    in_graph = _graph_parts(kinds, n_heap)
+    in_graph = _graph_parts(types, n_heap)
     starts = [*find_starts(namespace), *interpreter_tables(objects, index)]
     carrying, passing = _carriers(hidden.edges, births.graph_marks, index)
-    costs = _costs(birth_run, survived, kinds)
+    costs = _costs(birth_run, survived, types)
     costs[passing] += _STEP_PASSING * ~survived[passing]
     tree = _search(index, starts, id(namespace), costs, own_dict_of)
     blamed_run = _blamed_runs(tree, birth_run, survived)
     leaked = (blamed_run != BASELINE) & (blamed_run < births.n_runs - 1)
     own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
     view = HeapView(
-        objects, n_heap, index, tree, starts, birth_run, blamed_run, leaked, in_graph,
+        objects, n_heap, index, kinds, types, tree, starts, birth_run, blamed_run, leaked, in_graph,
         own_dict, hidden.notes, summaries, hidden.n_unwalked, carrying,
     )  # fmt: skip
     try:
@@ -300,17 +302,16 @@ def _blamed_runs(
     return blamed
 
 
-def _graph_parts(kinds: Addresses, n_heap: int) -> npt.NDArray[np.bool_]:
+def _graph_parts(types: KindTable, n_heap: int) -> npt.NDArray[np.bool_]:
     """Return which objects are autograd nodes, or tensors that the collector did not list: held by such nodes only."""
-    types = types_at(kinds)
-    result: npt.NDArray[np.bool_] = np.isin(kinds, [kind for kind, of in types.items() if is_node_type(of)])
-    result[n_heap:] |= np.isin(kinds[n_heap:], [kind for kind, of in types.items() if is_tensor_type(of)])
+    result = types.mask(is_node_type)
+    result[n_heap:] |= types.mask(is_tensor_type)[n_heap:]
     return result
 
 
-def _costs(birth_run: npt.NDArray[np.int64], leaked: npt.NDArray[np.bool_], kinds: Addresses) -> npt.NDArray[np.int64]:
+def _costs(birth_run: npt.NDArray[np.int64], leaked: npt.NDArray[np.bool_], types: KindTable) -> npt.NDArray[np.int64]:
     cost = np.full(len(birth_run), _STEP, np.int64)
-    cost[np.isin(kinds, [kind for kind, of in types_at(kinds).items() if is_shell_type(of)])] = _STEP_SHELL
+    cost[types.mask(is_shell_type)] = _STEP_SHELL
     cost[birth_run != BASELINE] = _STEP_NEWEST
     cost[leaked] = _STEP_LEAKED
     return cost

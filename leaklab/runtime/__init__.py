@@ -7,7 +7,7 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
-        "addresses": "AddressTable JoinedTable addresses_of distinct kinds_at kinds_of positions_of types_at",
+        "addresses": "AddressTable JoinedTable addresses_of distinct kinds_of positions_of types_at",
         "autograd_graph": "GraphWalk MAX_WRAPPED_NODES inputs_of",
         "gc_control": "GcState collect_quietly gc_paused user_has_frozen",
         "graph_marks": "GraphMarks",

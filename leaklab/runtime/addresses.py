@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -242,17 +243,6 @@ def _homes_of(chunks: Ints, n_addresses: int) -> Ints | None:
     return None
 
 
-def kinds_at(objects: list[object], addresses: Ints) -> Ints:
-    """Return the address of every object's real type, in order.
-
-    Args:
-        objects: Alive, and kept alive by this very list.
-        addresses: Their addresses; not needed by this way of telling.
-    """
-    del addresses
-    return kinds_of(objects)
-
-
 BATCH_OBJECTS = 8_000
 """How many objects to ask for their references at once: what is made of so many stays in the processor's caches, and
 takes a fifth less time than fifty thousand at once."""
@@ -323,6 +313,14 @@ class _Probe:
 def word_at(address: int) -> int:
     """Return the machine word at *address*, 0 for a null pointer."""
     return ctypes.c_void_p.from_address(address).value or 0
+
+
+def words_at(addresses: Addresses) -> Addresses:
+    """Return the machine word at each address, as `word_at`, three times faster."""
+    return np.fromiter(map(_value_of, map(ctypes.c_ssize_t.from_address, addresses.tolist())), np.int64, len(addresses))
+
+
+_value_of = operator.attrgetter("value")
 
 
 def _managed_offset() -> int:

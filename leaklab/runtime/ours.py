@@ -181,9 +181,9 @@ def is_own_kind(kind: type) -> bool:
     return type(name) is str and name.startswith(_OWN) and name != _EXAMPLES
 
 
-def own_addresses(objects: list[object]) -> Addresses:
-    """Return the addresses of those of *objects* that are leaklab's, and of their dicts."""
-    own = KindTable(kinds_of(objects)).mask(is_own_kind)
+def own_addresses(objects: list[object], table: KindTable | None = None) -> Addresses:
+    """Return the addresses of those of *objects*, of types *table*, that are leaklab's, and of their dicts."""
+    own = (KindTable(kinds_of(objects)) if table is None else table).mask(is_own_kind)
     found = [objects[place] for place in np.flatnonzero(own).tolist()]
     dicts = [child for thing in found for child in get_referents(thing) if is_own_dict(thing, child)]
     return np.array([*map(id, found), *map(id, dicts)], np.int64)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.runtime.addresses import addresses_of, get_referents, kinds_at, types_at
+from leaklab.runtime.addresses import get_referents, kinds_of, types_at
 from leaklab.runtime.objects import (
     HEAP_TYPE,
     flags_of,
@@ -191,7 +191,7 @@ _TABLE_BITS = range(10, 20)
 
 def shallow_bytes_of(objects: list[Any]) -> Ints:
     """Return the bytes of each of *objects* alone, shape ``(len(objects),)``."""
-    kinds = kinds_at(objects, addresses_of(objects))
+    kinds = kinds_of(objects)
     sizing = {address: sizing_of(kind) for address, kind in types_at(kinds).items()}
     sizes = _looked_up(kinds, {address: rule if isinstance(rule, int) else 0 for address, rule in sizing.items()})
     functions = {address: rule for address, rule in sizing.items() if not isinstance(rule, int)}

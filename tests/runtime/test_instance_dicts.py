@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from leaklab.heap import build_index, own_dicts, path_to, search
 from leaklab.heap import shortest_paths as search_module
-from leaklab.runtime import kinds_of
+from leaklab.runtime import KindTable, kinds_of
 
 
 class Plain:
@@ -38,7 +38,7 @@ class OfMeta(metaclass=Meta):
 
 
 def own_dict_in(objects, thing):
-    found = own_dicts(build_index(objects), kinds_of(objects))
+    found = own_dicts(build_index(objects), KindTable(kinds_of(objects)))
     position = found[[id(one) for one in objects].index(id(thing))]
     return None if position < 0 else objects[position]
 
