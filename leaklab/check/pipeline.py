@@ -71,6 +71,7 @@ _FEWEST_PHASES = 2
 _MOST_KEPT = 75_000
 """What grows is followed no further than the explanation takes a second or two for: so many objects, or a fifth of it
 in autograd nodes, of which Python must not touch too many."""
+_NO_MEMORY = "what runs made stays alive, and no memory was left to look for its holder: free some, or allow fewer runs"
 MOST_OF_MEMORY = 0.1
 """Runs stop once what they keep has taken so much of the memory that was free: the check must not fill the machine."""
 
@@ -195,7 +196,11 @@ def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ra
         )
         if not n_runs or (phases > _FEWEST_PHASES and _would_keep(measurement, n_runs) > _MOST_KEPT):
             break
-        yield from _run_phase(progress, measurement, n_runs)
+        try:
+            yield from _run_phase(progress, measurement, n_runs)
+        except MemoryError:  # ours: what the user's code raises does not come here
+            progress.failure = f"no memory was left to count what run {measurement.n_runs} had made"
+            return None
         phases += 1
         judgement = judge(measurement) if measurement.n_runs else None
     return judgement
@@ -230,7 +235,10 @@ def _explain(
     """Look for the holders of what grows; where nothing does there is nothing to explain."""
     if judgement is None or not judgement.says_anything:
         return explain_nothing(measurement)
-    return explain_growth(measurement, judgement, namespace, settings)
+    try:
+        return explain_growth(measurement, judgement, namespace, settings)
+    except MemoryError:
+        return replace(explain_nothing(measurement), open_questions=(_NO_MEMORY,))
 
 
 def _discount_caches(
