@@ -375,7 +375,7 @@ def _native_parts(survey: _Survey, findings: Sequence[_Finding]) -> NativeParts:
 def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFinding, float]:
     """Add what grows in native memory beyond what the leaks found explain; also what malloc gives per run for those."""
     judgement, leaks = survey.judgement, _leaks_of(findings)
-    if not any(growth is not None and growth.rate for growth in (judgement.native, judgement.accelerator)):
+    if not any(growth is not None and growth.rate for growth in _native_growths(judgement)):
         return NativeFinding(tuple(leaks)), 0.0
     parts = _native_parts(survey, findings)
     opaque = frozenset(
@@ -385,6 +385,10 @@ def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFindin
     )
     native = explain_native(judgement, leaks, parts, n_unwalked=survey.view.n_unwalked, opaque=opaque)
     return native, parts.malloc_bytes
+
+
+def _native_growths(judgement: Judgement) -> tuple[Growth | None, ...]:
+    return judgement.native, judgement.accelerator, judgement.creeping
 
 
 def _last_left(view: HeapView, group: Group) -> list[object]:

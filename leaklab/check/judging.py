@@ -17,6 +17,9 @@ from leaklab.model import Outcome
 NATIVE_FLOOR_BYTES = 16 * 1024
 """Native growth below this per run is not called a leak: caches of libraries and of the allocator move by as much."""
 
+CREEP_FLOOR_BYTES = 256
+"""Native growth of so much per run, if nothing found explains that, is worth a search for what gets larger."""
+
 ACCELERATOR_FLOOR_BYTES = 512
 """torch hands out accelerator memory in blocks of this size."""
 
@@ -68,6 +71,8 @@ class Judgement:
         graph: Autograd nodes in the heap.
         native: The native heap; None where the system does not tell.
         accelerator: Allocated accelerator memory; None without one.
+        creeping: The native heap by a floor at which caches may be what grows: no leak by itself, but a reason to look
+            for what is replaced by something larger.
         slowdown: So many times as long as at the start takes a run at the end; None if runs do not get slower.
         registries: Those that are longer at the end than at the start.
         runs_with_slots: Those of *at_runs* at which slots were looked at; None: all.
@@ -81,6 +86,7 @@ class Judgement:
     graph: Growth
     native: Growth | None
     accelerator: Growth | None
+    creeping: Growth | None = None
     slowdown: float | None = None
     registries: tuple[GrownRegistry, ...] = ()
     runs_with_slots: tuple[int, ...] | None = None
@@ -112,7 +118,12 @@ class Judgement:
     @property
     def says_anything(self) -> bool:
         """Whether there is growth to explain, be it a leak, bounded or undecided."""
-        return any(growth.outcome is not Outcome.CLEAN for growth in self.all_growths())
+        return self.creep > 0 or any(growth.outcome is not Outcome.CLEAN for growth in self.all_growths())
+
+    @property
+    def creep(self) -> float:
+        """Bytes that every run adds to the native heap, however few; 0 where that is not steady."""
+        return self.creeping.rate if self.creeping is not None and self.creeping.outcome is Outcome.LEAK else 0.0
 
     @property
     def is_open(self) -> bool:
@@ -172,6 +183,7 @@ def judge(measurement: Measurement) -> Judgement:
         runs_with_slots=tuple(checkpoint.after_run for checkpoint in checkpoints if checkpoint.slots is not None),
         graph=judge_checkpoints([checkpoint.graph_nodes for checkpoint in checkpoints], at_runs),
         native=None if heap is None else judge_per_run_bytes(heap, floor_per_run=NATIVE_FLOOR_BYTES),
+        creeping=None if heap is None else judge_per_run_bytes(heap, floor_per_run=CREEP_FLOOR_BYTES),
         accelerator=None
         if accelerator is None
         else judge_per_run_bytes(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES),

@@ -135,7 +135,7 @@ def check_steps(
         measurement, judgement = yield from _measure_undisturbed(progress)
         explained = _explain(measurement, judgement, namespace, settings)
         explained = yield from _discount_caches(progress, measurement, explained)
-        explained = yield from _find_replaced(progress, measurement, explained, namespace)
+        explained = yield from _find_replaced(progress, measurement, judgement, explained, namespace)
         check = _record(progress, measurement, judgement, explained)
         # From here on nothing is measured: what tracing does to the figures is in no record.
         lines = yield from _find_lines(progress, measurement, explained, namespace, cell_name)
@@ -252,16 +252,26 @@ def _discount_caches(
 
 
 def _find_replaced(
-    progress: _Progress, measurement: Measurement, explained: Explained, namespace: dict[str, Any] | None
+    progress: _Progress,
+    measurement: Measurement,
+    judgement: Judgement | None,
+    explained: Explained,
+    namespace: dict[str, Any] | None,
 ) -> Generator[int, Ran, Explained]:
-    """Look for what is replaced by something larger, where native memory leaks; not after a run that failed."""
+    """Look for what is replaced by something larger, where native memory grows; not after a run that failed."""
     if progress.failure:
         return explained
     settings = progress.settings
     left, number = settings.max_seconds - progress.seconds, measurement.n_runs + 1
     return (
         yield from find_replaced(
-            explained, measurement, namespace, next_run=number, seconds_left=left, summaries=settings.summaries
+            explained,
+            measurement,
+            namespace,
+            creep=0.0 if judgement is None else judgement.creep,
+            next_run=number,
+            seconds_left=left,
+            summaries=settings.summaries,
         )
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from leaklab.check.explaining import Explained
 from leaklab.check.growing_places import leak_in_place
-from leaklab.check.judging import NATIVE_FLOOR_BYTES
+from leaklab.check.judging import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES
 from leaklab.check.native import LEAST_SHARE, NATIVE_MEMORY
 from leaklab.check.steps import Ran
 from leaklab.collect.measurement import Measurement
@@ -27,7 +27,7 @@ from leaklab.explain.groups import LeakAddress, address_of_growth
 from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap
 from leaklab.model import Leak, Outcome
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.objects import loaded_type, summary, type_name
+from leaklab.runtime.objects import is_exactly, is_kind_of, loaded_type, summary, type_name
 from leaklab.runtime.sizes import is_leaf, owned_bytes, shallow_bytes, storages_of
 from leaklab.text import format_bytes
 
@@ -50,16 +50,18 @@ def find_replaced(
     measurement: Measurement,
     namespace: dict[str, Any] | None,
     *,
+    creep: float,
     next_run: int,
     seconds_left: float,
     summaries: bool,
 ) -> Generator[int, Ran, Explained]:
-    """Run the code a few more times, if native memory leaks, and name the places that gain what it gains.
+    """Run the code a few more times, if native memory grows, and name the places that gain what it gains.
 
     Args:
         explained: What was found.
         measurement: What was counted; no phase is open.
         namespace: The user's variables.
+        creep: Bytes that every run adds to native memory, be they too few for a leak that has no name.
         next_run: Number of the next run.
         seconds_left: No run starts after so many seconds of running.
         summaries: Whether paths may show shapes and lengths.
@@ -68,9 +70,11 @@ def find_replaced(
         *explained*, or the same with those places instead of native memory, which stays with what they leave over.
     """
     leak = next((leak for leak in explained.leaks if leak.what == NATIVE_MEMORY and not leak.path.steps), None)
-    if leak is None or int(measurement.checkpoints[-1].counts.sum()) > _MAX_OBJECTS:
+    rate = creep - explained.native_bytes if leak is None else leak.bytes_per_run
+    is_explained = leak is None and rate < max(CREEP_FLOOR_BYTES, _SHARE * creep)
+    if is_explained or int(measurement.checkpoints[-1].counts.sum()) > _MAX_OBJECTS:
         return explained
-    weigher = _Weigher(measurement, namespace, leak.bytes_per_run, summaries=summaries)
+    weigher = _Weigher(measurement, namespace, rate, summaries=summaries)
     for number in range(2 * _N_EACH):
         if seconds_left <= 0:
             return explained
@@ -84,15 +88,15 @@ def find_replaced(
     found = weigher.weigh()
     if not found:
         return explained
-    rest = leak.bytes_per_run - sum(one.bytes_per_run for one, _address in found)
-    is_left = rest > max(LEAST_SHARE * NATIVE_FLOOR_BYTES, _SHARE * leak.bytes_per_run)
-    others = [replace(leak, bytes_per_run=rest, count_per_run=rest)] if is_left else []
+    rest = rate - sum(one.bytes_per_run for one, _address in found)
+    is_left = rest > max(LEAST_SHARE * NATIVE_FLOOR_BYTES, _SHARE * rate)
+    others = [replace(leak, bytes_per_run=rest, count_per_run=rest)] if leak is not None and is_left else []
     others += [other for other in explained.leaks if other is not leak]
     return replace(
         explained,
         leaks=(*(one for one, _address in found), *others),
         addresses=(*explained.addresses, *(address for _one, address in found)),
-        native_bytes=explained.native_bytes + leak.bytes_per_run - max(rest, 0.0),
+        native_bytes=explained.native_bytes + rate - max(rest, 0.0),
     )
 
 
@@ -164,26 +168,44 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
     counts: dict[int, int] = defaultdict(int)
     large: list[_Weight] = []
     seen: set[int] = set()
+    shared: set[int] = set()
     for vertex in _users(view):
         thing = view.objects[vertex]
+        before = int(view.tree.parent[vertex])
+        if before in shared or (before >= 0 and before != view.namespace and is_kind_of(thing, type)):
+            shared.add(vertex)  # the class of some object, which others share: what is reached first is chance
+            continue
         n_bytes, n_objects = (shallow_bytes(thing) if vertex != view.namespace else 0), 1
         if view.is_tensor[vertex]:
             fresh = {key: size for key, size in storages_of(thing) or () if key not in seen}
             seen.update(fresh)
             n_bytes += sum(fresh.values())
-        for child in get_referents(thing):
-            if id(child) not in seen and is_leaf(child):
-                seen.add(id(child))
-                size = _bytes_of_leaf(child, seen)
+        for below in _leaves(view, thing):
+            leaf = below[-1]
+            if id(leaf) not in seen:
+                seen.add(id(leaf))
+                size = _bytes_of_leaf(leaf, seen)
                 n_bytes, n_objects = n_bytes + size, n_objects + 1
                 if size >= least:
-                    large.append(_Weight(size, 1, vertex, (child,)))
+                    large.append(_Weight(size, 1, vertex, below))
         for above in _up_from(view, vertex):
             totals[above] += n_bytes
             counts[above] += n_objects
     whole = [_Weight(size, counts[v], v) for v, size in totals.items() if size >= least and v != view.namespace]
     places = {_place(view, weight): weight for weight in (*whole, *large)}
     return {place: weight for place, weight in places.items() if not place[-1].endswith(_OWN_DICT)}
+
+
+def _leaves(view: HeapView, thing: object) -> Iterator[tuple[object, ...]]:
+    """Yield the leaves that *thing* refers to, each alone or after the dict or tuple that holds it for *thing*.
+
+    The collector does not list a dict or a tuple of leaves.
+    """
+    for child in get_referents(thing):
+        if is_leaf(child):
+            yield (child,)
+        elif is_exactly(child, (dict, tuple)) and view.index.vertex_of(id(child)) < 0:
+            yield from ((child, leaf) for leaf in get_referents(child) if is_leaf(leaf))
 
 
 def _users(view: HeapView) -> Iterator[int]:

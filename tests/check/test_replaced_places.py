@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import types
 
 import numpy as np
@@ -55,3 +56,68 @@ def test_what_c_code_leaks_is_charged_to_no_variable_that_only_changes():
     (leak,) = leaklab.leakcheck(step).leaks
     assert (leak.holder, leak.cause) == ("nothing that Python can see", "native")
     assert leak.bytes_per_run == pytest.approx(50_000, rel=0.2)
+
+
+def joined_array():
+    STATE.scores = np.zeros(0)
+
+    def step():
+        STATE.scores = np.append(STATE.scores, np.ones(100))
+
+    return step, "STATE.scores", 800
+
+
+def joined_tensor_in_a_dict():
+    STATE.stats = {"val": torch.zeros(0, 4)}
+
+    def step():
+        STATE.stats["val"] = torch.cat([STATE.stats["val"], torch.ones(32, 4)])
+
+    return step, "STATE.stats['val']", 512
+
+
+def bytes_with_more_added():
+    STATE.raw = b""
+
+    def step():
+        STATE.raw += b"x" * 900
+
+    return step, "STATE.raw", 900
+
+
+def small_table():
+    STATE.table = pd.DataFrame({"loss": [0.5]})
+
+    def step():
+        STATE.table = pd.concat([STATE.table, pd.DataFrame({"loss": [0.5] * 100})])
+
+    return step, "STATE.table", 1600
+
+
+def joined_in_every_third_run():
+    STATE.scores, runs = np.zeros(0), itertools.count()
+
+    def step():
+        if next(runs) % 3 == 0:
+            STATE.scores = np.append(STATE.scores, np.ones(300))
+
+    return step, "STATE.scores", 800
+
+
+@pytest.mark.parametrize(
+    "make", [joined_array, joined_tensor_in_a_dict, bytes_with_more_added, small_table, joined_in_every_third_run]
+)
+def test_what_gets_a_little_larger_by_every_run_is_named_with_its_amount(make):
+    step, holder, n_bytes = make()
+    (leak,) = leaklab.leakcheck(step, sites=False).leaks
+    assert (leak.holder, leak.bytes_per_run) == (holder, pytest.approx(n_bytes, rel=0.05))
+
+
+def test_what_gets_larger_and_is_cut_or_emptied_is_no_leak():
+    STATE.tail, STATE.epoch, runs = np.zeros(0), np.zeros(0), itertools.count(1)
+
+    def step():
+        STATE.tail = np.append(STATE.tail, np.ones(100))[-3000:].copy()
+        STATE.epoch = np.append(STATE.epoch, np.ones(100)) if next(runs) % 17 else np.zeros(0)
+
+    assert leaklab.leakcheck(step, sites=False).verdict.outcome in ("clean", "bounded")
