@@ -18,7 +18,13 @@ from leaklab.decide import Growth, judge_survivors
 from leaklab.explain.all_holders import RetainedBytes
 from leaklab.explain.causes import find_cause, with_effect
 from leaklab.explain.cycles import Orphans, group_orphans
-from leaklab.explain.evidence import Evidence, evidence_of_group, evidence_of_orphans, with_reasons
+from leaklab.explain.evidence import (
+    Evidence,
+    callback_step,
+    evidence_of_group,
+    evidence_of_orphans,
+    with_reasons,
+)
 from leaklab.explain.group_sizes import GroupSizer, GroupSummary, has_opaque
 from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_survivors, newest_leaked
 from leaklab.explain.limits import known_limit
@@ -251,7 +257,8 @@ def _of_orphans(survey: _Survey, orphans: Orphans) -> _Finding:
         has_callables = any(callable(thing) or type(thing) is tuple for thing in things)
         suspect = survey.judgement.suspect(kept, has_callables=has_callables)
     if suspect is not None:
-        orphans = replace(orphans, path=RootPath(suspect.registry.suspicion, ()))
+        entry = callback_step(view, orphans.members) if suspect.registry.has_callables else ()
+        orphans = replace(orphans, path=RootPath(suspect.registry.suspicion, entry))
         judged = replace(judged[0], reason=f"{judged[0].reason}; {suspect.words}"), judged[1]
     evidence = evidence_of_orphans(view, orphans, summary, gc_is_off=not survey.measurement.collects)
     leak = _leak(evidence, summary, fingerprint=group.fingerprint, kept=kept, judged=judged)

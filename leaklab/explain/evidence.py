@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -303,6 +304,24 @@ def evidence_of_orphans(view: HeapView, orphans: Orphans, summary: GroupSummary,
         gc_is_off=gc_is_off,
         facts=facts_of(view, None, orphans.members),
     )
+
+
+def callback_step(view: HeapView, members: Sequence[int]) -> tuple[Step, ...]:
+    """Return the step to the one callback among *members* that none of the others refers to; none if it is not one.
+
+    Whoever keeps callbacks out of Python's sight refers to that.
+    """
+    held = {after for member in members for after in view.index.referents(member).tolist()}
+    named = (_callback_name(view.objects[member]) for member in members if member not in held)
+    names = {name for name in named if name is not None}
+    return (Step("its entry", *names.pop(), Status.LEAKED),) if len(names) == 1 else ()
+
+
+def _callback_name(thing: object) -> tuple[str, str] | None:
+    """Return the kind and the qualified name of a method or a function; None of anything else."""
+    if type(thing) is types.MethodType and type(thing.__func__) is types.FunctionType:
+        return "method", thing.__func__.__qualname__
+    return ("function", thing.__qualname__) if type(thing) is types.FunctionType else None
 
 
 def with_reasons(view: HeapView, vertex: int, described: Described, n_runs: int) -> RootPath:

@@ -228,8 +228,10 @@ def holder_of(view: HeapView, group: Group) -> str:
 
 def orphan_holder(path: RootPath) -> str:
     """Return words for a cycle that keeps itself: its first object, and the references around it; or for a suspect."""
+    if registry_at(path.root):
+        return path.root
     if not path.steps:
-        return path.root if registry_at(path.root) else "nothing in Python"
+        return "nothing in Python"
     references = (step.reference for step in path.steps[1:])
     hops = (one if one.startswith((".", "[")) else f" -> {one}" for one in references)
     return "".join((path.steps[0].kind, *hops))

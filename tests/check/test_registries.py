@@ -102,6 +102,7 @@ def test_atexit_is_probably_who_keeps_it():
     before = atexit._ncallbacks()
     leak = leak_of(register)
     assert leak.holder == "probably the table of atexit.register"
+    assert [(step.kind, step.summary) for step in leak.path.steps] == [("method", "Resource.close")]
     assert leak.cause == "callback-registry"
     assert "atexit.unregister(function)" in leak.advice
     assert "the table of atexit.register grew meanwhile" in leak.reason
