@@ -167,7 +167,7 @@ class _Search:
     def _phase(self) -> Iterator[None]:
         """Open a phase of the measurement; afterwards nothing of the user's is held."""
         if self._measurement.collects:
-            collect_quietly()
+            collect_quietly(young_only=True)  # the last checkpoint has collected; nothing is counted from here on
         self._measurement.open_phase()
         try:
             yield

@@ -76,6 +76,7 @@ class Judgement:
         slowdown: So many times as long as at the start takes a run at the end; None if runs do not get slower.
         registries: Those that are longer at the end than at the start.
         runs_with_slots: Those of *at_runs* at which slots were looked at; None: all.
+        has_unread_rise: Whether malloc's level has risen and buffers are still to be looked at.
     """
 
     at_runs: tuple[int, ...]
@@ -90,6 +91,7 @@ class Judgement:
     slowdown: float | None = None
     registries: tuple[GrownRegistry, ...] = ()
     runs_with_slots: tuple[int, ...] | None = None
+    has_unread_rise: bool = False
 
     @property
     def slot_runs(self) -> tuple[int, ...]:
@@ -113,7 +115,7 @@ class Judgement:
     @property
     def growing(self) -> bool:
         """Whether anything seems to grow."""
-        return any(growth.outcome in _GROWING for growth in self.all_growths())
+        return self.has_unread_rise or any(growth.outcome in _GROWING for growth in self.all_growths())
 
     @property
     def says_anything(self) -> bool:
@@ -189,6 +191,7 @@ def judge(measurement: Measurement) -> Judgement:
         else judge_per_run_bytes(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES),
         slowdown=judge_slowdown(measurement.meters.seconds(n_runs)),
         registries=tuple(_grown_registries(measurement)),
+        has_unread_rise=measurement.has_unread_rise,
     )
 
 

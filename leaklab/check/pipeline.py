@@ -164,7 +164,11 @@ def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, tuple[Measu
             user_froze=progress.user_froze, cell_freezes=progress.cell_freezes, collects=progress.collects
         )
         room = (progress.max_runs or MOST_RUNS) + MAX_TRACED_RUNS
-        is_short = progress.warmup_seconds > _SHORT_SECONDS or (progress.max_runs or MOST_RUNS) < _SHORT_RUNS
+        is_short = (
+            progress.warmup_seconds > _SHORT_SECONDS
+            or (progress.max_runs or MOST_RUNS) < _SHORT_RUNS
+            or progress.settings.max_seconds < _SHORT_RUNS * _SHORT_SECONDS
+        )
         measurement = Measurement(
             room, taker, collects=progress.collects, frozen_too=progress.user_froze, is_short=is_short
         )

@@ -20,8 +20,11 @@ from leaklab.runtime.graph_marks import GraphMarks
 _NONE = np.empty(0, np.int64)
 _LEAST_RISE = 128
 """Bytes per run: a buffer that grows by less is at most a log."""
+_FEWEST_LOOKS = 2
 _ENOUGH_LOOKS = 3
 """After so many looks no slot accumulates that had not begun to."""
+_FOLLOWED_RUNS = 40
+"""A buffer that is too small to be followed after so many runs is nobody's leak: later looks need not find it."""
 _NODE_WEIGHT = 5
 """An autograd node costs the explanation as much as several objects."""
 
@@ -118,6 +121,9 @@ class Measurement:
         collects: Whether garbage is collected before counting.
         frozen_too: Whether objects frozen by the user belong to the heap that checkpoints measure.
         is_short: Whether too few runs are to be made to do without the slots of the baseline.
+
+    Attributes:
+        has_unread_rise: Whether malloc's level has risen and buffers were not looked at often enough to say why.
     """
 
     def __init__(
@@ -132,6 +138,7 @@ class Measurement:
         self._frozen_too = frozen_too
         self._is_short = is_short
         self._in_phase = False
+        self.has_unread_rise = False
 
     @property
     def graph_marks(self) -> GraphMarks:
@@ -217,11 +224,14 @@ class Measurement:
             collect_quietly()
         recorded = self.cohorts.n_bytes
         with self.meters.leaving_out():
+            has_risen = self._may_hide_growth()
+            with_slots = has_risen and (self._is_short or self.n_runs >= _FOLLOWED_RUNS)
             with self.heap() as objects:
                 checkpoint, addresses, kinds = take_checkpoint(
-                    self.n_runs, objects, with_slots=self._may_hide_growth(), followed=self._followed_slots()
+                    self.n_runs, objects, with_slots=with_slots, followed=self._followed_slots()
                 )
             self.checkpoints.append(checkpoint)
+            self.has_unread_rise = has_risen and len(self._looks_at_slots()) < _FEWEST_LOOKS
             self.cohorts.keep_alive_ones(addresses, kinds)
             # Still alive here, the list of the whole heap would be left out for good: 4 MiB less at every look.
             del addresses, kinds
@@ -250,9 +260,13 @@ class Measurement:
         return [checkpoint.slots for checkpoint in self.checkpoints if checkpoint.slots is not None]
 
     def _followed_slots(self) -> Slots | None:
-        """Return the slots that a further look has to see again; what the second look does not show grows at none."""
-        looks = self._looks_at_slots()
-        return looks[-1] if len(looks) > 1 else None
+        """Return the slots that a further look has to see again; None for all.
+
+        What the second look does not show grows at no later one; nor does what an early first look would show only.
+        """
+        looks = [checkpoint for checkpoint in self.checkpoints if checkpoint.slots is not None]
+        is_enough = len(looks) >= _FEWEST_LOOKS or (looks and looks[0].after_run >= _FOLLOWED_RUNS)
+        return looks[-1].slots if is_enough else None
 
 
 @contextmanager

@@ -32,12 +32,14 @@ class Thing:
     """What the functions make."""
 
 
-def check(function, *, taker=None, collects=True, frozen_too=False) -> tuple[Measurement, Judgement]:
+def check(
+    function, *, taker=None, collects=True, frozen_too=False, phases=PHASES, is_short=True
+) -> tuple[Measurement, Judgement]:
     taker = FrozenCensus(collects=collects) if taker is None else taker
-    measurement = Measurement(sum(PHASES), taker, collects=collects, frozen_too=frozen_too)
+    measurement = Measurement(sum(phases), taker, collects=collects, frozen_too=frozen_too, is_short=is_short)
     function()
     try:
-        for n_runs in PHASES:
+        for n_runs in phases:
             measurement.open_phase()
             for _ in range(n_runs):
                 measurement.start_run()
@@ -83,6 +85,25 @@ def test_a_text_that_is_added_to_is_found_in_its_slot():
     (found,) = [(slot, growth) for slot, growth in judgement.slots if slot.owner == id(held)]
     assert found[0].sizes == (2500, 6500, 10000, 14500)
     assert (found[1].outcome, found[1].rate) == (Outcome.LEAK, 500.0)
+
+
+def test_of_fast_runs_buffers_are_looked_at_from_the_fortieth_on_and_until_then_the_question_is_open(monkeypatch):
+    levels = iter(range(10**6, 10**7, 600))
+    monkeypatch.setattr(meters, "native_heap_bytes", lambda: next(levels))
+    held = ["a" * 2000, []]
+
+    def add() -> None:
+        held[0] += "x" * 500
+
+    _measurement, early = check(add, phases=(13,), is_short=False)
+    assert (early.slot_runs, early.has_unread_rise, early.growing) == ((), True, True)
+    measurement, judgement = check(add, phases=(13, 31, 67, 40), is_short=False)
+    assert judgement.slot_runs == (44, 111, 151)
+    assert not judgement.has_unread_rise
+    (found,) = [(slot, growth) for slot, growth in judgement.slots if slot.owner == id(held)]
+    assert (found[1].outcome, found[1].rate) == (Outcome.LEAK, 500.0)
+    first, second, third = (checkpoint.slots for checkpoint in measurement.checkpoints if checkpoint.slots)
+    assert set(third.owners.tolist()) <= set(second.owners.tolist()) <= set(first.owners.tolist())
 
 
 def test_a_run_that_keeps_nothing_bears_nothing_that_stays():
