@@ -92,7 +92,7 @@ def retained_sizes(view: HeapView) -> Ints:
     """
     tree = view.dominators
     weights = np.zeros(len(tree.above), np.int64)
-    weights[tree.reach.bfs_index] = shallow_bytes_of(view.objects)
+    weights[tree.reach.bfs_index] = shallow_bytes_of(view.objects, view.kinds)
     storages = [storage for storage in view.storages.by_key.values() if not storage.is_used_unseen]
     owners = tree.reach.bfs_index[[storage.users[0] for storage in storages]] if storages else np.zeros(0, np.int32)
     shared = [number for number, storage in enumerate(storages) if len(storage.users) > 1]

@@ -189,9 +189,9 @@ _ALIGNMENT_BITS = 4
 _TABLE_BITS = range(10, 20)
 
 
-def shallow_bytes_of(objects: list[Any]) -> Ints:
-    """Return the bytes of each of *objects* alone, shape ``(len(objects),)``."""
-    kinds = kinds_of(objects)
+def shallow_bytes_of(objects: list[Any], kinds: Ints | None = None) -> Ints:
+    """Return the bytes of each of *objects* alone, shape ``(len(objects),)``; *kinds* are their types, if known."""
+    kinds = kinds_of(objects) if kinds is None else kinds
     sizing = {address: sizing_of(kind) for address, kind in types_at(kinds).items()}
     sizes = _looked_up(kinds, {address: rule if isinstance(rule, int) else 0 for address, rule in sizing.items()})
     functions = {address: rule for address, rule in sizing.items() if not isinstance(rule, int)}
