@@ -86,7 +86,8 @@ class GroupSizer:
 
     def __init__(self, view: HeapView) -> None:
         self._view = view
-        others = (v for v in view.tensors if v < view.n_heap and view.birth_run[v] == BASELINE)
+        listed = (v for v in view.tensors if v < view.n_heap and not view.in_graph[v])
+        others = (v for v in listed if view.birth_run[v] == BASELINE)
         self._owned_by_others = frozenset(storage_bytes(view.objects[vertex] for vertex in others))
 
     def count(self, members: Sequence[int], entries: Sequence[int], *, is_chain: bool = False) -> GroupSummary:

@@ -176,9 +176,16 @@ def _crossings(view: HeapView, parent: int, holder: int, held: list[int]) -> Ite
         n_named = _MAX_SAMPLED if named[newest_first[0]].kind in _COLLECTED else _MAX_NAMED
         named |= {entry: _crossing(view, parent, holder, entry) for entry in newest_first[1:n_named]}
     stable = _stable_names(named, is_collection=holder >= 0)
+    of_values = [reference for reference in named.values() if not _is_key_of_dict(reference)]
     for entry in held:
         reference = named.get(entry, named[newest_first[0]])
+        if of_values and _is_key_of_dict(reference):
+            reference = of_values[0]  # keys and values of one dict come and go together
         yield entry, reference, stable[reference.stable]
+
+
+def _is_key_of_dict(reference: Reference) -> bool:
+    return reference.kind == "key" and reference.text.startswith("key ")
 
 
 def _crossing(view: HeapView, parent: int, holder: int, entry: int) -> Reference:

@@ -75,7 +75,8 @@ class HeapView:
         blamed_run: For each vertex the run that is to blame for it: its own, or that of the survivor that keeps it.
             Hooks left by earlier runs make new tensors in every run: these are new, and yet the earlier runs' leak.
         leaked: For each vertex whether an earlier run is to blame for it.
-        in_graph: For each vertex whether it is an autograd node, or a tensor that only such a node holds.
+        in_graph: For each vertex whether it is an autograd node, a tensor that only such a node holds, or the gradient
+            of a survivor that is none itself.
         namespace: The vertex of the dict of the user's variables, -1 if there is none.
         notes: What could not be looked at.
         n_unwalked: Autograd nodes whose inputs were not looked at.
@@ -252,6 +253,7 @@ def heap_view(
     birth_run[own_dict_of[older]] = BASELINE  # a part of what was there, made when somebody looked: no survivor
     survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
     in_graph = _graph_parts(types, n_heap)
+    in_graph[_gradients_read(hidden.edges, birth_run, index)] = True
     starts = [*find_starts(namespace), *interpreter_tables(objects, index)]
     carrying, passing = _carriers(hidden.edges, births.graph_marks, index)
     costs = _costs(birth_run, survived, types)
@@ -271,6 +273,15 @@ def heap_view(
         view._described.clear()  # noqa: SLF001 - our own
         hidden.edges.clear()
         hidden.extra_objects.clear()
+
+
+def _gradients_read(edges: list[Edge], birth_run: npt.NDArray[np.int64], index: HeapIndex) -> list[int]:
+    """Return the gradients of survivors that got a Python object outside of the runs, when somebody first read them.
+
+    They have no run of birth, and belong to the tensors whose gradients they are.
+    """
+    pairs = [(index.vertex_of(id(of)), index.vertex_of(id(held))) for of, held, name in edges if name == ".grad"]
+    return [held for of, held in pairs if birth_run[of] != BASELINE and birth_run[held] == BASELINE]
 
 
 def _carriers(edges: list[Edge], marks: GraphMarks, index: HeapIndex) -> tuple[tuple[int, ...], list[int]]:
