@@ -19,12 +19,14 @@ class Program:
         source: Returns the text behind the file name of a code object; None where there is none to be had.
         place: Returns how a reader knows a line of such a file: ``this cell, line 3``.
         checked: The file name of the code that runs again and again: the cell's, or that of the checked function.
+        function: The name of the checked function; empty for a cell, all of which runs again and again.
     """
 
     namespace: Mapping[str, Any]
     source: Callable[[str], str | None]
     place: Callable[[str, int], str]
     checked: str
+    function: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,11 @@ class Candidate:
         words: What to do, one sentence in the user's own names.
         changes: All of them together are tried; empty for a cure in words only.
         not_tried: Why the change must not be tried, one clause; empty if it may.
+        emptied: Expressions, in the program's variables, of the containers (list, dict, set, deque, and subclasses of
+            these) out of which the change takes entries: a trial copies what is in them before, and puts it back after.
     """
 
     words: str
     changes: tuple[Change, ...] = ()
     not_tried: str = ""
+    emptied: tuple[str, ...] = ()
