@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 from leaklab.cure.candidate import Finding, Program
+from leaklab.cure.case import is_adding, last_name
+from leaklab.cure.source import Source
 from leaklab.model import Leak
 
 Places = tuple[tuple[str, int], ...]
@@ -17,4 +22,19 @@ def finding_of(leak: Leak, program: Program, keeping: Places = (), making: Place
         keeping: The lines that keep, of the traced runs: ``FoundLines.keeping[leak.fingerprint]``.
         making: The same for those that make: ``FoundLines.making[leak.fingerprint]``.
     """
-    return Finding(leak, keeping, making)
+    return Finding(leak, keeping or tuple(_by_name(leak, program)), making)
+
+
+def _by_name(leak: Leak, program: Program) -> Iterator[tuple[str, int]]:
+    """Yield the lines of the checked code that add to what is called as the holder is."""
+    text, name = program.source(program.checked), last_name(leak.holder)
+    if text is None or not name or " " in leak.holder:
+        return
+    try:
+        source = Source(program.checked, text)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    statements = (node for node in ast.walk(source.tree) if isinstance(node, ast.stmt))
+    for statement in statements:
+        if is_adding(source, statement, name):
+            yield program.checked, statement.lineno

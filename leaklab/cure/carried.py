@@ -1,0 +1,192 @@
+"""Cut what one run hands on to the next: hidden states, running totals, tensors and texts that get longer."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from leaklab.cure.candidate import Candidate
+from leaklab.cure.case import Case, Store, last_name, rounded
+from leaklab.cure.live import MISSING, evaluate
+from leaklab.cure.stored_values import has_graph
+from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
+
+_HEAD = ".grad_fn"
+_PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+
+
+def carried_graph(case: Case) -> Iterator[Candidate]:
+    """Yield how a variable that every run computes from that of the run before loses its graph."""
+    owner = _owner(case)
+    if not owner:
+        return
+    held = evaluate(owner, case.program.namespace)
+    store = case.store
+    if store is not None and store.how == "sum" and is_tensor(held):
+        yield from _added_as_number(case, store, held)
+    cut = _detached(owner, held)
+    if not cut:
+        return
+    if store is not None and not case.is_in_run and store.how == "name" and store.value is not None and is_tensor(held):
+        yield from _kept_detached(case, store)
+    patch = case.patch()
+    case.at_end_of_run(patch, f"{owner} = {cut}")
+    yield from case.candidate(f"Hand `{owner}` on to the next run without its graph.", patch)
+
+
+def _owner(case: Case) -> str:
+    """Return the variable or attribute that carries the graph; empty if none does.
+
+    Of a state in a tuple that is the tuple, whose items cannot be replaced.
+    """
+    steps = case.leak.path.steps
+    heads = [number for number, step in enumerate(steps) if step.reference == _HEAD]
+    is_growing = case.leak.unit == "graph nodes"
+    if not heads and not is_growing:
+        return ""
+    place = case.holder
+    if ".grad" in place.rpartition("]")[2] and place.endswith(".grad"):
+        return ""
+    held = evaluate(place, case.program.namespace)
+    if not _is_carrying(held):
+        return ""
+    while (found := re.fullmatch(r"(.+)(\[\d+\]|\.\w+)", place)) is not None:
+        above = evaluate(found[1], case.program.namespace)
+        if type(above) is not tuple and not (isinstance(above, tuple) and hasattr(type(above), "_make")):
+            break
+        place = found[1]
+    return place
+
+
+def _is_carrying(held: Any) -> bool:
+    if is_tensor(held):
+        with no_torch_functions():
+            return has_graph(held)
+    return type(held) is tuple and any(map(_is_carrying, held))
+
+
+def _detached(place: str, held: Any) -> str:
+    """Return *place* without its graph, as an expression; empty where it is no tensor and no tuple of tensors."""
+    if is_tensor(held):
+        return f"{place}.detach()"
+    if isinstance(held, tuple) and held and all(map(is_tensor, held)):
+        make = f"{place}._make" if hasattr(type(held), "_make") else "tuple"
+        return f"{make}(tensor.detach() for tensor in {place})"
+    if type(held) is tuple and held and all(type(one) is tuple and all(map(is_tensor, one)) for one in held):
+        return f"tuple(tuple(tensor.detach() for tensor in layer) for layer in {place})"
+    return ""
+
+
+def _added_as_number(case: Case, store: Store, held: Any) -> Iterator[Candidate]:
+    """Yield how what is added to a total loses its graph."""
+    if store.value is None:
+        return
+    base: Any = loaded_type("torch", "Tensor")
+    text = store.source.text_of(store.value)
+    text = text if isinstance(store.value, _PRIMARY) else f"({text})"
+    is_number = bool(base.numel(held) == 1)
+    for call in (".item()", ".detach()") if is_number else (".detach()",):
+        patch = case.patch()
+        patch.replace(store.source, store.value, f"{text}{call}")
+        what = "the number" if call == ".item()" else "the values without their graph"
+        yield from case.candidate(f"Add only {what} to `{store.container_text}`.", patch)
+
+
+def _kept_detached(case: Case, store: Store) -> Iterator[Candidate]:
+    if store.value is None or not isinstance(store.statement, (ast.Assign, ast.AnnAssign)):
+        return
+    targets = store.statement.targets if isinstance(store.statement, ast.Assign) else [store.statement.target]
+    if len(targets) != 1 or isinstance(targets[0], (ast.Tuple, ast.List)):
+        patch = case.patch()
+        patch.after(store.source, store.statement, [f"{store.container_text} = {store.container_text}.detach()"])
+    else:
+        text = store.source.text_of(store.value)
+        patch = case.patch()
+        text = text if isinstance(store.value, _PRIMARY) else f"({text})"
+        patch.replace(store.source, store.value, f"{text}.detach()")
+    yield from case.candidate(f"Keep `{store.container_text}` for the next run without its graph.", patch)
+
+
+def gradient_cycle(case: Case) -> Iterator[Candidate]:
+    """Yield how gradients that carry a graph (``backward(create_graph=True)``) are let go of."""
+    is_gradient = any(step.reference == ".grad" for step in case.leak.path.steps) or case.holder.endswith(".grad")
+    found = _create_graph(case)
+    if found is None or not (is_gradient or case.leak.cause in ("immortal-cycle", "graph-kept")):
+        return
+    for name, thing in case.program.namespace.items():
+        if _is_module(thing) and name in case.names_in_run():
+            patch = case.patch()
+            case.at_start_of_run(patch, f"{name}.zero_grad()")
+            why = "with create_graph=True they refer to the graph, and the graph to them"
+            yield from case.candidate(f"Set the gradients of `{name}` to None before each run: {why}.", patch)
+
+
+def _create_graph(case: Case) -> ast.Call | None:
+    for filename, line in (*case.finding.keeping_lines, *case.finding.making_lines):
+        source = case.source(filename)
+        statement = source.statement_at(line) if source is not None else None
+        if statement is not None and (found := _create_graph_in(statement)) is not None:
+            return found
+    return next(filter(None, map(_create_graph_in, case.run_body)), None)
+
+
+def _create_graph_in(statement: ast.stmt) -> ast.Call | None:
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "backward":
+            continue
+        if any(word.arg == "create_graph" for word in node.keywords):
+            return node
+    return None
+
+
+def _is_module(thing: object) -> bool:
+    kind = loaded_type("torch.nn", "Module")
+    return kind is not None and isinstance(type(thing), type) and kind in type(thing).__mro__
+
+
+_NEWEST = {
+    "torch.Tensor": ("[-{n}:].clone()", "rows"), "numpy.ndarray": ("[-{n}:].copy()", "rows"),
+    "pandas.core.frame.DataFrame": (".tail({n}).copy()", "rows"), "pandas.DataFrame": (".tail({n}).copy()", "rows"),
+    "str": ("[-{n}:]", "characters"), "bytes": ("[-{n}:]", "bytes"), "tuple": ("[-{n}:]", "entries"),
+    "list": ("[-{n}:]", "entries"),
+}  # fmt: skip
+
+
+def replaced_by_larger(case: Case) -> Iterator[Candidate]:
+    """Yield how a variable that every run replaces by something longer keeps the newest part only."""
+    store, held = case.store, case.held
+    if case.leak.unit == "objects" or store is None or store.how not in ("name", "sum") or held is MISSING:
+        return
+    name = type_name(type(held))
+    if name not in _NEWEST or last_name(store.container_text) != last_name(case.holder):
+        return
+    if (name == "list" and store.how == "sum") or not _refers_to_itself(store):
+        return
+    n_kept = rounded(case.leak.count_per_run / _size_of_row(held))
+    suffix, what = _NEWEST[name]
+    place = store.container_text
+    patch = case.patch()
+    patch.after(store.source, store.statement, [f"{place} = {place}{suffix.format(n=n_kept)}"])
+    yield from case.candidate(f"Keep only the newest {n_kept:,} {what} of `{place}`.", patch)
+
+
+def _size_of_row(held: Any) -> float:
+    """Return how much one row of *held* counts where it is its bytes that are counted; 1 for text and entries."""
+    if is_tensor(held):
+        base: Any = loaded_type("torch", "Tensor")
+        shape = base.size(held)
+        return float(base.numel(held) * base.element_size(held) / max(shape[0], 1)) if len(shape) else 1.0
+    if type_name(type(held)).startswith(("numpy.", "pandas.")):
+        n_bytes = held.nbytes if hasattr(held, "nbytes") else held.memory_usage(deep=False).sum()
+        return float(n_bytes / max(len(held), 1)) if held.shape else 1.0
+    return 1.0
+
+
+def _refers_to_itself(store: Store) -> bool:
+    if store.how == "sum":
+        return True
+    wanted = store.container_text
+    nodes = ast.walk(store.value) if store.value is not None else ()
+    return any(isinstance(node, (ast.Name, ast.Attribute)) and store.source.text_of(node) == wanted for node in nodes)

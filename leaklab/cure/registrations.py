@@ -1,0 +1,268 @@
+"""Take back what a run registers: the handle of a hook, the counterpart of the call that registers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import types
+from collections.abc import Iterator
+
+from leaklab.cure.candidate import Candidate
+from leaklab.cure.case import Case
+from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.cure.source import FUNCTIONS, Patch, Source
+
+_HOOK = re.compile(r"^(register_(\w+_)?hook|register_hook)$")
+_COUNTERPARTS = (
+    ("register", "unregister"), ("subscribe", "unsubscribe"), ("connect", "disconnect"), ("observe", "unobserve"),
+    ("attach", "detach"), ("bind", "unbind"), ("on", "off"), ("listen", "unlisten"), ("watch", "unwatch"),
+    ("mpl_connect", "mpl_disconnect"), ("enter_context", "close"), ("add", "discard"), ("append", "remove"),
+    ("start", "stop"), ("acquire", "release"), ("push", "pop"), ("install", "uninstall"),
+)  # fmt: skip
+_MADE_ONCE = frozenset({"trace", "script", "compile", "make_fx", "CFUNCTYPE", "POINTER", "load_inline", "Library"})
+"""What makes something that nothing takes back: it serves all runs."""
+_OF_ENTRIES = frozenset({"add", "append", "push", "start", "acquire", "enter_context"})
+"""Too common to mean a registration by themselves: asked for only where callables are kept."""
+
+
+def hook_handles(case: Case) -> Iterator[Candidate]:
+    """Yield how the handles of hooks are kept and removed where the run, or the function that registers, ends."""
+    for source, statement in _statements(case):
+        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _is_hook_call(node)]
+        if not calls or hasattr(statement, "body"):
+            continue
+        yield from _handle_removed(case, source, statement, calls)
+        return
+
+
+def _statements(case: Case) -> Iterator[tuple[Source, ast.stmt]]:
+    for filename, line in (*case.finding.keeping_lines, *case.finding.making_lines):
+        source = case.source(filename)
+        statement = source.statement_at(line) if source is not None else None
+        if source is not None and statement is not None:
+            yield source, statement
+
+
+def _is_hook_call(node: ast.Call) -> bool:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return _HOOK.match(name) is not None
+
+
+def _handle_removed(case: Case, source: Source, statement: ast.stmt, calls: list[ast.Call]) -> Iterator[Candidate]:
+    patch = case.patch()
+    loops = list(source.loops_around(statement))
+    call, above = calls[0], source.parent(calls[0])
+    if len(calls) > 1:
+        return
+    undo: list[str]
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        if loops:
+            handles = case.fresh("handles")
+            patch.before(source, loops[-1], [f"{handles} = []"])
+            patch.replace(source, call, f"{handles}.append({source.text_of(call)})")
+            undo = [f"for handle in {handles}:", "    handle.remove()"]
+        else:
+            handle = case.fresh("handle")
+            patch.replace(source, call, f"{handle} = {source.text_of(call)}")
+            undo = [f"{handle}.remove()"]
+    elif isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
+        target = statement.targets[0]
+        if loops or not isinstance(target, (ast.Name, ast.Attribute)):
+            return
+        undo = [f"{source.text_of(target)}.remove()"]
+    elif isinstance(above, (ast.ListComp, ast.List)) and isinstance(statement, ast.Assign) and statement.value is above:
+        undo = [f"for handle in {source.text_of(statement.targets[0])}:", "    handle.remove()"]
+    elif isinstance(above, ast.ListComp) and isinstance(statement, ast.Expr) and statement.value is above:
+        handles = case.fresh("handles")
+        patch.replace(source, above, f"{handles} = {source.text_of(above)}")
+        undo = [f"for handle in {handles}:", "    handle.remove()"]
+    else:
+        return
+    if _end_of(case, source, statement, patch, undo):
+        yield from case.candidate(
+            "Keep the handle that the registration returns, and remove the hook when the run ends.", patch
+        )
+
+
+def _end_of(case: Case, source: Source, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
+    """Write *lines* where the code ends that *statement* is in: the run, or the function that it calls.
+
+    In a function only what the function itself makes can be undone there, and what it returns must be computed before.
+    """
+    function = source.function_of(statement)
+    if function is None or any(statement in ast.walk(one) for one in case.run_body):
+        if source.filename != case.program.checked:
+            return False
+        case.at_end_of_run(patch, *lines)
+        return True
+    if isinstance(function, ast.Lambda):
+        return False
+    if function.name == "__init__":
+        return _at_end_of_owner(case, source, statement, patch, lines)
+    last = function.body[-1]
+    if not _does_more(function, statement):
+        return False
+    if isinstance(last, ast.Return):
+        if last.value is not None and not isinstance(last.value, (ast.Name, ast.Constant)):
+            result = case.fresh("result")
+            patch.replace(source, last, f"{result} = {source.text_of(last.value)}")
+            patch.after(source, last, [*lines, f"return {result}"])
+        else:
+            patch.before(source, last, lines)
+    else:
+        patch.after(source, last, lines)
+    return not any(isinstance(node, ast.Return) and node is not last for node in ast.walk(function))
+
+
+def _does_more(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt) -> bool:
+    """Return whether anything is called in *function* after *statement*: else the hook would be gone before its use."""
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    return any(call.lineno > (statement.end_lineno or statement.lineno) for call in calls)
+
+
+def _at_end_of_owner(case: Case, source: Source, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
+    """Write *lines*, meant for the ``__init__`` that *statement* is in, where the run ends that makes the object."""
+    function = source.function_of(statement)
+    owner = source.class_of(function) if function is not None else None
+    receiver = _receiver(function)
+    made = [] if owner is None else list(_made_in_run(case, owner.name))
+    if len(made) != 1 or not receiver:
+        return False
+    written: list[str] = []
+    for line in lines:
+        found = re.match(r"[A-Za-z_]\w*(?=\.)", line)
+        if found is not None and found[0] == receiver:
+            written.append(f"{made[0]}{line[found.end() :]}")
+        elif isinstance(statement, ast.Expr) and line.endswith(".remove()"):
+            # The handle is a variable of the function's: it becomes an attribute.
+            patch.forget(source)
+            patch.replace(source, statement, f"{receiver}.handle = {source.text_of(statement)}")
+            written.append(f"{made[0]}.handle.remove()")
+        else:
+            return False
+    case.at_end_of_run(patch, *written)
+    return True
+
+
+def _receiver(function: ast.AST | None) -> str:
+    """Return what a method calls its object."""
+    return function.args.args[0].arg if isinstance(function, FUNCTIONS) and function.args.args else ""
+
+
+def _made_in_run(case: Case, name: str) -> Iterator[str]:
+    """Yield the variables of the run that an object of the class *name* is assigned to."""
+    nodes = (node for statement in case.run_body for node in ast.walk(statement))
+    for node in nodes:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        if _name_of(node.value.func) == name and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id
+
+
+def _name_of(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def counterparts(case: Case) -> Iterator[Candidate]:
+    """Yield how a registration is taken back by the call that its library has for it."""
+    for source, statement in _statements(case):
+        if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(statement.value, ast.Call):
+            continue
+        call = statement.value
+        if not isinstance(call.func, ast.Attribute) or not call.args or _is_hook_call(call):
+            continue
+        undo = _counterpart(case, source, call)
+        if undo:
+            yield from _taken_back(case, source, statement, undo)
+            return
+
+
+def _counterpart(case: Case, source: Source, call: ast.Call) -> str:
+    """Return the name of the function that undoes *call*, if the object that it is called on has one."""
+    if not isinstance(call.func, ast.Attribute):
+        return ""
+    name, text = call.func.attr, source.text_of(call.func.value)
+    owner = evaluate(text, case.program.namespace)
+    owner = sys.modules.get(text, MISSING) if owner is MISSING else owner
+    if owner is MISSING:
+        return ""
+    callables = case.leak.cause in ("callback-registry", "closure-kept", "native")
+    for adds, undoes in _COUNTERPARTS:
+        if name == adds and (callables or adds not in _OF_ENTRIES) and has_method(owner, undoes):
+            return undoes
+    for adds, undoes in (("add_", "remove_"), ("add", "remove"), ("register_", "unregister_"), ("on_", "off_")):
+        if name.startswith(adds) and name != adds and has_method(owner, undoes + name.removeprefix(adds)):
+            return undoes + name.removeprefix(adds)
+    return ""
+
+
+def _taken_back(case: Case, source: Source, statement: ast.Expr | ast.Assign, undo: str) -> Iterator[Candidate]:
+    call = statement.value
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return
+    place = source.text_of(call.func.value)
+    patch = case.patch()
+    if undo in ("mpl_disconnect", "disconnect") and (isinstance(statement, ast.Assign) or undo == "mpl_disconnect"):
+        if isinstance(statement, ast.Assign):
+            args = [source.text_of(statement.targets[0])]
+        else:
+            args = [case.fresh("connection")]
+            patch.replace(source, call, f"{args[0]} = {source.text_of(call)}")
+    else:
+        args = []
+        named: list[str] = []
+        for arg in call.args[: _n_arguments(case, place, undo, len(call.args))]:
+            text = source.text_of(arg)
+            if isinstance(arg, (ast.Call, ast.Lambda)):
+                name = case.fresh(_word_for(arg))
+                named.append(f"{name} = {text}")
+                patch.replace(source, arg, name)
+                text = name
+            args.append(text)
+        if named:
+            patch.before(source, statement, named)
+    if list(source.loops_around(statement)):
+        if any(isinstance(arg, ast.Call) for arg in call.args):
+            return
+        patch.after(source, statement, [f"{place}.{undo}({', '.join(args)})"])
+    elif not _end_of(case, source, statement, patch, [f"{place}.{undo}({', '.join(args)})"]):
+        return
+    yield from case.candidate(f"Take it out again when the run ends: `{place}.{undo}({', '.join(args)})`.", patch)
+
+
+def _n_arguments(case: Case, place: str, undo: str, given: int) -> int:
+    """Return how many of the arguments of the registration its counterpart takes."""
+    owner = evaluate(place, case.program.namespace)
+    function = inspect.getattr_static(owner if inspect.ismodule(owner) else type(owner), undo, None)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return 1
+    is_bound = not inspect.ismodule(owner) and not isinstance(function, staticmethod)
+    return max(0, min(given, code.co_argcount - is_bound))
+
+
+def _word_for(node: ast.expr) -> str:
+    if isinstance(node, ast.Call):
+        name = re.findall(r"[A-Z][a-z]+|[a-z]+", _name_of(node.func))
+        return name[-1].lower() if name and name[-1].lower().isidentifier() else "entry"
+    return "callback"
+
+
+def once(case: Case) -> Iterator[Candidate]:
+    """Yield how what every run makes and nothing takes back is made by the first run only."""
+    for source, statement in _statements(case):
+        if source.filename != case.program.checked or case.program.function or statement not in case.run_body:
+            continue
+        if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
+            continue
+        if not (isinstance(statement.value, ast.Call) and _name_of(statement.value.func) in _MADE_ONCE):
+            continue
+        name = statement.targets[0].id
+        patch = case.patch()
+        text = source.text_of(statement)
+        indented = "\n".join(f"    {line}" if line.strip() else line for line in text.splitlines())
+        patch.replace(source, statement, f'if "{name}" not in globals():\n{indented}')
+        yield from case.candidate(f"Make `{name}` once, in the first run, and use it again.", patch)
+        return
