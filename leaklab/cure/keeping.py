@@ -1,0 +1,130 @@
+"""Keep the user's data over a trial: what a changed program takes out, drops or rebinds is put back."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import inspect
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from leaklab.cure.edits import NotTriedError
+from leaklab.cure.levels import Heap
+from leaklab.runtime.objects import has_base
+from leaklab.runtime.ours import is_history_name
+
+_KINDS: tuple[Any, ...] = (list, collections.OrderedDict, dict, set, collections.deque)
+"""Containers whose contents can be put back; what their subclasses do meanwhile is not asked."""
+_MOST_CONTAINERS, _MOST_ENTRIES = 2_000, 1_000_000
+
+
+class KeptData:
+    """The variables, and what the containers among them and on the paths of the leaks hold.
+
+    Args:
+        namespace: The variables of the program.
+        addresses: Of the objects on the paths of the leaks.
+        heap: Lends the heap.
+    """
+
+    def __init__(self, namespace: dict[str, Any], addresses: Collection[int], heap: Heap) -> None:
+        self._namespace = namespace
+        self._variables = dict(namespace)
+        self._contents: list[tuple[Any, list[Any]]] = []
+        self._seen = {id(namespace)}
+        self._n_entries = 0
+        with heap() as objects:
+            on_path = [thing for thing in objects if id(thing) in addresses]
+        for thing in (*on_path, *_attributes(self._variables)):
+            self._keep(thing)
+
+    def _keep(self, thing: Any) -> bool:
+        if id(thing) in self._seen:
+            return True
+        base = _base(thing)
+        if base is None or len(self._contents) >= _MOST_CONTAINERS:
+            return False
+        entries = _entries(base, thing)
+        self._n_entries += len(entries)
+        if self._n_entries > _MOST_ENTRIES:
+            return False
+        self._seen.add(id(thing))
+        self._contents.append((thing, entries))
+        return True
+
+    def keep_all(self, expressions: Sequence[str]) -> None:
+        """Keep what is in the containers that *expressions* name.
+
+        Raises:
+            NotTriedError: if that cannot be put back.
+        """
+        for expression in expressions:
+            try:
+                container = _value(ast.parse(expression, mode="eval").body, self._variables)
+            except (SyntaxError, LookupError, AttributeError, TypeError):
+                container = None
+            if container is None or not self._keep(container):
+                msg = f"it would empty {expression}, which a trial could not put back"
+                raise NotTriedError(msg)
+
+    def put_back(self) -> None:
+        """Bring back every variable that is gone or has another type, and what containers have lost.
+
+        What was added stays where it is of the kinds that were there: counters of the program may count it. Entries of
+        other kinds go, such as numbers in a list of tensors.
+        """
+        for name, value in self._variables.items():
+            if name not in self._namespace or type(self._namespace[name]) is not type(value):
+                self._namespace[name] = value
+        for name in self._namespace.keys() - self._variables.keys():
+            if not is_history_name(name):
+                del self._namespace[name]
+        for container, entries in self._contents:
+            base = _base(container)
+            now = _entries(base, container)
+            if len(now) < len(entries) or _has_other_kinds(base, now, entries):
+                base.clear(container)
+                (base.extend if base in {list, collections.deque} else base.update)(container, entries)
+
+
+def _attributes(variables: dict[str, Any]) -> Iterator[Any]:
+    """Yield the variables and the attributes of the objects that are variables."""
+    for name, value in variables.items():
+        if is_history_name(name):
+            continue
+        yield value
+        try:
+            attributes = object.__getattribute__(value, "__dict__")
+        except (AttributeError, TypeError):
+            continue
+        if type(attributes) is dict:
+            yield from list(attributes.values())
+
+
+def _value(node: ast.expr, variables: dict[str, Any]) -> Any:
+    """Return what an expression of names, attributes and constant keys refers to, running no code of the user's."""
+    if isinstance(node, ast.Name):
+        return variables[node.id]
+    if isinstance(node, ast.Attribute):
+        return inspect.getattr_static(_value(node.value, variables), node.attr)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        container = _value(node.value, variables)
+        if type(container) in {dict, list, tuple}:
+            return container[node.slice.value]
+    raise LookupError
+
+
+def _base(thing: object) -> Any:
+    kind = type(thing)
+    return next((base for base in _KINDS if has_base(kind, base)), None)
+
+
+def _entries(base: Any, container: Any) -> list[Any]:
+    return list(base.items(container) if has_base(base, dict) else base.__iter__(container))
+
+
+def _has_other_kinds(base: Any, now: list[Any], entries: list[Any]) -> bool:
+    if not entries or len(now) == len(entries):
+        return False
+    at = (lambda entry: type(entry[1])) if has_base(base, dict) else type
+    return not set(map(at, now)) <= set(map(at, entries))
