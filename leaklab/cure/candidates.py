@@ -9,11 +9,12 @@ from leaklab.cure.carried import carried_graph, gradient_cycle, replaced_by_larg
 from leaklab.cure.case import Case
 from leaklab.cure.containers import let_go
 from leaklab.cure.library_calls import library_calls, maybe_calls
-from leaklab.cure.lifetimes import cached_results, ended, exceptions
+from leaklab.cure.lifetimes import cached_results, ended, exceptions, finished_tasks, numbered_names, parameter_groups
 from leaklab.cure.registrations import counterparts, hook_handles, once
 
 _MOST = 5
 _MAKERS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
+    ended,
     library_calls,
     exceptions,
     hook_handles,
@@ -21,7 +22,9 @@ _MAKERS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     gradient_cycle,
     carried_graph,
     replaced_by_larger,
-    ended,
+    finished_tasks,
+    parameter_groups,
+    numbered_names,
     counterparts,
     let_go,
     once,

@@ -11,7 +11,7 @@ from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case, Store, last_name, rounded
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.stored_values import has_graph
-from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
+from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
 
 _HEAD = ".grad_fn"
 _PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
@@ -24,12 +24,13 @@ def carried_graph(case: Case) -> Iterator[Candidate]:
         return
     held = evaluate(owner, case.program.namespace)
     store = case.store
-    if store is not None and store.how == "sum" and is_tensor(held):
-        yield from _added_as_number(case, store, held)
+    added = _added(store) if store is not None and is_tensor(held) else None
+    if store is not None and added is not None:
+        yield from _added_as_number(case, store, added, held)
     cut = _detached(owner, held)
     if not cut:
         return
-    if store is not None and not case.is_in_run and store.how == "name" and store.value is not None and is_tensor(held):
+    if store is not None and not case.is_in_run and is_tensor(held) and _is_only_kept(store):
         yield from _kept_detached(case, store)
     patch = case.patch()
     case.at_end_of_run(patch, f"{owner} = {cut}")
@@ -79,17 +80,43 @@ def _detached(place: str, held: Any) -> str:
     return ""
 
 
-def _added_as_number(case: Case, store: Store, held: Any) -> Iterator[Candidate]:
+def _added(store: Store) -> ast.expr | None:
+    """Return what *store* adds to a total: ``total += value``, ``total = total + value``."""
+    if store.how == "sum" or store.how != "name" or not isinstance(store.value, ast.BinOp):
+        return store.value if store.how == "sum" else None
+    if not isinstance(store.value.op, ast.Add):
+        return None
+    sides = (store.value.left, store.value.right)
+    others = [side for side in sides if store.source.text_of(side) != store.container_text]
+    return others[0] if len(others) == 1 else None
+
+
+def _is_only_kept(store: Store) -> bool:
+    """Return whether *store* puts a tensor into an attribute, which its function does not use afterwards.
+
+    What it computes from a tensor that was cut off would have no gradient.
+    """
+    function = store.source.function_of(store.statement)
+    if store.how != "name" or not isinstance(store.container, ast.Attribute) or function is None:
+        return False
+    return not any(
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and node.lineno > store.statement.lineno
+        and store.source.text_of(node) == store.container_text
+        for node in ast.walk(function)
+    )
+
+
+def _added_as_number(case: Case, store: Store, added: ast.expr, held: Any) -> Iterator[Candidate]:
     """Yield how what is added to a total loses its graph."""
-    if store.value is None:
-        return
     base: Any = loaded_type("torch", "Tensor")
-    text = store.source.text_of(store.value)
-    text = text if isinstance(store.value, _PRIMARY) else f"({text})"
+    text = store.source.text_of(added)
+    text = text if isinstance(added, _PRIMARY) else f"({text})"
     is_number = bool(base.numel(held) == 1)
     for call in (".item()", ".detach()") if is_number else (".detach()",):
         patch = case.patch()
-        patch.replace(store.source, store.value, f"{text}{call}")
+        patch.replace(store.source, added, f"{text}{call}")
         what = "the number" if call == ".item()" else "the values without their graph"
         yield from case.candidate(f"Add only {what} to `{store.container_text}`.", patch)
 
@@ -115,12 +142,24 @@ def gradient_cycle(case: Case) -> Iterator[Candidate]:
     found = _create_graph(case)
     if found is None or not (is_gradient or case.leak.cause in ("immortal-cycle", "graph-kept")):
         return
-    for name, thing in case.program.namespace.items():
-        if _is_module(thing) and name in case.names_in_run():
+    for name in sorted(case.names_in_run()):
+        line = _forgetting(name, case.program.namespace.get(name))
+        if line:
             patch = case.patch()
-            case.at_start_of_run(patch, f"{name}.zero_grad()")
+            case.at_start_of_run(patch, line)
             why = "with create_graph=True they refer to the graph, and the graph to them"
-            yield from case.candidate(f"Set the gradients of `{name}` to None before each run: {why}.", patch)
+            yield from case.candidate(f"Set the gradients to None before each run (`{line}`): {why}.", patch)
+
+
+def _forgetting(name: str, thing: Any) -> str:
+    """Return the statement that sets the gradients of *thing* to None; empty where it has none."""
+    kinds = (loaded_type("torch.nn", "Module"), loaded_type("torch.optim", "Optimizer"))
+    if any(kind is not None and is_kind_of(thing, kind) for kind in kinds):
+        return f"{name}.zero_grad()"
+    base: Any = loaded_type("torch", "Tensor")
+    if is_tensor(thing) and base.is_leaf.__get__(thing) and base.requires_grad.__get__(thing):
+        return f"{name}.grad = None"
+    return ""
 
 
 def _create_graph(case: Case) -> ast.Call | None:
@@ -139,11 +178,6 @@ def _create_graph_in(statement: ast.stmt) -> ast.Call | None:
         if any(word.arg == "create_graph" for word in node.keywords):
             return node
     return None
-
-
-def _is_module(thing: object) -> bool:
-    kind = loaded_type("torch.nn", "Module")
-    return kind is not None and isinstance(type(thing), type) and kind in type(thing).__mro__
 
 
 _NEWEST = {

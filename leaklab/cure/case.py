@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from leaklab.cure.candidate import Candidate, Finding, Program
-from leaklab.cure.live import evaluate
+from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import FUNCTIONS, Patch, Source
 from leaklab.model import Leak
 from leaklab.text import visible
@@ -69,13 +69,19 @@ class Case:
 
     @property
     def holder(self) -> str:
-        """The expression of what should let go."""
-        return self.leak.holder
+        """The expression of what should let go, as people write it."""
+        return re.sub(r"\.__dict__\['([^\W\d]\w*)'\]", r".\1", self.leak.holder)
 
     @cached_property
     def held(self) -> Any:
         """The live object behind the holder; `MISSING` where it cannot be told."""
         return evaluate(self.holder, self.program.namespace)
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether the holder can be written in the user's code: it begins with a variable of the program."""
+        name = re.match(r"[^\W\d]\w*", self.holder)
+        return name is not None and name[0] in self.program.namespace and self.held is not MISSING
 
     @cached_property
     def _sources(self) -> dict[str, Source | None]:
@@ -145,6 +151,16 @@ class Case:
     def store(self) -> Store | None:
         """The surest of them."""
         return self.stores[0] if self.stores else None
+
+    def filled(self, store: Store) -> tuple[str, Any]:
+        """Return the container that *store* adds to, as the program's variables name it, and the live object.
+
+        That is the holder, or what has the holder inside: a queue its deque, a `collections.UserDict` its dict.
+        """
+        above = self.holder
+        while above and last_name(above) != last_name(store.container_text) and above.endswith((".queue", ".data")):
+            above = above.rpartition(".")[0]
+        return above, evaluate(above, self.program.namespace)
 
     def _find_stores(self) -> Iterator[Store]:
         for filename, line in self.finding.keeping_lines:

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from leaklab.cure.candidate import Candidate
-from leaklab.cure.case import Case, Store
-from leaklab.cure.live import MISSING, has_method
+from leaklab.cure.case import Case, Store, is_adding, last_name, store_of
+from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.cure.source import Source
 from leaklab.cure.stored_values import Cut, cut_of
+from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.objects import has_base
 
 _EMPTY = ((list, "[]"), (dict, "{}"), (set, "set()"))
@@ -26,7 +28,10 @@ _QUEUES = (queue.Queue,)
 def let_go(case: Case) -> Iterator[Candidate]:
     """Yield how what is stored in a container of the user's goes: as numbers, with its run, or but for the newest."""
     store = case.store
-    if store is None or store.how in ("call", "name") or case.held is MISSING or not _is_users(case):
+    if not case.is_variable or not _is_users(case):
+        return
+    if store is None or store.how in ("call", "name"):
+        yield from _with_the_run(case)
         return
     cut = cut_of(case, store)
     if cut is not None:
@@ -36,7 +41,7 @@ def let_go(case: Case) -> Iterator[Candidate]:
             yield from case.candidate(f"Store {cut.words} in `{store.container_text}`.", patch)
     if store.how == "sum" and not _is_collection(case.held):
         return
-    if _is_read_in_run(case, store):
+    if _is_read(case, store):
         yield from _with_the_run(case)
         yield from _bounded(case, store, cut)
     else:
@@ -49,28 +54,75 @@ def _is_collection(held: Any) -> bool:
 
 
 def _is_users(case: Case) -> bool:
-    """Return whether the holder is reached from the user's own variables, not a library's table."""
-    root = case.leak.path.root
-    if not root.startswith("module "):
+    """Return whether the holder may be emptied by the user's code: it is no library's own table.
+
+    It is the user's where the user's code adds to it by name, or where nothing but the user's objects and plain
+    containers lead to it.
+    """
+    store = case.store
+    if store is not None and store.container is not None and store.how != "call":
+        return _is_called_alike(case, store)
+    node: ast.expr = ast.parse(case.holder, mode="eval").body
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            return False
+        node = node.value
+        owner = evaluate(ast.unparse(node), case.program.namespace)
+        if owner is MISSING or not (_is_of_user(owner) or type(owner) in (list, dict, tuple)):
+            return False
+    return True
+
+
+def _is_called_alike(case: Case, store: Store) -> bool:
+    """Return whether *store* adds to the holder itself, not to something that a library then copies."""
+    if last_name(store.container_text) == last_name(case.holder):
         return True
-    module = sys.modules.get(root.removeprefix("module ").strip("'"))
-    filename = getattr(module, "__file__", None) or ""
-    return "site-packages" not in filename and bool(filename) and case.program.source(filename) is not None
+    return case.holder.endswith(("]", ".cell_contents", ".queue", ".data"))
 
 
-def _is_read_in_run(case: Case, store: Store) -> bool:
-    """Return whether the code of a run uses the container for more than to fill it."""
-    if case.cell is None:
+def _is_of_user(owner: object) -> bool:
+    module = sys.modules.get(type(owner).__module__)
+    filename = getattr(module, "__file__", None)
+    return type(owner).__module__ == "__main__" or (filename is not None and origin_of(filename) is Origin.USER)
+
+
+def _is_read(case: Case, store: Store) -> bool:
+    """Return whether the code around uses the container for more than to fill it: then some of it is not enough."""
+    name = last_name(store.container_text)
+    if has_base(type(case.held), collections.deque):  # a window: what is read of it are its newest entries
         return False
-    wanted = case.holder
-    inside = set(ast.walk(store.statement))
-    nodes = (node for statement in case.run_body for node in ast.walk(statement))
+    is_dict = has_base(type(case.held), dict)
+    sources = {source.filename: source for source in (store.source, case.cell) if source is not None}
     return any(
-        isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
-        and node not in inside
-        and case.cell.text_of(node) == wanted
-        for node in nodes
+        _names(node) == name
+        and isinstance(node.ctx, ast.Load)
+        and not _is_filled(source, node, name)
+        and not (is_dict and _is_looked_up(source, node))
+        for source in sources.values()
+        for node in ast.walk(source.tree)
+        if isinstance(node, (ast.Name, ast.Attribute))
     )
+
+
+def _names(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _is_looked_up(source: Source, node: ast.AST) -> bool:
+    """Return whether *node*, a dict, is asked for one key: what has been dropped is made again then."""
+    above = source.parent(node)
+    if isinstance(above, ast.Attribute):
+        return above.attr in ("get", "pop", "setdefault", "__contains__")
+    return isinstance(above, ast.Compare) or (isinstance(above, ast.Subscript) and above.value is node)
+
+
+def _is_filled(source: Source, node: ast.AST, name: str) -> bool:
+    """Return whether *node* stands in a statement that adds to what is called *name*, as what is added to."""
+    statement = source.statement_of(node)
+    if statement is None or not is_adding(source, statement, name):
+        return False
+    container = store_of(source, statement, name).container
+    return container is not None and node in set(ast.walk(container))
 
 
 def _with_the_run(case: Case) -> Iterator[Candidate]:
@@ -99,7 +151,8 @@ def _with_the_run(case: Case) -> Iterator[Candidate]:
 def _bounded(case: Case, store: Store, cut: Cut | None) -> Iterator[Candidate]:
     """Yield how the container keeps its newest entries only."""
     place = store.container_text
-    lines, n_kept = trimming(case, place, case.held)
+    holder, held = case.filled(store)
+    lines, n_kept = trimming(case, place, held)
     if not lines:
         return
     patch = case.patch()
@@ -107,9 +160,8 @@ def _bounded(case: Case, store: Store, cut: Cut | None) -> Iterator[Candidate]:
         cut.apply(patch, store)
     patch.after(store.source, store.statement, lines)
     also = f"; store {cut.words}" if cut is not None else ""
-    emptied = f"{case.holder}.queue" if has_base(type(case.held), queue.Queue) else case.holder
     words = f"Keep only the newest {n_kept:,} entries of `{place}`{also}."
-    yield from case.candidate(words, patch, emptied=(emptied,))
+    yield from case.candidate(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
 
 
 def trimming(case: Case, place: str, held: Any) -> tuple[list[str], int]:

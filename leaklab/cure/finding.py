@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from leaklab.collect.registries import registry_at
 from leaklab.cure.candidate import Finding, Program
 from leaklab.cure.case import is_adding, last_name
 from leaklab.cure.source import Source
@@ -22,19 +23,30 @@ def finding_of(leak: Leak, program: Program, keeping: Places = (), making: Place
         keeping: The lines that keep, of the traced runs: ``FoundLines.keeping[leak.fingerprint]``.
         making: The same for those that make: ``FoundLines.making[leak.fingerprint]``.
     """
-    return Finding(leak, keeping or tuple(_by_name(leak, program)), making)
+    files = dict.fromkeys((program.checked, *(filename for filename, _ in making)))
+    return Finding(leak, keeping or tuple(place for name in files for place in _by_text(leak, program, name)), making)
 
 
-def _by_name(leak: Leak, program: Program) -> Iterator[tuple[str, int]]:
-    """Yield the lines of the checked code that add to what is called as the holder is."""
-    text, name = program.source(program.checked), last_name(leak.holder)
-    if text is None or not name or " " in leak.holder:
+def _by_text(leak: Leak, program: Program, filename: str) -> Iterator[tuple[str, int]]:
+    """Yield the lines of a file that, as they read, add to the holder, or to the table that is suspected."""
+    text, name = program.source(filename), last_name(leak.holder)
+    if text is None:
         return
     try:
-        source = Source(program.checked, text)
+        source = Source(filename, text)
     except (SyntaxError, ValueError, RecursionError):
         return
-    statements = (node for node in ast.walk(source.tree) if isinstance(node, ast.stmt))
-    for statement in statements:
-        if is_adding(source, statement, name):
-            yield program.checked, statement.lineno
+    registry = registry_at(leak.path.root)
+    calls = () if registry is None else tuple(last_name(call) for call in registry.adds.split(" or "))
+    for statement in ast.walk(source.tree):
+        if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):
+            continue
+        is_call = any(_called(node) in calls for node in ast.walk(statement))
+        if is_call or (" " not in leak.holder and is_adding(source, statement, name)):
+            yield filename, statement.lineno
+
+
+def _called(node: ast.AST) -> str:
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -14,7 +14,7 @@ from leaklab.runtime.objects import type_name
 
 _CALLS = (
     # Where the holder is, the call, and the name that must be a variable of the program for the call to be tried.
-    (r"matplotlib\._pylab_helpers", "plt.close('all')", "plt"),
+    (r"matplotlib\._pylab_helpers", "plt.close('all')", ""),
     (r"^linecache\.cache", "linecache.clearcache()", "linecache"),
     (r"^torch\._(dynamo|inductor)", "torch._dynamo.reset()", "torch"),
     (r"^pyro\.params", "pyro.clear_param_store()", "pyro"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import functools
 import inspect
 import sys
 import types
@@ -16,6 +17,7 @@ from leaklab.runtime.objects import has_base, is_kind_of, is_tensor, loaded_type
 MISSING = object()
 _OF_TENSORS = ("grad", "grad_fn", "_base")
 _OF_FUNCTIONS = ("__defaults__", "__kwdefaults__", "__closure__", "__dict__")
+_FUNCTIONS = (types.FunctionType, type(functools.lru_cache(ast.parse)))
 _PARTS = ("_modules", "_parameters", "_buffers")
 
 
@@ -34,6 +36,9 @@ def evaluate(expression: str, namespace: Mapping[str, Any]) -> Any:
 def _follow(node: ast.expr, namespace: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Name):
         return namespace.get(node.id, MISSING)
+    if isinstance(node, ast.Call):  # the running notebook, whose methods are variables of the notebook
+        is_shell = isinstance(node.func, ast.Name) and node.func.id == "get_ipython" and not node.args
+        return getattr(namespace.get("get_ipython"), "__self__", MISSING) if is_shell else MISSING
     if isinstance(node, ast.Attribute):
         dotted = ast.unparse(node)
         owner = _follow(node.value, namespace)
@@ -69,7 +74,7 @@ def attribute(owner: object, name: str) -> Any:
     if found is MISSING and is_kind_of(owner, _module_type()):
         parts = (object.__getattribute__(owner, "__dict__").get(part) for part in _PARTS)
         return next((part[name] for part in parts if type(part) in _DICTS and name in part), MISSING)
-    is_computed = hasattr(type(found), "__get__") and not isinstance(found, types.FunctionType)
+    is_computed = hasattr(type(found), "__get__") and not isinstance(found, _FUNCTIONS)
     return MISSING if is_computed else found
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
 import types
 from collections.abc import Iterator
+from typing import Any
 
 from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case
@@ -123,27 +123,50 @@ def _does_more(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.
 
 
 def _at_end_of_owner(case: Case, source: Source, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
-    """Write *lines*, meant for the ``__init__`` that *statement* is in, where the run ends that makes the object."""
+    """Write *lines*, meant for the ``__init__`` that *statement* is in, where the run ends that makes the object.
+
+    What they use of the variables of ``__init__`` becomes an attribute of the object.
+    """
     function = source.function_of(statement)
     owner = source.class_of(function) if function is not None else None
     receiver = _receiver(function)
     made = [] if owner is None else list(_made_in_run(case, owner.name))
-    if len(made) != 1 or not receiver:
+    if len(made) != 1 or not receiver or any("\n" in line or line.endswith(":") for line in lines):
         return False
-    written: list[str] = []
-    for line in lines:
-        found = re.match(r"[A-Za-z_]\w*(?=\.)", line)
-        if found is not None and found[0] == receiver:
-            written.append(f"{made[0]}{line[found.end() :]}")
-        elif isinstance(statement, ast.Expr) and line.endswith(".remove()"):
-            # The handle is a variable of the function's: it becomes an attribute.
-            patch.forget(source)
-            patch.replace(source, statement, f"{receiver}.handle = {source.text_of(statement)}")
-            written.append(f"{made[0]}.handle.remove()")
-        else:
-            return False
-    case.at_end_of_run(patch, *written)
+    local = _local_names(function)
+    nodes = [node for line in lines for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Name)]
+    kept = sorted({node.id for node in nodes if node.id in local and node.id != receiver} - {*case.program.namespace})
+    known = {receiver, *kept, *case.program.namespace}
+    new = [node.id for node in nodes if node.id not in known]
+    if new and not (isinstance(statement, ast.Expr) and len(set(new)) == 1):
+        return False
+    if new:  # the handle, which the patch has just made a variable of the function's
+        patch.forget(source)
+        patch.replace(source, statement, f"{receiver}.{new[0]} = {source.text_of(statement)}")
+    if kept:
+        patch.after(source, statement, [f"{receiver}.{name} = {name}" for name in kept])
+    renamed = {receiver: made[0], **{name: f"{made[0]}.{name}" for name in (*kept, *new)}}
+    case.at_end_of_run(patch, *(_renamed(line, renamed) for line in lines))
     return True
+
+
+def _local_names(function: ast.AST | None) -> set[str]:
+    nodes = ast.walk(function) if function is not None else ()
+    return {
+        node.arg if isinstance(node, ast.arg) else node.id
+        for node in nodes
+        if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    }
+
+
+def _renamed(line: str, names: dict[str, str]) -> str:
+    """Return *line*, a statement on one line, with other words for some of its variables."""
+    found = [node for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Name) and node.id in names]
+    for node in sorted(found, key=lambda node: -node.col_offset):
+        encoded = line.encode()
+        start, end = encoded[: node.col_offset].decode(), encoded[node.end_col_offset :].decode()
+        line = f"{start}{names[node.id]}{end}"
+    return line
 
 
 def _receiver(function: ast.AST | None) -> str:
@@ -183,9 +206,7 @@ def _counterpart(case: Case, source: Source, call: ast.Call) -> str:
     """Return the name of the function that undoes *call*, if the object that it is called on has one."""
     if not isinstance(call.func, ast.Attribute):
         return ""
-    name, text = call.func.attr, source.text_of(call.func.value)
-    owner = evaluate(text, case.program.namespace)
-    owner = sys.modules.get(text, MISSING) if owner is MISSING else owner
+    name, owner = call.func.attr, _live_owner(case, source, call)
     if owner is MISSING:
         return ""
     callables = case.leak.cause in ("callback-registry", "closure-kept", "native")
@@ -196,6 +217,21 @@ def _counterpart(case: Case, source: Source, call: ast.Call) -> str:
         if name.startswith(adds) and name != adds and has_method(owner, undoes + name.removeprefix(adds)):
             return undoes + name.removeprefix(adds)
     return ""
+
+
+def _live_owner(case: Case, source: Source, call: ast.Call) -> Any:
+    """Return the object that *call* registers something with, `MISSING` if it cannot be told.
+
+    What the code calls ``self.bus`` in a method is looked for in the object that the run makes and names.
+    """
+    if not isinstance(call.func, ast.Attribute):
+        return MISSING
+    text = source.text_of(call.func.value)
+    function = source.function_of(call)
+    owner = source.class_of(function) if function is not None else None
+    if owner is not None and len(made := list(_made_in_run(case, owner.name))) == 1:
+        text = _renamed(text, {_receiver(function): made[0]})
+    return evaluate(text, case.program.namespace)
 
 
 def _taken_back(case: Case, source: Source, statement: ast.Expr | ast.Assign, undo: str) -> Iterator[Candidate]:
@@ -213,7 +249,7 @@ def _taken_back(case: Case, source: Source, statement: ast.Expr | ast.Assign, un
     else:
         args = []
         named: list[str] = []
-        for arg in call.args[: _n_arguments(case, place, undo, len(call.args))]:
+        for arg in call.args[: _n_arguments(_live_owner(case, source, call), undo, len(call.args))]:
             text = source.text_of(arg)
             if isinstance(arg, (ast.Call, ast.Lambda)):
                 name = case.fresh(_word_for(arg))
@@ -223,18 +259,18 @@ def _taken_back(case: Case, source: Source, statement: ast.Expr | ast.Assign, un
             args.append(text)
         if named:
             patch.before(source, statement, named)
+    lines = [f"{place}.{undo}({', '.join(args)})"]
+    if undo == "removeHandler" and args[0].isidentifier():
+        lines.append(f"{args[0]}.close()")
     if list(source.loops_around(statement)):
-        if any(isinstance(arg, ast.Call) for arg in call.args):
-            return
-        patch.after(source, statement, [f"{place}.{undo}({', '.join(args)})"])
-    elif not _end_of(case, source, statement, patch, [f"{place}.{undo}({', '.join(args)})"]):
+        return
+    if not _end_of(case, source, statement, patch, lines):
         return
     yield from case.candidate(f"Take it out again when the run ends: `{place}.{undo}({', '.join(args)})`.", patch)
 
 
-def _n_arguments(case: Case, place: str, undo: str, given: int) -> int:
+def _n_arguments(owner: object, undo: str, given: int) -> int:
     """Return how many of the arguments of the registration its counterpart takes."""
-    owner = evaluate(place, case.program.namespace)
     function = inspect.getattr_static(owner if inspect.ismodule(owner) else type(owner), undo, None)
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     if not isinstance(code, types.CodeType):

@@ -50,7 +50,7 @@ def cut_of(case: Case, store: Store) -> Cut | None:
     sure = [piece for piece in pieces if piece is not None]
     written = tuple((node, text) for node, text, _ in sure)
     numbers = all(is_number for *_, is_number in sure)
-    is_copied = any(".clone()" in text for _, text in written)
+    is_copied = not any(".detach()" in text for _, text in written)
     words = "only the number" if numbers else "copies of the part" if is_copied else "the values without their graph"
     return Cut(written, numbers, words)
 
