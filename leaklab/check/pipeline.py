@@ -318,7 +318,8 @@ def _find_cures(  # noqa: PLR0917 - what the steps before have found, in their o
 ) -> Generator[int, Ran, dict[str, tuple[Cure, ...]]]:
     """Try the changes that would end the leaks, where the settings want that; not after a run that failed."""
     settings = progress.settings
-    if settings.cure is False or progress.failure or not explained.leaks:
+    is_wanted = settings.sites is not False if settings.cure is None else settings.cure
+    if not is_wanted or progress.failure or not explained.leaks:
         return {}
     allowed = max(_TRIALS_SHARE * progress.measuring_seconds, _LEAST_TRIAL_SECONDS)
     seconds = min(settings.max_seconds - progress.seconds, allowed)

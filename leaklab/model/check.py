@@ -36,7 +36,7 @@ class Settings:
             ``--no-sites``); None: if a leak was found.
         native: Whether to run it under memray to name the C or C++ code that leaks (``--native``).
         cure: Whether to run it a few more times with changes that would end a leak (``--cure``, ``--no-cure``); None:
-            if a leak was found and a run takes no longer than a few seconds.
+            if a leak was found, a run takes no longer than a few seconds, and *sites* does not forbid further runs.
     """
 
     max_runs: int | None = None
