@@ -136,7 +136,7 @@ def _with_the_run(case: Case) -> Iterator[Candidate]:
         patch = case.patch()
         case.at_start_of_run(patch, f"{holder} = {empty}")
         yield from case.candidate(f"Begin each run with an empty `{holder}`.", patch)
-    elif has_method(held, "clear") and _is_collection(held):
+    elif has_method(held, "clear") and _is_collection(held) and "._" not in holder:
         patch = case.patch()
         case.at_end_of_run(patch, f"{holder}.clear()")
         yield from case.candidate(

@@ -74,8 +74,8 @@ def ended(case: Case) -> Iterator[Candidate]:
             patch = case.patch()
             end = _write_end(case, source, statement, calls[0], patch)
             if end:
-                yield from case.candidate(f"End it when the run has used it: `{end}`.", patch)
                 yield from _ended_and_forgotten(case, source, statement, calls[0], end)
+                yield from case.candidate(f"End it when the run has used it: `{end}`.", patch)
                 return
 
 

@@ -18,13 +18,11 @@ _HOOK = re.compile(r"^(register_(\w+_)?hook|register_hook)$")
 _COUNTERPARTS = (
     ("register", "unregister"), ("subscribe", "unsubscribe"), ("connect", "disconnect"), ("observe", "unobserve"),
     ("attach", "detach"), ("bind", "unbind"), ("on", "off"), ("listen", "unlisten"), ("watch", "unwatch"),
-    ("mpl_connect", "mpl_disconnect"), ("enter_context", "close"), ("add", "discard"), ("append", "remove"),
-    ("start", "stop"), ("acquire", "release"), ("push", "pop"), ("install", "uninstall"),
+    ("mpl_connect", "mpl_disconnect"),
+    ("install", "uninstall"),
 )  # fmt: skip
 _MADE_ONCE = frozenset({"trace", "script", "compile", "make_fx", "CFUNCTYPE", "POINTER", "load_inline", "Library"})
 """What makes something that nothing takes back: it serves all runs."""
-_OF_ENTRIES = frozenset({"add", "append", "push", "start", "acquire", "enter_context"})
-"""Too common to mean a registration by themselves: asked for only where callables are kept."""
 
 
 def hook_handles(case: Case) -> Iterator[Candidate]:
@@ -38,11 +36,21 @@ def hook_handles(case: Case) -> Iterator[Candidate]:
 
 
 def _statements(case: Case) -> Iterator[tuple[Source, ast.stmt]]:
+    """Yield the statements that keep and make what leaks, and those of the run that call the functions they are in."""
+    functions: list[str] = []
     for filename, line in (*case.finding.keeping_lines, *case.finding.making_lines):
         source = case.source(filename)
         statement = source.statement_at(line) if source is not None else None
         if source is not None and statement is not None:
+            function = source.function_of(statement)
+            functions += [function.name] if isinstance(function, FUNCTIONS) else []
             yield source, statement
+    if case.cell is None:
+        return
+    for statement in (node for one in case.run_body for node in ast.walk(one) if isinstance(node, ast.stmt)):
+        calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+        if not hasattr(statement, "body") and any(_name_of(call.func) in functions for call in calls):
+            yield case.cell, statement
 
 
 def _is_hook_call(node: ast.Call) -> bool:
@@ -209,9 +217,8 @@ def _counterpart(case: Case, source: Source, call: ast.Call) -> str:
     name, owner = call.func.attr, _live_owner(case, source, call)
     if owner is MISSING:
         return ""
-    callables = case.leak.cause in ("callback-registry", "closure-kept", "native")
     for adds, undoes in _COUNTERPARTS:
-        if name == adds and (callables or adds not in _OF_ENTRIES) and has_method(owner, undoes):
+        if name == adds and has_method(owner, undoes):
             return undoes
     for adds, undoes in (("add_", "remove_"), ("add", "remove"), ("register_", "unregister_"), ("on_", "off_")):
         if name.startswith(adds) and name != adds and has_method(owner, undoes + name.removeprefix(adds)):
