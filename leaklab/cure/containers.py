@@ -34,14 +34,16 @@ def let_go(case: Case) -> Iterator[Candidate]:
         yield from _with_the_run(case)
         return
     cut = cut_of(case, store)
-    if cut is not None:
+    readers = list(_readers(case, store))
+    if any(_is_for_tensors(source, node) for source, node in readers):
+        yield from _with_the_run(case)
+    if cut is not None and cut.numbers:
         patch = case.patch()
         cut.apply(patch, store)
-        if cut.numbers:
-            yield from case.candidate(f"Store {cut.words} in `{store.container_text}`.", patch)
+        yield from case.candidate(f"Store {cut.words} in `{store.container_text}`.", patch)
     if store.how == "sum" and not _is_collection(case.held):
         return
-    if _is_read(case, store):
+    if readers:
         yield from _with_the_run(case)
         yield from _bounded(case, store, cut)
     else:
@@ -86,22 +88,29 @@ def _is_of_user(owner: object) -> bool:
     return type(owner).__module__ == "__main__" or (filename is not None and origin_of(filename) is Origin.USER)
 
 
-def _is_read(case: Case, store: Store) -> bool:
-    """Return whether the code around uses the container for more than to fill it: then some of it is not enough."""
+def _readers(case: Case, store: Store) -> Iterator[tuple[Source, ast.expr]]:
+    """Yield where the code around uses all of the container: the newest of it would not be enough."""
     name = last_name(store.container_text)
     if has_base(type(case.held), collections.deque):  # a window: what is read of it are its newest entries
-        return False
+        return
     is_dict = has_base(type(case.held), dict)
     sources = {source.filename: source for source in (store.source, case.cell) if source is not None}
-    return any(
-        _names(node) == name
-        and isinstance(node.ctx, ast.Load)
-        and not _is_filled(source, node, name)
-        and not (is_dict and _is_looked_up(source, node))
-        for source in sources.values()
-        for node in ast.walk(source.tree)
-        if isinstance(node, (ast.Name, ast.Attribute))
-    )
+    for source in sources.values():
+        for node in ast.walk(source.tree):
+            if not isinstance(node, (ast.Name, ast.Attribute)) or _names(node) != name:
+                continue
+            if not isinstance(node.ctx, ast.Load) or _is_filled(source, node, name):
+                continue
+            if not (is_dict and _is_looked_up(source, node)):
+                yield source, node
+
+
+def _is_for_tensors(source: Source, node: ast.expr) -> bool:
+    """Return whether *node* is handed to torch, which wants tensors, or joined to one: ``torch.stack(outputs)``."""
+    above = source.parent(node)
+    while isinstance(above, (ast.Subscript, ast.Slice, ast.Starred)):
+        above = source.parent(above)
+    return isinstance(above, ast.Call) and source.text_of(above.func).startswith("torch.")
 
 
 def _names(node: ast.Name | ast.Attribute) -> str:

@@ -14,7 +14,7 @@ from leaklab.cure.source import Patch, Source
 _ENDS = {
     "ThreadPoolExecutor": "shutdown()", "ProcessPoolExecutor": "shutdown()", "Pool": "terminate()",
     "ThreadPool": "terminate()", "Timer": "cancel()", "SummaryWriter": "close()", "socket": "close()",
-    "open": "close()", "TemporaryFile": "close()", "NamedTemporaryFile": "close()", "StringIO": "close()",
+    "open": "close()", "TemporaryFile": "close()", "NamedTemporaryFile": "close()",
     "TemporaryDirectory": "cleanup()", "figure": "", "subplots": "", "mmap": "close()", "Manager": "shutdown()",
     "Popen": "wait()", "connect": "close()", "Session": "close()",
     "Client": "close()",

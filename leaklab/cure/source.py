@@ -58,7 +58,7 @@ class Source:
     def statement_at(self, line: int) -> ast.stmt | None:
         """Return the innermost statement that *line* belongs to; of a compound one only its head counts."""
         around = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and _has_line(node, line)]
-        return max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+        return max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0), node.col_offset), default=None)
 
     def statement_of(self, node: ast.AST) -> ast.stmt | None:
         """Return the statement that *node* is in."""
