@@ -35,18 +35,19 @@ def edited(text: str, changes: Sequence[Change]) -> str:
         NotTriedError: if a line is not where the change has it, or if two changes concern one line.
     """
     lines = lines_of(text)
-    border = len(lines) + 1
-    for change in sorted(changes, key=lambda change: change.line, reverse=True):
+    in_order = sorted(changes, key=lambda change: change.line)
+    for change, following in zip(in_order, (*in_order[1:], None), strict=True):
         before = lines_of(change.before)
         first, end = change.line - 1, change.line - 1 + len(before)
         if first < 0 or lines[first:end] != before:
             msg = "the source is not the one that runs"
             raise NotTriedError(msg)
-        if end >= border:
+        if following is not None and end >= following.line:
             msg = "two changes concern one line"
             raise NotTriedError(msg)
-        lines[first:end] = lines_of(change.after) if change.after else []
-        border = change.line
+    for change in reversed(in_order):
+        first = change.line - 1
+        lines[first : first + len(lines_of(change.before))] = lines_of(change.after) if change.after else []
     return "\n".join(lines)
 
 
