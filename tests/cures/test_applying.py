@@ -17,7 +17,7 @@ import pytest
 from leaklab.cure import NotTriedError, Program, applied, edited, to_the_end
 from leaklab.model.cure import Change
 
-SOURCE = '''\
+SOURCE = """\
 import functools
 
 LIMIT = 3
@@ -73,7 +73,7 @@ def cached():
 
 
 twin = type(plain)(plain.__code__, {})
-'''
+"""
 EVERY_KIND: dict[str, tuple[str, Callable[[Any], object]]] = {
     "function": ("plain", lambda m: m.plain()),
     "twin": ("plain", lambda m: m.twin()),
@@ -121,7 +121,7 @@ def codes(module: ModuleType) -> dict[str, object]:
     return found
 
 
-class Stop(Exception):
+class StopError(Exception):
     pass
 
 
@@ -131,15 +131,21 @@ def leave_by_the_end(module: ModuleType, change: Change, call: Callable[[Any], o
 
 
 def leave_by_error(module: ModuleType, change: Change, call: Callable[[Any], object]) -> None:
-    with pytest.raises(Stop), applied([change], program()):
-        assert call(module) == "new"
-        raise Stop
+    with pytest.raises(StopError):
+        call_and_raise(module, change, call, StopError)
 
 
 def leave_by_interrupt(module: ModuleType, change: Change, call: Callable[[Any], object]) -> None:
-    with pytest.raises(KeyboardInterrupt), applied([change], program()):
+    with pytest.raises(KeyboardInterrupt):
+        call_and_raise(module, change, call, KeyboardInterrupt)
+
+
+def call_and_raise(
+    module: ModuleType, change: Change, call: Callable[[Any], object], error: type[BaseException]
+) -> None:
+    with applied([change], program()):
         assert call(module) == "new"
-        raise KeyboardInterrupt
+        raise error
 
 
 def leave_by_close(module: ModuleType, change: Change, call: Callable[[Any], object]) -> None:

@@ -20,7 +20,7 @@ from leaklab.model.cure import Change, Cure, CureOutcome
 
 pytestmark = pytest.mark.untraced
 
-SETUP = '''\
+SETUP = """\
 import torch
 net = torch.nn.Linear(16, 16)
 opt = torch.optim.SGD(net.parameters(), lr=0.01)
@@ -32,7 +32,7 @@ def train():
     loss.backward()
     opt.step()
     history.append(loss)
-'''
+"""
 Propose = Callable[..., None]
 
 
@@ -86,7 +86,7 @@ def test_every_outcome_is_told_with_its_figures(notebook, propose):
         "detaches": CureOutcome.LESSENED, "nothing": CureOutcome.NO_EFFECT, "breaks": CureOutcome.HARMFUL,
         "raises": CureOutcome.HARMFUL,
     }  # fmt: skip
-    assert [cure.words for cure in leak.cures][0] == "detaches"
+    assert leak.cures[0].words == "detaches"
     assert "gets no gradient any more" in why["breaks"]
     assert "raises AttributeError" in why["raises"]
     assert "1 object per run (was" in why["nothing"]
