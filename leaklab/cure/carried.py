@@ -10,6 +10,8 @@ from typing import Any
 from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case, Store, last_name, rounded
 from leaklab.cure.live import MISSING, evaluate
+from leaklab.cure.registrations import end_of
+from leaklab.cure.source import Source
 from leaklab.cure.stored_values import has_graph
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
 
@@ -139,16 +141,39 @@ def _kept_detached(case: Case, store: Store) -> Iterator[Candidate]:
 def gradient_cycle(case: Case) -> Iterator[Candidate]:
     """Yield how gradients that carry a graph (``backward(create_graph=True)``) are let go of."""
     is_gradient = any(step.reference == ".grad" for step in case.leak.path.steps) or case.holder.endswith(".grad")
-    found = _create_graph(case)
-    if found is None or not (is_gradient or case.leak.cause in ("immortal-cycle", "graph-kept")):
+    if not (is_gradient or case.leak.cause in ("immortal-cycle", "graph-kept")):
         return
-    for name in sorted(case.names_in_run()):
+    why = "with create_graph=True they refer to the graph, and the graph to them"
+    names = case.names_in_run() if any(map(_is_create_graph, case.run_body)) else set[str]()
+    for source, statement in _statements_with_graph(case):
+        function = source.function_of(statement)
+        nodes = list(ast.walk(function or statement))
+        names |= {node.id for node in nodes if isinstance(node, ast.Name)}
+        local = {_grad_of(node) for node in nodes} - {"", *case.program.namespace}
+        patch = case.patch()
+        if local and end_of(case, source, statement, patch, [f"{name}.grad = None" for name in sorted(local)]):
+            yield from case.candidate(f"Set the gradients to None when they have been used: {why}.", patch)
+    for name in sorted(names):
         line = _forgetting(name, case.program.namespace.get(name))
         if line:
             patch = case.patch()
             case.at_start_of_run(patch, line)
-            why = "with create_graph=True they refer to the graph, and the graph to them"
             yield from case.candidate(f"Set the gradients to None before each run (`{line}`): {why}.", patch)
+
+
+def _statements_with_graph(case: Case) -> Iterator[tuple[Source, ast.stmt]]:
+    for filename, line in (*case.finding.keeping_lines, *case.finding.making_lines):
+        source = case.source(filename)
+        statement = source.statement_at(line) if source is not None else None
+        if source is not None and statement is not None and _is_create_graph(statement):
+            yield source, statement
+
+
+def _grad_of(node: ast.AST) -> str:
+    """Return the variable whose gradient is read by *node*."""
+    if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.value, ast.Name):
+        return node.value.id
+    return ""
 
 
 def _forgetting(name: str, thing: Any) -> str:
@@ -162,22 +187,14 @@ def _forgetting(name: str, thing: Any) -> str:
     return ""
 
 
-def _create_graph(case: Case) -> ast.Call | None:
-    for filename, line in (*case.finding.keeping_lines, *case.finding.making_lines):
-        source = case.source(filename)
-        statement = source.statement_at(line) if source is not None else None
-        if statement is not None and (found := _create_graph_in(statement)) is not None:
-            return found
-    return next(filter(None, map(_create_graph_in, case.run_body)), None)
-
-
-def _create_graph_in(statement: ast.stmt) -> ast.Call | None:
-    for node in ast.walk(statement):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "backward":
-            continue
-        if any(word.arg == "create_graph" for word in node.keywords):
-            return node
-    return None
+def _is_create_graph(statement: ast.stmt) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+        and any(word.arg == "create_graph" for word in node.keywords)
+        for node in ast.walk(statement)
+    )
 
 
 _NEWEST = {

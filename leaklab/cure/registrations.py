@@ -88,13 +88,13 @@ def _handle_removed(case: Case, source: Source, statement: ast.stmt, calls: list
         undo = [f"for handle in {handles}:", "    handle.remove()"]
     else:
         return
-    if _end_of(case, source, statement, patch, undo):
+    if end_of(case, source, statement, patch, undo):
         yield from case.candidate(
             "Keep the handle that the registration returns, and remove the hook when the run ends.", patch
         )
 
 
-def _end_of(case: Case, source: Source, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
+def end_of(case: Case, source: Source, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
     """Write *lines* where the code ends that *statement* is in: the run, or the function that it calls.
 
     In a function only what the function itself makes can be undone there, and what it returns must be computed before.
@@ -271,7 +271,7 @@ def _taken_back(case: Case, source: Source, statement: ast.Expr | ast.Assign, un
         lines.append(f"{args[0]}.close()")
     if list(source.loops_around(statement)):
         return
-    if not _end_of(case, source, statement, patch, lines):
+    if not end_of(case, source, statement, patch, lines):
         return
     yield from case.candidate(f"Take it out again when the run ends: `{place}.{undo}({', '.join(args)})`.", patch)
 

@@ -131,6 +131,13 @@ PROGRAMS = {
         "loss = model(torch.randn(4, 8)).pow(2).mean()\nloss.backward(create_graph=True)",
         "model[2].weight.grad", "graph-kept", "backward", "model.zero_grad()", path=((".grad", "torch.Tensor"),),
     ),
+    "a gradient with its graph in a function": Leaking(
+        "import torch\ndef penalty():\n    w = torch.randn(60, 60, requires_grad=True)\n"
+        "    torch.tanh(w).sum().backward(create_graph=True)\n    return w.grad.pow(2).sum().item()",
+        "p = penalty()",
+        "torch.Tensor.grad.grad_fn", "immortal-cycle", "backward", "    w.grad = None",
+        path=((".grad", "torch.Tensor"),), root="reference cycle that no variable reaches",
+    ),
     "rows joined to one tensor": Leaking(
         "import torch\nfeatures = torch.zeros(0, 64)",
         "batch = torch.randn(16, 64)\nfeatures = torch.cat([features, batch])",
