@@ -16,8 +16,10 @@ _FLOORS = {
     "objects": 0.5, "native": 512.0, "accelerator": 512.0, "nodes": 0.5, "registered": 0.5, "threads": 0.5,
 }  # fmt: skip
 """What a run may add of each without being called growth; of what grew before, a tenth or so much may remain."""
-_LOG_BLOCKS, _LOG_ENTRIES = 3.0, 2.0
-"""A list of numbers gets an entry and a block or two with every run: a log, as in `leaklab.check.ranking`."""
+_LOG_ENTRIES = 2.0
+"""A list of numbers gets an entry or two with every run: a log, as in `leaklab.check.ranking`."""
+_BLOCKS_NOISE = 10.0
+"""By so much per run the number of Python's blocks rises where nothing is left behind (2 to 9 measured)."""
 _NOTICED = 0.25
 """By so much must a change lessen a growth to be worth a word."""
 
@@ -39,6 +41,15 @@ def judge_trial(before: Gain, after: Gain) -> CureOutcome:
     if is_less or (not grew and _steady_entries(after) < left * _steady_entries(before)):
         return CureOutcome.LESSENED
     return CureOutcome.NO_EFFECT
+
+
+def is_settling(gain: Gain) -> bool:
+    """Return whether what grew in the first half has stopped in the second, as a container does that is full then."""
+    return any(
+        first >= _FLOORS[name] * gain.n_runs / 2 and second <= _QUARTER * first
+        for name in ("objects", "native", "accelerator")
+        for first, second in (getattr(gain, name),)
+    )
 
 
 def trial_words(before: Gain, after: Gain, n_runs: int) -> str:
@@ -73,10 +84,13 @@ def _is_steady(halves: tuple[float, float], n_runs: int) -> bool:
 def _leaves_plain_data(before: Gain, after: Gain) -> bool:
     """Return whether more of what no collector follows is collected than a log of numbers does."""
     is_small = _grows(before, "objects") or before.per_run("native") >= _FLOORS["native"]
-    log_blocks, log_entries = (_LOG_BLOCKS, _LOG_ENTRIES) if is_small else (0.0, 0.0)
-    blocks = after.per_run("blocks") if _is_steady(after.blocks, 2 * after.n_runs) else 0.0
+    blocks = after.steady("blocks") if min(after.blocks) > 0 else 0.0
     steady = {address for address, gained in after.containers.items() if gained >= after.n_runs}
-    return _steady_entries(after) > log_entries or blocks > log_blocks or not steady <= before.containers.keys()
+    return (
+        _steady_entries(after) > (_LOG_ENTRIES if is_small else 0.0)
+        or blocks > max(_BLOCKS_NOISE, _TENTH * before.per_run("blocks"))
+        or not steady <= before.containers.keys()
+    )
 
 
 def _steady_entries(gain: Gain) -> float:

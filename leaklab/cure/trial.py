@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from leaklab.cure.applying import CheckedCell, applied
 from leaklab.cure.candidate import Candidate, Finding, Program
 from leaklab.cure.edits import NotTriedError
-from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
+from leaklab.cure.judging import is_settling, judge_trial, remaining, shows, trial_words
 from leaklab.cure.keeping import KeptData
 from leaklab.cure.levels import Gain, Heap, LevelReader
 from leaklab.cure.restoring import to_the_end
@@ -104,6 +104,7 @@ class _Result:
     gain: Gain | None = None
     behaviour: Behaviour | None = None
     failure: str = ""
+    n_runs: int = N_RUNS
 
 
 class _Trials:
@@ -202,7 +203,7 @@ class _Trials:
         """Run with *candidate*, beside what is kept in place."""
         reference = self._reference
         if not self._stopped and time.perf_counter() + self._longest > self._end:
-            self._stopped = "no time was left for a trial (-t)"
+            self._stopped = "no time was left for a trial"
         if self._stopped or reference.gain is None or reference.behaviour is None:
             return _Told(candidate, CureOutcome.NOT_TRIED, self._stopped)
         changes = tuple(change for one in (*self._kept, candidate) for change in one.changes)
@@ -218,7 +219,7 @@ class _Trials:
             return _Told(candidate, CureOutcome.HARMFUL, f"the changed code raises {result.failure}")
         assert result.gain is not None  # noqa: S101 - there was no failure
         assert result.behaviour is not None  # noqa: S101
-        words = trial_words(reference.gain, result.gain, N_RUNS)
+        words = trial_words(reference.gain, result.gain, result.n_runs)
         if harm := harm_of(reference.behaviour, result.behaviour, changes):
             return _Told(candidate, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(reference.gain, result.gain)
@@ -246,21 +247,25 @@ class _Trials:
         """
         started = time.perf_counter()
         means = self._means
-        reader = LevelReader(means.heap, collects=means.collects)
         kept = None
         if changes:
             kept = KeptData(means.program.namespace, means.addresses, means.heap)  # type: ignore[arg-type]  # a dict
             kept.keep_all(emptied)
         try:
             with applied(changes, means.program, means.cell):
-                return (yield from self._measured(reader))
+                result = yield from self._measured()
+                if changes and result.gain is not None and is_settling(result.gain):
+                    result = yield from self._measured()
+                    result.n_runs += N_RUNS
+                return result
         finally:
             if kept is not None:
                 to_the_end(kept.put_back)
             del kept
             self._longest = max(self._longest, time.perf_counter() - started)
 
-    def _measured(self, reader: LevelReader) -> Generator[int, Ran, _Result]:
+    def _measured(self) -> Generator[int, Ran, _Result]:
+        reader = LevelReader(self._means.heap, collects=self._means.collects)
         self._observer.begin()
         for n_runs, read in zip(_PARTS, (reader.begin, reader.look, reader.look, reader.look), strict=True):
             for number in range(n_runs):
