@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import collections
 import inspect
+import types
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -106,7 +107,10 @@ def _value(node: ast.expr, variables: dict[str, Any]) -> Any:
     if isinstance(node, ast.Name):
         return variables[node.id]
     if isinstance(node, ast.Attribute):
-        return inspect.getattr_static(_value(node.value, variables), node.attr)
+        owner = _value(node.value, variables)
+        found = inspect.getattr_static(owner, node.attr)
+        is_descriptor = type(found) in {types.MemberDescriptorType, types.GetSetDescriptorType}
+        return found.__get__(owner) if is_descriptor else found
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         container = _value(node.value, variables)
         if type(container) in {dict, list, tuple}:
