@@ -27,12 +27,38 @@ _MADE_ONCE = frozenset({"trace", "script", "compile", "make_fx", "CFUNCTYPE", "P
 
 def hook_handles(case: Case) -> Iterator[Candidate]:
     """Yield how the handles of hooks are kept and removed where the run, or the function that registers, ends."""
+    yield from _returned_handles(case)
     for source, statement in _statements(case):
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _is_hook_call(node)]
         if not calls or hasattr(statement, "body"):
             continue
         yield from _handle_removed(case, source, statement, calls)
         return
+
+
+def _returned_handles(case: Case) -> Iterator[Candidate]:
+    """Yield how handles are removed that a function returns to the run."""
+    for source, statement in _statements(case):
+        if source is not case.cell or not isinstance(statement, ast.Assign):
+            continue
+        if not isinstance(statement.value, ast.Call) or not isinstance(statement.targets[0], ast.Name):
+            continue
+        name = source.text_of(statement.targets[0])
+        held = evaluate(name, case.program.namespace)
+        lines = []
+        if _is_handle(held):
+            lines = [f"{name}.remove()"]
+        elif type(held) in (list, tuple) and held and all(map(_is_handle, held)):
+            lines = [f"for handle in {name}:", "    handle.remove()"]
+        if lines and not list(source.loops_around(statement)):
+            patch = case.patch()
+            case.at_end_of_run(patch, *lines)
+            yield from case.candidate(f"Remove the hooks by the handles in `{name}` when the run ends.", patch)
+            return
+
+
+def _is_handle(thing: object) -> bool:
+    return type(thing).__name__ == "RemovableHandle" and has_method(thing, "remove")
 
 
 def _statements(case: Case) -> Iterator[tuple[Source, ast.stmt]]:
