@@ -136,7 +136,7 @@ def _is_filled(source: Source, node: ast.AST, name: str) -> bool:
 
 def _with_the_run(case: Case) -> Iterator[Candidate]:
     """Yield how the container goes with the run: made anew where a run begins, or emptied where it ends."""
-    holder, held = case.holder, case.held
+    holder, held = (case.holder, case.held) if case.store is None else case.filled(case.store)
     kind = type(held)
     if not case.run_body:
         return
@@ -154,7 +154,8 @@ def _with_the_run(case: Case) -> Iterator[Candidate]:
     elif kind in _STREAMS:
         patch = case.patch()
         case.at_end_of_run(patch, f"{holder}.seek(0)", f"{holder}.truncate()")
-        yield from case.candidate(f"Empty `{holder}` at the end of the run, when it has been read.", patch)
+        words = f"Empty `{holder}` at the end of the run, when it has been read."
+        yield from case.candidate(words, patch, emptied=(holder,))
 
 
 def _bounded(case: Case, store: Store, cut: Cut | None) -> Iterator[Candidate]:
@@ -164,6 +165,8 @@ def _bounded(case: Case, store: Store, cut: Cut | None) -> Iterator[Candidate]:
     lines, n_kept = trimming(case, place, held)
     if not lines:
         return
+    if _is_filled_in_front(store):
+        lines = [line.replace(f"[:-{n_kept}]", f"[{n_kept}:]").replace("popleft()", "pop()") for line in lines]
     patch = case.patch()
     if cut is not None:
         cut.apply(patch, store)
@@ -171,6 +174,13 @@ def _bounded(case: Case, store: Store, cut: Cut | None) -> Iterator[Candidate]:
     also = f"; store {cut.words}" if cut is not None else ""
     words = f"Keep only the newest {n_kept:,} entries of `{place}`{also}."
     yield from case.candidate(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
+
+
+def _is_filled_in_front(store: Store) -> bool:
+    """Return whether the newest entry is the first one."""
+    calls = (node for node in ast.walk(store.statement) if isinstance(node, ast.Call))
+    names = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
+    return bool(names & {"insert", "appendleft", "extendleft"})
 
 
 def trimming(case: Case, place: str, held: Any) -> tuple[list[str], int]:

@@ -21,7 +21,7 @@ _COUNTERPARTS = (
     ("mpl_connect", "mpl_disconnect"),
     ("install", "uninstall"),
 )  # fmt: skip
-_MADE_ONCE = frozenset({"trace", "script", "compile", "make_fx", "CFUNCTYPE", "POINTER", "load_inline", "Library"})
+_MADE_ONCE = re.compile(r"(^|\.)(jit\.(trace|script)|torch\.compile|make_fx|CFUNCTYPE|load_inline)$")
 """What makes something that nothing takes back: it serves all runs."""
 
 
@@ -326,7 +326,7 @@ def once(case: Case) -> Iterator[Candidate]:
             continue
         if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
             continue
-        if not (isinstance(statement.value, ast.Call) and _name_of(statement.value.func) in _MADE_ONCE):
+        if not (isinstance(statement.value, ast.Call) and _MADE_ONCE.search(source.text_of(statement.value.func))):
             continue
         name = statement.targets[0].id
         patch = case.patch()
