@@ -53,7 +53,8 @@ class Candidate:
         changes: All of them together are tried; empty for a cure in words only.
         not_tried: Why the change must not be tried, one clause; empty if it may.
         emptied: Expressions, in the program's variables, of the containers (list, dict, set, deque, and subclasses of
-            these) out of which the change takes entries: a trial copies what is in them before, and puts it back after.
+            these) out of which the change takes entries, and of variables and attributes that it binds to less: a trial
+            keeps what is there before, and puts it back after.
     """
 
     words: str

@@ -220,7 +220,8 @@ def replaced_by_larger(case: Case) -> Iterator[Candidate]:
     place = store.container_text
     patch = case.patch()
     patch.after(store.source, store.statement, [f"{place} = {place}{suffix.format(n=n_kept)}"])
-    yield from case.candidate(f"Keep only the newest {n_kept:,} {what} of `{place}`.", patch)
+    words = f"Keep only the newest {n_kept:,} {what} of `{place}`."
+    yield from case.candidate(words, patch, emptied=(case.holder,))
 
 
 def _size_of_row(held: Any) -> float:

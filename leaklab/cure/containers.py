@@ -144,7 +144,7 @@ def _with_the_run(case: Case) -> Iterator[Candidate]:
     if empty and holder.isidentifier() and case.is_in_run and not case.program.function:
         patch = case.patch()
         case.at_start_of_run(patch, f"{holder} = {empty}")
-        yield from case.candidate(f"Begin each run with an empty `{holder}`.", patch)
+        yield from case.candidate(f"Begin each run with an empty `{holder}`.", patch, emptied=(holder,))
     elif has_method(held, "clear") and _is_collection(held) and "._" not in holder:
         patch = case.patch()
         case.at_end_of_run(patch, f"{holder}.clear()")

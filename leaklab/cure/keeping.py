@@ -11,11 +11,13 @@ from typing import Any
 
 from leaklab.cure.edits import NotTriedError
 from leaklab.cure.levels import Heap
-from leaklab.runtime.objects import has_base
+from leaklab.runtime.objects import has_base, is_tensor, type_name
 from leaklab.runtime.ours import is_history_name
 
 _KINDS: tuple[Any, ...] = (list, collections.OrderedDict, dict, set, collections.deque)
 """Containers whose contents can be put back; what their subclasses do meanwhile is not asked."""
+_REPLACED = ("str", "bytes", "tuple", "numpy.ndarray", "pandas.")
+"""What is not changed itself where a part of it takes its place."""
 _MOST_CONTAINERS, _MOST_ENTRIES = 2_000, 1_000_000
 
 
@@ -32,6 +34,7 @@ class KeptData:
         self._namespace = namespace
         self._variables = dict(namespace)
         self._contents: list[tuple[Any, list[Any]]] = []
+        self._places: list[tuple[dict[str, Any], str, Any]] = []
         self._seen = {id(namespace)}
         self._n_entries = 0
         with heap() as objects:
@@ -54,19 +57,43 @@ class KeptData:
         return True
 
     def keep_all(self, expressions: Sequence[str]) -> None:
-        """Keep what is in the containers that *expressions* name.
+        """Keep what *expressions* name: what is in a container, and which object stands there.
 
         Raises:
             NotTriedError: if that cannot be put back.
         """
         for expression in expressions:
             try:
-                container = _value(ast.parse(expression, mode="eval").body, self._variables)
+                node = ast.parse(expression, mode="eval").body
+                container = _value(node, self._variables)
             except (SyntaxError, LookupError, AttributeError, TypeError):
                 container = None
-            if container is None or not self._keep(container):
+            if container is None:
+                is_kept = False
+            elif is_tensor(container) or type_name(type(container)).startswith(_REPLACED):
+                is_kept = self._keep_place(node, container)  # it is not changed itself
+            else:
+                is_kept = self._keep(container)
+                self._keep_place(node, container)
+            if not is_kept:
                 msg = f"it would empty {expression}, which a trial could not put back"
                 raise NotTriedError(msg)
+
+    def _keep_place(self, node: ast.expr, value: Any) -> bool:
+        """Note which object stands in a variable or attribute; return whether that can be put back."""
+        if isinstance(node, ast.Name):
+            self._places.append((self._namespace, node.id, value))
+            return True
+        if not isinstance(node, ast.Attribute):
+            return False
+        try:
+            attributes = object.__getattribute__(_value(node.value, self._variables), "__dict__")
+        except (LookupError, AttributeError, TypeError):
+            return False
+        if type(attributes) is not dict or node.attr not in attributes:
+            return False
+        self._places.append((attributes, node.attr, value))
+        return True
 
     def put_back(self) -> None:
         """Bring back every variable that is gone or has another type, and what containers have lost.
@@ -80,6 +107,8 @@ class KeptData:
         for name in self._namespace.keys() - self._variables.keys():
             if not is_history_name(name):
                 del self._namespace[name]
+        for mapping, name, value in self._places:
+            mapping[name] = value
         for container, entries in self._contents:
             base = _base(container)
             now = _entries(base, container)

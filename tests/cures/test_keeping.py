@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import io
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -84,3 +85,24 @@ def test_entries_of_a_kind_that_was_not_there_go_and_others_stay():
     words.append(4)  # type: ignore[arg-type]  # the wrong kind
     data.put_back()
     assert (numbers, words) == ([1, 2, 3], ["a"])
+
+
+@pytest.mark.parametrize("less", [[], "end"], ids=["a list made anew", "the end of a text"])
+def test_a_variable_and_an_attribute_that_a_change_binds_to_less_have_their_object_again(less):
+    whole = [1, 2, 3] if less == [] else "the beginning and the end"
+    own = Own()
+    own.items = whole  # type: ignore[attr-defined]
+    variables = {"items": whole, "own": own}
+    data = kept(variables)
+    data.keep_all(["items", "own.items"])
+    variables["items"] = less
+    own.items = less  # type: ignore[attr-defined]
+    data.put_back()
+    assert variables["items"] is whole
+    assert own.items is whole  # type: ignore[attr-defined]
+
+
+def test_what_is_emptied_in_place_and_cannot_be_filled_again_is_not_tried():
+    data = kept({"buffer": io.StringIO("logged")})
+    with pytest.raises(NotTriedError):
+        data.keep_all(["buffer"])
