@@ -11,6 +11,7 @@ from typing import Any
 
 from leaklab.cure.edits import NotTriedError
 from leaklab.cure.levels import Heap
+from leaklab.cure.training import has_graph
 from leaklab.runtime.objects import has_base, is_tensor, type_name
 from leaklab.runtime.ours import is_history_name
 
@@ -99,7 +100,7 @@ class KeptData:
         """Bring back every variable that is gone or has another type, and what containers have lost.
 
         What was added stays where it is of the kinds that were there: counters of the program may count it. Entries of
-        other kinds go, such as numbers in a list of tensors.
+        other kinds go, such as numbers, or tensors without a graph, in a list of tensors that have one.
         """
         for name, value in self._variables.items():
             if name not in self._namespace or type(self._namespace[name]) is not type(value):
@@ -159,5 +160,6 @@ def _entries(base: Any, container: Any) -> list[Any]:
 def _has_other_kinds(base: Any, now: list[Any], entries: list[Any]) -> bool:
     if not entries or len(now) == len(entries):
         return False
-    at = (lambda entry: type(entry[1])) if has_base(base, dict) else type
-    return not set(map(at, now)) <= set(map(at, entries))
+    values = ([entry[1] if has_base(base, dict) else entry for entry in some] for some in (now, entries))
+    kinds_now, kinds_before = ({(type(value), has_graph(value)) for value in some} for some in values)
+    return not kinds_now <= kinds_before

@@ -82,7 +82,7 @@ class Observer:
             now = _mark(parameter), _mark(gradient)
             parameters[name] = Learning(gradient is not None, now[1] != was[1], now[0] != was[0])
         variables = {
-            name: (type_name(type(value)), _has_graph(value))
+            name: (type_name(type(value)), has_graph(value))
             for name, value in list(self._namespace.items())
             if not is_history_name(name)
         }
@@ -97,7 +97,7 @@ class Observer:
             if is_kind_of(value, module) and not is_history_name(name):
                 for below, parameter in _named_parameters(value):
                     yield f"{name}.{below}", parameter
-            elif is_tensor(value) and _has_graph(value) and value.is_leaf:
+            elif is_tensor(value) and has_graph(value) and value.is_leaf:
                 yield name, value
         for position, reference in enumerate(self._known):
             parameter = reference()
@@ -117,7 +117,8 @@ def _gradient(parameter: Any) -> Any:
         return parameter.grad
 
 
-def _has_graph(value: Any) -> bool:
+def has_graph(value: Any) -> bool:
+    """Return whether *value* is a tensor that takes part in a graph."""
     if not is_tensor(value):
         return False
     with no_torch_functions():
@@ -166,10 +167,10 @@ def _harm_of_parameter(name: str, was: Learning, after: Behaviour) -> str:
 def _harm_of_variable(name: str, was: tuple[str, bool], after: Behaviour) -> str:
     if name not in after.variables:
         return f"the variable {name} is not there any more"
-    kind, has_graph = after.variables[name]
+    kind, is_in_graph = after.variables[name]
     if kind != was[0]:
         return f"{name} is {kind} instead of {was[0]}"
-    return f"{name} takes part in no graph any more" if was[1] and not has_graph else ""
+    return f"{name} takes part in no graph any more" if was[1] and not is_in_graph else ""
 
 
 def _bound_names(changes: Sequence[Change]) -> set[str]:
