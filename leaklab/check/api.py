@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
+from types import FunctionType
 from typing import Any
 
 from leaklab.check.pipeline import check_steps
@@ -32,6 +33,7 @@ def leakcheck(
     redact: bool = False,
     fail_on_leak: bool = False,
     settings: Settings | None = None,
+    cure: bool | None = None,
 ) -> LeakReport:
     """Run *function* repeatedly and say whether it leaks, what grows, and who holds it.
 
@@ -50,7 +52,9 @@ def leakcheck(
         redact: Whether to hide summaries, keys, strings and folders of your data in the report.
         fail_on_leak: Whether to raise `LeakFound` if the function leaks.
         settings: How to check, as a record, such as ``report.record.settings`` of an earlier check; instead of *runs*,
-            *warmup*, *seconds*, *name*, *sites*, *native* and *summaries*.
+            *warmup*, *seconds*, *name*, *sites*, *native*, *summaries* and *cure*.
+        cure: Whether to call *function* a few more times with changes in memory that would end a leak; None: if it
+            leaks and a call takes no longer than a few seconds.
 
     Returns:
         The report.
@@ -79,20 +83,21 @@ def leakcheck(
         redact=redact,
         fail_on_leak=fail_on_leak,
         settings=settings,
+        cure=cure,
     )
     if setup is not None:
         _refuse_what_runs_nothing(setup)
-    wanted = Settings(runs, warmup, seconds, name, summaries, sites, native)
+    wanted = Settings(runs, warmup, seconds, name, summaries, sites, native, cure)
     if settings is not None and wanted != Settings():
         msg = (
-            "settings holds runs, warmup, seconds, name, sites, native and summaries already; "
+            "settings holds runs, warmup, seconds, name, sites, native, summaries and cure already; "
             "change them there: dataclasses.replace(settings, max_runs=24)"
         )
         raise TypeError(msg)
     if setup is not None:
         setup()
     variables = _globals_of(function) if namespace is None else namespace
-    steps = check_steps(settings or wanted, variables, running_cell_name)
+    steps = check_steps(settings or wanted, variables, running_cell_name, _python_function(function))
     # Not named here: what the function raises would be in a cycle with this frame.
     report = _finish(drive(steps, lambda _number: function()), redact=redact)
     if fail_on_leak:
@@ -154,6 +159,7 @@ def _refuse_wrong_types(**arguments: object) -> None:
         "name": (str, "a str"),
         "namespace": ((dict, type(None)), "a dict of variables"),
         "sites": ((bool, type(None)), "True, False or None"),
+        "cure": ((bool, type(None)), "True, False or None"),
         "setup": ((Callable, type(None)), "a function without arguments"),
         "settings": ((Settings, type(None)), "a leaklab.Settings"),
     }
@@ -162,6 +168,14 @@ def _refuse_wrong_types(**arguments: object) -> None:
         if not isinstance(value, types):
             msg = f"{name} must be {words}, not {type(value).__name__}"
             raise TypeError(msg)
+
+
+def _python_function(function: Callable[[], object]) -> FunctionType | None:
+    """Return the function behind *function*, a partial, a method or what a decorator wraps; None if it is C code."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    return function if isinstance(function, FunctionType) else None
 
 
 def _globals_of(function: Callable[[], object]) -> dict[str, Any] | None:

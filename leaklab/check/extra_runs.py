@@ -16,7 +16,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -60,10 +60,14 @@ class FoundLines:
     Attributes:
         sites: For a leak's fingerprint its lines, the one that keeps first.
         notes: What was in the way, one sentence each.
+        keeping: For a leak's fingerprint the lines that keep, as code objects have them: file name and number.
+        making: The same for the lines that make.
     """
 
     sites: dict[str, tuple[str, ...]]
     notes: tuple[str, ...] = ()
+    keeping: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    making: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
 
 NOTHING = FoundLines({})
@@ -302,7 +306,16 @@ class _Search:
                     f"{leak.holder} grows while the code does not run, too: {self._other_thread} fills it"
                 )
         self._notes.append(f"the code was run {self._n_runs} more times, traced, to find the lines that leak")
-        return FoundLines(sites, tuple(self._notes))
+        keeping = self._numbers(writer, self._keeps, self._asks, self._closes)
+        making = self._numbers(writer, self._makes, self._makes_elsewhere)
+        return FoundLines(sites, tuple(self._notes), keeping, making)
+
+    def _numbers(self, writer: LineWriter, *found: dict[str, Counter[Line]]) -> dict[str, tuple[tuple[str, int], ...]]:
+        numbers: dict[str, tuple[tuple[str, int], ...]] = {}
+        for leak in self._leaks:
+            chief = (_chief(lines.get(leak.fingerprint, Counter()), writer) for lines in found)
+            numbers[leak.fingerprint] = tuple(dict.fromkeys(line[:2] for lines in chief for line in lines))
+        return numbers
 
     @property
     def _other_thread(self) -> str:

@@ -11,10 +11,12 @@ import platform
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
+from types import FunctionType
 from typing import Any
 
 import psutil
 
+from leaklab.check.cures import find_cures, with_cures
 from leaklab.check.explaining import Explained, explain_growth, explain_nothing
 from leaklab.check.extra_runs import (
     MAX_TRACED_RUNS,
@@ -33,9 +35,12 @@ from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.collect.native_lines import require_memray
+from leaklab.cure.applying import CheckedCell
 from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
 from leaklab.model import MIN_RUNS, Check, Run, Settings
+from leaklab.model.cure import Cure
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_has_frozen, user_lets_collect
+from leaklab.text import format_seconds
 from leaklab.version import environment
 
 
@@ -83,6 +88,7 @@ class _Progress:
     settings: Settings
     seconds: float = 0.0  # of the user's code, warm-ups not counted
     counting_seconds: float = 0.0
+    measuring_seconds: float = 0.0  # of all that was counted, with the looks at the heap
     warmup_seconds: float = 0.0
     failure: str = ""
     collects: bool = True
@@ -109,7 +115,10 @@ class _Progress:
 
 @one_at_a_time
 def check_steps(
-    settings: Settings, namespace: dict[str, Any] | None, cell_name: Callable[[str], str] = lambda _filename: ""
+    settings: Settings,
+    namespace: dict[str, Any] | None,
+    cell_name: Callable[[str], str] = lambda _filename: "",
+    checked: CheckedCell | FunctionType | None = None,
 ) -> Steps:
     """Check what the front end runs whenever this yields.
 
@@ -117,6 +126,7 @@ def check_steps(
         settings: How often, how long.
         namespace: The dict that the code's global variables live in, the first place to look for holders.
         cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
+        checked: What the front end runs, where that is a cell or a function of Python's: trials change it.
 
     Returns:
         The record, through ``StopIteration``; also after a failed run, with what was measured until then.
@@ -132,7 +142,9 @@ def check_steps(
     restored: tuple[str, ...] = ()
     try:
         yield from _warm_up(progress)
+        started = time.perf_counter()
         measurement, judgement = yield from _measure_undisturbed(progress)
+        progress.measuring_seconds = time.perf_counter() - started
         explained = _explain(measurement, judgement, namespace, settings)
         explained = yield from _discount_caches(progress, measurement, explained)
         explained = yield from _find_replaced(progress, measurement, judgement, explained, namespace)
@@ -140,9 +152,10 @@ def check_steps(
         # From here on nothing is measured: what tracing does to the figures is in no record.
         lines = yield from _find_lines(progress, measurement, explained, namespace, cell_name)
         native = yield from _find_native_lines(progress, measurement, explained, cell_name)
+        cures = yield from _find_cures(progress, measurement, explained, lines, namespace, checked, cell_name)
     finally:
         restored = state.restore()
-    return _completed(check, (lines, native), restored)
+    return _completed(check, (lines, native), cures, restored)
 
 
 def _warm_up(progress: _Progress) -> Generator[int, Ran, None]:
@@ -316,12 +329,52 @@ def _find_native_lines(
     return (yield from find_native_lines(leaks, next_run=number, cell_name=cell_name, seconds_left=left))
 
 
-def _completed(check: Check, found: tuple[FoundLines, ...], restored: tuple[str, ...]) -> Check:
-    """Return *check* with the lines that were found, and with what was put back at the end."""
+def _find_cures(  # noqa: PLR0917 - what the steps before have found, in their order
+    progress: _Progress,
+    measurement: Measurement,
+    explained: Explained,
+    lines: FoundLines,
+    namespace: dict[str, Any] | None,
+    checked: CheckedCell | FunctionType | None,
+    cell_name: Callable[[str], str],
+) -> Generator[int, Ran, dict[str, tuple[Cure, ...]]]:
+    """Try the changes that would end the leaks, where the settings want that; not after a run that failed."""
+    settings = progress.settings
+    is_wanted = settings.sites is not False if settings.cure is None else settings.cure
+    if not is_wanted or progress.failure or not explained.leaks:
+        return {}
+    allowed = max(_TRIALS_SHARE * progress.measuring_seconds, _LEAST_TRIAL_SECONDS)
+    seconds = min(settings.max_seconds - progress.seconds, allowed)
+    per_run = progress.seconds / max(measurement.n_runs, 1)
+    is_slow = settings.cure is None and per_run > _SLOW_SECONDS
+    return (
+        yield from find_cures(
+            measurement,
+            explained,
+            (lines,),
+            namespace,
+            checked,
+            cell_name=cell_name,
+            seconds=seconds,
+            obstacle=f"a run takes {format_seconds(per_run)}: --cure (cure=True) tries it" if is_slow else "",
+        )
+    )
+
+
+_SLOW_SECONDS = 3.0
+"""Of a cell that takes longer, trials are made on request only."""
+_TRIALS_SHARE, _LEAST_TRIAL_SECONDS = 2.0, 5.0
+"""All trials together may take so many times as long as the counted runs, and at least so many seconds."""
+
+
+def _completed(
+    check: Check, found: tuple[FoundLines, ...], cures: dict[str, tuple[Cure, ...]], restored: tuple[str, ...]
+) -> Check:
+    """Return *check* with the lines and the cures that were found, and with what was put back at the end."""
     notes = [*check.notes, *(note for lines in found for note in lines.notes)]
     if restored:
         notes.append(f"the cell changed the garbage collector; put back: {', '.join(restored)}")
-    leaks, bounded = with_lines(check.leaks, found), with_lines(check.bounded, found)
+    leaks, bounded = with_cures(with_lines(check.leaks, found), cures), with_lines(check.bounded, found)
     return replace(check, leaks=leaks, bounded=bounded, notes=tuple(notes))
 
 

@@ -8,8 +8,8 @@ import os
 import time
 import tokenize
 import warnings
-from collections.abc import Awaitable, Callable
-from contextlib import closing, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from io import StringIO
 from types import CodeType
@@ -20,6 +20,7 @@ from IPython.display import display
 
 from leaklab.check.notebook_records import OutputRecords
 from leaklab.check.steps import Ran, RunRequest, Steps
+from leaklab.cure.edits import NotTriedError
 from leaklab.heap.source_lines import cell_name
 from leaklab.model import Check
 from leaklab.runtime.objects import loaded_variables
@@ -40,7 +41,10 @@ class Finished:
 
 
 def drive(steps: Steps, run_once: Callable[[int], object]) -> Finished:
-    """Call *run_once* with the run's number (0 for a warm-up) as often as *steps* wants."""
+    """Call *run_once* with the run's number (0 for a warm-up) as often as *steps* wants.
+
+    After an interrupt no code of the user's runs again: every further run is told to have ended with it.
+    """
     error: BaseException | None = None
     # Closed also where an interrupt hits these very lines: the collector gets its state back at once.
     with closing(steps):
@@ -48,10 +52,12 @@ def drive(steps: Steps, run_once: Callable[[int], object]) -> Finished:
             wanted = next(steps)
             while True:
                 started = time.perf_counter()
-                try:
-                    _run(wanted, run_once)
-                except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
-                    error = raised
+                if error is None or isinstance(error, Exception):
+                    error = None
+                    try:
+                        _run(wanted, run_once)
+                    except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
+                        error = raised
                 wanted = steps.send(_ran(started, error))
         except StopIteration as stop:
             return Finished(stop.value, _to_raise(stop.value, error))
@@ -68,10 +74,12 @@ async def drive_async(steps: Steps, run_once: Callable[[int], Awaitable[object]]
             wanted = next(steps)
             while True:
                 started = time.perf_counter()
-                try:
-                    await _run_async(wanted, run_once)
-                except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
-                    error = raised
+                if error is None or isinstance(error, Exception):
+                    error = None
+                    try:
+                        await _run_async(wanted, run_once)
+                    except BaseException as raised:  # noqa: BLE001 - raised again by the caller, after the report
+                        error = raised
                 wanted = steps.send(_ran(started, error))
         except StopIteration as stop:
             return Finished(stop.value, _to_raise(stop.value, error))
@@ -137,13 +145,41 @@ class Cell:
         self.outputs = OutputRecords(shell)
         # A comment stands for the magic's own line: blank lines would be stripped by the transformation.
         text = "# the magic's line\n" * n_lines_above + shell.transform_cell(source)
-        self._name = shell.compile.cache(text, max(shell.execution_count - 1, 0), raw_code=source)
+        self._name: str = shell.compile.cache(text, max(shell.execution_count - 1, 0), raw_code=source)
         with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
             tree = shell.transform_ast(shell.compile.ast_parse(text, filename=self._name))
             if not tree.body:
                 msg = "the cell is empty: put the code to check below the line with %%leakcheck"
                 raise UsageError(msg)
-            self._body, self._last = self._compile(tree, shows_last=not _ends_with_semicolon(text))
+            self._shows_last = not _ends_with_semicolon(text)
+            self._body, self._last = self._compile(tree)
+
+    @property
+    def filename(self) -> str:
+        """The name under which the cell was compiled."""
+        return self._name
+
+    @contextmanager
+    def replaced(self, tree: ast.Module) -> Iterator[Sequence[tuple[CodeType, CodeType]]]:
+        """Run *tree* instead of the cell inside; yields the code objects that it has instead of the cell's.
+
+        Raises:
+            NotTriedError: if one of the two has to be awaited and the other not.
+        """
+        kept = self._body, self._last
+        with self._shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+            body, last = self._compile(self._shell.transform_ast(tree))
+        if any(map(_is_coroutine, filter(None, (body, last)))) != self.awaits:
+            msg = "the changed cell would have to be awaited"
+            raise NotTriedError(msg)
+        pairs = [(self._body, body)]
+        if self._last is not None and last is not None:
+            pairs.append((self._last, last))
+        self._body, self._last = body, last
+        try:
+            yield pairs
+        finally:
+            self._body, self._last = kept
 
     def cell_name(self, filename: str) -> str:
         """Return what the notebook calls the cell that *filename* stands for; empty for a real file."""
@@ -188,10 +224,10 @@ class Cell:
         if shown and value is not None:
             display(value)  # type: ignore[no-untyped-call]
 
-    def _compile(self, tree: ast.Module, *, shows_last: bool) -> tuple[CodeType, CodeType | None]:
+    def _compile(self, tree: ast.Module) -> tuple[CodeType, CodeType | None]:
         """Split off a last expression, whose value a notebook shows."""
-        last = tree.body[-1]
-        if not (shows_last and isinstance(last, ast.Expr)):
+        last = tree.body[-1] if tree.body else None
+        if not (self._shows_last and isinstance(last, ast.Expr)):
             return self._shell.compile(tree, self._name, "exec"), None
         body = ast.Module(tree.body[:-1], tree.type_ignores)
         expression = ast.Expression(last.value)

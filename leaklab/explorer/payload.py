@@ -19,6 +19,7 @@ from leaklab.render.answer_html import AutogradGraph
 from leaklab.render.autograd_text import details, headline
 from leaklab.render.back_graph import BackGraph, graph_of_leak
 from leaklab.render.words import (
+    advice_text,
     cause_words,
     effort_words,
     failure_words,
@@ -209,7 +210,7 @@ def _leak(leak: Leak, outcome: str, cells: Sequence[str], this_cell: str) -> Dat
         "facts": [[name, clip(words, 1000)] for name, words in facts if words],
         "path": clip_block(render_path(leak.path)),
         "graph": graph_data(graph_of_leak(leak)),
-        "advice": advice_blocks(leak.advice),
+        "advice": advice_blocks(advice_text(leak)),
         "sites": [
             {
                 "site": clip(site),

@@ -68,6 +68,8 @@ class LeakLab(ShellMagics):
     @argument("--name", type=unquoted, default="", help="A name for this check, shown in its report.")
     @argument("--sites", action="store_true", help="Run a few more times, traced, for the lines; also without a leak.")
     @argument("--no-sites", action="store_true", help="Never run more times to find the lines that leak.")
+    @argument("--cure", action="store_true", help="Try changes that would end a leak, however long a run takes.")
+    @argument("--no-cure", action="store_true", help="Never run the code with changes that would end a leak.")
     @argument(
         "--native", action="store_true", help="Name the C or C++ code that leaks (needs leaklab[native]: memray)."
     )
@@ -108,7 +110,7 @@ class LeakLab(ShellMagics):
             raise UsageError(msg)
         if setup is not None:
             setup.run(shown=True)
-        steps = check_steps(settings, self._namespace, code.cell_name)
+        steps = check_steps(settings, self._namespace, code.cell_name, code)
         progress = ProgressLine(self.shell, settings, is_shown=not (options.quiet or options.show_output))
         if code.awaits:
             return self._check_awaiting(code, steps, options, settings, progress)
@@ -136,6 +138,9 @@ class LeakLab(ShellMagics):
         if options.sites and options.no_sites:
             msg = "--sites and --no-sites exclude each other: give one of them"
             raise UsageError(msg)
+        if options.cure and options.no_cure:
+            msg = "--cure and --no-cure exclude each other: give one of them"
+            raise UsageError(msg)
         try:
             if options.native:
                 from leaklab.collect.native_lines import require_memray
@@ -149,6 +154,7 @@ class LeakLab(ShellMagics):
                 summaries=self.summaries and not options.no_summaries,
                 sites=True if options.sites else False if options.no_sites else None,
                 native=options.native,
+                cure=True if options.cure else False if options.no_cure else None,
             )
         except (ValueError, MissingExtraError) as error:
             raise UsageError(str(error)) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from leaklab.model.cure import Cure
 from leaklab.model.paths import RootPath
 from leaklab.text import visible
 
@@ -34,6 +35,8 @@ class Settings:
         sites: Whether to run the code a few more times, traced, to name the lines that leak (``--sites``,
             ``--no-sites``); None: if a leak was found.
         native: Whether to run it under memray to name the C or C++ code that leaks (``--native``).
+        cure: Whether to run it a few more times with changes that would end a leak (``--cure``, ``--no-cure``); None:
+            if a leak was found, a run takes no longer than a few seconds, and *sites* does not forbid further runs.
     """
 
     max_runs: int | None = None
@@ -43,6 +46,7 @@ class Settings:
     summaries: bool = True
     sites: bool | None = None
     native: bool = False
+    cure: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings under which no verdict is possible."""
@@ -200,6 +204,7 @@ class Leak:
         others: What else each run leaves in the same place, as ``(kind, count_per_run)``.
         n_places: So many containers, alike but for a position or a number in their names, grow as *holder* does; the
             rates are those of all of them.
+        cures: Changes that would end it, with what came of trying them, best first.
     """
 
     what: str
@@ -218,6 +223,7 @@ class Leak:
     holders: tuple[str, ...] = ()
     others: tuple[tuple[str, float], ...] = ()
     n_places: int = 1
+    cures: tuple[Cure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

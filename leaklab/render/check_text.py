@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from leaklab.model import Check, Leak, Run
 from leaklab.render.words import (
     LABEL_WIDTH,
+    advice_text,
     amount_words,
     effort_words,
     failure_words,
@@ -61,7 +62,9 @@ def _leak_block(leak: Leak, number: int, n_leaks: int) -> Iterator[str]:
     yield from wrap(f"Leak {number} of {n_leaks}: {shorten(leak.what, _TITLE_LIMIT)}", "", "  ")
     for label, words, _ in leak_facts(leak, WIDTH - LABEL_WIDTH):
         if label == "id":
-            for name, line in zip(_labels("advice"), leak.advice.splitlines(), strict=False):
+            for name, line in zip(
+                _labels("try" if leak.cures else "advice"), advice_text(leak).splitlines(), strict=False
+            ):
                 yield from _fact(name, line)
         for line in words if label == "lines" else [", ".join(words)]:
             yield from _fact(label.removesuffix("s") if label == "lines" else label, line)

@@ -39,7 +39,23 @@ def to_json(check: Check) -> str:
     Raises:
         ReportError: if a figure is NaN or infinite, which JSON cannot say.
     """
-    return one_line({"format": FORMAT, **asdict(check)}, "check")
+    return one_line({"format": FORMAT, **check_fields(check)}, "check")
+
+
+def check_fields(check: Check) -> dict[str, object]:
+    """Return what a file of *check* holds."""
+    return asdict(_without_file_names(check))
+
+
+def _without_file_names(check: Check) -> Check:
+    """Return *check* without the names under which its changed files were compiled: they say nothing elsewhere."""
+    leaks = []
+    for leak in check.leaks:
+        cures = tuple(
+            replace(cure, changes=tuple(replace(change, filename="") for change in cure.changes)) for cure in leak.cures
+        )
+        leaks.append(replace(leak, cures=cures))
+    return replace(check, leaks=tuple(leaks))
 
 
 def from_json(text: str | bytes) -> Check:
@@ -119,7 +135,7 @@ def record_from_json(
         raise ReportError(msg) from error
 
 
-_LEFT_OUT = (("n_places", 1),)
+_LEFT_OUT = (("n_places", 1), ("cures", ()), ("cure", None))
 """Fields that version 0.1.0 did not have, at values that say nothing: a file is then as that version wrote it."""
 
 
@@ -173,7 +189,10 @@ def notebook_to_json(collection: NotebookChecks) -> str:
 
 def notebook_fields(collection: NotebookChecks) -> dict[str, object]:
     """Return what a file of *collection* holds."""
-    return asdict(replace(collection, views=tuple(replace(view, markup="") for view in collection.views)))
+    checks = tuple(replace(kept, check=_without_file_names(kept.check)) for kept in collection.checks)
+    return asdict(
+        replace(collection, checks=checks, views=tuple(replace(view, markup="") for view in collection.views))
+    )
 
 
 def read_record(data: bytes) -> Check | NotebookChecks:

@@ -33,6 +33,7 @@ from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_
 from leaklab.render.plots import plot_png
 from leaklab.render.templates import FONT, page, read, render
 from leaklab.render.words import (
+    advice_text,
     amount_words,
     cause_words,
     effort_words,
@@ -280,11 +281,11 @@ def _leak(leak: Leak, number: int) -> Iterator[str]:
     yield f"- id: {_code(leak.fingerprint)}"
     yield ""
     yield from fenced(render_path(leak.path))
-    if leak.advice:
+    if advice := advice_text(leak):
         yield ""
         yield "What to change:"
         yield ""
-        yield from fenced("\n".join(map(visible, leak.advice.splitlines())))
+        yield from fenced("\n".join(map(visible, advice.splitlines())))
 
 
 def _view_lines(view: KeptView) -> Iterator[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from textwrap import dedent
 from typing import NamedTuple
 
 from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
+from leaklab.model.cure import Change, CureOutcome
 from leaklab.text import (
     PER_THOUSAND,
     SHOWN_LIMIT,
@@ -91,6 +94,67 @@ def leak_facts(leak: Leak, width: int) -> list[LeakFact]:
     ]
     optional = ("kept", "also by", "with it", "frees", "lines")
     return [fact for fact in facts if fact.label not in optional or any(fact.words)]
+
+
+_CODE_INDENT = " " * 4
+_TRIED_WORDS = {
+    CureOutcome.LESSENED: "Tried, it only lessens the leak",
+    CureOutcome.NO_EFFECT: "Tried, no cure",
+    CureOutcome.HARMFUL: "Tried, does harm",
+    CureOutcome.NOT_TRIED: "Not tried",
+}
+
+
+def advice_text(leak: Leak) -> str:
+    """Return what to change, sentences and indented code: a change that was tried and cured the leak, with its proof.
+
+    Only such a change is shown as code. Of others it is said in words what came of them; where none was thought of, the
+    advice for the cause stands.
+    """
+    if not leak.cures:
+        return leak.advice
+    cured = next((cure for cure in leak.cures if cure.outcome is CureOutcome.CURED), None)
+    if cured is not None:
+        return "\n".join((cured.words, *_code_lines(cured.changes), f"Tried: {cured.evidence}."))
+    told = [f"{_TRIED_WORDS[cure.outcome]}: {cure.words.rstrip('.')} ({cure.evidence})." for cure in leak.cures]
+    if all(cure.outcome in {CureOutcome.NO_EFFECT, CureOutcome.HARMFUL} for cure in leak.cures):
+        told += [line for line in leak.advice.splitlines() if not line.startswith(" ")]
+    return "\n".join(told)
+
+
+def _code_lines(changes: Sequence[Change]) -> Iterator[str]:
+    for change in changes:
+        if len(changes) > 1:
+            yield f"{change.where}:"
+        before, after = (dedent(text).splitlines() for text in (change.before, change.after))
+        for label, lines in (("before: ", before), ("after:  ", after or ["# the line goes"])):
+            for position, line in enumerate(lines):
+                yield _CODE_INDENT + (" " * len(label) if position else label) + line
+
+
+def patch_text(leak: Leak) -> str:
+    """Return the change that cured *leak* as a unified diff without context; empty where no change did."""
+    cured = next((cure for cure in leak.cures if cure.outcome is CureOutcome.CURED), None)
+    by_file: dict[str, list[Change]] = {}
+    for change in () if cured is None else cured.changes:
+        by_file.setdefault(_PLACE.sub("", change.where), []).append(change)
+    return "".join(f"{line}\n" for name, changes in by_file.items() for line in _hunks(name, changes))
+
+
+_PLACE = re.compile(r"(, line |:)\d+\Z")
+
+
+def _hunks(name: str, changes: list[Change]) -> Iterator[str]:
+    yield f"--- {name}"
+    yield f"+++ {name}"
+    shift = 0
+    for change in sorted(changes, key=lambda change: change.line):
+        before, after = change.before.splitlines(), change.after.splitlines()
+        new = change.line + shift - (not after)
+        yield f"@@ -{change.line},{len(before)} +{new},{len(after)} @@"
+        yield from (f"-{line}" for line in before)
+        yield from (f"+{line}" for line in after)
+        shift += len(after) - len(before)
 
 
 def count_words(count: float, unit: str) -> str:

@@ -13,12 +13,12 @@ from leaklab.render.base import Displayed, Forms, Report, Table
 from leaklab.render.check_html import render_html, render_page
 from leaklab.render.check_text import render_text
 from leaklab.render.dot import LEAKLAB, PathGraph
-from leaklab.render.json import FORMAT
+from leaklab.render.json import FORMAT, check_fields
 from leaklab.render.notebook_export import render_markdown
 from leaklab.render.plots import plot_growth
 from leaklab.render.tables import leaks_csv
 from leaklab.render.templates import render
-from leaklab.render.words import count_words
+from leaklab.render.words import count_words, patch_text
 from leaklab.text import format_bytes, shorten, unit_words
 
 if TYPE_CHECKING:
@@ -198,6 +198,7 @@ _FORMS = Forms(
     kind=Check,
     format=FORMAT,
     schema=SCHEMA_VERSION,
+    fields=check_fields,
     text=render_text,
     html=render_html,
     page=partial(render_page, has_record=True),
@@ -275,12 +276,30 @@ class LeakReport(Report[Check]):
             IndexError: if there is no such leak.
             ValueError: for any other style.
         """
+        self._require(i)
+        return PathGraph(self.leaks[i], style)
+
+    def patch(self, i: int = 0) -> str:
+        """Return the change that cured leak number *i* when it was tried, as a unified diff without context.
+
+        Args:
+            i: Number of the leak, from 0.
+
+        Returns:
+            The diff, for ``patch`` or ``git apply --unidiff-zero``; empty if no change was tried that cures the leak.
+
+        Raises:
+            IndexError: if there is no such leak.
+        """
+        self._require(i)
+        return patch_text(self.leaks[i])
+
+    def _require(self, i: int) -> None:
         n_leaks = len(self.leaks)
         if not 0 <= i < n_leaks:
             have = f"this report has {n_leaks}, numbered from 0" if n_leaks else "this report has none"
             msg = f"there is no leak {i}: {have}"
             raise IndexError(msg)
-        return PathGraph(self.leaks[i], style)
 
     def explore(self) -> leaklab.Explorer:
         """Show this report as a page with tables, graphs and buttons; the static report is displayed first."""

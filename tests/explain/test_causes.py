@@ -402,16 +402,16 @@ def test_a_line_is_shown_before_only_where_it_is_shown_after():
     assert all(("    before: " in shown) == ("    after:  " in shown) for shown in map(advice_of, CASES.values()))
 
 
-@pytest.mark.parametrize(
-    ("what", "call"),
-    [
-        ("torch.Tensor (3,) float32 cpu", "x.mean().item()"),
-        ("torch.Tensor (3,) int64 cpu", "x.float().mean().item()"),
-        ("torch.Tensor (3,) bool cpu", "x.float().mean().item()"),
-    ],
-)
-def test_the_mean_is_taken_of_floating_numbers(what, call):
-    assert f"history.append({call})" in advice_of(evidence(PLAIN, crossing=INDEX, what=what, **TENSORS))
+def test_no_number_is_taken_for_tensors_that_are_no_numbers():
+    kept = evidence(PLAIN, crossing=INDEX, what="torch.Tensor (3,) float32 cpu", **TENSORS)
+    assert ".item()" not in advice_of(kept)
+    assert "history.append(x.item())" in advice_of(replace(kept, facts=Facts(is_scalar=True)))
+
+
+def test_a_container_is_cleared_only_by_a_method_that_it_has():
+    kept = evidence(PLAIN, crossing=INDEX, what="torch.Tensor (3,) float32 cpu", **TENSORS)
+    assert "history.clear()" in advice_of(replace(kept, holder_kind="list"))
+    assert ".clear()" not in advice_of(replace(kept, holder_kind="numpy.ndarray"))
 
 
 def test_a_graph_that_grows_is_cut_by_a_call_that_no_shape_refuses():

@@ -24,8 +24,8 @@ SERIES = {
 }
 
 
-NEWER = (("n_places", 1),)
-"""Fields that version 0.1.0 did not have, with the value that an older file gets."""
+NEWER = (("n_places", 1), ("cures", []), ("cure", None))
+"""Fields that version 0.1.0 did not have, with the values that an older file gets."""
 
 
 def said(view: Any) -> Any:

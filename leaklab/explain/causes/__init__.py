@@ -23,6 +23,7 @@ from leaklab.explain.causes.stores import (
     global_cache,
     native,
     notebook_history,
+    table_of_module,
     thread_kept,
 )
 from leaklab.explain.causes.torch import (
@@ -55,6 +56,7 @@ INSPECTORS: tuple[tuple[str, Inspector], ...] = (
     ("optimizer-state", optimizer_state),
     ("run-switch", run_switch),
     ("container-growth", finished_tasks),
+    ("container-growth", table_of_module),
     ("callback-registry", callback_registry),
     ("global-cache", cached_results),
     ("closure-kept", closure_kept),

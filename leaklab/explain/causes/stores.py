@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from leaklab.explain.causes.advice import Advice, line_words
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
@@ -96,8 +98,22 @@ def global_cache(e: Evidence) -> Advice | None:
         before=e.facts.line.text if e.facts.line is not None else f"{e.place}[key] = value",
         after=f"{e.place}[key] = value; len({e.place}) > 100 and {e.place}.pop(next(iter({e.place})))"
         if is_mapping
-        else "instances = weakref.WeakSet()  # instead of a list",
+        else f"{e.place}.clear()  # when its entries have been used",
         unless="Not weakly if nobody else keeps the values: they would be gone at once.",
+    )
+
+
+def table_of_module(e: Evidence) -> Advice | None:
+    """A module gets one more buffer, parameter or part by every run, under a name of its own."""
+    found = re.search(r"\._(buffers|parameters|modules)$", e.holder)
+    if found is None or e.in_cycle or e.crossing is None or not any(Role.MODULE in roles for roles in e.roles):
+        return None
+    name = e.holder[: found.start()]
+    one = {"buffers": "buffer", "parameters": "parameter", "modules": "part"}[found[1]]
+    return Advice(
+        f"{name} gets one more {one} by every run, each under a name of its own, and keeps all of them.{line_words(e)} "
+        f"Use one name, so that each replaces the one before, or take the old one out: del {name}.NAME.",
+        unless="Not if the module computes with all of them.",
     )
 
 
@@ -200,6 +216,8 @@ def thread_kept(e: Evidence) -> Advice | None:
             after="build the loader before the loop; or, to let it go: del loader (pools: pool.shutdown())",
             unless="Not if each run needs another data set; then drop the old loader first.",
         )
+    if above == {Role.QUEUE} and (known := known_holder(e.path)) is not None:
+        return Advice(f"{e.place} is {known[1].name}. Release it when the run has used it.", after=known[1].release)
     if above == {Role.QUEUE}:
         return Advice(
             f"{e.place} is a queue that is filled and not emptied. Let somebody take its items, or bound it.",

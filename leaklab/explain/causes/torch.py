@@ -10,6 +10,8 @@ from leaklab.heap.roles import Role
 from leaklab.model.paths import CycleCertainty
 from leaklab.text import unit_words
 
+_CLEARED = frozenset({"list", "dict", "set", "collections.deque", "collections.OrderedDict", "collections.defaultdict"})
+
 
 def graph_kept(e: Evidence) -> Advice | None:
     """A tensor with its autograd graph is stored or added to, or hidden state is carried without detach."""
@@ -23,8 +25,9 @@ def graph_kept(e: Evidence) -> Advice | None:
     call = ".item()" if number else ".detach()"
     before, after = changed_line(e, call, _storing(e, "loss"), _storing(e, f"loss{call}"))
     return Advice(
-        f"What is stored in {e.place} still carries its autograd graph, and the graph keeps the activations of its "
-        f"run.{line_words(e)} Store {'the number' if number else 'the values without the graph'} instead.",
+        f"What is stored in {e.place} still carries its autograd graph: the operations of its run and, where no "
+        f"backward() has run through them, what they saved.{line_words(e)} "
+        f"Store {'the number' if number else 'the values without the graph'} instead.",
         before,
         after,
         "Not if backward() is called through it later: then do that first, and clear the container after it.",
@@ -96,12 +99,12 @@ def tensor_kept(e: Evidence) -> Advice | None:
             after=f"{e.place} = None",
             unless="Not while something still walks back along these links.",
         )
-    # mean() refuses whole numbers and truth values.
-    number = ".float().mean().item()" if re.search(r"\b(u?int\d+|bool)\b", e.what) else ".mean().item()"
-    before, after = changed_line(e, number, _storing(e, "x"), _storing(e, f"x{number}"))
+    before, after = "", f"{e.place}.clear()  # when they have been used" if e.holder_kind in _CLEARED else ""
+    if e.facts.is_scalar:
+        before, after = changed_line(e, ".item()", _storing(e, "x"), _storing(e, "x.item()"))
     return Advice(
         f"{e.place} keeps the tensors of every run.{line_words(e)} Reduce them to the numbers that are needed as they "
-        f"come, or empty it when they have been used: {e.place}.clear().",
+        "come, keep only the newest, or empty it when they have been used.",
         before,
         after,
         "Not if all values are needed together at the end; then move them off the accelerator (.cpu()) and clear it "
@@ -189,7 +192,7 @@ def optimizer_state(e: Evidence) -> Advice | None:
         return None
     is_remade = (
         bool(e.entry_kinds)
-        and all(kind.startswith("torch.optim.") for kind in e.entry_kinds)
+        and all(kind.startswith("torch.optim.") and ".lr_scheduler." not in kind for kind in e.entry_kinds)
         and e.has_tensors
         and not any("Parameter" in kind or kind.startswith("torch.nn.modules.") for kind in e.kinds)
     )

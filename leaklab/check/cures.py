@@ -1,0 +1,93 @@
+"""Look for the cures of the leaks that a check has found: think of changes, and run the code with them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from types import FunctionType
+from typing import Any
+
+from leaklab.check.explaining import Explained
+from leaklab.check.extra_runs import FoundLines
+from leaklab.check.steps import Ran
+from leaklab.collect.measurement import Measurement
+from leaklab.cure.applying import CheckedCell
+from leaklab.cure.candidate import Program
+from leaklab.cure.candidates import candidates_for
+from leaklab.cure.finding import finding_of
+from leaklab.cure.trial import Means, try_cures
+from leaklab.heap.source_lines import CellNames, current_lines, short_path
+from leaklab.model import Leak
+from leaklab.model.cure import Cure
+
+_MOST_LEAKS = 5
+"""Of more leaks than these the small ones get their advice only."""
+
+
+def find_cures(
+    measurement: Measurement,
+    explained: Explained,
+    lines: Sequence[FoundLines],
+    namespace: dict[str, Any] | None,
+    checked: CheckedCell | FunctionType | None,
+    *,
+    cell_name: CellNames,
+    seconds: float,
+    obstacle: str,
+) -> Generator[int, Ran, dict[str, tuple[Cure, ...]]]:
+    """Run the code again with the changes that would cure its leaks.
+
+    Args:
+        measurement: The one that found the leaks; no phase is open.
+        explained: The leaks, with their places.
+        lines: What the traced runs told of them.
+        namespace: The user's variables.
+        checked: The cell or the function that is checked; None where that is none of Python's.
+        cell_name: What the notebook calls its cells.
+        seconds: What all trials together may take.
+        obstacle: Why nothing is to be tried, one clause; empty if trials are wanted.
+
+    Returns:
+        For the fingerprint of a leak its cures, best first.
+    """
+    program = _program(namespace, checked, cell_name)
+    proposed = []
+    for leak in explained.leaks[:_MOST_LEAKS]:
+        keeping = tuple(place for found in lines for place in found.keeping.get(leak.fingerprint, ()))
+        making = tuple(place for found in lines for place in found.making.get(leak.fingerprint, ()))
+        finding = finding_of(leak, program, keeping, making)
+        proposed.append((finding, candidates_for(finding, program)))
+    means = Means(
+        program=program,
+        cell=checked if not isinstance(checked, FunctionType) else None,
+        heap=measurement.heap,
+        collects=measurement.collects,
+        addresses=frozenset(one for address in explained.addresses for one in address.chain),
+        next_run=measurement.n_runs + 1,
+        seconds=seconds,
+        obstacle=obstacle,
+    )
+    return (yield from try_cures(proposed, means))
+
+
+def _program(
+    namespace: dict[str, Any] | None, checked: CheckedCell | FunctionType | None, cell_name: CellNames
+) -> Program:
+    def source(filename: str) -> str | None:
+        return "".join(current_lines(filename)) or None
+
+    def place(filename: str, number: int) -> str:
+        cell = cell_name(filename)
+        return f"{cell}, line {number}" if cell else f"{short_path(filename)}:{number}"
+
+    filename = function = ""
+    if isinstance(checked, FunctionType):
+        filename, function = checked.__code__.co_filename, checked.__name__
+    elif checked is not None:
+        filename = checked.filename
+    return Program({} if namespace is None else namespace, source, place, filename, function)
+
+
+def with_cures(leaks: tuple[Leak, ...], cures: dict[str, tuple[Cure, ...]]) -> tuple[Leak, ...]:
+    """Return *leaks* with the cures that were found for them."""
+    return tuple(replace(leak, cures=cures.get(leak.fingerprint, ())) for leak in leaks)

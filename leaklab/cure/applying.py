@@ -1,0 +1,226 @@
+"""Apply a change to a running program, in memory only and for a while.
+
+The cell that is checked runs from the changed text. Every function that a change concerns gets the code object that the
+changed text has for it: the function objects stay the same ones, whoever refers to them, with their closures, defaults
+and attributes. A generator that is suspended in such a function goes on with the code that it began with.
+"""
+
+from __future__ import annotations
+import __future__ as future_features
+
+import ast
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import reduce
+from operator import or_
+from types import CodeType, FunctionType
+from typing import Protocol
+
+from leaklab.collect.checkpoint import whole_heap
+from leaklab.cure.candidate import Program
+from leaklab.cure.compiled import refuse_compiled
+from leaklab.cure.edits import NotTriedError, Path, changed_code, code_objects, edited, parsed
+from leaklab.cure.restoring import to_the_end
+from leaklab.model.cure import Change
+
+_FUTURE_FLAGS: int = reduce(
+    or_, (getattr(future_features, name).compiler_flag for name in future_features.all_feature_names)
+)
+Pairs = Sequence[tuple[CodeType, CodeType]]
+"""Code objects of modules or cells as they were, and as they are changed."""
+
+
+class CheckedCell(Protocol):
+    """The cell that is checked, as far as a trial must know it."""
+
+    @property
+    def filename(self) -> str:
+        """The name under which the cell was compiled."""
+
+    def replaced(self, tree: ast.Module) -> AbstractContextManager[Pairs]:
+        """Run *tree* instead of the cell inside.
+
+        Raises:
+            NotTriedError: if it cannot be run as the cell is.
+        """
+
+
+@contextmanager
+def applied(changes: Sequence[Change], program: Program, cell: CheckedCell | None = None) -> Iterator[None]:
+    """Let the program run with *changes* inside; everything is as before on every exit.
+
+    Args:
+        changes: Of any number of files and cells.
+        program: That runs.
+        cell: What is checked, if it is a cell: its lines outside of functions can be changed, too.
+
+    Raises:
+        NotTriedError: before anything is changed, if the changes cannot be tried soundly.
+    """
+    by_file: dict[str, list[Change]] = defaultdict(list)
+    for change in changes:
+        by_file[change.filename].append(change)
+    swaps: list[_Swap] = []
+    changed_cell: ast.Module | None = None
+    for filename, of_file in by_file.items():
+        text = program.source(filename)
+        if text is None:
+            msg = "the source is not known"
+            raise NotTriedError(msg)
+        tree = parsed(edited(text, of_file), of_file, filename)
+        if cell is not None and filename == cell.filename:
+            changed_cell = tree
+        else:
+            swaps += _swaps_in_file(filename, text, tree, of_file, program)
+    if changed_cell is None or cell is None:
+        with _swapped(swaps):
+            yield
+        return
+    with cell.replaced(changed_cell) as pairs, _swapped([*swaps, *(_Swap(old, new) for old, new in pairs)]):
+        yield
+
+
+class _Swap:
+    """The code of one file or cell, and the functions that have to get it.
+
+    Args:
+        old: As it was compiled.
+        new: The same of the changed text.
+
+    Attributes:
+        changed: The paths of the code objects that differ.
+        concerned: Those, and the code objects that they are made by; of all others no living function is touched.
+    """
+
+    def __init__(self, old: CodeType, new: CodeType) -> None:
+        self.old, self.new = code_objects(old), code_objects(new)
+        self.changed = changed_code(old, new)
+        self.concerned: set[Path] = {path[:depth] for path in self.changed for depth in range(1, len(path) + 1)}
+
+    def take_living(self, codes: Collection[CodeType]) -> set[Path]:
+        """Put the code objects that functions have in the place of equal ones; return the paths of those concerned."""
+        living = {code: code for code in codes}
+        running = {path for path in self.concerned if _is_function(self.old[path]) and self.old[path] in living}
+        for path in sorted(running, key=len, reverse=True):
+            inner = code_objects(living[self.old[path]])
+            self.old.update({(*path, *below): code for below, code in inner.items()})
+        return running
+
+    def require_functions(self, place: str) -> None:
+        """Refuse a change of what has run once and for all.
+
+        Raises:
+            NotTriedError: if what differs is not in a function.
+        """
+        if not all(path and _is_function(self.old[path]) for path in self.changed):
+            msg = f"{place} ran once, before what is checked"
+            raise NotTriedError(msg)
+
+    def is_covered(self, running: Collection[Path]) -> bool:
+        """Return whether every change is in a function of *running*, or in one that such a function makes."""
+        return all(any(path[:depth] in running for depth in range(1, len(path) + 1)) for path in self.changed)
+
+    def old_by_new(self) -> dict[int, CodeType]:
+        """Return for the address of each changed code object the one that it stands for."""
+        return {id(code): self.old[path] for path, code in self.new.items() if path in self.old}
+
+
+def _swaps_in_file(
+    filename: str, text: str, tree: ast.Module, changes: Sequence[Change], program: Program
+) -> list[_Swap]:
+    """Return what to swap in a file whose own lines have run, once and for all.
+
+    Raises:
+        NotTriedError: if the change concerns such a line, or if no living function has the code of that text.
+    """
+    with whole_heap() as objects:
+        functions = [thing for thing in objects if type(thing) is FunctionType and _file_of(thing) == filename]
+    codes = {function.__code__ for function in functions}
+    flags = reduce(or_, (code.co_flags for code in codes), 0) & _FUTURE_FLAGS | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    was = parsed(text, (), filename)
+
+    def compiled(body: Sequence[ast.stmt]) -> CodeType:
+        module: CodeType = compile(ast.Module(list(body), []), filename, "exec", flags, dont_inherit=True)
+        return module
+
+    _Swap(compiled(was.body), compiled(tree.body)).require_functions(program.place(filename, changes[0].line))
+    # A notebook compiles each statement of a cell by itself, and Python looks for imports in what it compiles.
+    by_statement = zip(([one] for one in was.body), ([one] for one in tree.body), strict=True)
+    for parts in ([(was.body, tree.body)], by_statement):
+        swaps = [_Swap(compiled(old), compiled(new)) for old, new in parts]
+        running = [swap.take_living(codes) for swap in swaps]
+        if all(swap.is_covered(by) for swap, by in zip(swaps, running, strict=True)):
+            break
+    else:
+        msg = "the code that runs is not that of the source"
+        raise NotTriedError(msg)
+    chosen = {swap.old[path] for swap, paths in zip(swaps, running, strict=True) for path in paths}
+    refuse_compiled([function for function in functions if function.__code__ in chosen])
+    return swaps
+
+
+def _file_of(function: FunctionType) -> str:
+    return function.__code__.co_filename
+
+
+def _is_function(code: CodeType) -> bool:
+    return bool(code.co_flags & _OPTIMIZED)
+
+
+_OPTIMIZED = 1
+"""The flag of code with fast local variables: of functions, not of modules and classes."""
+
+
+@contextmanager
+def _swapped(swaps: Sequence[_Swap]) -> Iterator[None]:
+    """Give every living function of *swaps* its new code inside."""
+    given: list[tuple[FunctionType, CodeType, CodeType]] = []
+    try:
+        for swap in swaps:
+            _give(swap, given)
+        yield
+    finally:
+        to_the_end(lambda: _take_back(swaps, given))
+
+
+def _give(swap: _Swap, given: list[tuple[FunctionType, CodeType, CodeType]]) -> None:
+    wanted = [path for path in swap.concerned if _is_function(swap.old[path])]
+    if not wanted:
+        return
+    by_code = {swap.old[path]: swap.new[path] for path in wanted}
+    names = {code.co_name for code in by_code}
+    with whole_heap() as objects:
+        for thing in objects:
+            if type(thing) is not FunctionType or thing.__code__.co_name not in names:
+                continue
+            old = thing.__code__
+            new = by_code.get(old)
+            if new is None or old.co_filename != new.co_filename:
+                continue
+            if old.co_freevars != new.co_freevars:
+                msg = "it would need other variables of the enclosing function"
+                raise NotTriedError(msg)
+            given.append((thing, old, new))  # first: an interrupt may come behind any of these lines
+            thing.__code__ = new
+
+
+def _take_back(swaps: Sequence[_Swap], given: list[tuple[FunctionType, CodeType, CodeType]]) -> None:
+    """Give every function its old code again, those that were made meanwhile as well."""
+    for function, old, new in given:
+        if function.__code__ is new:
+            function.__code__ = old
+    _take_back_later_ones(swaps)
+
+
+def _take_back_later_ones(swaps: Sequence[_Swap]) -> None:
+    """Give functions that changed code has made the code that the unchanged one would have given them."""
+    to_old = {address: code for swap in swaps for address, code in swap.old_by_new().items()}
+    if not to_old:
+        return
+    with whole_heap() as objects:
+        for thing in objects:
+            if type(thing) is FunctionType and id(thing.__code__) in to_old:
+                old = to_old[id(thing.__code__)]
+                if old.co_freevars == thing.__code__.co_freevars:
+                    thing.__code__ = old

@@ -1,0 +1,63 @@
+"""What passes between the two halves of this package: the program that leaks, and a change to try on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from leaklab.model import Leak
+from leaklab.model.cure import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The user's program, as far as a change to it can be thought out.
+
+    Attributes:
+        namespace: The global variables of the code that is checked; read, never changed.
+        source: Returns the text behind the file name of a code object; None where there is none to be had.
+        place: Returns how a reader knows a line of such a file: ``this cell, line 3``.
+        checked: The file name of the code that runs again and again: the cell's, or that of the checked function.
+        function: The name of the checked function; empty for a cell, all of which runs again and again.
+    """
+
+    namespace: Mapping[str, Any]
+    source: Callable[[str], str | None]
+    place: Callable[[str, int], str]
+    checked: str
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One leak with what is known of the code that causes it.
+
+    Attributes:
+        leak: The record.
+        keeping_lines: Where the leaked objects are put where they are kept (``filename``, ``line``), surest first.
+        making_lines: Where the leaked objects are made, the same way.
+    """
+
+    leak: Leak
+    keeping_lines: tuple[tuple[str, int], ...] = ()
+    making_lines: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A change worth trying, or a cure that can be told in words only.
+
+    Attributes:
+        words: What to do, one sentence in the user's own names.
+        changes: All of them together are tried; empty for a cure in words only.
+        not_tried: Why the change must not be tried, one clause; empty if it may.
+        emptied: Expressions, in the program's variables, of the containers (list, dict, set, deque, and subclasses of
+            these) out of which the change takes entries, and of variables and attributes that it binds to less: a trial
+            keeps what is there before, and puts it back after.
+    """
+
+    words: str
+    changes: tuple[Change, ...] = ()
+    not_tried: str = ""
+    emptied: tuple[str, ...] = ()

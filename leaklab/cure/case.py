@@ -1,0 +1,274 @@
+"""One leak together with the statement that stores it, the container it is stored in, and the code that runs again."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from leaklab.cure.candidate import Candidate, Finding, Program
+from leaklab.cure.live import MISSING, evaluate
+from leaklab.cure.source import FUNCTIONS, Patch, Source
+from leaklab.model import Leak
+from leaklab.text import visible
+
+ADDS_ONE = frozenset({
+    "append", "appendleft", "add", "insert", "put", "put_nowait", "push", "write", "setdefault", "heappush",
+})  # fmt: skip
+ADDS_MANY = frozenset({"extend", "extendleft", "update", "writelines"})
+_RUNS_KEPT = 3
+"""At least so many runs' entries a bounded container keeps; not many more, for the bound must be reached in a trial."""
+_ROUND = tuple(digit * 10**power for power in range(9) for digit in (1, 2, 5))[2:]
+
+
+@dataclass(frozen=True)
+class Store:
+    """The statement that stores what leaks.
+
+    Attributes:
+        source: Its file.
+        statement: The statement.
+        how: ``one``, ``many``, ``item`` (a subscript is assigned), ``sum`` (an augmented assignment), ``name`` (a
+            variable or attribute is assigned), ``call`` (anything else).
+        container: What it is stored in, as an expression of the code there; None for ``call``.
+        value: What is stored, as it is written; None where there is no one expression.
+    """
+
+    source: Source
+    statement: ast.stmt
+    how: str
+    container: ast.expr | None = None
+    value: ast.expr | None = None
+
+    @property
+    def container_text(self) -> str:
+        """The container as it is written there; of ``d.setdefault(key, [])`` the entry it returns."""
+        node = self.container
+        if node is None:
+            return ""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault":
+            return f"{self.source.text_of(node.func.value)}[{self.source.text_of(node.args[0])}]"
+        return self.source.text_of(node)
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that is asked when a change is thought out."""
+
+    finding: Finding
+    program: Program
+
+    @property
+    def leak(self) -> Leak:
+        """The record."""
+        return self.finding.leak
+
+    @property
+    def holder(self) -> str:
+        """The expression of what should let go, as people write it."""
+        return re.sub(r"\.__dict__\['([^\W\d]\w*)'\]", r".\1", self.leak.holder)
+
+    @cached_property
+    def held(self) -> Any:
+        """The live object behind the holder; `MISSING` where it cannot be told."""
+        return evaluate(self.holder, self.program.namespace)
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether the holder can be written in the user's code: it begins with a variable of the program."""
+        name = re.match(r"[^\W\d]\w*", self.holder)
+        return name is not None and name[0] in self.program.namespace and self.held is not MISSING
+
+    @cached_property
+    def _sources(self) -> dict[str, Source | None]:
+        return {}
+
+    def source(self, filename: str) -> Source | None:
+        """Return the text of a file that can be read and parsed, else None."""
+        if filename not in self._sources:
+            text = self.program.source(filename)
+            try:
+                self._sources[filename] = None if text is None else Source(filename, text)
+            except (SyntaxError, ValueError, RecursionError):
+                self._sources[filename] = None
+        return self._sources[filename]
+
+    @cached_property
+    def cell(self) -> Source | None:
+        """The code that runs again and again."""
+        return self.source(self.program.checked)
+
+    @cached_property
+    def run_body(self) -> list[ast.stmt]:
+        """The statements of one run; empty where the code is not known."""
+        if self.cell is None:
+            return []
+        if not self.program.function:
+            return self.cell.tree.body
+        name = self.program.function.rpartition(".")[2]
+        found = [node for node in ast.walk(self.cell.tree) if isinstance(node, FUNCTIONS) and node.name == name]
+        return found[0].body if len(found) == 1 else []
+
+    def patch(self) -> Patch:
+        """Return an empty patch."""
+        return Patch(self.program)
+
+    def at_end_of_run(self, patch: Patch, *lines: str) -> None:
+        """Write *lines* where a run ends."""
+        body = self.run_body
+        if not body or self.cell is None:
+            patch.is_possible = False
+        elif isinstance(body[-1], ast.Return):
+            patch.before(self.cell, body[-1], lines)
+        else:
+            patch.after(self.cell, body[-1], lines)
+
+    def at_start_of_run(self, patch: Patch, *lines: str) -> None:
+        """Write *lines* where a run begins."""
+        body = self.run_body
+        if not body or self.cell is None:
+            patch.is_possible = False
+            return
+        first = body[1] if len(body) > 1 and _is_text(body[0]) else body[0]
+        patch.before(self.cell, first, lines)
+
+    def candidate(self, words: str, patch: Patch, *, emptied: tuple[str, ...] = ()) -> Iterator[Candidate]:
+        """Yield the candidate that *patch* makes, if it makes one."""
+        changes = patch.changes()
+        if changes:
+            yield Candidate(visible(words), changes, emptied=emptied)
+
+    @cached_property
+    def stores(self) -> tuple[Store, ...]:
+        """The statements that store what leaks, the surest first."""
+        return tuple(self._find_stores())
+
+    @property
+    def store(self) -> Store | None:
+        """The surest of them."""
+        return self.stores[0] if self.stores else None
+
+    def filled(self, store: Store) -> tuple[str, Any]:
+        """Return the container that *store* adds to, as the program's variables name it, and the live object.
+
+        That is the holder, or what has the holder inside: a queue its deque, a `collections.UserDict` its dict.
+        """
+        above = self.holder
+        while above and last_name(above) != last_name(store.container_text) and above.endswith((".queue", ".data")):
+            above = above.rpartition(".")[0]
+        return above, evaluate(above, self.program.namespace)
+
+    def _find_stores(self) -> Iterator[Store]:
+        for filename, line in self.finding.keeping_lines:
+            source = self.source(filename)
+            statement = source.statement_at(line) if source is not None else None
+            if source is not None and statement is not None:
+                yield store_of(source, statement, last_name(self.holder))
+
+    @cached_property
+    def is_in_run(self) -> bool:
+        """Whether the statement that stores stands in the code that runs again, not in a function that it calls."""
+        store = self.store
+        if store is None or store.source.filename != self.program.checked:
+            return False
+        above: ast.AST | None = store.statement
+        while above is not None:
+            if any(above is statement for statement in self.run_body):
+                return True
+            above = None if isinstance(above, FUNCTIONS) else store.source.parent(above)
+        return False
+
+    def n_kept(self, n_entries: int) -> int:
+        """Return how many entries to keep in a container of *n_entries* that is bounded: a round number."""
+        rate = self.leak.count_per_run
+        if self.leak.unit == "objects" and self.leak.kept:
+            rate = min(rate, n_entries / len(self.leak.kept))
+        return rounded(rate)
+
+    def names_in_run(self) -> set[str]:
+        """Return the names that the code of a run reads."""
+        nodes = (node for statement in self.run_body for node in ast.walk(statement))
+        return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+    def fresh(self, name: str) -> str:
+        """Return *name*, with a number behind it where the program has a variable of that name."""
+        taken = {*self.program.namespace, *self.names_in_run()}
+        return next(one for one in (name, *(f"{name}_{n}" for n in range(2, 1000))) if one not in taken)
+
+
+def rounded(per_run: float) -> int:
+    """Return a round number of entries, those of some runs, for a container that gets *per_run* in each."""
+    return next((n for n in _ROUND if n >= _RUNS_KEPT * per_run), math.ceil(per_run))
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def last_name(expression: str) -> str:
+    """Return the last attribute or variable that *expression* names: ``history`` of ``runs['a'].history[3]``."""
+    names: list[str] = re.findall(r"[^\W\d]\w*", re.sub(r"\[[^\]]*\]", "", expression))
+    return names[-1] if names else ""
+
+
+def is_adding(source: Source, statement: ast.stmt, name: str) -> bool:
+    """Return whether *statement* puts something into a container called *name*, or makes it longer."""
+    if hasattr(statement, "body"):
+        return False
+    store = store_of(source, statement, name)
+    return (
+        store.how in ("one", "many", "item", "sum")
+        and store.container is not None
+        and _is_called(store.container, name)
+    )
+
+
+def store_of(source: Source, statement: ast.stmt, name: str) -> Store:
+    """Return what *statement* stores and in what, where something called *name* is the likely container."""
+    if isinstance(statement, ast.AugAssign):
+        return Store(source, statement, "sum", statement.target, statement.value)
+    calls = list(_adding_calls(statement)) if not hasattr(statement, "body") else []
+    named = [(call, method) for call, method in calls if _is_called(method.value, name)]
+    for call, method in named or (calls if len(calls) == 1 and not isinstance(statement, ast.Assign) else []):
+        value = None if isinstance(call.args[-1], ast.Starred) else call.args[-1]
+        return Store(source, statement, "many" if method.attr in ADDS_MANY else "one", method.value, value)
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        targets: list[ast.expr] = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        if len(targets) == 1 and isinstance(targets[0], ast.Subscript):
+            return Store(source, statement, "item", targets[0].value, statement.value)
+        chosen = next((one for one in _flat(targets) if _is_called(one, name)), targets[0])
+        return Store(source, statement, "name", chosen, statement.value)
+    return Store(source, statement, "call")
+
+
+def _flat(targets: list[ast.expr]) -> Iterator[ast.expr]:
+    for target in targets:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            yield from _flat(target.elts)
+        else:
+            yield target
+
+
+def _adding_calls(statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+            continue
+        if node.func.attr in ADDS_ONE | ADDS_MANY:
+            yield node, node.func
+
+
+def _is_called(node: ast.expr, name: str) -> bool:
+    while True:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # d.setdefault(key, [])
+            node = node.func.value
+        else:
+            break
+    if isinstance(node, ast.Attribute):
+        return node.attr == name
+    return isinstance(node, ast.Name) and node.id == name

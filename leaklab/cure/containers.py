@@ -1,0 +1,201 @@
+"""Let a container go with the run that fills it, or bound it."""
+
+from __future__ import annotations
+
+import array
+import ast
+import collections
+import io
+import queue
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from leaklab.cure.candidate import Candidate
+from leaklab.cure.case import Case, Store, is_adding, last_name, store_of
+from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.cure.source import Source
+from leaklab.cure.stored_values import Cut, cut_of
+from leaklab.heap.source_lines import Origin, origin_of
+from leaklab.runtime.objects import has_base
+
+_EMPTY = ((list, "[]"), (dict, "{}"), (set, "set()"))
+_OWN = (list, dict, set, collections.deque, bytearray)
+_STREAMS = (io.StringIO, io.BytesIO)
+_QUEUES = (queue.Queue,)
+
+
+def let_go(case: Case) -> Iterator[Candidate]:
+    """Yield how what is stored in a container of the user's goes: as numbers, with its run, or but for the newest."""
+    store = case.store
+    if not case.is_variable or not _is_users(case):
+        return
+    if store is None or store.how in ("call", "name"):
+        yield from _with_the_run(case)
+        return
+    cut = cut_of(case, store)
+    readers = list(_readers(case, store))
+    if any(_is_for_tensors(source, node) for source, node in readers):
+        yield from _with_the_run(case)
+    if cut is not None and cut.numbers:
+        patch = case.patch()
+        cut.apply(patch, store)
+        yield from case.candidate(f"Store {cut.words} in `{store.container_text}`.", patch)
+    if store.how == "sum" and not _is_collection(case.held):
+        return
+    if readers:
+        yield from _with_the_run(case)
+        yield from _bounded(case, store, cut)
+    else:
+        yield from _bounded(case, store, cut)
+        yield from _with_the_run(case)
+
+
+def _is_collection(held: Any) -> bool:
+    return any(has_base(type(held), kind) for kind in (*_OWN, *_STREAMS, *_QUEUES, array.array))
+
+
+def _is_users(case: Case) -> bool:
+    """Return whether the holder may be emptied by the user's code: it is no library's own table.
+
+    It is the user's where the user's code adds to it by name, or where nothing but the user's objects and plain
+    containers lead to it.
+    """
+    store = case.store
+    if store is not None and store.container is not None and store.how != "call":
+        return _is_called_alike(case, store)
+    node: ast.expr = ast.parse(case.holder, mode="eval").body
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            return False
+        node = node.value
+        owner = evaluate(ast.unparse(node), case.program.namespace)
+        if owner is MISSING or not (_is_of_user(owner) or type(owner) in (list, dict, tuple)):
+            return False
+    return True
+
+
+def _is_called_alike(case: Case, store: Store) -> bool:
+    """Return whether *store* adds to the holder itself, not to something that a library then copies."""
+    if last_name(store.container_text) == last_name(case.holder):
+        return True
+    return case.holder.endswith(("]", ".cell_contents", ".queue", ".data"))
+
+
+def _is_of_user(owner: object) -> bool:
+    module = sys.modules.get(type(owner).__module__)
+    filename = getattr(module, "__file__", None)
+    return type(owner).__module__ == "__main__" or (filename is not None and origin_of(filename) is Origin.USER)
+
+
+def _readers(case: Case, store: Store) -> Iterator[tuple[Source, ast.expr]]:
+    """Yield where the code around uses all of the container: the newest of it would not be enough."""
+    name = last_name(store.container_text)
+    if has_base(type(case.held), collections.deque):  # a window: what is read of it are its newest entries
+        return
+    is_dict = has_base(type(case.held), dict)
+    sources = {source.filename: source for source in (store.source, case.cell) if source is not None}
+    for source in sources.values():
+        for node in ast.walk(source.tree):
+            if not isinstance(node, (ast.Name, ast.Attribute)) or _names(node) != name:
+                continue
+            if not isinstance(node.ctx, ast.Load) or _is_filled(source, node, name):
+                continue
+            if not (is_dict and _is_looked_up(source, node)):
+                yield source, node
+
+
+def _is_for_tensors(source: Source, node: ast.expr) -> bool:
+    """Return whether *node* is handed to torch, which wants tensors, or joined to one: ``torch.stack(outputs)``."""
+    above = source.parent(node)
+    while isinstance(above, (ast.Subscript, ast.Slice, ast.Starred)):
+        above = source.parent(above)
+    return isinstance(above, ast.Call) and source.text_of(above.func).startswith("torch.")
+
+
+def _names(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _is_looked_up(source: Source, node: ast.AST) -> bool:
+    """Return whether *node*, a dict, is asked for one key: what has been dropped is made again then."""
+    above = source.parent(node)
+    if isinstance(above, ast.Attribute):
+        return above.attr in ("get", "pop", "setdefault", "__contains__")
+    return isinstance(above, ast.Compare) or (isinstance(above, ast.Subscript) and above.value is node)
+
+
+def _is_filled(source: Source, node: ast.AST, name: str) -> bool:
+    """Return whether *node* stands in a statement that adds to what is called *name*, as what is added to."""
+    statement = source.statement_of(node)
+    if statement is None or not is_adding(source, statement, name):
+        return False
+    container = store_of(source, statement, name).container
+    return container is not None and node in set(ast.walk(container))
+
+
+def _with_the_run(case: Case) -> Iterator[Candidate]:
+    """Yield how the container goes with the run: made anew where a run begins, or emptied where it ends."""
+    holder, held = (case.holder, case.held) if case.store is None else case.filled(case.store)
+    kind = type(held)
+    if not case.run_body:
+        return
+    empty = next((text for one, text in _EMPTY if kind is one), "")
+    if empty and holder.isidentifier() and case.is_in_run and not case.program.function:
+        patch = case.patch()
+        case.at_start_of_run(patch, f"{holder} = {empty}")
+        yield from case.candidate(f"Begin each run with an empty `{holder}`.", patch, emptied=(holder,))
+    elif has_method(held, "clear") and _is_collection(held) and "._" not in holder:
+        patch = case.patch()
+        case.at_end_of_run(patch, f"{holder}.clear()")
+        yield from case.candidate(
+            f"Empty `{holder}` at the end of the run, when it has been used.", patch, emptied=(holder,)
+        )
+    elif kind in _STREAMS:
+        patch = case.patch()
+        case.at_end_of_run(patch, f"{holder}.seek(0)", f"{holder}.truncate()")
+        words = f"Empty `{holder}` at the end of the run, when it has been read."
+        yield from case.candidate(words, patch, emptied=(holder,))
+
+
+def _bounded(case: Case, store: Store, cut: Cut | None) -> Iterator[Candidate]:
+    """Yield how the container keeps its newest entries only."""
+    place = store.container_text
+    holder, held = case.filled(store)
+    lines, n_kept = trimming(case, place, held)
+    if not lines:
+        return
+    if _is_filled_in_front(store):
+        lines = [line.replace(f"[:-{n_kept}]", f"[{n_kept}:]").replace("popleft()", "pop()") for line in lines]
+    patch = case.patch()
+    if cut is not None:
+        cut.apply(patch, store)
+    patch.after(store.source, store.statement, lines)
+    also = f"; store {cut.words}" if cut is not None else ""
+    words = f"Keep only the newest {n_kept:,} entries of `{place}`{also}."
+    yield from case.candidate(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
+
+
+def _is_filled_in_front(store: Store) -> bool:
+    """Return whether the newest entry is the first one."""
+    calls = (node for node in ast.walk(store.statement) if isinstance(node, ast.Call))
+    names = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
+    return bool(names & {"insert", "appendleft", "extendleft"})
+
+
+def trimming(case: Case, place: str, held: Any) -> tuple[list[str], int]:
+    """Return the statements that leave the newest entries in *place*, and how many; none where it has no order."""
+    kind = type(held)
+    if any(has_base(kind, one) for one in (list, bytearray, array.array)):
+        n_kept = case.n_kept(len(held))
+        return [f"del {place}[:-{n_kept}]"], n_kept
+    if has_base(kind, collections.deque):
+        n_kept = case.n_kept(len(held))
+        return [f"while len({place}) > {n_kept}:", f"    {place}.popleft()"], n_kept
+    if has_base(kind, dict) or has_base(kind, collections.UserDict):
+        n_kept = case.n_kept(len(held))
+        return [f"while len({place}) > {n_kept}:", f"    {place}.pop(next(iter({place})))"], n_kept
+    if has_base(kind, queue.Queue) and type(held.queue) is collections.deque:
+        n_kept = case.n_kept(held.qsize())
+        return [f"while {place}.qsize() > {n_kept}:", f"    {place}.get_nowait()"], n_kept
+    return [], 0

@@ -1,0 +1,148 @@
+"""Make changes in the text of a program, and find the code objects that they concern.
+
+The lines of what is not changed stay as they are, also below a change that has more lines than it replaces: so a code
+object that differs is one that the change concerns.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
+
+from leaklab.model.cure import Change
+
+
+class NotTriedError(Exception):
+    """A change cannot be tried; the message is the reason, one clause."""
+
+
+Path = tuple[tuple[str, int], ...]
+"""The way from a module to a code object in it: names, each with its number among its equals of one code object."""
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of *text* as Python counts them, without their ends."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def edited(text: str, changes: Sequence[Change]) -> str:
+    """Return *text* with all *changes* made.
+
+    Raises:
+        NotTriedError: if a line is not where the change has it, or if two changes concern one line.
+    """
+    lines = lines_of(text)
+    in_order = sorted(changes, key=lambda change: change.line)
+    for change, following in zip(in_order, (*in_order[1:], None), strict=True):
+        before = lines_of(change.before)
+        first, end = change.line - 1, change.line - 1 + len(before)
+        if first < 0 or lines[first:end] != before:
+            msg = "the source is not the one that runs"
+            raise NotTriedError(msg)
+        if following is not None and end >= following.line:
+            msg = "two changes concern one line"
+            raise NotTriedError(msg)
+    for change in reversed(in_order):
+        first = change.line - 1
+        lines[first : first + len(lines_of(change.before))] = lines_of(change.after) if change.after else []
+    return "\n".join(lines)
+
+
+def parsed(text: str, changes: Sequence[Change] = (), filename: str = "<changed>") -> ast.Module:
+    """Parse *text*, in which *changes* have been made; every node has the line where it stood before them.
+
+    Raises:
+        NotTriedError: if it is no Python.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the user's code: said when it was compiled
+            flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+            tree = compile(text, filename, "exec", flags, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        msg = f"the changed code is no Python ({type(error).__name__})"
+        raise NotTriedError(msg) from None
+    assert isinstance(tree, ast.Module)  # noqa: S101 - what PyCF_ONLY_AST returns
+    if changes:
+        _put_back_lines(tree, _line_before(changes))
+    return tree
+
+
+def _line_before(changes: Sequence[Change]) -> Callable[[int], int]:
+    """Return the function from a line of the changed text to the line where that stood, or what it replaces."""
+    spans: list[tuple[int, int, int, int]] = []  # first changed line, behind the last, the same lines before
+    shift = 0
+    for change in sorted(changes, key=lambda change: change.line):
+        n_before, n_after = len(lines_of(change.before)), len(lines_of(change.after)) if change.after else 0
+        first = change.line + shift
+        spans.append((first, first + n_after, change.line, n_before))
+        shift += n_after - n_before
+
+    def before(line: int) -> int:
+        shift = 0
+        for first, end, was, n_before in spans:
+            if line < first:
+                break
+            if line < end:
+                return was + min(line - first, n_before - 1)
+            shift = was + n_before - end
+        return line + shift
+
+    return before
+
+
+def _put_back_lines(tree: ast.Module, before: Callable[[int], int]) -> None:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.stmt, ast.expr, ast.excepthandler, ast.arg, ast.keyword, ast.alias, ast.pattern)):
+            first, last = node.lineno, node.end_lineno or node.lineno
+            node.lineno, node.end_lineno = before(first), before(last)
+            if node.end_lineno == node.lineno and (node.end_col_offset or 0) < node.col_offset:
+                node.end_col_offset = node.col_offset  # of several lines that stand for one
+
+
+def code_objects(code: CodeType) -> dict[Path, CodeType]:
+    """Return *code* and all code objects in it."""
+    return dict(_below(code, ()))
+
+
+def _below(code: CodeType, path: Path) -> Iterator[tuple[Path, CodeType]]:
+    yield path, code
+    seen: Counter[str] = Counter()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _below(constant, (*path, (constant.co_name, seen[constant.co_name])))
+            seen[constant.co_name] += 1
+
+
+def changed_code(old: CodeType, new: CodeType) -> set[Path]:
+    """Return the paths, of those that *old* and *new* have in common, whose own code differs.
+
+    Raises:
+        NotTriedError: if the change adds or takes away functions, so that nobody knows which is which.
+    """
+    before, after = code_objects(old), code_objects(new)
+    moved = before.keys() ^ after.keys()
+    if any(name not in _INLINE for *_above, (name, _number) in moved):
+        msg = "it would add or remove a function"
+        raise NotTriedError(msg)
+    return {path for path in before.keys() & after.keys() if _own(before[path]) != _own(after[path])}
+
+
+_INLINE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+"""Code objects that run where they stand: nobody keeps their functions."""
+
+
+def _own(code: CodeType) -> tuple[object, ...]:
+    """Return what *code* does, without what the code objects in it do."""
+    constants = tuple(
+        (constant.co_name,) if isinstance(constant, CodeType) else (type(constant), repr(constant))
+        for constant in code.co_consts
+    )
+    return (
+        code.co_name, code.co_code, constants, code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars,
+        code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags,
+        getattr(code, "co_exceptiontable", b""),
+    )  # fmt: skip

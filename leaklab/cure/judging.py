@@ -1,0 +1,123 @@
+"""Judge a trial by its figures: what grew without the change, and what grows with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leaklab.cure.levels import Gain
+from leaklab.model.cure import CureOutcome
+from leaklab.text import format_bytes, format_rate, unit_words
+
+_TENTH = 0.1
+"""So much of what grew before may remain, of what a trial measures with noise."""
+_QUARTER = 0.25
+"""So much of a growth that is smaller than the floor below."""
+_FLOORS = {
+    "objects": 0.5, "native": 512.0, "accelerator": 512.0, "nodes": 0.5, "registered": 0.5, "threads": 0.5,
+}  # fmt: skip
+"""What a run may add of each without being called growth; of what grew before, a tenth or so much may remain."""
+_LOG_ENTRIES = 2.0
+"""A list of numbers gets an entry or two with every run: a log, as in `leaklab.check.ranking`."""
+_BLOCKS_NOISE = 10.0
+"""By so much per run the number of Python's blocks rises where nothing is left behind (2 to 9 measured)."""
+_NOTICED = 0.25
+"""By so much must a change lessen a growth to be worth a word."""
+
+
+def shows(gain: Gain) -> bool:
+    """Return whether anything grows in *gain*: otherwise a trial could not tell whether a change ends it."""
+    return any(_grows(gain, name) for name in _FLOORS) or bool(_steady_entries(gain))
+
+
+def judge_trial(before: Gain, after: Gain) -> CureOutcome:
+    """Say what the change did; HARMFUL where something grows with it that did not, or faster."""
+    if any(after.per_run(name) > 1.5 * max(before.per_run(name), 0) + 2 * floor for name, floor in _FLOORS.items()):
+        return CureOutcome.HARMFUL
+    if _has_ended(before, after):
+        return CureOutcome.CURED
+    left = 1 - _NOTICED
+    grew = [name for name in _FLOORS if _grows(before, name)]
+    is_less = any(after.per_run(name) < left * before.steady(name) for name in grew)
+    if is_less or (not grew and _steady_entries(after) < left * _steady_entries(before)):
+        return CureOutcome.LESSENED
+    return CureOutcome.NO_EFFECT
+
+
+def is_settling(gain: Gain) -> bool:
+    """Return whether what grew in the first half has stopped in the second, as a container does that is full then."""
+    return any(
+        first >= _FLOORS[name] * gain.n_runs / 2 and second <= _QUARTER * first
+        for name in ("objects", "native", "accelerator")
+        for first, second in (getattr(gain, name),)
+    )
+
+
+def trial_words(before: Gain, after: Gain, n_runs: int) -> str:
+    """Return the figures of a trial of *n_runs* runs: ``8 runs with this change: 0 B per run (was 2.03 MiB)``."""
+    was, now = zip(*_amounts(before, after), strict=True)
+    words = f"{unit_words(n_runs, 'runs')} with this change: {' and '.join(now)} per run (was {' and '.join(was)})"
+    if _steady_entries(after) and _has_ended(before, after):
+        words += f"; {unit_words(_steady_entries(after), 'entries')} of plain data per run stay, as in a log"
+    return words
+
+
+def remaining(before: Gain, after: Gain) -> float:
+    """Return the largest share of a growth that remains; the smaller, the better the change."""
+    shares = [after.per_run(name) / before.steady(name) for name in _FLOORS if _grows(before, name)]
+    return max(shares, default=1.0)
+
+
+def _has_ended(before: Gain, after: Gain) -> bool:
+    for name, floor in _FLOORS.items():
+        was = before.steady(name)
+        bar = max(_TENTH * was, min(floor, _QUARTER * was)) if _grows(before, name) else floor
+        if after.per_run(name) > bar or (name == "objects" and _is_steady(after.objects, after.n_runs)):
+            return False
+    return not _leaves_plain_data(before, after)
+
+
+def _is_steady(halves: tuple[float, float], n_runs: int) -> bool:
+    """Return whether in both halves every other run or more added something."""
+    return min(halves) >= max(2.0, n_runs / 4)
+
+
+def _leaves_plain_data(before: Gain, after: Gain) -> bool:
+    """Return whether more of what no collector follows is collected than a log of numbers does."""
+    is_small = _grows(before, "objects") or before.per_run("native") >= _FLOORS["native"]
+    blocks = after.steady("blocks") if min(after.blocks) > 0 else 0.0
+    steady = {address for address, gained in after.containers.items() if gained >= after.n_runs}
+    return (
+        _steady_entries(after) > (_LOG_ENTRIES if is_small else 0.0)
+        or blocks > max(_BLOCKS_NOISE, _TENTH * before.per_run("blocks"))
+        or not steady <= before.containers.keys()
+    )
+
+
+def _steady_entries(gain: Gain) -> float:
+    """Return the entries per run that went into containers which got one in every run, or more."""
+    return sum(gained for gained in gain.containers.values() if gained >= gain.n_runs) / (gain.n_runs + 1)
+
+
+def _grows(gain: Gain, name: str) -> bool:
+    """Return whether every run adds half a floor or more on average, of memory something in both halves."""
+    halves: tuple[float, float] = getattr(gain, name)
+    return gain.steady(name) >= _FLOORS[name] / 2 and (name not in {"native", "accelerator"} or min(halves) > 0)
+
+
+def _amounts(before: Gain, after: Gain) -> Iterator[tuple[str, str]]:
+    """Yield what was added per run, without the change and with it: bytes, or else what can be counted."""
+    was = before.steady("native") + before.steady("accelerator")
+    now = after.per_run("native") + after.per_run("accelerator")
+    floor = _FLOORS["native"]
+    if was >= floor or now >= floor:
+        yield format_bytes(max(was, 0.0)), format_bytes(now if now >= min(floor, _TENTH * was) else 0)
+        if not _grows(before, "objects") or after.per_run("objects") < (1 - _NOTICED) * before.steady("objects"):
+            return
+    if _grows(before, "objects") or _grows(after, "objects"):
+        yield _objects(before), _objects(after)
+        return
+    yield f"{format_rate(_steady_entries(before))} entries", f"{format_rate(_steady_entries(after))} entries"
+
+
+def _objects(gain: Gain) -> str:
+    return unit_words(max(gain.per_run("objects"), 0.0), "objects")

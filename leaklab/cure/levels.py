@@ -1,0 +1,144 @@
+"""Read, between the runs of a trial, how much is alive: all objects, all memory, every container by its length."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from leaklab.collect.checkpoint import Lengths, take_checkpoint
+from leaklab.collect.meters import accelerator_bytes, native_heap_bytes
+from leaklab.runtime.gc_control import collect_quietly
+
+Heap = Callable[[], AbstractContextManager[list[object]]]
+"""Lends every object of the heap."""
+N_LOOKS = 3
+_COLUMNS = ("objects", "native", "accelerator", "blocks", "nodes", "registered", "threads")
+_ROOM = 1.5
+"""For so many times the containers that there are when the runs begin, room is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What some runs added, in their first and in their second half.
+
+    Attributes:
+        n_runs: So many runs are in both halves together, as many in each.
+        objects: Objects that the collector follows.
+        native: Bytes that malloc has handed out.
+        accelerator: Bytes on accelerators.
+        blocks: Blocks of Python's own allocator, which objects are in that no collector follows.
+        nodes: Autograd nodes, those of both halves together in the second.
+        registered: Entries of registries that Python does not show, the same way.
+        threads: Threads, the same way.
+        containers: Entries that containers got, by the address of the container; in one run more.
+    """
+
+    n_runs: int
+    objects: tuple[float, float]
+    native: tuple[float, float]
+    accelerator: tuple[float, float]
+    blocks: tuple[float, float]
+    nodes: tuple[float, float]
+    registered: tuple[float, float]
+    threads: tuple[float, float]
+    containers: dict[int, int]
+
+    def per_run(self, name: str) -> float:
+        """Return what each run added of *name*, below 0 where that went down."""
+        gains: tuple[float, float] = getattr(self, name)
+        return sum(gains) / self.n_runs
+
+    def steady(self, name: str) -> float:
+        """Return what each run added of *name* in the half that added less, if something was added in both."""
+        halves: tuple[float, float] = getattr(self, name)
+        return 2 * min(halves) / self.n_runs if min(halves) > 0 else self.per_run(name)
+
+
+class LevelReader:
+    """Reads three times: before the runs, between their halves, and behind them; one more run comes before the first.
+
+    All records are numbers in arrays that are made before the first look: as objects, they would be counted.
+
+    Args:
+        heap: Lends the heap.
+        collects: Whether garbage is collected before each look.
+    """
+
+    def __init__(self, heap: Heap, *, collects: bool) -> None:
+        self._heap, self._collects = heap, collects
+        self._rows = np.zeros((N_LOOKS, len(_COLUMNS)))
+        room = int(_ROOM * len(gc.get_objects()))
+        self._lengths = np.empty((2, 2, room), np.int64)
+        self._settled = np.zeros((N_LOOKS - 1, 2))
+        self._n_containers = np.zeros(2, np.int64)
+        self._n_looks = 0
+
+    def begin(self) -> None:
+        """Read what costs more: once now, and once at the last look.
+
+        To look at a graph or a tensor makes Python objects for it. A run comes between this and the first look: what
+        it lets go of would otherwise seem to be given back by the first half.
+        """
+        self._collect()
+        self._look_at_all(0)
+
+    def note_first_run(self) -> None:
+        """Read memory behind the first run of a half: it takes what malloc has lost to the look before it."""
+        if self._collects:
+            gc.collect(1)
+        self._settled[self._n_looks - 1] = native_heap_bytes() or 0, accelerator_bytes() or 0
+
+    def look(self) -> None:
+        """Read the levels."""
+        self._collect()
+        # Right behind a full collection the lists of free objects are empty, whose blocks count as handed out.
+        row = self._rows[self._n_looks]
+        row[1:4] = native_heap_bytes() or 0, accelerator_bytes() or 0, sys.getallocatedblocks()
+        with self._heap() as objects:
+            row[0] = len(objects)
+        self._n_looks += 1
+        if self._n_looks == N_LOOKS:
+            self._look_at_all(1)
+
+    def _collect(self) -> None:
+        if self._collects:
+            collect_quietly()
+
+    def _look_at_all(self, place: int) -> None:
+        with self._heap() as objects:
+            checkpoint, _everyone = take_checkpoint(0, objects, with_slots=False)
+        registered = np.maximum(checkpoint.n_registered, 0).sum()
+        self._rows[2 * place : 2 * place + 2, 4:] = checkpoint.graph_nodes, registered, checkpoint.n_threads
+        self._keep(checkpoint.lengths, place)
+
+    def _keep(self, lengths: Lengths, place: int) -> None:
+        n = min(len(lengths.addresses), self._lengths.shape[-1])
+        self._lengths[place, 0, :n] = lengths.addresses[:n]
+        self._lengths[place, 1, :n] = lengths.lengths[:n]
+        self._n_containers[place] = n
+
+    def gain(self, n_runs: int) -> Gain:
+        """Return what *n_runs* runs added, half of them before the second of the three looks."""
+        self._rows[-1, 4:] -= (self._rows[-1, 4:] - self._rows[0, 4:]) / (n_runs + 1)
+        halves = [(after - before).tolist() for before, after in pairwise(self._rows)]
+        values = {name: (first, second) for name, first, second in zip(_COLUMNS, *halves, strict=True)}
+        in_half = n_runs / 2
+        memory = (self._rows[1:, 1:3] - self._settled) * in_half / (in_half - 1)
+        values["native"], values["accelerator"] = map(tuple, memory.T.tolist())
+        return Gain(n_runs=n_runs, containers=self._grown(), **values)
+
+    def _grown(self) -> dict[int, int]:
+        """Return the containers that were there at both ends and are longer at the second."""
+        (first, lengths_before), (last, lengths_after) = (
+            self._lengths[place, :, : self._n_containers[place]] for place in (0, 1)
+        )
+        common, at_first, at_last = np.intersect1d(first, last, assume_unique=True, return_indices=True)
+        gained = lengths_after[at_last] - lengths_before[at_first]
+        longer = np.flatnonzero(gained > 0)
+        return dict(zip(common[longer].tolist(), gained[longer].tolist(), strict=True))

@@ -1,0 +1,70 @@
+"""The calls by which libraries release what they keep."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+
+from leaklab.cure.candidate import Candidate
+from leaklab.cure.case import Case
+from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.runtime.objects import type_name
+
+_CALLS = (
+    # Where the holder is, the call, and the name that must be a variable of the program for the call to be tried.
+    (r"matplotlib\._pylab_helpers", "plt.close('all')", ""),
+    (r"^linecache\.cache", "linecache.clearcache()", "linecache"),
+    (r"^torch\._(dynamo|inductor)", "torch._dynamo.reset()", "torch"),
+    (r"^pyro\.params", "pyro.clear_param_store()", "pyro"),
+    (r"Widget\._instances|_instances$", "Widget.close_all()", "Widget"),
+    (r"history_manager\.outputs", "get_ipython().history_manager.outputs.clear()", "get_ipython"),
+)
+_OF_OWNERS = (
+    (r"^torchmetrics\.", "reset"), (r"^accelerate\.", "free_memory"), (r"tensorboard", "close"),
+)  # fmt: skip
+_RELEASING = re.compile(r"^(close|clear|reset|remove|unregister|free|release|shutdown|cancel)(_\w+)?$")
+
+
+def library_calls(case: Case) -> Iterator[Candidate]:
+    """Yield the call by which a library releases what one of its tables keeps."""
+    for pattern, call, name in _CALLS:
+        if re.search(pattern, case.holder):
+            if name in case.program.namespace:
+                patch = case.patch()
+                case.at_end_of_run(patch, call)
+                yield from case.candidate(f"Release what the library keeps: `{call}`.", patch)
+            else:
+                yield Candidate(f"Release what the library keeps: `{call}`.")
+            return
+    yield from _of_owner(case)
+
+
+def _of_owner(case: Case) -> Iterator[Candidate]:
+    """Yield the release call of the object of a library that is on the path."""
+    place = case.holder
+    while "." in place or "[" in place:
+        place = re.sub(r"(\.\w+|\[[^\]]*\])$", "", place) if re.search(r"(\.\w+|\[[^\]]*\])$", place) else ""
+        owner = evaluate(place, case.program.namespace) if place else MISSING
+        if owner is MISSING:
+            return
+        kind = type_name(type(owner))
+        for pattern, call in _OF_OWNERS:
+            if re.search(pattern, kind) and has_method(owner, call):
+                patch = case.patch()
+                case.at_end_of_run(patch, f"{place}.{call}()")
+                yield from case.candidate(f"Release what it has collected: `{place}.{call}()`.", patch)
+                return
+
+
+def maybe_calls(case: Case) -> Iterator[Candidate]:
+    """Yield in words the calls that, by their names, may release what a library's table keeps."""
+    root = re.match(r"module '(.+)'", case.leak.path.root)
+    module = sys.modules.get(root[1]) if root else None
+    if module is None or "site-packages" not in (getattr(module, "__file__", "") or ""):
+        return
+    names = [name for name, value in vars(module).items() if _RELEASING.match(name) and inspect.isroutine(value)]
+    if names:
+        calls = ", ".join(f"`{module.__name__}.{name}()`" for name in sorted(names)[:3])
+        yield Candidate(f"The table belongs to {module.__name__}; {calls} may release it.")

@@ -1,0 +1,120 @@
+"""Look at the live object that an expression names, without running code of the user."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.objects import has_base, is_kind_of, is_tensor, loaded_type
+
+MISSING = object()
+_OF_TENSORS = ("grad", "grad_fn", "_base")
+_OF_FUNCTIONS = ("__defaults__", "__kwdefaults__", "__closure__", "__dict__")
+_FUNCTIONS = (types.FunctionType, type(functools.lru_cache(ast.parse)))
+_PARTS = ("_modules", "_parameters", "_buffers")
+
+
+def evaluate(expression: str, namespace: Mapping[str, Any]) -> Any:
+    """Return the object that *expression* names, `MISSING` if it cannot be told without running code of the user.
+
+    Names, attributes and items of exact lists, tuples and dicts are followed; the parts of a `torch.nn.Module` too.
+    """
+    try:
+        node = ast.parse(expression, mode="eval").body
+    except (SyntaxError, ValueError):
+        return MISSING
+    return _follow(node, namespace)
+
+
+def _follow(node: ast.expr, namespace: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        return namespace.get(node.id, MISSING)
+    if isinstance(node, ast.Call):  # the running notebook, whose methods are variables of the notebook
+        is_shell = isinstance(node.func, ast.Name) and node.func.id == "get_ipython" and not node.args
+        return getattr(namespace.get("get_ipython"), "__self__", MISSING) if is_shell else MISSING
+    if isinstance(node, ast.Attribute):
+        dotted = ast.unparse(node)
+        owner = _follow(node.value, namespace)
+        if owner is MISSING:
+            return sys.modules.get(dotted, _in_module(dotted))
+        return attribute(owner, node.attr)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, (ast.Constant, ast.UnaryOp)):
+        owner = _follow(node.value, namespace)
+        return MISSING if owner is MISSING else _item(owner, ast.literal_eval(node.slice))
+    return MISSING
+
+
+def _in_module(dotted: str) -> Any:
+    module, _, name = dotted.rpartition(".")
+    return vars(sys.modules[module]).get(name, MISSING) if module in sys.modules else MISSING
+
+
+def attribute(owner: object, name: str) -> Any:
+    """Return an attribute that no code has to be run for, else `MISSING`."""
+    if is_tensor(owner) and name in _OF_TENSORS:
+        base: Any = loaded_type("torch", "Tensor")
+        return getattr(base, name).__get__(owner) if name != "grad" or base.is_leaf.__get__(owner) else MISSING
+    if type(owner) is types.FunctionType and name in _OF_FUNCTIONS:
+        return getattr(owner, name)
+    if type(owner) is types.CellType and name == "cell_contents":
+        return next(iter(get_referents(owner)), MISSING)
+    found = inspect.getattr_static(owner, name, MISSING)
+    if type(found) is types.MemberDescriptorType:
+        try:
+            return found.__get__(owner, type(owner))
+        except AttributeError:
+            return MISSING
+    if found is MISSING and is_kind_of(owner, _module_type()):
+        parts = (object.__getattribute__(owner, "__dict__").get(part) for part in _PARTS)
+        return next((part[name] for part in parts if type(part) in _DICTS and name in part), MISSING)
+    is_computed = hasattr(type(found), "__get__") and not isinstance(found, _FUNCTIONS)
+    return MISSING if is_computed else found
+
+
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict)
+
+
+def _module_type() -> type:
+    found = loaded_type("torch.nn", "Module")
+    return _Nothing if found is None else found
+
+
+class _Nothing:
+    """No object is of this type."""
+
+
+def _item(owner: Any, key: Any) -> Any:
+    if type(owner) in (list, tuple, collections.deque) and type(key) is int:
+        return owner[key] if -len(owner) <= key < len(owner) else MISSING
+    if type(owner) in _DICTS and type(key) in (str, int, float, bool, bytes):
+        return dict.get(owner, key, MISSING)
+    if type(key) is int and is_kind_of(owner, _module_type()):
+        parts = object.__getattribute__(owner, "__dict__").get("_modules")
+        return MISSING if parts is None else dict.get(parts, str(key), MISSING)
+    return MISSING
+
+
+def newest(container: Any) -> Any:
+    """Return the entry of *container* that was put there last, `MISSING` if it has none or no order."""
+    kind = type(container)
+    if has_base(kind, list):
+        return list.__getitem__(container, -1) if list.__len__(container) else MISSING
+    if has_base(kind, collections.deque):
+        return collections.deque.__getitem__(container, -1) if collections.deque.__len__(container) else MISSING
+    if has_base(kind, dict):
+        return next(iter(reversed(dict.values(container))), MISSING)
+    return MISSING
+
+
+def has_method(thing: object, *names: str) -> bool:
+    """Return whether the type of *thing*, or *thing* itself if it is a class or a module, has functions of *names*."""
+    owner = thing if isinstance(thing, (type, types.ModuleType)) else type(thing)
+    found = (inspect.getattr_static(owner, name, None) for name in names)
+    return all(inspect.isroutine(one) or isinstance(one, (staticmethod, classmethod)) for one in found)

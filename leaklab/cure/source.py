@@ -1,0 +1,244 @@
+"""Change single expressions and statements of a source text and leave every other character as it is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from leaklab.cure.candidate import Program
+from leaklab.model.cure import Change
+
+_BLOCKS = ("body", "orelse", "finalbody")
+_STEP = "    "
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Source:
+    """The text of one file, with its syntax tree.
+
+    Raises:
+        SyntaxError: if it is no Python, a cell with magics for instance.
+    """
+
+    def __init__(self, filename: str, text: str) -> None:
+        self.filename = filename
+        self.text = text
+        self.lines = text.splitlines()
+        self.tree = ast.parse(text)
+        self._starts = [0]
+        for line in text.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+        self._parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    def at(self, line: int, column: int) -> int:
+        """Return the position in the text of a place as `ast` tells it, whose columns count bytes."""
+        encoded = self.lines[line - 1].encode() if line <= len(self.lines) else b""
+        return self._starts[line - 1] + len(encoded[:column].decode())
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Return where *node* begins and ends."""
+        start = self.at(node.lineno, node.col_offset)
+        return start, self.at(node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+    def text_of(self, node: ast.expr | ast.stmt) -> str:
+        """Return *node* as it is written."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def indent_of(self, line: int) -> str:
+        """Return the blanks that a line begins with."""
+        text = self.lines[line - 1]
+        return text[: len(text) - len(text.lstrip())]
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """Return what *node* is a part of."""
+        return self._parents.get(node)
+
+    def statement_at(self, line: int) -> ast.stmt | None:
+        """Return the innermost statement that *line* belongs to; of a compound one only its head counts."""
+        around = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and _has_line(node, line)]
+        return max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0), node.col_offset), default=None)
+
+    def statement_of(self, node: ast.AST) -> ast.stmt | None:
+        """Return the statement that *node* is in."""
+        above: ast.AST | None = node
+        while above is not None and not isinstance(above, ast.stmt):
+            above = self.parent(above)
+        return above
+
+    def function_of(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
+        """Return the function that *node* is in; None at the top."""
+        above = self.parent(node)
+        while above is not None:
+            if isinstance(above, (*FUNCTIONS, ast.Lambda)):
+                return above
+            above = self.parent(above)
+        return None
+
+    def class_of(self, function: ast.AST) -> ast.ClassDef | None:
+        """Return the class whose method *function* is; None for any other function."""
+        above = self.parent(function)
+        return above if isinstance(above, ast.ClassDef) else None
+
+    def loops_around(self, node: ast.AST) -> Iterator[ast.For | ast.AsyncFor | ast.While]:
+        """Yield the loops of its function that repeat *node*, the innermost first."""
+        below, above = node, self.parent(node)
+        while above is not None and not isinstance(above, (*FUNCTIONS, ast.Lambda)):
+            if isinstance(above, (ast.For, ast.AsyncFor, ast.While)) and below in above.body:
+                yield above
+            below, above = above, self.parent(above)
+
+    def siblings(self, statement: ast.stmt) -> list[ast.stmt]:
+        """Return the block that *statement* is in."""
+        above = self.parent(statement)
+        blocks = (getattr(above, name, []) for name in (*_BLOCKS, "handlers"))
+        return next((block for block in blocks if statement in block), [statement])
+
+
+def _has_line(node: ast.stmt, line: int) -> bool:
+    blocks = [block for name in _BLOCKS if (block := getattr(node, name, None))]
+    first = min((block[0].lineno for block in blocks), default=None)
+    is_match = isinstance(node, ast.Match)
+    last = (
+        node.lineno if is_match else (node.end_lineno or node.lineno) if first is None else max(first - 1, node.lineno)
+    )
+    return node.lineno <= line <= last
+
+
+@dataclass
+class _Edit:
+    start: int
+    end: int
+    new: str
+    first_line: int
+    last_line: int
+
+
+@dataclass
+class Patch:
+    """Changes to one or several files, collected piece by piece.
+
+    Attributes:
+        is_possible: Whether every piece could be written so far.
+    """
+
+    program: Program
+    is_possible: bool = True
+    _edits: dict[str, list[_Edit]] = field(default_factory=dict)
+    _sources: dict[str, Source] = field(default_factory=dict)
+
+    def replace(self, source: Source, node: ast.expr | ast.stmt, new: str) -> None:
+        """Write *new* where *node* stands."""
+        start, end = source.span(node)
+        self._add(source, _Edit(start, end, new, node.lineno, node.end_lineno or node.lineno))
+
+    def after(self, source: Source, statement: ast.stmt, lines: Sequence[str]) -> None:
+        """Write *lines* below *statement*, in its block."""
+        first, last = statement.lineno, statement.end_lineno or statement.lineno
+        start, end = source.span(statement)
+        before = source.text[source.at(first, 0) : start]
+        rest = source.lines[last - 1][end - source.at(last, 0) :]
+        indent = source.indent_of(first)
+        behind = rest.strip()
+        if before.strip().endswith(":") and not isinstance(source.parent(statement), ast.Module):
+            self._break_head(source, statement, lines, behind)
+            return
+        if behind and not behind.startswith("#"):
+            if not behind.startswith(";") or hasattr(statement, "body"):
+                self.is_possible = False
+                return
+            new = "".join(f"\n{indent}{line}" for line in lines)
+            following = behind[1:].strip()
+            cut = end + len(rest)
+            self._add(source, _Edit(end, cut, f"{new}\n{indent}{following}" if following else new, first, last))
+            return
+        at = end + len(rest.rstrip())
+        new = "".join(f"\n{indent}{line}" for line in lines)
+        self._add(source, _Edit(at, at, new, first, last))
+
+    def before(self, source: Source, statement: ast.stmt, lines: Sequence[str]) -> None:
+        """Write *lines* above *statement*, in its block."""
+        decorators = getattr(statement, "decorator_list", [])
+        first = min([statement.lineno, *(one.lineno for one in decorators)])
+        start = source.span(statement)[0] if not decorators else source.at(first, 0)
+        indent = source.indent_of(first)
+        if source.text[source.at(first, 0) : start].strip():
+            self.is_possible = False
+            return
+        at = source.at(first, 0)
+        self._add(source, _Edit(at, at, "".join(f"{indent}{line}\n" for line in lines), first, first))
+
+    def _break_head(self, source: Source, statement: ast.stmt, lines: Sequence[str], behind: str) -> None:
+        """Give the one statement behind a head (``for x in y: statement``) a block of its own, with *lines* in it."""
+        line, (start, end) = statement.lineno, source.span(statement)
+        if (statement.end_lineno or line) != line or (behind and not behind.startswith("#")):
+            self.is_possible = False
+            return
+        head = source.text[source.at(line, 0) : start]
+        inner = source.indent_of(line) + _STEP
+        at = source.at(line, 0) + len(head.rstrip())
+        self._add(source, _Edit(at, start, f"\n{inner}", line, line))
+        self._add(source, _Edit(end, end, "".join(f"\n{inner}{new}" for new in lines), line, line))
+
+    def remove(self, source: Source, statement: ast.stmt) -> None:
+        """Take *statement* out, which has lines of its own and is not alone in its block."""
+        first, last = statement.lineno, statement.end_lineno or statement.lineno
+        alone = source.text[source.at(first, 0) : source.at(last, 0) + len(source.lines[last - 1])].strip()
+        if alone != source.text_of(statement) or len(source.siblings(statement)) == 1:
+            self.is_possible = False
+            return
+        start, end = source.at(first, 0), source.at(last, 0) + len(source.lines[last - 1])
+        self._add(source, _Edit(start, end, "", first, last))
+
+    def forget(self, source: Source) -> None:
+        """Take back what was collected for *source*."""
+        self._edits.pop(source.filename, None)
+        self._sources.pop(source.filename, None)
+
+    def _add(self, source: Source, edit: _Edit) -> None:
+        self._sources[source.filename] = source
+        edits = self._edits.setdefault(source.filename, [])
+        if any(edit.start < other.end and other.start < edit.end for other in edits):
+            self.is_possible = False
+        edits.append(edit)
+
+    def changes(self) -> tuple[Change, ...]:
+        """Return what was collected, by whole lines; nothing if a piece was impossible or the result is no Python."""
+        if not self.is_possible:
+            return ()
+        found: list[Change] = []
+        for filename, edits in self._edits.items():
+            source = self._sources[filename]
+            text = source.text
+            for edit in _from_last(edits):
+                text = text[: edit.start] + edit.new + text[edit.end :]
+            try:
+                ast.parse(text)
+            except (SyntaxError, ValueError):
+                return ()
+            found += self._by_lines(source, edits)
+        return tuple(found)
+
+    def _by_lines(self, source: Source, edits: list[_Edit]) -> Iterator[Change]:
+        groups: list[list[_Edit]] = []
+        for edit in sorted(edits, key=lambda edit: (edit.first_line, edit.last_line)):
+            if groups and edit.first_line <= max(other.last_line for other in groups[-1]):
+                groups[-1].append(edit)
+            else:
+                groups.append([edit])
+        for group in groups:
+            first, last = group[0].first_line, max(edit.last_line for edit in group)
+            start, end = source.at(first, 0), source.at(last, 0) + len(source.lines[last - 1])
+            after = source.text[start:end]
+            for edit in _from_last(group):
+                after = after[: edit.start - start] + edit.new + after[edit.end - start :]
+            before = source.text[start:end]
+            place = self.program.place(source.filename, first)
+            yield Change(place, before, after.rstrip("\n"), source.filename, first)
+
+
+def _from_last(edits: list[_Edit]) -> list[_Edit]:
+    """Return *edits* so that each leaves the places of the next as they are; of two at one place the later is below."""
+    numbered = sorted(enumerate(edits), key=lambda item: (item[1].start, item[0]))
+    return [edit for _, edit in reversed(numbered)]

@@ -1,0 +1,189 @@
+"""Tell whether a changed program still does what it did: parameters learn, variables have the types that they had."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from leaklab.cure.levels import Heap
+from leaklab.model.cure import Change
+from leaklab.runtime.addresses import kinds_of, types_at
+from leaklab.runtime.objects import has_base, is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
+from leaklab.runtime.ours import is_history_name
+
+_N_SAMPLED = 64
+"""So many numbers of a gradient are read to see whether it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What some runs did to one parameter.
+
+    Attributes:
+        has_gradient: Whether it has a gradient now.
+        was_given: Whether that was written meanwhile.
+        was_updated: Whether the parameter was written meanwhile.
+    """
+
+    has_gradient: bool
+    was_given: bool
+    was_updated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What some runs did.
+
+    Attributes:
+        parameters: By a name that is the same in the next trial.
+        variables: Of each variable of the program its type, and whether it takes part in a graph.
+    """
+
+    parameters: Mapping[str, Learning]
+    variables: Mapping[str, tuple[str, bool]]
+
+
+class Observer:
+    """Watches the parameters and the variables of a program while it runs.
+
+    Args:
+        heap: Lends the heap.
+        namespace: The variables.
+    """
+
+    def __init__(self, heap: Heap, namespace: Mapping[str, Any]) -> None:
+        self._namespace = namespace
+        self._known: list[weakref.ref[Any]] = []
+        parameter = loaded_type("torch.nn", "Parameter")
+        if parameter is not None:
+            with heap() as objects:
+                kinds = kinds_of(objects)
+                wanted = [kind for kind, of in types_at(kinds).items() if has_base(of, parameter)]
+                rows = np.flatnonzero(np.isin(kinds, wanted)).tolist()
+                self._known = [weakref.ref(objects[row]) for row in rows]
+        self._before: dict[str, tuple[object, ...]] = {}
+
+    def begin(self) -> None:
+        """Note how every parameter is, before the runs."""
+        self._before = {name: (_mark(p), _mark(_gradient(p))) for name, p in self._parameters()}
+
+    def end(self) -> Behaviour:
+        """Return what the runs since `begin` did."""
+        parameters = {}
+        for name, parameter in self._parameters():
+            gradient = _gradient(parameter)
+            was = self._before.get(name, (None, None))
+            now = _mark(parameter), _mark(gradient)
+            parameters[name] = Learning(gradient is not None, now[1] != was[1], now[0] != was[0])
+        variables = {
+            name: (type_name(type(value)), has_graph(value))
+            for name, value in list(self._namespace.items())
+            if not is_history_name(name)
+        }
+        return Behaviour(parameters, variables)
+
+    def _parameters(self) -> Iterator[tuple[str, Any]]:
+        """Yield those of the modules that are variables, by name, and all that there were from the beginning."""
+        module = loaded_type("torch.nn", "Module")
+        if module is None:
+            return
+        for name, value in list(self._namespace.items()):
+            if is_kind_of(value, module) and not is_history_name(name):
+                for below, parameter in _named_parameters(value):
+                    yield f"{name}.{below}", parameter
+            elif is_tensor(value) and has_graph(value) and value.is_leaf:
+                yield name, value
+        for position, reference in enumerate(self._known):
+            parameter = reference()
+            if parameter is not None:
+                yield f"parameter {position}", parameter
+
+
+def _named_parameters(module: Any) -> list[tuple[str, Any]]:
+    try:
+        return list(module.named_parameters())
+    except Exception:  # noqa: BLE001 - a module may be anything, and not be initialized
+        return []
+
+
+def _gradient(parameter: Any) -> Any:
+    with no_torch_functions():
+        return parameter.grad
+
+
+def has_graph(value: Any) -> bool:
+    """Return whether *value* is a tensor that takes part in a graph."""
+    if not is_tensor(value):
+        return False
+    with no_torch_functions():
+        return bool(value.requires_grad)
+
+
+def _mark(tensor: Any) -> tuple[object, ...] | None:
+    """Return what changes when *tensor* is written; None without one."""
+    if tensor is None:
+        return None
+    with no_torch_functions():
+        try:
+            flat = tensor.detach().reshape(-1)
+            sample = flat[:: max(1, flat.numel() // _N_SAMPLED)]
+            return tensor._version, float(sample.double().sum())  # noqa: SLF001 - torch tells it nowhere else
+        except (RuntimeError, NotImplementedError, TypeError):  # no strides, no memory, or an inference tensor
+            return (id(tensor),)
+
+
+def harm_of(before: Behaviour, after: Behaviour, changes: Sequence[Change]) -> str:
+    """Return in one clause what the changed program does not do any more; empty if nothing was found.
+
+    A variable that the changed lines themselves bind may get another type: that is what they were changed for. Every
+    other one must have the type that it had, and take part in a graph if it did.
+    """
+    found = (_harm_of_parameter(name, was, after) for name, was in before.parameters.items())
+    bound = _bound_names(changes)
+    others = (_harm_of_variable(name, was, after) for name, was in before.variables.items() if name not in bound)
+    return next(filter(None, (*found, *others)), "")
+
+
+def _harm_of_parameter(name: str, was: Learning, after: Behaviour) -> str:
+    now = after.parameters.get(name)
+    shown = "a parameter" if name.startswith("parameter ") else name
+    if now is None:
+        return f"{shown} is gone"
+    if was.has_gradient != now.has_gradient:
+        return (
+            f"{shown} gets no gradient any more" if was.has_gradient else f"{shown} gets a gradient, which it did not"
+        )
+    if was.was_given and not now.was_given:
+        return f"the gradient of {shown} is not written any more"
+    return f"{shown} is not updated any more" if was.was_updated and not now.was_updated else ""
+
+
+def _harm_of_variable(name: str, was: tuple[str, bool], after: Behaviour) -> str:
+    if name not in after.variables:
+        return f"the variable {name} is not there any more"
+    kind, is_in_graph = after.variables[name]
+    if kind != was[0]:
+        return f"{name} is {kind} instead of {was[0]}"
+    return f"{name} takes part in no graph any more" if was[1] and not is_in_graph else ""
+
+
+def _bound_names(changes: Sequence[Change]) -> set[str]:
+    """Return the variables that the changed lines bind or delete, as they were or as they are."""
+    names: set[str] = set()
+    for text in (part for change in changes for part in (change.before, change.after)):
+        for candidate in (textwrap.dedent(text), textwrap.dedent(text) + " pass"):
+            try:
+                tree = ast.parse(candidate)
+            except (SyntaxError, ValueError):
+                continue
+            names |= {
+                node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+            }
+            break
+    return names

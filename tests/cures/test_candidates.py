@@ -1,0 +1,159 @@
+"""The first candidate for a leak is the change that a reviewer would ask for, and it cures."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import json
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leaklab.cure.candidate import Candidate, Program
+from leaklab.cure.candidates import candidates_for
+from leaklab.cure.finding import finding_of
+from leaklab.model import Leak, RootPath, Status, Step
+from leaklab.model.cure import Change
+from tests.cures.programs import PROGRAMS, Leaking
+
+_CELL, _SETUP = "<the cell>", "<the setup>"
+_N_RUNS = 8
+_THREADS = frozenset({"timers", "threads that wait", "executors"})
+"""Their candidates are thought out from the text alone: threads that no test ends would disturb the others."""
+
+
+def _line_of(program: Leaking, part: str) -> tuple[tuple[str, int], ...]:
+    for filename, text in ((_CELL, program.cell), (_SETUP, program.setup)):
+        for number, line in enumerate(text.splitlines(), 1):
+            if part and part in line:
+                return ((filename, number),)
+    return ()
+
+
+def _leak(program: Leaking) -> Leak:
+    steps = [Step(program.holder, "object", "", Status.EXPECTED)]
+    steps += [Step(reference, kind, "", Status.LEAKED) for reference, kind in program.path]
+    return Leak(
+        what="torch.Tensor", path=RootPath(program.root, tuple(steps)), holder=program.holder, cause=program.cause,
+        advice="", bytes_per_run=1.0, count_per_run=program.per_run, unit=program.unit,
+        kept=(round(program.per_run),) * _N_RUNS if program.unit == "objects" else (), fingerprint="f", reason="",
+    )  # fmt: skip
+
+
+def _candidates(name: str) -> tuple[Candidate, ...]:
+    program = PROGRAMS[name]
+    variables: dict[str, Any] = {"__name__": "__main__"}
+    if name not in _THREADS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # create_graph=True: torch says that it leaks
+            exec(compile(program.setup, _SETUP, "exec"), variables)  # noqa: S102 - a program of ours
+            for _ in range(_N_RUNS):
+                exec(compile(program.cell, _CELL, "exec"), variables)  # noqa: S102 - a program of ours
+    else:
+        variables.update(executors=[1, 2], pool=None)
+        del variables["pool"]
+    texts = {_CELL: program.cell, _SETUP: program.setup}
+    known = Program(variables, texts.get, lambda filename, line: f"{filename}, line {line}", _CELL)
+    keeping, making = _line_of(program, program.keeps), _line_of(program, program.makes)
+    try:
+        return candidates_for(finding_of(_leak(program), known, keeping, making), known)
+    finally:
+        _close(variables)
+
+
+def _close(variables: dict[str, Any]) -> None:
+    """Undo what a program has registered outside of its own variables."""
+    if "plt" in variables:
+        variables["plt"].close("all")
+    if "logger" in variables:
+        variables["logger"].handlers.clear()
+    if "loop" in variables:
+        variables["loop"].close()
+    variables.clear()
+    gc.collect()
+
+
+def _applied(program: Leaking, changes: tuple[Change, ...]) -> tuple[str, str]:
+    texts = {_CELL: program.cell, _SETUP: program.setup}
+    for change in sorted(changes, key=lambda change: -change.line):
+        lines = texts[change.filename].split("\n")
+        n_lines = len(change.before.split("\n"))
+        assert lines[change.line - 1 : change.line - 1 + n_lines] == change.before.split("\n")
+        lines[change.line - 1 : change.line - 1 + n_lines] = change.after.split("\n") if change.after else []
+        texts[change.filename] = "\n".join(lines)
+    return texts[_SETUP], texts[_CELL]
+
+
+@pytest.fixture(scope="module")
+def firsts() -> dict[str, tuple[Candidate, ...]]:
+    """The candidates of every program."""
+    return {name: _candidates(name) for name in PROGRAMS}
+
+
+@pytest.fixture(scope="module")
+def measured(firsts: dict[str, tuple[Candidate, ...]]) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """What each program leaves without and with its first candidate, measured in a process without leaklab."""
+    named = [(name, found[0].changes) for name, found in firsts.items() if found and found[0].changes]
+    pairs = [(PROGRAMS[name].setup, PROGRAMS[name].cell) for name, _ in named]
+    pairs += [_applied(PROGRAMS[name], changes) for name, changes in named]
+    script = Path(__file__).with_name("without_leaklab.py")
+    done = subprocess.run(
+        [sys.executable, str(script)], input=json.dumps(pairs), capture_output=True, text=True, check=True, timeout=600
+    )
+    answers = json.loads(done.stdout)
+    return {name: (answers[at], answers[at + len(named)]) for at, (name, _) in enumerate(named)}
+
+
+def _written(candidate: Candidate) -> Iterator[str]:
+    for change in candidate.changes:
+        yield from change.after.split("\n")
+
+
+@pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.changed])
+def test_the_first_candidate_is_what_a_reviewer_would_write(
+    name: str, firsts: dict[str, tuple[Candidate, ...]]
+) -> None:
+    """The user's own line is changed, and no other character of it."""
+    found = firsts[name]
+    assert found, "no candidate"
+    assert PROGRAMS[name].changed in list(_written(found[0]))
+
+
+@pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.changed])
+def test_the_first_candidate_cures_where_leaklab_is_not_there(
+    name: str, measured: dict[str, tuple[dict[str, Any], dict[str, Any]]]
+) -> None:
+    """Nothing grows any more, nothing is raised, the same parameters have gradients."""
+    before, after = measured[name]
+    assert "error" not in before | after, (before, after)
+    assert before["objects"] > 0.5 or before["bytes"] > 300, "the program itself does not leak"
+    assert after["objects"] <= max(0.5, 0.1 * before["objects"]), (before, after)
+    assert after["bytes"] <= max(512, 0.1 * before["bytes"]), (before, after)
+    assert after["gradients"] == before["gradients"]
+
+
+@pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if not program.changed])
+def test_where_no_change_is_sure_nothing_but_words_is_offered(
+    name: str, firsts: dict[str, tuple[Candidate, ...]]
+) -> None:
+    """A library's table, a thread that waits, a finalizer: no line is changed."""
+    assert not any(candidate.changes for candidate in firsts[name])
+
+
+def test_every_candidate_is_a_program_and_says_what_it_does(firsts: dict[str, tuple[Candidate, ...]]) -> None:
+    """A change is the source as it stands and Python that takes its place; at most five for a leak."""
+    for name, found in firsts.items():
+        assert len(found) <= 5
+        for candidate in found:
+            assert candidate.words.endswith(".")
+            for text in _applied(PROGRAMS[name], candidate.changes):
+                ast.parse(text)
+            for change in candidate.changes:
+                assert change.where
+                assert textwrap.dedent(change.after) != textwrap.dedent(change.before)

@@ -1,0 +1,247 @@
+"""Changes are tried in whole checks: what is said of them, and what is left of them behind."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from notebook_shell import Notebook
+
+import leaklab
+from leaklab.cure import Candidate
+from leaklab.model.cure import Change, Cure, CureOutcome
+
+pytestmark = pytest.mark.untraced
+
+SETUP = """\
+import torch
+net = torch.nn.Linear(16, 16)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+history = []
+
+def train():
+    opt.zero_grad()
+    loss = net(torch.randn(64, 16)).pow(2).mean()
+    loss.backward()
+    opt.step()
+    history.append(loss)
+"""
+Propose = Callable[..., None]
+
+
+@pytest.fixture
+def propose(monkeypatch: pytest.MonkeyPatch) -> Propose:
+    """Let the candidates be (words, before, after[, not tried]): *before* is found in the sources of the finding."""
+
+    def set_candidates(*rows: tuple[str, ...], filename: str = "", emptied: tuple[str, ...] = ()) -> None:
+        def candidates_for(_finding: Any, program: Any) -> tuple[Candidate, ...]:
+            return tuple(candidate(program, *row) for row in rows)
+
+        def candidate(program: Any, words: str, before: str, after: str, not_tried: str = "") -> Candidate:
+            home = filename or program.checked
+            lines = (program.source(home) or "").splitlines()
+            number = next((n for n, line in enumerate(lines, 1) if line.strip() == before), 0)
+            indent = " " * (len(lines[number - 1]) - len(lines[number - 1].lstrip())) if number else ""
+            change = Change(program.place(home, number), indent + before, indent + after, home, number)
+            return Candidate(words, (change,), not_tried, emptied)
+
+        monkeypatch.setattr("leaklab.check.cures.candidates_for", candidates_for)
+        monkeypatch.setattr("leaklab.check.pipeline._LEAST_TRIAL_SECONDS", 60.0)  # a busy machine is no reason
+
+    return set_candidates
+
+
+def outcomes(cures: tuple[Cure, ...]) -> dict[str, CureOutcome]:
+    return {cure.words: cure.outcome for cure in cures}
+
+
+def evidence(cures: tuple[Cure, ...]) -> dict[str, str]:
+    return {cure.words: cure.evidence for cure in cures}
+
+
+def file_of(notebook: Notebook, name: str) -> str:
+    return str(notebook.user[name].__code__.co_filename)
+
+
+def test_every_outcome_is_told_with_its_figures(notebook, propose):
+    notebook.run(SETUP)
+    code = notebook.user["train"].__code__
+    propose(
+        ("nothing", "opt.step()", "opt.step(); None"),
+        ("breaks", "loss = net(torch.randn(64, 16)).pow(2).mean()",
+         "loss = net(torch.randn(64, 16)).detach().pow(2).mean().requires_grad_()"),
+        ("raises", "history.append(loss)", "history.append(loss.nothing)"),
+        ("detaches", "history.append(loss)", "history.append(loss.detach())"),
+        filename=file_of(notebook, "train"),
+    )  # fmt: skip
+    (leak,) = notebook.check("train()", "--cure").leaks
+    found, why = outcomes(leak.cures), evidence(leak.cures)
+    assert found == {
+        "detaches": CureOutcome.LESSENED, "nothing": CureOutcome.NO_EFFECT, "breaks": CureOutcome.HARMFUL,
+        "raises": CureOutcome.HARMFUL,
+    }  # fmt: skip
+    assert leak.cures[0].words == "detaches"
+    assert "gets no gradient any more" in why["breaks"]
+    assert "raises AttributeError" in why["raises"]
+    assert "1 object per run (was" in why["nothing"]
+    assert notebook.user["train"].__code__ is code
+    assert all(type(entry) is torch.Tensor and entry.requires_grad for entry in notebook.user["history"])
+
+
+def test_a_change_that_ends_the_leak_is_shown_as_code_with_its_proof(notebook, propose):
+    notebook.run(SETUP)
+    propose(("Store only the number.", "history.append(loss)", "history.append(loss.item())"),
+            filename=file_of(notebook, "train"))  # fmt: skip
+    report = notebook.check("train()", "--cure")
+    (cure,) = report.leaks[0].cures
+    assert cure.outcome is CureOutcome.CURED
+    assert cure.evidence.startswith("8 runs with this change: 0 B per run (was ")
+    assert "same gradients" in cure.evidence
+    text = str(report)
+    assert "after:  history.append(loss.item())" in text
+    assert "Tried: 8 runs with this change" in text
+    assert report.patch().splitlines()[2:] == [
+        "@@ -11,1 +11,1 @@", "-    history.append(loss)", "+    history.append(loss.item())",
+    ]  # fmt: skip
+    assert cure.changes[0].filename
+    assert '"filename":""' in report.to_json()
+    assert {type(entry) for entry in notebook.user["history"]} == {torch.Tensor}
+
+
+def test_what_a_change_empties_is_there_again_afterwards(notebook, propose):
+    notebook.run(f"{SETUP}\nhistory.append('mine')")
+    propose(("empty", "train()", "train(); history.clear()"), emptied=("history",))
+    (leak,) = notebook.check("train()", "--cure").leaks
+    assert outcomes(leak.cures) == {"empty": CureOutcome.CURED}
+    assert notebook.user["history"][0] == "mine"
+    assert len(notebook.user["history"]) > 20
+
+
+def test_a_variable_may_get_another_type_where_the_changed_line_binds_it(notebook, propose):
+    notebook.run("import torch\nseen = []\ntotal, other = torch.zeros(3), torch.zeros(3)")
+    cell = "total = torch.ones(3)\nother = total + 1\nseen.append(torch.ones(300))"
+    propose(("another", "total = torch.ones(3)", "total = 3.0"), ("own", "seen.append(torch.ones(300))", "total = 3.0"))
+    (leak,) = notebook.check(cell, "--cure").leaks
+    assert outcomes(leak.cures) == {"another": CureOutcome.HARMFUL, "own": CureOutcome.CURED}
+    assert "other is float instead of torch.Tensor" in evidence(leak.cures)["another"]
+    assert type(notebook.user["total"]) is torch.Tensor
+
+
+def test_an_interrupt_in_a_trial_ends_all_of_them_and_is_raised_after_the_report(notebook, propose):
+    notebook.run(SETUP)
+    code = notebook.user["train"].__code__
+    propose(("interrupted", "history.append(loss)", "raise KeyboardInterrupt"),
+            ("later", "history.append(loss)", "history.append(1)"), filename=file_of(notebook, "train"))  # fmt: skip
+    state = gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()
+    typed = notebook.run("%%leakcheck -q -v report --cure\ntrain()")
+    assert isinstance(typed.error, KeyboardInterrupt)
+    (leak,) = notebook.user["report"].leaks
+    assert outcomes(leak.cures) == dict.fromkeys(("interrupted", "later"), CureOutcome.NOT_TRIED)
+    assert notebook.user["train"].__code__ is code
+    assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == state
+    notebook.forget_error()
+
+
+def test_a_thread_may_run_the_changed_code_meanwhile(notebook, propose):
+    notebook.run("import torch\nhistory = []\ndef step():\n    history.append(torch.ones(500))")
+    propose(("local", "history.append(torch.ones(500))", "[].append(torch.ones(500))"),
+            filename=file_of(notebook, "step"))  # fmt: skip
+    stop, n_calls = threading.Event(), [0]
+    quiet = notebook.user["step"].__code__.replace(co_consts=notebook.user["step"].__code__.co_consts)
+
+    def call() -> None:
+        while not stop.wait(0.01):
+            n_calls[0] += 1
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    try:
+        report = notebook.check("step()", "--cure")
+    finally:
+        stop.set()
+        thread.join()
+    assert outcomes(report.leaks[0].cures) == {"local": CureOutcome.CURED}
+    assert notebook.user["step"].__code__ == quiet
+    assert n_calls[0]
+
+
+def test_a_cell_that_awaits_and_one_with_magics_are_changed_as_they_run(notebook, propose):
+    notebook.run("import asyncio, torch\nhistory = []")
+    propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
+    cell = "await asyncio.sleep(0)\n%pwd\nhistory.append(torch.ones(500))"
+    (leak,) = notebook.check(cell, "--cure").leaks
+    assert outcomes(leak.cures) == {"local": CureOutcome.CURED}
+    assert leak.cures[0].changes[0].where == "this cell, line 4"
+
+
+@pytest.mark.parametrize("options", ["--no-cure", "--no-sites"])
+def test_no_trial_is_made_where_that_is_not_wanted(notebook, propose, options):
+    notebook.run("import torch\nhistory = []")
+    propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
+    (leak,) = notebook.check("history.append(torch.ones(500))", options).leaks
+    assert leak.cures == ()
+
+
+def test_a_slow_cell_is_changed_on_request_only(notebook, propose, monkeypatch):
+    monkeypatch.setattr("leaklab.check.pipeline._SLOW_SECONDS", 0.001)
+    notebook.run("import time, torch\nhistory = []")
+    propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
+    cell = "time.sleep(0.002)\nhistory.append(torch.ones(500))"
+    (leak,) = notebook.check(cell).leaks
+    assert outcomes(leak.cures) == {"local": CureOutcome.NOT_TRIED}
+    assert "--cure" in leak.cures[0].evidence
+    (leak,) = notebook.check(cell, "--cure").leaks
+    assert outcomes(leak.cures) == {"local": CureOutcome.CURED}
+
+
+def test_two_leaks_of_one_cell_are_cured_together(notebook, propose):
+    notebook.run("import torch\nfirst, second = [], []")
+    propose(("one", "first.append(torch.ones(900))", "torch.ones(900)"),
+            ("two", "second.append({'n': torch.ones(300)})", "torch.ones(300)"))  # fmt: skip
+    report = notebook.check("first.append(torch.ones(900))\nsecond.append({'n': torch.ones(300)})", "--cure")
+    best = [leak.cures[0] for leak in report.leaks]
+    assert [cure.outcome for cure in best] == [CureOutcome.CURED] * len(report.leaks)
+    changed = [change.before for cure in best for change in cure.changes]
+    assert sorted(changed) == ["first.append(torch.ones(900))", "second.append({'n': torch.ones(300)})"]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    (tmp_path / "cured_module.py").write_text(
+        "kept = []\n\n\ndef work():\n    kept.append(bytearray(5000))\n    return len(kept)\n", "utf-8"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("cured_module")
+    del sys.modules["cured_module"]
+
+
+def test_a_function_of_a_module_is_changed_in_memory_only(module, propose, tmp_path):
+    source = (tmp_path / "cured_module.py").read_text("utf-8")
+    code = module.work.__code__
+    propose(("local", "kept.append(bytearray(5000))", "[].append(bytearray(5000))"))
+    report = leaklab.leakcheck(module.work, cure=True)
+    assert outcomes(report.leaks[0].cures) == {"local": CureOutcome.CURED}
+    assert report.patch().startswith("--- ")
+    assert module.work.__code__ is code
+    assert (tmp_path / "cured_module.py").read_text("utf-8") == source
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_a_function_that_torch_scripted_is_not_tried(tmp_path, monkeypatch, propose):
+    (tmp_path / "scripted_module.py").write_text(
+        "import torch\nkept = []\n\n\ndef double(x: torch.Tensor):\n    y = x * 2\n    return y\n\n\n"
+        "fast = torch.jit.script(double)\n\n\ndef work():\n    kept.append(fast(torch.ones(500)))\n", "utf-8"
+    )  # fmt: skip
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("scripted_module")
+    propose(("local", "y = x * 2", "y = x * 3"))
+    (leak,) = leaklab.leakcheck(module.work, cure=True).leaks
+    assert outcomes(leak.cures) == {"local": CureOutcome.NOT_TRIED}
+    assert "scripted" in leak.cures[0].evidence
