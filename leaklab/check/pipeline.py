@@ -22,12 +22,12 @@ from leaklab.check.extra_runs import (
     MAX_TRACED_RUNS,
     NOTHING,
     FoundLines,
-    discount_caches,
     find_lines,
     find_native_lines,
     with_lines,
 )
 from leaklab.check.judging import Judgement, judge
+from leaklab.check.native_caches import discount_caches
 from leaklab.check.one_check import one_at_a_time
 from leaklab.check.other_threads import ThreadClocks, thread_words
 from leaklab.check.replaced_places import find_replaced

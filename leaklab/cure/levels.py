@@ -112,7 +112,7 @@ class LevelReader:
 
     def _look_at_all(self, place: int) -> None:
         with self._heap() as objects:
-            checkpoint, _everyone = take_checkpoint(0, objects, with_slots=False)
+            checkpoint, _addresses, _kinds = take_checkpoint(0, objects, with_slots=False)
         registered = np.maximum(checkpoint.n_registered, 0).sum()
         self._rows[2 * place : 2 * place + 2, 4:] = checkpoint.graph_nodes, registered, checkpoint.n_threads
         self._keep(checkpoint.lengths, place)
