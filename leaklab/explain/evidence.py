@@ -75,6 +75,7 @@ class Evidence:
         has_tensors: Whether tensors leak.
         has_graph: Whether any of them was computed and still carries its graph.
         has_optimizer: Whether an optimizer leaks.
+        has_models: Whether all that the holder refers to are modules of torch.
         is_history: Whether the path begins at one of the notebook's own names.
         in_cycle: Whether a cycle without a root keeps it.
         cycle_is_hidden: Whether that cycle runs where the collector does not see.
@@ -96,6 +97,7 @@ class Evidence:
     has_tensors: bool
     has_graph: bool
     has_optimizer: bool = False
+    has_models: bool = False
     is_history: bool = False
     in_cycle: bool = False
     cycle_is_hidden: bool = False
@@ -262,6 +264,11 @@ def _is_stored(view: HeapView, tensor: int, entries: frozenset[int]) -> bool:
     return True
 
 
+def _are_modules(view: HeapView, entries: Sequence[int]) -> bool:
+    module = loaded_type("torch.nn", "Module")
+    return module is not None and bool(entries) and all(is_kind_of(view.objects[entry], module) for entry in entries)
+
+
 def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sample: int) -> Evidence:
     """Gather what is known of *group*, whose path is the one to *sample*."""
     name = holder_of(view, group)
@@ -278,6 +285,7 @@ def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sampl
         has_tensors=bool(summary.main_objects) and is_tensor(view.objects[summary.main_objects[0]]),
         has_graph=summary.has_graph or any(view.in_graph[entry] for entry in group.entries),
         has_optimizer=has_optimizer(view, group.members),
+        has_models=_are_modules(view, group.entries),
         is_history=view.starts[view.tree.root_of[sample]].is_history,
         facts=facts_of(view, view.describe(sample), group.members, group.entries, sample=sample, holder=holder),
         holder_name=name,

@@ -199,10 +199,30 @@ def container_growth(e: Evidence) -> Advice | None:
     )
 
 
+_TIMERS = frozenset({"asyncio.events.TimerHandle", "threading.Timer"})
+_THREAD_LOCALS = frozenset({"_thread._local", "_threading_local.local"})
+
+
 def thread_kept(e: Evidence) -> Advice | None:
     """A thread, a queue, a pool or a worker that never ends."""
     if e.in_cycle:
         return None
+    if e.entry_kinds and e.entry_kinds <= _TIMERS:
+        return Advice(
+            f"{e.place} keeps timers that have not run yet, with what their functions and contexts use. Cancel a timer "
+            "that nobody waits for any more.",
+            before="loop.call_later(delay, function)",
+            after="timer = loop.call_later(delay, function); timer.cancel()  # when the run ends",
+            unless="Not before its function has run if somebody counts on that.",
+        )
+    if any(step.kind in _THREAD_LOCALS for step in e.path.steps):
+        return Advice(
+            f"{e.place} belongs to threads that earlier runs started and that have not ended: what a thread keeps in a "
+            "threading.local goes when the thread ends. End the threads, or start them once.",
+            before="pool = ThreadPoolExecutor()  # in every run",
+            after="with ThreadPoolExecutor() as pool: ...  # ends its threads",
+            unless="Not if the same few threads serve all runs.",
+        )
     above = e.roles_above & {Role.THREAD, Role.WORKERS, Role.QUEUE}
     has_workers = Role.WORKERS in above or any(kind.startswith(_WORKERS) for kind in e.kinds)
     has_threads = e.path.root.startswith("thread") or any(kind.startswith("threading.Thread") for kind in e.kinds)

@@ -219,12 +219,15 @@ def optimizer_state(e: Evidence) -> Advice | None:
 
 def run_switch(e: Evidence) -> Advice | None:
     """Whole training runs, models and optimizers, are kept."""
-    if not (e.has_optimizer and e.has_tensors) or e.in_cycle or e.crossing is None:
+    on_class = any(Role.CLASS in roles for roles in e.roles[: max(len(e.steps_above) - 1, 0)])
+    has_runs = e.has_optimizer or (e.has_models and not on_class)
+    if not (has_runs and e.has_tensors) or e.in_cycle or e.crossing is None:
         return None
+    what = "the model and the optimizer" if e.has_optimizer else "the model"
     line = e.facts.line
     kept = line.with_added("metrics") if line is not None and line.added else f"{e.place}[name] = metrics"
     return Advice(
-        f"{e.place} keeps the model and the optimizer of every run, so that two of them share the memory when the next "
+        f"{e.place} keeps {what} of every run, so that two of them share the memory when the next "
         f"one starts.{line_words(e)} Keep the figures you need (metrics, the path of a checkpoint) and drop the rest "
         "before the next run begins.",
         before=line.text if line is not None else f"{e.place}[name] = trainer",
