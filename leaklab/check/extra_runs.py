@@ -166,7 +166,8 @@ class _Search:
     def _phase(self) -> Iterator[None]:
         """Open a phase of the measurement; afterwards nothing of the user's is held."""
         if self._measurement.collects:
-            collect_quietly(young_only=True)  # the last checkpoint has collected; nothing is counted from here on
+            # Only a full one empties the lists of free objects, and what comes from those has no trace of who made it.
+            collect_quietly()
         self._measurement.open_phase()
         try:
             yield

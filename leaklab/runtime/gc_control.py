@@ -78,16 +78,13 @@ class GcState:
         return tuple(changed)
 
 
-def collect_quietly(*, young_only: bool = False) -> int:
-    """Collect all garbage, or what of it is young; return how many objects that freed.
-
-    Debug flags (``DEBUG_SAVEALL`` would keep it all) are off for the time of the call.
-    """
+def collect_quietly() -> int:
+    """Collect all garbage; debug flags (``DEBUG_SAVEALL`` would keep it all) are off for the time of the call."""
     debug = gc.get_debug()
     if debug:
         gc.set_debug(0)
     try:
-        return gc.collect(1) if young_only else gc.collect()
+        return gc.collect()
     finally:
         if debug:
             gc.set_debug(debug)

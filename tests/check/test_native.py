@@ -27,7 +27,7 @@ from leaklab.check import (
     native_leak,
     remark,
 )
-from leaklab.check import extra_runs as native_caching
+from leaklab.check import native_caches as native_caching
 from leaklab.decide import Growth, judge_per_run_bytes
 from leaklab.explain import EDGE_BYTES, GRADIENT_BYTES, NODE_BYTES, TENSOR_BYTES, GroupSizer, native_parts
 from leaklab.model import Outcome, RootPath

@@ -497,3 +497,36 @@ def test_no_effect_is_claimed_without_a_figure_or_where_the_cure_is_not_to_let_g
     assert with_effect(replace(history_leak(), retained_bytes=None)).advice == history_leak().advice
     native = replace(history_leak(), cause="native", retained_bytes=100)
     assert with_effect(native, slower=2.0) == native
+
+
+@pytest.mark.parametrize(
+    ("found", "slug", "word"),
+    [
+        (
+            evidence(
+                "loop EventLoop, ._scheduled list, [3] asyncio.events.TimerHandle!", holder="loop._scheduled",
+                crossing=INDEX, entry_kinds=frozenset({"asyncio.events.TimerHandle"}), **TENSORS
+            ),
+            "thread-or-worker-kept", "timers",
+        ),
+        (
+            evidence(
+                "local _thread._local, ['scratch'] torch.Tensor!", holder="local", holder_kind="dict", crossing=KEY,
+                **TENSORS
+            ),
+            "thread-or-worker-kept", "threading.local",
+        ),
+        (
+            evidence(
+                "models list, [3] torch.nn.modules.linear.Linear!", holder="models", crossing=INDEX, has_models=True,
+                **TENSORS
+            ),
+            "run-switch", "keeps the model of every run",
+        ),
+    ],
+    ids=["timers", "locals of threads", "models"],
+)  # fmt: skip
+def test_what_is_kept_is_called_what_it_is(found, slug, word):
+    cause = find_cause(found)
+    assert cause.slug == slug
+    assert word in cause.advice
