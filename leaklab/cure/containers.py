@@ -17,7 +17,7 @@ from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.source import Source
 from leaklab.cure.stored_values import Cut, cut_of
 from leaklab.heap.source_lines import Origin, origin_of
-from leaklab.runtime.objects import has_base
+from leaklab.runtime.objects import has_base, is_exactly
 
 _EMPTY = ((list, "[]"), (dict, "{}"), (set, "set()"))
 _OWN = (list, dict, set, collections.deque, bytearray)
@@ -70,7 +70,7 @@ def _is_users(case: Case) -> bool:
             return False
         node = node.value
         owner = evaluate(ast.unparse(node), case.program.namespace)
-        if owner is MISSING or not (_is_of_user(owner) or type(owner) in (list, dict, tuple)):
+        if owner is MISSING or not (_is_of_user(owner) or is_exactly(owner, (list, dict, tuple))):
             return False
     return True
 

@@ -12,11 +12,13 @@ from typing import Any
 from leaklab.cure.edits import NotTriedError
 from leaklab.cure.levels import Heap
 from leaklab.cure.training import has_graph
-from leaklab.runtime.objects import has_base, is_tensor, type_name
+from leaklab.heap.names.reference import look_up
+from leaklab.runtime.objects import has_base, is_exactly, is_tensor, type_name
 from leaklab.runtime.ours import is_history_name
 
 _KINDS: tuple[Any, ...] = (list, collections.OrderedDict, dict, set, collections.deque)
 """Containers whose contents can be put back; what their subclasses do meanwhile is not asked."""
+_SEQUENCES: tuple[Any, ...] = (list, collections.deque)
 _REPLACED = ("str", "bytes", "tuple", "numpy.ndarray", "pandas.")
 """What is not changed itself where a part of it takes its place."""
 _MOST_CONTAINERS, _MOST_ENTRIES = 2_000, 1_000_000
@@ -50,6 +52,8 @@ class KeptData:
         if base is None or len(self._contents) >= _MOST_CONTAINERS:
             return False
         entries = _entries(base, thing)
+        if base not in _SEQUENCES and not all(map(_is_hashed_by_c, _keys(base, entries))):
+            return False  # to put it back would run the user's code
         self._n_entries += len(entries)
         if self._n_entries > _MOST_ENTRIES:
             return False
@@ -115,7 +119,7 @@ class KeptData:
             now = _entries(base, container)
             if len(now) < len(entries) or _has_other_kinds(base, now, entries):
                 base.clear(container)
-                (base.extend if base in {list, collections.deque} else base.update)(container, entries)
+                (base.extend if base in _SEQUENCES else base.update)(container, entries)
 
 
 def _attributes(variables: dict[str, Any]) -> Iterator[Any]:
@@ -139,11 +143,11 @@ def _value(node: ast.expr, variables: dict[str, Any]) -> Any:
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, variables)
         found = inspect.getattr_static(owner, node.attr)
-        is_descriptor = type(found) in {types.MemberDescriptorType, types.GetSetDescriptorType}
+        is_descriptor = is_exactly(found, (types.MemberDescriptorType, types.GetSetDescriptorType))
         return found.__get__(owner) if is_descriptor else found
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         container = _value(node.value, variables)
-        if type(container) in {dict, list, tuple}:
+        if is_exactly(container, (dict, list, tuple)):
             return container[node.slice.value]
     raise LookupError
 
@@ -157,9 +161,20 @@ def _entries(base: Any, container: Any) -> list[Any]:
     return list(base.items(container) if has_base(base, dict) else base.__iter__(container))
 
 
+def _keys(base: Any, entries: list[Any]) -> Iterator[Any]:
+    return (entry[0] for entry in entries) if has_base(base, dict) else iter(entries)
+
+
+def _is_hashed_by_c(key: object) -> bool:
+    """Return whether no code of the user's runs where *key* is put into a dict or a set; a tuple may hold anything."""
+    if type(key) is tuple:
+        return all(map(_is_hashed_by_c, key))
+    return all(isinstance(look_up(type(key), name), types.WrapperDescriptorType) for name in ("__hash__", "__eq__"))
+
+
 def _has_other_kinds(base: Any, now: list[Any], entries: list[Any]) -> bool:
     if not entries or len(now) == len(entries):
         return False
     values = ([entry[1] if has_base(base, dict) else entry for entry in some] for some in (now, entries))
-    kinds_now, kinds_before = ({(type(value), has_graph(value)) for value in some} for some in values)
+    kinds_now, kinds_before = ({(id(type(value)), has_graph(value)) for value in some} for some in values)
     return not kinds_now <= kinds_before

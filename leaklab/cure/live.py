@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.objects import has_base, is_kind_of, is_tensor, loaded_type
+from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, is_tensor, loaded_type
 
 MISSING = object()
 _OF_TENSORS = ("grad", "grad_fn", "_base")
@@ -73,7 +73,7 @@ def attribute(owner: object, name: str) -> Any:
             return MISSING
     if found is MISSING and is_kind_of(owner, _module_type()):
         parts = (object.__getattribute__(owner, "__dict__").get(part) for part in _PARTS)
-        return next((part[name] for part in parts if type(part) in _DICTS and name in part), MISSING)
+        return next((part[name] for part in parts if is_exactly(part, _DICTS) and name in part), MISSING)
     is_computed = hasattr(type(found), "__get__") and not isinstance(found, _FUNCTIONS)
     return MISSING if is_computed else found
 
@@ -91,9 +91,9 @@ class _Nothing:
 
 
 def _item(owner: Any, key: Any) -> Any:
-    if type(owner) in (list, tuple, collections.deque) and type(key) is int:
+    if is_exactly(owner, (list, tuple, collections.deque)) and type(key) is int:
         return owner[key] if -len(owner) <= key < len(owner) else MISSING
-    if type(owner) in _DICTS and type(key) in (str, int, float, bool, bytes):
+    if is_exactly(owner, _DICTS) and is_exactly(key, (str, int, float, bool, bytes)):
         return dict.get(owner, key, MISSING)
     if type(key) is int and is_kind_of(owner, _module_type()):
         parts = object.__getattribute__(owner, "__dict__").get("_modules")

@@ -13,6 +13,7 @@ from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Patch, Source
+from leaklab.runtime.objects import is_exactly
 
 _HOOK = re.compile(r"^(register_(\w+_)?hook|register_hook)$")
 _COUNTERPARTS = (
@@ -48,7 +49,7 @@ def _returned_handles(case: Case) -> Iterator[Candidate]:
         lines = []
         if _is_handle(held):
             lines = [f"{name}.remove()"]
-        elif type(held) in (list, tuple) and held and all(map(_is_handle, held)):
+        elif is_exactly(held, (list, tuple)) and held and all(map(_is_handle, held)):
             lines = [f"for handle in {name}:", "    handle.remove()"]
         if lines and not list(source.loops_around(statement)):
             patch = case.patch()

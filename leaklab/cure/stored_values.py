@@ -10,7 +10,7 @@ from typing import Any
 from leaklab.cure.case import Case, Store
 from leaklab.cure.live import MISSING, newest
 from leaklab.cure.source import Patch
-from leaklab.runtime.objects import has_base, is_tensor, loaded_type, no_torch_functions
+from leaklab.runtime.objects import has_base, is_exactly, is_tensor, loaded_type, no_torch_functions
 
 _PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 _MOST_ITEMS = 100
@@ -102,11 +102,11 @@ def _parts(node: ast.expr, value: Any) -> Sequence[tuple[ast.expr, Any]] | None:
         keys = [key.value if isinstance(key, ast.Constant) else MISSING for key in node.keys]
         known = [(part, value.get(key, MISSING)) for key, part in zip(keys, node.values, strict=True)]
         return known if all(below is not MISSING for _, below in known) else None
-    if isinstance(node, (ast.List, ast.Tuple)) and type(value) in (list, tuple) and len(node.elts) == len(value):
+    if isinstance(node, (ast.List, ast.Tuple)) and is_exactly(value, (list, tuple)) and len(node.elts) == len(value):
         return (
             [] if any(isinstance(item, ast.Starred) for item in node.elts) else list(zip(node.elts, value, strict=True))
         )
-    if isinstance(node, (ast.ListComp, ast.GeneratorExp)) and type(value) in (list, tuple) and value:
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)) and is_exactly(value, (list, tuple)) and value:
         return [(node.elt, value[0])]
     if isinstance(node, ast.DictComp) and type(value) is dict and value:
         return [(node.value, next(iter(value.values())))]
@@ -143,7 +143,7 @@ def _whole(store: Store, node: ast.expr, value: Any) -> Piece | None:
         if all(is_tensor(one) for one in tensors):
             call, is_number = _call_for(tensors)
             return node, f"{{name: tensor{call} for name, tensor in {text}.items()}}", is_number
-    if type(value) in (list, tuple) and all(is_tensor(one) for one in value):
+    if is_exactly(value, (list, tuple)) and all(is_tensor(one) for one in value):
         call, is_number = _call_for(value)
         inner = f"tensor{call} for tensor in {text}"
         return node, f"[{inner}]" if type(value) is list else f"tuple({inner})", is_number
@@ -187,12 +187,12 @@ def _holds_tensors(value: Any) -> bool:
     below: Any
     if has_base(type(value), dict):
         below = list(dict.values(value))[:_MOST_ITEMS]
-    elif type(value) in (list, tuple) or has_base(type(value), tuple):
+    elif is_exactly(value, (list, tuple)) or has_base(type(value), tuple):
         below = value[:_MOST_ITEMS]
     else:
         below = list(_fields(value).values())[:_MOST_ITEMS]
     return any(
-        (is_tensor(one) and _is_worth(one)) or (type(one) in (dict, list, tuple) and _holds_tensors(one))
+        (is_tensor(one) and _is_worth(one)) or (is_exactly(one, (dict, list, tuple)) and _holds_tensors(one))
         for one in below
     )
 

@@ -47,7 +47,7 @@ def masked(text):
 
 def test_the_report_of_a_small_leak_reads_like_the_golden_one():
     run, namespace = leaky()
-    report = leaklab.leakcheck(run, runs=12, namespace=namespace, name="records")
+    report = leaklab.leakcheck(run, runs=12, namespace=namespace, name="records", cure=False)
     assert masked(str(report)) == GOLDEN.read_text()
 
 
