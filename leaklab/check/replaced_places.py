@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from leaklab.check.carried_data import Ends, ends_of, is_carried, largest
 from leaklab.check.explaining import Explained
 from leaklab.check.growing_places import leak_in_place
 from leaklab.check.judging import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES
@@ -37,6 +38,8 @@ _MAX_OBJECTS = 1_000_000
 """A larger heap is not looked at: each look costs as much as an explanation."""
 _SHARE = 0.25
 """A place that gains less than this share of what native memory gains is not named."""
+_PIECE_SHARE = 1 / 16
+"""Of what a place leads to, pieces of so much are asked for their ends."""
 _WHOLE = 0.8
 """A part that gains so much of what the whole gains is named instead of it."""
 
@@ -74,7 +77,7 @@ def find_replaced(
     is_explained = leak is None and rate < max(CREEP_FLOOR_BYTES, _SHARE * creep)
     if is_explained or int(measurement.checkpoints[-1].counts.sum()) > _MAX_OBJECTS:
         return explained
-    weigher = _Weigher(measurement, namespace, rate, summaries=summaries)
+    weigher = _Weigher(measurement, namespace, rate, must_carry=leak is None, summaries=summaries)
     for number in range(2 * _N_EACH):
         if seconds_left <= 0:
             return explained
@@ -109,12 +112,14 @@ class _Weight:
         n_objects: Of how many objects it is.
         vertex: The object at the place, or what refers to it.
         below: The object at the place, where the collector does not know it.
+        pieces: The ends of the largest pieces of data in all of it.
     """
 
     n_bytes: int
     n_objects: int
     vertex: int
     below: tuple[object, ...] = ()
+    pieces: tuple[Ends, ...] = ()
 
 
 class _Weigher:
@@ -124,15 +129,24 @@ class _Weigher:
         measurement: Lends the heap.
         namespace: The user's variables.
         rate: What native memory gains per run.
+        must_carry: Whether what a place led to before must still be there: where so little is gained that a value
+            which is longer in every run by design gains as much.
         summaries: Whether paths may show shapes and lengths.
     """
 
     def __init__(
-        self, measurement: Measurement, namespace: dict[str, Any] | None, rate: float, *, summaries: bool
+        self,
+        measurement: Measurement,
+        namespace: dict[str, Any] | None,
+        rate: float,
+        *,
+        must_carry: bool,
+        summaries: bool,
     ) -> None:
         self._measurement, self._namespace = measurement, namespace
         self._rate, self._summaries = rate, summaries
-        self._moments: list[dict[Place, tuple[int, int]]] = []
+        self._must_carry = must_carry
+        self._moments: list[dict[Place, tuple[int, int, tuple[Ends, ...]]]] = []
 
     def weigh(self) -> list[tuple[Leak, LeakAddress]]:
         """Weigh every place; the third time return those that gained."""
@@ -140,7 +154,7 @@ class _Weigher:
         heap = self._measurement.heap()
         with borrow_heap(NO_BIRTHS, self._namespace, own, heap=heap, summaries=self._summaries) as view:
             weights = _weights(view, _SHARE * self._rate * self._measurement.n_runs)
-            self._moments.append({place: (weight.n_bytes, weight.n_objects) for place, weight in weights.items()})
+            self._moments.append({place: (one.n_bytes, one.n_objects, one.pieces) for place, one in weights.items()})
             if len(self._moments) <= 2:  # noqa: PLR2004 - before and between
                 return []
             named = _deepest(self._gains())
@@ -157,7 +171,8 @@ class _Weigher:
             levels = [moment[place][0] for moment in self._moments]
             first, second = ((high - low) / _N_EACH for low, high in pairwise(levels))
             is_steady = min(first, second) >= max(_SHARE * self._rate, max(first, second) / 2)
-            if is_steady and after[place][1] - before[place][1] < 2 * _N_EACH:
+            is_carried_on = not self._must_carry or is_carried(before[place][2], after[place][2])
+            if is_steady and is_carried_on and after[place][1] - before[place][1] < 2 * _N_EACH:
                 gains[place] = first, second
         return gains
 
@@ -166,6 +181,7 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
     """Return the places of the user's that lead to at least so many bytes."""
     totals: dict[int, int] = defaultdict(int)
     counts: dict[int, int] = defaultdict(int)
+    pieces_of: dict[int, tuple[Ends, ...]] = {}
     large: list[_Weight] = []
     seen: set[int] = set()
     shared: set[int] = set()
@@ -180,18 +196,26 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
             fresh = {key: size for key, size in storages_of(thing) or () if key not in seen}
             seen.update(fresh)
             n_bytes += sum(fresh.values())
+        pieces = [ends_of(thing, n_bytes)] if view.is_tensor[vertex] and n_bytes >= _PIECE_SHARE * least else []
         for below in _leaves(view, thing):
             leaf = below[-1]
             if id(leaf) not in seen:
                 seen.add(id(leaf))
                 size = _bytes_of_leaf(leaf, seen)
                 n_bytes, n_objects = n_bytes + size, n_objects + 1
+                pieces += [ends_of(leaf, size)] if size >= _PIECE_SHARE * least else []
                 if size >= least:
-                    large.append(_Weight(size, 1, vertex, below))
+                    large.append(_Weight(size, 1, vertex, below, (pieces[-1],)))
         for above in _up_from(view, vertex):
             totals[above] += n_bytes
             counts[above] += n_objects
-    whole = [_Weight(size, counts[v], v) for v, size in totals.items() if size >= least and v != view.namespace]
+            if pieces:
+                pieces_of[above] = largest((*pieces_of.get(above, ()), *pieces))
+    whole = [
+        _Weight(size, counts[v], v, pieces=pieces_of.get(v, ()))
+        for v, size in totals.items()
+        if size >= least and v != view.namespace
+    ]
     places = {_place(view, weight): weight for weight in (*whole, *large)}
     return {place: weight for place, weight in places.items() if not place[-1].endswith(_OWN_DICT)}
 

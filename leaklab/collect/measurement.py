@@ -247,8 +247,9 @@ class Measurement:
         if heap is None:
             return bool(self.n_runs) or self._is_short
         looks = self._looks_at_slots()
-        if len(looks) >= _ENOUGH_LOOKS and not grown_slots(looks):
-            return False
+        has_grown = len(looks) >= _FEWEST_LOOKS and bool(grown_slots(looks))
+        if has_grown or len(looks) >= _ENOUGH_LOOKS:
+            return has_grown  # what has grown once is looked at until it is known how that goes on
         device = self.meters.accelerator(self.n_runs)
         last = self.checkpoints[-1].after_run
         return any(

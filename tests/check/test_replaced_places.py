@@ -62,7 +62,7 @@ def joined_array():
     STATE.scores = np.zeros(0)
 
     def step():
-        STATE.scores = np.append(STATE.scores, np.ones(100))
+        STATE.scores = np.append(STATE.scores, RANDOM.random(100))
 
     return step, "STATE.scores", 800
 
@@ -71,7 +71,7 @@ def joined_tensor_in_a_dict():
     STATE.stats = {"val": torch.zeros(0, 4)}
 
     def step():
-        STATE.stats["val"] = torch.cat([STATE.stats["val"], torch.ones(32, 4)])
+        STATE.stats["val"] = torch.cat([STATE.stats["val"], torch.rand(32, 4)])
 
     return step, "STATE.stats['val']", 512
 
@@ -80,7 +80,7 @@ def bytes_with_more_added():
     STATE.raw = b""
 
     def step():
-        STATE.raw += b"x" * 900
+        STATE.raw += RANDOM.bytes(900)
 
     return step, "STATE.raw", 900
 
@@ -89,7 +89,7 @@ def small_table():
     STATE.table = pd.DataFrame({"loss": [0.5]})
 
     def step():
-        STATE.table = pd.concat([STATE.table, pd.DataFrame({"loss": [0.5] * 100})])
+        STATE.table = pd.concat([STATE.table, pd.DataFrame({"loss": RANDOM.random(100)})])
 
     return step, "STATE.table", 1600
 
@@ -99,7 +99,7 @@ def joined_in_every_third_run():
 
     def step():
         if next(runs) % 3 == 0:
-            STATE.scores = np.append(STATE.scores, np.ones(300))
+            STATE.scores = np.append(STATE.scores, RANDOM.random(300))
 
     return step, "STATE.scores", 800
 
@@ -121,3 +121,13 @@ def test_what_gets_larger_and_is_cut_or_emptied_is_no_leak():
         STATE.epoch = np.append(STATE.epoch, np.ones(100)) if next(runs) % 17 else np.zeros(0)
 
     assert leaklab.leakcheck(step, sites=False).verdict.outcome in ("clean", "bounded")
+
+
+def test_what_is_longer_in_every_run_by_design_is_no_leak():
+    lengths = itertools.count(64, 64)
+
+    def step():
+        n = next(lengths)
+        STATE.batch, STATE.positions, STATE.padding = torch.rand(n, 4), torch.arange(n), torch.zeros(n)
+
+    assert not leaklab.leakcheck(step, sites=False).leaked
