@@ -13,30 +13,28 @@ from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.runtime.objects import type_name
 
 _CALLS = (
-    # Where the holder is, the call, and the name that must be a variable of the program for the call to be tried.
-    (r"matplotlib\._pylab_helpers", "plt.close('all')", ""),
-    (r"^linecache\.cache", "linecache.clearcache()", "linecache"),
-    (r"^torch\._(dynamo|inductor)", "torch._dynamo.reset()", "torch"),
-    (r"^pyro\.params", "pyro.clear_param_store()", "pyro"),
-    (r"Widget\._instances|_instances$", "Widget.close_all()", "Widget"),
-    (r"history_manager\.outputs", "get_ipython().history_manager.outputs.clear()", "get_ipython"),
+    (r"matplotlib\._pylab_helpers", "plt.close('all')"),
+    (r"^linecache\.cache", "linecache.clearcache()"),
+    (r"^torch\._(dynamo|inductor)", "torch._dynamo.reset()"),
+    (r"^pyro\.params", "pyro.clear_param_store()"),
+    (r"Widget\._instances|_instances$", "Widget.close_all()"),
+    (r"history_manager\.outputs", "get_ipython().history_manager.outputs.clear()"),
 )
 _OF_OWNERS = (
     (r"^torchmetrics\.", "reset"), (r"^accelerate\.", "free_memory"), (r"tensorboard", "close"),
 )  # fmt: skip
+_RELEASES_ALL = "it would release what was there before the check, too"
 _RELEASING = re.compile(r"^(close|clear|reset|remove|unregister|free|release|shutdown|cancel)(_\w+)?$")
 
 
 def library_calls(case: Case) -> Iterator[Candidate]:
-    """Yield the call by which a library releases what one of its tables keeps."""
-    for pattern, call, name in _CALLS:
+    """Yield, in words, the call by which a library releases what one of its tables keeps.
+
+    None is tried: such a call releases what was there before the check as well, and nothing could put that back.
+    """
+    for pattern, call in _CALLS:
         if re.search(pattern, case.holder):
-            if name in case.program.namespace:
-                patch = case.patch()
-                case.at_end_of_run(patch, call)
-                yield from case.candidate(f"Release what the library keeps: `{call}`.", patch)
-            else:
-                yield Candidate(f"Release what the library keeps: `{call}`.")
+            yield Candidate(f"Release what the library keeps: `{call}`.", not_tried=_RELEASES_ALL)
             return
     yield from _of_owner(case)
 
@@ -52,9 +50,7 @@ def _of_owner(case: Case) -> Iterator[Candidate]:
         kind = type_name(type(owner))
         for pattern, call in _OF_OWNERS:
             if re.search(pattern, kind) and has_method(owner, call):
-                patch = case.patch()
-                case.at_end_of_run(patch, f"{place}.{call}()")
-                yield from case.candidate(f"Release what it has collected: `{place}.{call}()`.", patch)
+                yield Candidate(f"Release what it has collected: `{place}.{call}()`.", not_tried=_RELEASES_ALL)
                 return
 
 
