@@ -11,7 +11,7 @@ from leaklab.check.explaining import Explained
 from leaklab.check.extra_runs import FoundLines
 from leaklab.check.steps import Ran
 from leaklab.collect.measurement import Measurement
-from leaklab.cure.applying import CheckedCell
+from leaklab.cure.applying import ReplaceableCell
 from leaklab.cure.candidate import Program
 from leaklab.cure.candidates import candidates_for
 from leaklab.cure.finding import finding_of
@@ -29,7 +29,7 @@ def find_cures(
     explained: Explained,
     lines: Sequence[FoundLines],
     namespace: dict[str, Any] | None,
-    checked: CheckedCell | FunctionType | None,
+    checked: ReplaceableCell | FunctionType | None,
     *,
     cell_name: CellNames,
     seconds: float,
@@ -71,7 +71,7 @@ def find_cures(
 
 
 def _program(
-    namespace: dict[str, Any] | None, checked: CheckedCell | FunctionType | None, cell_name: CellNames
+    namespace: dict[str, Any] | None, checked: ReplaceableCell | FunctionType | None, cell_name: CellNames
 ) -> Program:
     def source(filename: str) -> str | None:
         return "".join(current_lines(filename)) or None

@@ -35,7 +35,7 @@ from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.collect.native_lines import require_memray
-from leaklab.cure.applying import CheckedCell
+from leaklab.cure.applying import ReplaceableCell
 from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
 from leaklab.model import MIN_RUNS, Check, Run, Settings
 from leaklab.model.cure import Cure
@@ -118,7 +118,7 @@ def check_steps(
     settings: Settings,
     namespace: dict[str, Any] | None,
     cell_name: Callable[[str], str] = lambda _filename: "",
-    checked: CheckedCell | FunctionType | None = None,
+    checked: ReplaceableCell | FunctionType | None = None,
 ) -> Steps:
     """Check what the front end runs whenever this yields.
 
@@ -335,7 +335,7 @@ def _find_cures(  # noqa: PLR0917 - what the steps before have found, in their o
     explained: Explained,
     lines: FoundLines,
     namespace: dict[str, Any] | None,
-    checked: CheckedCell | FunctionType | None,
+    checked: ReplaceableCell | FunctionType | None,
     cell_name: Callable[[str], str],
 ) -> Generator[int, Ran, dict[str, tuple[Cure, ...]]]:
     """Try the changes that would end the leaks, where the settings want that; not after a run that failed."""

@@ -226,9 +226,9 @@ def find_slots(
     addresses = addresses_of(objects)
     table = KindTable(kinds)
     is_holder = table.mask(lambda of: not any(has_base(of, base) for base in _NO_HOLDERS))
-    search = _Search(None)
+    search = _SlotSearch(None)
     if followed is None:
-        search = _Search(AddressTable(addresses), _may_be_content(objects, table, lengths))
+        search = _SlotSearch(AddressTable(addresses), _may_be_content(objects, table, lengths))
     else:
         known = positions_of(np.unique(np.concatenate([followed.anchors, followed.owners])), addresses)
         is_followed = np.zeros(len(objects), bool)
@@ -257,7 +257,7 @@ def _may_be_content(
     return result
 
 
-class _Search:
+class _SlotSearch:
     """Reads the references of holders for what slots point to.
 
     Args:

@@ -31,7 +31,7 @@ Pairs = Sequence[tuple[CodeType, CodeType]]
 """Code objects of modules or cells as they were, and as they are changed."""
 
 
-class CheckedCell(Protocol):
+class ReplaceableCell(Protocol):
     """The cell that is checked, as far as a trial must know it."""
 
     @property
@@ -47,7 +47,7 @@ class CheckedCell(Protocol):
 
 
 @contextmanager
-def applied(changes: Sequence[Change], program: Program, cell: CheckedCell | None = None) -> Iterator[None]:
+def applied(changes: Sequence[Change], program: Program, cell: ReplaceableCell | None = None) -> Iterator[None]:
     """Let the program run with *changes* inside; everything is as before on every exit.
 
     Args:

@@ -11,7 +11,7 @@ from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case, Store, last_name, rounded
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.registrations import end_of
-from leaklab.cure.source import Source
+from leaklab.cure.source import SourceText
 from leaklab.cure.stored_values import has_graph
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
 
@@ -161,7 +161,7 @@ def gradient_cycle(case: Case) -> Iterator[Candidate]:
             yield from case.candidate(f"Set the gradients to None before each run (`{line}`): {why}.", patch)
 
 
-def _statements_with_graph(case: Case) -> Iterator[tuple[Source, ast.stmt]]:
+def _statements_with_graph(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
     for filename, line in (*case.finding.keeping_lines, *case.finding.making_lines):
         source = case.source(filename)
         statement = source.statement_at(line) if source is not None else None

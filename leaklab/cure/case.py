@@ -12,7 +12,7 @@ from typing import Any
 
 from leaklab.cure.candidate import Candidate, Finding, Program
 from leaklab.cure.live import MISSING, evaluate
-from leaklab.cure.source import FUNCTIONS, Patch, Source
+from leaklab.cure.source import FUNCTIONS, Patch, SourceText
 from leaklab.model import Leak
 from leaklab.text import visible
 
@@ -38,7 +38,7 @@ class Store:
         value: What is stored, as it is written; None where there is no one expression.
     """
 
-    source: Source
+    source: SourceText
     statement: ast.stmt
     how: str
     container: ast.expr | None = None
@@ -84,21 +84,21 @@ class Case:
         return name is not None and name[0] in self.program.namespace and self.held is not MISSING
 
     @cached_property
-    def _sources(self) -> dict[str, Source | None]:
+    def _sources(self) -> dict[str, SourceText | None]:
         return {}
 
-    def source(self, filename: str) -> Source | None:
+    def source(self, filename: str) -> SourceText | None:
         """Return the text of a file that can be read and parsed, else None."""
         if filename not in self._sources:
             text = self.program.source(filename)
             try:
-                self._sources[filename] = None if text is None else Source(filename, text)
+                self._sources[filename] = None if text is None else SourceText(filename, text)
             except (SyntaxError, ValueError, RecursionError):
                 self._sources[filename] = None
         return self._sources[filename]
 
     @cached_property
-    def cell(self) -> Source | None:
+    def cell(self) -> SourceText | None:
         """The code that runs again and again."""
         return self.source(self.program.checked)
 
@@ -215,7 +215,7 @@ def last_name(expression: str) -> str:
     return names[-1] if names else ""
 
 
-def is_adding(source: Source, statement: ast.stmt, name: str) -> bool:
+def is_adding(source: SourceText, statement: ast.stmt, name: str) -> bool:
     """Return whether *statement* puts something into a container called *name*, or makes it longer."""
     if hasattr(statement, "body"):
         return False
@@ -227,7 +227,7 @@ def is_adding(source: Source, statement: ast.stmt, name: str) -> bool:
     )
 
 
-def store_of(source: Source, statement: ast.stmt, name: str) -> Store:
+def store_of(source: SourceText, statement: ast.stmt, name: str) -> Store:
     """Return what *statement* stores and in what, where something called *name* is the likely container."""
     if isinstance(statement, ast.AugAssign):
         return Store(source, statement, "sum", statement.target, statement.value)

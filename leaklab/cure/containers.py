@@ -14,8 +14,8 @@ from typing import Any
 from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case, Store, is_adding, last_name, store_of
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.source import Source
-from leaklab.cure.stored_values import Cut, cut_of
+from leaklab.cure.source import SourceText
+from leaklab.cure.stored_values import Detachment, cut_of
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.objects import has_base, is_exactly
 
@@ -88,7 +88,7 @@ def _is_of_user(owner: object) -> bool:
     return type(owner).__module__ == "__main__" or (filename is not None and origin_of(filename) is Origin.USER)
 
 
-def _readers(case: Case, store: Store) -> Iterator[tuple[Source, ast.expr]]:
+def _readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
     """Yield where the code around uses all of the container: the newest of it would not be enough."""
     name = last_name(store.container_text)
     if has_base(type(case.held), collections.deque):  # a window: what is read of it are its newest entries
@@ -105,7 +105,7 @@ def _readers(case: Case, store: Store) -> Iterator[tuple[Source, ast.expr]]:
                 yield source, node
 
 
-def _is_for_tensors(source: Source, node: ast.expr) -> bool:
+def _is_for_tensors(source: SourceText, node: ast.expr) -> bool:
     """Return whether *node* is handed to torch, which wants tensors, or joined to one: ``torch.stack(outputs)``."""
     above = source.parent(node)
     while isinstance(above, (ast.Subscript, ast.Slice, ast.Starred)):
@@ -117,7 +117,7 @@ def _names(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
 
 
-def _is_looked_up(source: Source, node: ast.AST) -> bool:
+def _is_looked_up(source: SourceText, node: ast.AST) -> bool:
     """Return whether *node*, a dict, is asked for one key: what has been dropped is made again then."""
     above = source.parent(node)
     if isinstance(above, ast.Attribute):
@@ -125,7 +125,7 @@ def _is_looked_up(source: Source, node: ast.AST) -> bool:
     return isinstance(above, ast.Compare) or (isinstance(above, ast.Subscript) and above.value is node)
 
 
-def _is_filled(source: Source, node: ast.AST, name: str) -> bool:
+def _is_filled(source: SourceText, node: ast.AST, name: str) -> bool:
     """Return whether *node* stands in a statement that adds to what is called *name*, as what is added to."""
     statement = source.statement_of(node)
     if statement is None or not is_adding(source, statement, name):
@@ -158,7 +158,7 @@ def _with_the_run(case: Case) -> Iterator[Candidate]:
         yield from case.candidate(words, patch, emptied=(holder,))
 
 
-def _bounded(case: Case, store: Store, cut: Cut | None) -> Iterator[Candidate]:
+def _bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Candidate]:
     """Yield how the container keeps its newest entries only."""
     place = store.container_text
     holder, held = case.filled(store)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from leaklab.collect.registries import registry_at
 from leaklab.cure.candidate import Finding, Program
 from leaklab.cure.case import is_adding, last_name
-from leaklab.cure.source import Source
+from leaklab.cure.source import SourceText
 from leaklab.model import Leak
 
 Places = tuple[tuple[str, int], ...]
@@ -33,7 +33,7 @@ def _by_text(leak: Leak, program: Program, filename: str) -> Iterator[tuple[str,
     if text is None:
         return
     try:
-        source = Source(filename, text)
+        source = SourceText(filename, text)
     except (SyntaxError, ValueError, RecursionError):
         return
     registry = registry_at(leak.path.root)

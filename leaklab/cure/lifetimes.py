@@ -9,7 +9,7 @@ from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case
 from leaklab.cure.containers import trimming
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.source import Patch, Source
+from leaklab.cure.source import Patch, SourceText
 
 _ENDS = {
     "ThreadPoolExecutor": "shutdown()", "ProcessPoolExecutor": "shutdown()", "Pool": "terminate()",
@@ -47,7 +47,7 @@ def exceptions(case: Case) -> Iterator[Candidate]:
         return
 
 
-def _is_asked(source: Source, node: ast.Name) -> bool:
+def _is_asked(source: SourceText, node: ast.Name) -> bool:
     """Return whether only something of the exception is taken: ``str(error)``, ``error.args``."""
     above = source.parent(node)
     return isinstance(above, ast.Attribute) or (
@@ -55,7 +55,7 @@ def _is_asked(source: Source, node: ast.Name) -> bool:
     )
 
 
-def _handler_around(source: Source, node: ast.AST) -> ast.ExceptHandler | None:
+def _handler_around(source: SourceText, node: ast.AST) -> ast.ExceptHandler | None:
     above = source.parent(node)
     while above is not None and not isinstance(above, ast.ExceptHandler):
         above = source.parent(above)
@@ -79,7 +79,7 @@ def ended(case: Case) -> Iterator[Candidate]:
                 return
 
 
-def _write_end(case: Case, source: Source, statement: ast.stmt, call: ast.Call, patch: Patch) -> str:
+def _write_end(case: Case, source: SourceText, statement: ast.stmt, call: ast.Call, patch: Patch) -> str:
     """Write the statement that ends what *call* makes, behind its last use; return it, empty if there is none."""
     if isinstance(statement, ast.Assign) and statement.value is call:
         target = statement.targets[0]
@@ -106,7 +106,7 @@ def _write_end(case: Case, source: Source, statement: ast.stmt, call: ast.Call, 
 
 
 def _ended_and_forgotten(
-    case: Case, source: Source, statement: ast.stmt, call: ast.Call, end: str
+    case: Case, source: SourceText, statement: ast.stmt, call: ast.Call, end: str
 ) -> Iterator[Candidate]:
     """Yield the same for what is kept in a container besides: that keeps its newest entries only."""
     store = next((store for store in case.stores if store.how in ("one", "item") and store.container is not None), None)

@@ -12,7 +12,7 @@ from typing import Any
 from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.source import FUNCTIONS, Patch, Source
+from leaklab.cure.source import FUNCTIONS, Patch, SourceText
 from leaklab.runtime.objects import is_exactly
 
 _HOOK = re.compile(r"^(register_(\w+_)?hook|register_hook)$")
@@ -62,7 +62,7 @@ def _is_handle(thing: object) -> bool:
     return type(thing).__name__ == "RemovableHandle" and has_method(thing, "remove")
 
 
-def _statements(case: Case) -> Iterator[tuple[Source, ast.stmt]]:
+def _statements(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
     """Yield the statements that keep and make what leaks, and those of the run that call the functions they are in."""
     functions: list[str] = []
     for filename, line in (*case.finding.keeping_lines, *case.finding.making_lines):
@@ -85,7 +85,7 @@ def _is_hook_call(node: ast.Call) -> bool:
     return _HOOK.match(name) is not None
 
 
-def _handle_removed(case: Case, source: Source, statement: ast.stmt, calls: list[ast.Call]) -> Iterator[Candidate]:
+def _handle_removed(case: Case, source: SourceText, statement: ast.stmt, calls: list[ast.Call]) -> Iterator[Candidate]:
     patch = case.patch()
     loops = list(source.loops_around(statement))
     call, above = calls[0], source.parent(calls[0])
@@ -121,7 +121,7 @@ def _handle_removed(case: Case, source: Source, statement: ast.stmt, calls: list
         )
 
 
-def end_of(case: Case, source: Source, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
+def end_of(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
     """Write *lines* where the code ends that *statement* is in: the run, or the function that it calls.
 
     In a function only what the function itself makes can be undone there, and what it returns must be computed before.
@@ -157,7 +157,7 @@ def _does_more(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.
     return any(call.lineno > (statement.end_lineno or statement.lineno) for call in calls)
 
 
-def _at_end_of_owner(case: Case, source: Source, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
+def _at_end_of_owner(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
     """Write *lines*, meant for the ``__init__`` that *statement* is in, where the run ends that makes the object.
 
     What they use of the variables of ``__init__`` becomes an attribute of the object.
@@ -237,7 +237,7 @@ def counterparts(case: Case) -> Iterator[Candidate]:
             return
 
 
-def _counterpart(case: Case, source: Source, call: ast.Call) -> str:
+def _counterpart(case: Case, source: SourceText, call: ast.Call) -> str:
     """Return the name of the function that undoes *call*, if the object that it is called on has one."""
     if not isinstance(call.func, ast.Attribute):
         return ""
@@ -253,7 +253,7 @@ def _counterpart(case: Case, source: Source, call: ast.Call) -> str:
     return ""
 
 
-def _live_owner(case: Case, source: Source, call: ast.Call) -> Any:
+def _live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:
     """Return the object that *call* registers something with, `MISSING` if it cannot be told.
 
     What the code calls ``self.bus`` in a method is looked for in the object that the run makes and names.
@@ -268,7 +268,7 @@ def _live_owner(case: Case, source: Source, call: ast.Call) -> Any:
     return evaluate(text, case.program.namespace)
 
 
-def _taken_back(case: Case, source: Source, statement: ast.Expr | ast.Assign, undo: str) -> Iterator[Candidate]:
+def _taken_back(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, undo: str) -> Iterator[Candidate]:
     call = statement.value
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return

@@ -14,7 +14,7 @@ _STEP = "    "
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-class Source:
+class SourceText:
     """The text of one file, with its syntax tree.
 
     Raises:
@@ -126,14 +126,14 @@ class Patch:
     program: Program
     is_possible: bool = True
     _edits: dict[str, list[_Edit]] = field(default_factory=dict)
-    _sources: dict[str, Source] = field(default_factory=dict)
+    _sources: dict[str, SourceText] = field(default_factory=dict)
 
-    def replace(self, source: Source, node: ast.expr | ast.stmt, new: str) -> None:
+    def replace(self, source: SourceText, node: ast.expr | ast.stmt, new: str) -> None:
         """Write *new* where *node* stands."""
         start, end = source.span(node)
         self._add(source, _Edit(start, end, new, node.lineno, node.end_lineno or node.lineno))
 
-    def after(self, source: Source, statement: ast.stmt, lines: Sequence[str]) -> None:
+    def after(self, source: SourceText, statement: ast.stmt, lines: Sequence[str]) -> None:
         """Write *lines* below *statement*, in its block."""
         first, last = statement.lineno, statement.end_lineno or statement.lineno
         start, end = source.span(statement)
@@ -157,7 +157,7 @@ class Patch:
         new = "".join(f"\n{indent}{line}" for line in lines)
         self._add(source, _Edit(at, at, new, first, last))
 
-    def before(self, source: Source, statement: ast.stmt, lines: Sequence[str]) -> None:
+    def before(self, source: SourceText, statement: ast.stmt, lines: Sequence[str]) -> None:
         """Write *lines* above *statement*, in its block."""
         decorators = getattr(statement, "decorator_list", [])
         first = min([statement.lineno, *(one.lineno for one in decorators)])
@@ -169,7 +169,7 @@ class Patch:
         at = source.at(first, 0)
         self._add(source, _Edit(at, at, "".join(f"{indent}{line}\n" for line in lines), first, first))
 
-    def _break_head(self, source: Source, statement: ast.stmt, lines: Sequence[str], behind: str) -> None:
+    def _break_head(self, source: SourceText, statement: ast.stmt, lines: Sequence[str], behind: str) -> None:
         """Give the one statement behind a head (``for x in y: statement``) a block of its own, with *lines* in it."""
         line, (start, end) = statement.lineno, source.span(statement)
         if (statement.end_lineno or line) != line or (behind and not behind.startswith("#")):
@@ -181,7 +181,7 @@ class Patch:
         self._add(source, _Edit(at, start, f"\n{inner}", line, line))
         self._add(source, _Edit(end, end, "".join(f"\n{inner}{new}" for new in lines), line, line))
 
-    def remove(self, source: Source, statement: ast.stmt) -> None:
+    def remove(self, source: SourceText, statement: ast.stmt) -> None:
         """Take *statement* out, which has lines of its own and is not alone in its block."""
         first, last = statement.lineno, statement.end_lineno or statement.lineno
         alone = source.text[source.at(first, 0) : source.at(last, 0) + len(source.lines[last - 1])].strip()
@@ -191,12 +191,12 @@ class Patch:
         start, end = source.at(first, 0), source.at(last, 0) + len(source.lines[last - 1])
         self._add(source, _Edit(start, end, "", first, last))
 
-    def forget(self, source: Source) -> None:
+    def forget(self, source: SourceText) -> None:
         """Take back what was collected for *source*."""
         self._edits.pop(source.filename, None)
         self._sources.pop(source.filename, None)
 
-    def _add(self, source: Source, edit: _Edit) -> None:
+    def _add(self, source: SourceText, edit: _Edit) -> None:
         self._sources[source.filename] = source
         edits = self._edits.setdefault(source.filename, [])
         if any(edit.start < other.end and other.start < edit.end for other in edits):
@@ -220,7 +220,7 @@ class Patch:
             found += self._by_lines(source, edits)
         return tuple(found)
 
-    def _by_lines(self, source: Source, edits: list[_Edit]) -> Iterator[Change]:
+    def _by_lines(self, source: SourceText, edits: list[_Edit]) -> Iterator[Change]:
         groups: list[list[_Edit]] = []
         for edit in sorted(edits, key=lambda edit: (edit.first_line, edit.last_line)):
             if groups and edit.first_line <= max(other.last_line for other in groups[-1]):

@@ -17,7 +17,7 @@ _MOST_ITEMS = 100
 
 
 @dataclass(frozen=True)
-class Cut:
+class Detachment:
     """How to write the stored expression so that nothing of a run stays in it.
 
     Attributes:
@@ -36,7 +36,7 @@ class Cut:
             patch.replace(store.source, node, text)
 
 
-def cut_of(case: Case, store: Store) -> Cut | None:
+def cut_of(case: Case, store: Store) -> Detachment | None:
     """Return how to cut what *store* stores; None where that cannot be told, or nothing of it is a tensor to be cut."""
     if store.value is None:
         return None
@@ -52,7 +52,7 @@ def cut_of(case: Case, store: Store) -> Cut | None:
     numbers = all(is_number for *_, is_number in sure)
     is_copied = not any(".detach()" in text for _, text in written)
     words = "only the number" if numbers else "copies of the part" if is_copied else "the values without their graph"
-    return Cut(written, numbers, words)
+    return Detachment(written, numbers, words)
 
 
 def _stored(case: Case, store: Store) -> Any:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 
-from leaklab.cure.applying import CheckedCell, applied
+from leaklab.cure.applying import ReplaceableCell, applied
 from leaklab.cure.candidate import Candidate, Finding, Program
 from leaklab.cure.edits import NotTriedError
 from leaklab.cure.judging import is_settling, judge_trial, remaining, shows, trial_words
@@ -52,7 +52,7 @@ class Means:
     """
 
     program: Program
-    cell: CheckedCell | None
+    cell: ReplaceableCell | None
     heap: Heap
     collects: bool
     addresses: Collection[int]
@@ -98,7 +98,7 @@ class _Told:
 
 
 @dataclass(slots=True)
-class _Result:
+class _TrialResult:
     """How a program ran, changed or not."""
 
     gain: Gain | None = None
@@ -116,7 +116,7 @@ class _Trials:
         self._end = time.perf_counter() + means.seconds
         self._longest = 0.0
         self._told: dict[str, list[_Told]] = {}
-        self._reference = _Result()
+        self._reference = _TrialResult()
         self._kept: tuple[Candidate, ...] = ()  # end a leak, and stay in place for the trials of the others
         self._stopped = means.obstacle
         self._has_ended = False
@@ -239,7 +239,7 @@ class _Trials:
         self._number += 1
         return self._number - 1
 
-    def _runs(self, changes: Sequence[Change], emptied: Sequence[str] = ()) -> Generator[int, Ran, _Result]:
+    def _runs(self, changes: Sequence[Change], emptied: Sequence[str] = ()) -> Generator[int, Ran, _TrialResult]:
         """Make the runs of one trial; the user's data are as before it.
 
         Raises:
@@ -264,18 +264,18 @@ class _Trials:
             del kept
             self._longest = max(self._longest, time.perf_counter() - started)
 
-    def _measured(self) -> Generator[int, Ran, _Result]:
+    def _measured(self) -> Generator[int, Ran, _TrialResult]:
         reader = LevelReader(self._means.heap, collects=self._means.collects)
         self._observer.begin()
         for n_runs, read in zip(_PARTS, (reader.begin, reader.look, reader.look, reader.look), strict=True):
             for number in range(n_runs):
                 _seconds, failure = yield self._next()
                 if failure:
-                    return _Result(failure=failure)
+                    return _TrialResult(failure=failure)
                 if n_runs == N_HALF and not number:
                     reader.note_first_run()
             read()
-        return _Result(reader.gain(2 * N_HALF), self._observer.end())
+        return _TrialResult(reader.gain(2 * N_HALF), self._observer.end())
 
 
 def _may_be_tried(candidate: Candidate) -> bool:
