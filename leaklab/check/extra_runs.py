@@ -30,8 +30,9 @@ from leaklab.collect.cycle_lines import ClosingWatch, CycleShape
 from leaklab.collect.measurement import Measurement
 from leaklab.collect.native_lines import NativeGrowth, NativeTraces
 from leaklab.collect.object_traces import FEW_FRAMES, python_traces
+from leaklab.explain.causes import with_line
 from leaklab.explain.groups import LeakAddress
-from leaklab.heap.source_lines import CellNames, LineWriter, Origin, origin_of
+from leaklab.heap.source_lines import CellNames, LineWriter, Origin, find_line, origin_of
 from leaklab.model import Leak
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.text import format_bytes
@@ -353,11 +354,21 @@ def _chief(lines: Counter[Line], writer: LineWriter) -> list[Line]:
 
 
 def with_lines(leaks: tuple[Leak, ...], found: Sequence[FoundLines]) -> tuple[Leak, ...]:
-    """Return *leaks* with the lines that were found for them."""
+    """Return *leaks* with the lines that were found for them; the advice names the first, or one found by its text."""
     return tuple(
-        replace(leak, sites=tuple(line for lines in found for line in lines.sites.get(leak.fingerprint, ())))
+        _with_sites(leak, tuple(line for lines in found for line in lines.sites.get(leak.fingerprint, ())))
         for leak in leaks
     )
+
+
+def _with_sites(leak: Leak, sites: tuple[str, ...]) -> Leak:
+    if leak.cause == "native":  # its lines are of C code, or the advice says what they would
+        return replace(leak, sites=sites)
+    if sites:
+        place, _, does = sites[0].rpartition("  # ")
+        return replace(leak, sites=sites, advice=with_line(leak.advice, place.partition(": ")[0], does))
+    found = find_line(leak.holder)
+    return leak if found is None else replace(leak, advice=with_line(leak.advice, found.place))
 
 
 _N_NATIVE, _N_NATIVE_LINES = 3, 3

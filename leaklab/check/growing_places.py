@@ -150,6 +150,7 @@ def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
     leak = leak_in_place(
         view,
         described,
+        vertex,
         what=f"autograd graph of {type_name(type(thing))} {summary(thing)}",
         unit="graph nodes",
         growth=growth,
@@ -170,6 +171,7 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
     leak = leak_in_place(
         view,
         view.describe(vertex),
+        vertex,
         what=_entries_of(kind, content) if unit == "entries" else kind,
         unit=unit,
         growth=growth,
@@ -242,7 +244,7 @@ def _slot(
     what = _entries_of(kind, content) if is_counted else f"{kind} {summary(thing)}".strip()
     growth = _limited([*(view.objects[each] for each in view.path(anchor)), *below], growth, bytes_per_unit)
     bytes_per_run = growth.rate * bytes_per_unit
-    leak = leak_in_place(view, described, what=what, unit=unit, growth=growth, bytes_per_run=bytes_per_run)
+    leak = leak_in_place(view, described, anchor, what=what, unit=unit, growth=growth, bytes_per_run=bytes_per_run)
     runs = judgement.slot_runs
     per_run = (sizes[-1] - sizes[0]) / max(runs[-1] - runs[0], 1)
     row = ContainerGrowth(kind, leak.holder, unit, content, sizes, runs, per_run, bytes_per_run, growth.outcome)
@@ -252,6 +254,7 @@ def _slot(
 def leak_in_place(
     view: HeapView,
     described: Described,
+    vertex: int,
     *,
     what: str,
     unit: str,
@@ -265,6 +268,7 @@ def leak_in_place(
     Args:
         view: The heap.
         described: The path to it.
+        vertex: It, or what leads to it where it is none of the heap's objects.
         what: What grows, in words.
         unit: What is counted.
         growth: The judgement on it.
@@ -286,7 +290,7 @@ def leak_in_place(
         has_tensors=False,
         has_graph=has_graph,
         is_history=view.is_history(described),
-        facts=facts_of(view, described, holder=holder, bytes_per_entry=bytes_per_run / max(growth.rate, 1e-9)),
+        facts=facts_of(view, described, sample=vertex, bytes_per_entry=bytes_per_run / max(growth.rate, 1e-9)),
     )
     cause = find_cause(evidence)
     return Leak(

@@ -309,6 +309,7 @@ def _found(view: HeapView, weight: _Weight, gains: tuple[float, float]) -> tuple
     leak = leak_in_place(
         view,
         _described(view, weight),
+        weight.vertex,
         what=words,
         unit="bytes",
         growth=Growth(Outcome.LEAK, rate, reason),

@@ -17,6 +17,7 @@ __getattr__ = lazy_names(
         "groups": "group_survivors",
         "limits": "FAR Limit known_limit",
         "live_graph": "overview",
+        "owners": "Owner",
         "retained": "freed_with retained_sizes size_of_freed",
         "smallest_cut": "backward freed_without independent_paths",
         "unreachable": "Region",

@@ -14,11 +14,11 @@ from leaklab.explain.copies import original_of
 from leaklab.explain.cycles import Orphans
 from leaklab.explain.group_sizes import GroupSummary, has_optimizer
 from leaklab.explain.groups import Group, holder_of, orphan_holder
+from leaklab.explain.owners import Owner, owners_of
 from leaklab.heap.known_holders import with_known_holders
 from leaklab.heap.names import Reference
 from leaklab.heap.paths import Described
 from leaklab.heap.roles import Role, roles_by_name
-from leaklab.heap.source_lines import SourceLine, find_line
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.paths import CycleCertainty, CycleCut
@@ -38,9 +38,10 @@ class Facts:
         n_workers: Child processes of this one.
         worker_bytes: Their resident memory together.
         gone_parameters: How many parameters an optimizer on the path keeps state for without updating them.
-        line: The user's line that puts things into the holder; None if none, or no single one, was found.
+        owners: For each step of the path whose its object is; empty where nothing but the record is left.
         bytes_per_entry: Of a container that grows: bytes of one new entry; 0.0 where it is not known.
         is_scalar: Whether each of the stored tensors has one element, so that ``.item()`` says all of them.
+        are_views: Whether the stored tensors are parts of storages at least twice as large.
         is_in_tuple: Whether the holder is an item of a tuple, which cannot be changed by itself.
     """
 
@@ -49,13 +50,15 @@ class Facts:
     n_workers: int = 0
     worker_bytes: int = 0
     gone_parameters: int = 0
-    line: SourceLine | None = None
+    owners: tuple[Owner, ...] = ()
     bytes_per_entry: float = 0.0
     is_scalar: bool = False
     is_in_tuple: bool = False
+    are_views: bool = False
 
 
 NO_FACTS = Facts()
+_N_SAMPLED = 10
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,25 @@ class Evidence:
         expected = [i for i, step in enumerate(self.path.steps) if step.status is not Status.LEAKED]
         return self.roles[expected[-1]] if expected else frozenset()
 
+    @property
+    def n_to_holder(self) -> int:
+        """How many steps lead down to the holder, the reference that crosses not counted."""
+        n_above = self.n_above
+        is_crossed = any(step.status is Status.LEAKED for step in self.path.steps)
+        return max(n_above - is_crossed, 0)
+
+    @property
+    def owner(self) -> Owner | None:
+        """The object nearest above the holder, or the holder itself, that is no plain container; None if not known."""
+        above = self.facts.owners[: self.n_to_holder]
+        return next((owner for owner in reversed(above) if not owner.is_plain), None)
+
+    @property
+    def entry(self) -> Owner | None:
+        """What the holder refers to that leaks; None if it is a plain container or not known."""
+        found = self.facts.owners[self.n_to_holder : self.n_to_holder + 1]
+        return found[0] if found and not found[0].is_plain else None
+
     def any_role(self, *roles: Role) -> bool:
         """Return whether any object of the whole path plays one of *roles*."""
         return any(own & set(roles) for own in self.roles)
@@ -164,7 +186,6 @@ def facts_of(
     entries: Sequence[int] = (),
     *,
     sample: int = -1,
-    holder: str = "",
     bytes_per_entry: float = 0.0,
 ) -> Facts:
     """Return the facts of a leak.
@@ -174,8 +195,7 @@ def facts_of(
         described: The path to one of the leaked objects, as ``view.describe`` returned it; None for orphans.
         members: The vertices that leak.
         entries: Those of them that the holder refers to itself.
-        sample: The one that the path leads to, -1 if it leads to none of them.
-        holder: Expression of the holder, by which the user's line is found.
+        sample: The vertex that the path leads to or through, -1 if it leads to none.
         bytes_per_entry: Of a container that grows, bytes of one new entry.
     """
     workers = _workers()
@@ -185,10 +205,11 @@ def facts_of(
         n_workers=len(workers),
         worker_bytes=sum(workers),
         gone_parameters=_gone_parameters(view, described, sample),
-        line=find_line(holder) if holder else None,
+        owners=_owners(view, described, sample),
         bytes_per_entry=bytes_per_entry,
         is_scalar=_are_scalars(view, members, entries),
         is_in_tuple=_is_in_tuple(view, entries),
+        are_views=_are_views(view, entries),
     )
 
 
@@ -197,6 +218,34 @@ def _is_in_tuple(view: HeapView, entries: Sequence[int]) -> bool:
     holders = {int(view.tree.parent[entry]) for entry in entries} - {-1}
     above = {int(view.tree.parent[holder]) for holder in holders}
     return bool(above) and all(vertex >= 0 and is_kind_of(view.objects[vertex], tuple) for vertex in above)
+
+
+def _owners(view: HeapView, described: Described | None, sample: int) -> tuple[Owner, ...]:
+    """Return whose the steps are that lead to *sample*; what comes below it is none of the heap's objects."""
+    if described is None or sample < 0:
+        return ()
+    vertices = view.path(sample)
+    known = [position for position in described.positions if position < len(vertices)]
+    return owners_of([view.objects[vertices[position]] for position in known], described)
+
+
+def _are_views(view: HeapView, entries: Sequence[int]) -> bool:
+    """Return whether all of *entries*, or of some of many, are tensors that show a part of a far larger storage."""
+    tensors = [entry for entry in entries[-_N_SAMPLED:] if view.is_tensor[entry]]
+    with no_torch_functions():
+        return (
+            bool(tensors)
+            and len(tensors) == len(entries[-_N_SAMPLED:])
+            and all(_is_view(view.objects[entry]) for entry in tensors)
+        )
+
+
+def _is_view(tensor: object) -> bool:
+    base: Any = loaded_type("torch", "Tensor")
+    try:
+        return bool(base.untyped_storage(tensor).nbytes() >= 2 * base.numel(tensor) * base.element_size(tensor))
+    except (RuntimeError, NotImplementedError):  # a tensor without a storage of its own
+        return False
 
 
 def _workers() -> list[int]:
@@ -287,7 +336,7 @@ def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sampl
         has_optimizer=has_optimizer(view, group.members),
         has_models=_are_modules(view, group.entries),
         is_history=view.starts[view.tree.root_of[sample]].is_history,
-        facts=facts_of(view, view.describe(sample), group.members, group.entries, sample=sample, holder=holder),
+        facts=facts_of(view, view.describe(sample), group.members, group.entries, sample=sample),
         holder_name=name,
     )
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from leaklab.explain.causes import find_cause
+from leaklab.explain.causes import find_cause, with_line
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.evidence import Evidence, evidence_of_group, evidence_of_orphans
 from leaklab.explain.group_sizes import GroupSizer, GroupSummary
 from leaklab.explain.groups import Group, group_survivors, newest_leaked
 from leaklab.explain.ownership import is_library_matter, is_users_kind
+from leaklab.heap.source_lines import find_line
 from leaklab.heap.view import HeapView
 from leaklab.model.training_run import Survivor
 from leaklab.runtime.objects import has_base, loaded_type, type_name
@@ -100,7 +101,7 @@ def _unheld(view: HeapView, sizer: GroupSizer, orphans: Orphans) -> Survivor:
 
 
 def _survivor(view: HeapView, summary: GroupSummary, members: Sequence[int], evidence: Evidence) -> Survivor:
-    cause = find_cause(evidence)
+    cause, line = find_cause(evidence), find_line(evidence.holder)
     return Survivor(
         what=summary.what,
         models=_models(view, members),
@@ -111,7 +112,7 @@ def _survivor(view: HeapView, summary: GroupSummary, members: Sequence[int], evi
         holder=evidence.shown_holder,
         path=evidence.path,
         cause=cause.slug,
-        advice=cause.advice,
+        advice=cause.advice if line is None else with_line(cause.advice, line.place),
     )
 
 

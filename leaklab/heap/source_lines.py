@@ -213,17 +213,10 @@ class SourceLine:
     Attributes:
         place: ``Cell In[7], line 3``, or file and line.
         text: The statement on one line.
-        added: The expression that is put into the holder; empty if that is not clear.
     """
 
     place: str
     text: str
-    added: str = ""
-
-    def with_added(self, changed: str) -> str:
-        """Return the statement with *changed* in the place of what is added."""
-        at = self.text.rfind(self.added) if self.added else -1
-        return self.text if at < 0 else self.text[:at] + changed + self.text[at + len(self.added) :]
 
 
 def find_line(holder: str) -> SourceLine | None:
@@ -269,26 +262,22 @@ def _lines_in(filename: str, text: str, name: str) -> Iterator[SourceLine]:
     except (SyntaxError, ValueError):  # a cell with magics, or no Python at all
         return
     for node in ast.walk(tree):
-        added = _added_by(node, name)
-        if added is not None:
+        if isinstance(node, ast.stmt) and _adds(node, name):
             words = _one_line(ast.get_source_segment(text, node) or ast.unparse(node))
-            value = _one_line(ast.get_source_segment(text, added) or "") if isinstance(added, ast.expr) else ""
-            yield SourceLine(_place(filename, node.lineno), words, value)  # type: ignore[attr-defined]  # a statement
+            yield SourceLine(_place(filename, node.lineno), words)
 
 
-def _added_by(node: ast.AST, name: str) -> ast.AST | None:
-    """Return what the statement *node* adds to a thing called *name*; the node itself if that is no one expression."""
+def _adds(node: ast.stmt, name: str) -> bool:
+    """Return whether the statement *node* adds something to a thing called *name*."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         call = node.value
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING and _is_called(call.func.value, name):
-            return call.args[-1] if call.args else node
-    if isinstance(node, ast.AugAssign) and _is_called(node.target, name):
-        return node.value
+        return isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING and _is_called(call.func.value, name)
+    if isinstance(node, ast.AugAssign):
+        return _is_called(node.target, name)
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target = node.targets[0]
-        if isinstance(target, ast.Subscript) and _is_called(target.value, name):
-            return node.value
-    return None
+        return isinstance(target, ast.Subscript) and _is_called(target.value, name)
+    return False
 
 
 def _is_called(node: ast.expr, name: str) -> bool:

@@ -28,7 +28,7 @@ def test_tensors_in_tuples_that_are_made_anew_are_one_place():
     (leak,) = report.leaks
     assert (leak.holder, leak.unit, leak.cause) == ("STATE.past", "bytes", "container-growth")
     assert leak.bytes_per_run == pytest.approx(2 * 2 * 4 * 16 * 64 * 4, rel=0.05)
-    assert "Every run puts something larger into STATE.past" in leak.advice
+    assert "Every run puts something larger into `STATE.past`" in leak.advice
 
 
 def test_a_table_that_is_joined_with_more_is_named_and_not_what_is_inside_of_it():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leaklab.explain.causes.advice import Advice, Cause, with_effect
+from leaklab.explain.causes.advice import Advice, Cause, named, with_effect, with_line
 from leaklab.explain.causes.callbacks import (
     callback_registry,
     closure_kept,
@@ -74,8 +74,8 @@ def find_cause(evidence: Evidence) -> Cause:
         advice = inspector(evidence)
         if advice is not None:
             return Cause(slug, advice)
-    plan = Advice(f"Follow the path: {evidence.place} is the last object that has a reason to be alive.")
+    plan = Advice(f"Follow the path: {named(evidence.place)} is the last object that has a reason to be alive.")
     return Cause("unknown", plan)
 
 
-__all__ = ["INSPECTORS", "Advice", "Cause", "Inspector", "find_cause", "with_effect"]
+__all__ = ["INSPECTORS", "Advice", "Cause", "Inspector", "find_cause", "with_effect", "with_line"]

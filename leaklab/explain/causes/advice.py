@@ -1,14 +1,16 @@
-"""Write an advice: what to change, the user's own line before and after, when not to, what it frees."""
+"""Write an advice: what to change, in words and in the user's own names; when not to; what it frees.
+
+Only a change that was tried is shown as code (`leaklab.cure`). What stands here was not, so it is said in words: it
+names the object that keeps, the line that puts things there, and calls that the object has.
+"""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from leaklab.explain.evidence import Evidence
-from leaklab.heap.source_lines import SourceLine
+from leaklab.explain.owners import Owner
 from leaklab.model import Leak
 from leaklab.text import format_bytes, unit_words
 
@@ -22,13 +24,15 @@ SLOWING = frozenset({
     "optimizer-state",
 })  # fmt: skip
 """Causes under which each run walks, calls or copies what the runs before it left."""
-_SPREADING = re.compile(r"\.(extend|extendleft|update|writelines)\s*\(")
-_PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
-_OPERATORS = (ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Await)
+NAMESPACE = "globals()"
+"""The holder of what is a variable itself."""
 HEAD_OF_GRAPH = ".grad_fn"
 """How a tensor refers to its graph."""
-_POSITION = re.compile(r"\[\d+\]")
-_IN_PLACE = "graph nodes"
+_CLEARED = frozenset({"list", "dict", "set", "collections.deque", "collections.OrderedDict", "collections.defaultdict"})
+_PRIVATE = re.compile(r"(^|\.)_[^_\W]")
+_INTERNAL = re.compile(r"\.__\w+__\b|\.cell_contents$")
+_OF_FUNCTION = re.compile(r"(closure variable|default of) '(\w+)' of (.+)")
+_ATTRIBUTE = re.compile(r"\.__dict__\['([^\W\d]\w*)'\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +40,18 @@ class Advice:
     """What to change.
 
     Attributes:
-        text: One to three sentences, in the user's own names.
-        before: The line as it is, or as such a line looks; shown only together with *after*.
-        after: The same line changed, or where *before* is empty a line to add; several are separated by a line break.
+        text: One to four sentences, in the user's own names.
         unless: When the change would be wrong; a sentence.
+        also: Slugs of what else is so, beside the cause.
     """
 
     text: str
-    before: str = ""
-    after: str = ""
     unless: str = ""
+    also: tuple[str, ...] = ()
 
     def write(self) -> str:
-        """Return the advice as text: sentences, and code indented by four blanks."""
-        lines = [self.text]
-        if self.before and self.after:
-            lines.append(f"    before: {self.before}")
-        if self.after:
-            first, *more = self.after.splitlines()
-            lines.append(f"    {'after:' if self.before else 'add:  '}  {first}")
-            lines += [f"            {line}" for line in more]
-        if self.unless:
-            lines.append(self.unless)
-        return "\n".join(lines)
+        """Return the advice as text."""
+        return "\n".join(filter(None, (f"{self.text[:1].upper()}{self.text[1:]}", self.unless)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +65,11 @@ class Cause:
     def advice(self) -> str:
         """The advice as text."""
         return self.plan.write()
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """The slugs of what else is so."""
+        return self.plan.also
 
 
 def with_effect(leak: Leak, slower: float | None = None) -> Leak:
@@ -103,92 +101,67 @@ def _effect_words(leak: Leak, retained_bytes: int) -> str:
     return f"Letting go of it frees {format_bytes(retained_bytes)}{what}; every 10 runs it keeps {rate} more."
 
 
-def line_words(e: Evidence) -> str:
-    """Return a sentence that names the line which puts things there; empty where none is known."""
-    return f" The line that does it: {e.facts.line.place}." if e.facts.line is not None else ""
+def with_line(advice: str, place: str, does: str = "keeps it") -> str:
+    """Return *advice* with a sentence at the end of its first line that names the line of the user's code."""
+    first, *more = advice.splitlines() or [""]
+    return "\n".join((f"{first} The line that {does}: {place}.", *more)) if first and place else advice
 
 
-def changed_line(e: Evidence, call: str, before: str, after: str) -> tuple[str, str]:
-    """Return the user's line and the same with *call* on the tensor that it stores.
-
-    In a display or a call of several things the path says which of them is meant: ``['loss']`` below the entry is the
-    value of that key. Where the line is not known, or does not say which part of it is stored, *before* and *after*.
-    """
-    line = e.facts.line
-    changed = _changed(line, _below(e), call, is_sum=e.unit == _IN_PLACE) if line is not None else None
-    return (before, after) if line is None or changed is None else (line.text, changed)
+def written(expression: str) -> str:
+    """Return *expression* as people type it: ``h.cache`` for ``h.__dict__['cache']``."""
+    return _ATTRIBUTE.sub(r".\1", expression)
 
 
-def _below(e: Evidence) -> Sequence[str]:
-    """Return the references from what the holder refers to down to the leaked tensor.
-
-    A holder that is a tensor itself has only let its graph leak: it is what the line stores.
-    """
-    if e.n_above and e.path.steps[e.n_above - 1].reference == HEAD_OF_GRAPH:
-        return ()
-    return [step.reference for step in e.path.steps[e.n_above :]]
+def is_expression(holder: str) -> bool:
+    """Return whether *holder* is Python, not words for something that Python has no way to."""
+    return bool(holder) and re.search(r"\w \w|\w #", re.sub(r"'[^']*'", "", holder)) is None
 
 
-def _changed(line: SourceLine, below: Sequence[str], call: str, *, is_sum: bool) -> str | None:
-    """Return the statement of *line* with *call* on the stored tensor; None where that cannot be told."""
-    if not line.added:
-        return None
-    try:
-        added = ast.parse(line.added, mode="eval").body
-    except (SyntaxError, ValueError):  # a statement that was cut out of its lines
-        return None
-    is_spread = _SPREADING.search(line.text) is not None or (not is_sum and _is_augmented(line.text))
-    target = _one_of(added) if is_spread else added
-    for reference in below:
-        target = None if target is None else _part(target, reference)
-    if not isinstance(target, (*_PRIMARY, *_OPERATORS)):
-        return None
-    if is_spread and target is added:  # a whole collection by its name
-        return None
-    return line.with_added(_with_call(line.added, target, call))
+def named(expression: str) -> str:
+    """Return *expression* as code between words; words as they are."""
+    return f"`{written(expression)}`" if is_expression(expression) else expression
 
 
-def _is_augmented(statement: str) -> bool:
-    try:
-        return any(isinstance(node, ast.AugAssign) for node in ast.parse(statement).body)
-    except (SyntaxError, ValueError):
+def is_private(holder: str) -> bool:
+    """Return whether the way to a holder leads through names that its owner keeps for itself."""
+    return _PRIVATE.search(written(holder)) is not None
+
+
+def is_users(e: Evidence) -> bool:
+    """Return whether the holder is a plain container or a variable of the user's, which may be told to change."""
+    of_module = e.path.root.startswith("module ") and e.path.root != "module '__main__'"
+    if of_module or not is_expression(e.holder) or _INTERNAL.search(written(e.holder)):
         return False
+    if e.owner is None:
+        return not is_private(e.holder)
+    # What the user puts into an object of a library's stands in a plain container of the user's, not in its own.
+    return not e.owner.is_library or bool(e.owner.code and e.owner.code == e.holder)
 
 
-def _one_of(node: ast.expr) -> ast.expr | None:
-    """Return the one item that the collection *node* is made of; None for several, or none that can be seen."""
-    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-        return node.elt
-    if isinstance(node, ast.Dict):
-        return node.values[0] if len(node.values) == 1 and node.keys[0] is not None else None
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return node.elts[0] if len(node.elts) == 1 else None
-    return None
+def place_words(e: Evidence) -> str:
+    """Return the place that keeps, as a person says it: a variable of a function by its name."""
+    if e.holder == NAMESPACE:
+        return "the notebook"
+    above = e.path.steps[: e.n_to_holder]
+    found = _OF_FUNCTION.fullmatch(above[-1].reference) if above and e.place == e.holder else None
+    if found is None:
+        return named(e.place)
+    what = "variable" if found[1] == "closure variable" else "default value of"
+    return f"the {what} `{found[2]}` of `{found[3]}`"
 
 
-def _part(node: ast.expr, reference: str) -> ast.expr | None:
-    """Return the part of *node* that becomes what the object it makes refers to by *reference*."""
-    if isinstance(node, ast.Dict):
-        keyed = zip(node.keys, node.values, strict=True)
-        found = [value for key, value in keyed if isinstance(key, ast.Constant) and f"[{key.value!r}]" == reference]
-        return found[-1] if found and None not in node.keys else None
-    if isinstance(node, (ast.List, ast.Tuple)):
-        if any(isinstance(item, ast.Starred) for item in node.elts):
-            return None
-        return next((item for number, item in enumerate(node.elts) if f"[{number}]" == reference), None)
-    if isinstance(node, ast.ListComp):
-        return node.elt if _POSITION.fullmatch(reference) else None
-    if isinstance(node, ast.Call):
-        is_dict = isinstance(node.func, ast.Name) and node.func.id == "dict"
-        named = {f"[{word.arg!r}]" if is_dict else f".{word.arg}": word.value for word in node.keywords}
-        return named.get(reference)
-    return None
+def clearing(e: Evidence) -> str:
+    """Return the call that empties the holder, if it has one and is the user's own: `` (`history.clear()`)``."""
+    can = e.holder_kind in _CLEARED and e.place == e.holder and is_users(e) and not e.holder.endswith(")")
+    return f" (`{written(e.holder)}.clear()`)" if can else ""
 
 
-def _with_call(source: str, node: ast.expr, call: str) -> str:
-    """Return *source*, one line, with *call* behind *node*, which gets brackets where it needs them."""
-    encoded = source.encode()  # the offsets of ast count bytes
-    start, end = node.col_offset, node.end_col_offset
-    words = encoded[start:end].decode()
-    words = words if isinstance(node, _PRIMARY) else f"({words})"
-    return f"{encoded[:start].decode()}{words}{call}{encoded[end:].decode()}"
+def may_release(owner: Owner | None) -> str:
+    """Return a sentence with the calls of an object that by their names may let go; empty without any."""
+    if owner is None or not owner.releases:
+        return ""
+    can = is_expression(owner.code) and not is_private(owner.code)
+    place = written(owner.code) if can else owner.kind.rpartition(".")[2]
+    *others, last = [f"`{place}.{name}()`" for name in owner.releases]
+    calls = f"{', '.join(others)} or {last}" if others else last
+    return f" By the name, {calls} may release it."

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import re
 
-from leaklab.explain.causes.advice import Advice, line_words
+from leaklab.explain.causes.advice import (
+    Advice,
+    clearing,
+    is_expression,
+    is_private,
+    is_users,
+    may_release,
+    named,
+    place_words,
+    written,
+)
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
-from leaklab.heap.known_holders import NATIVE_CACHES, known_holder
+from leaklab.heap.known_holders import NATIVE_CACHES, KnownHolder, known_holder
 from leaklab.heap.roles import Role
 from leaklab.model import Status
 from leaklab.text import format_bytes
 
 _SHOWN = (".HistoryManager.outputs", ".history_manager.outputs")
+_PYPLOT = "matplotlib._pylab_helpers"
 _TOP = 2
 """A dict that is a variable, or an attribute of a module, a class or a singleton, is at the top."""
 _INNER = ".data"
@@ -37,19 +48,18 @@ def notebook_history(e: Evidence) -> Advice | None:
     """The notebook keeps results (Out, _, _7) and sources (In, _i7), or the text of all output."""
     if e.holder.endswith(_SHOWN):
         return Advice(
-            f"IPython keeps the text of everything that cells print and display, in {e.holder}, as long as the kernel "
-            "runs. Print and display less, or empty it between runs.",
-            after="get_ipython().history_manager.outputs.clear()",
-            unless="Not before %notebook, which exports these outputs.",
+            f"IPython keeps the text of everything that cells print and display, in {named(e.holder)}, as long as the "
+            "kernel runs. Print and display less, or empty it between runs: "
+            "`get_ipython().history_manager.outputs.clear()`.",
+            "Not before %notebook, which exports these outputs.",
         )
     if not e.is_history:
         return None
     return Advice(
-        "The notebook itself remembers it: every value that a cell ends with is stored in Out and in _. "
-        "Release what is there with %reset -f out, then del _, __, ___ (or %config InteractiveShell.cache_size = 0).",
-        before="model(x)",
-        after="model(x);  # the semicolon stores nothing; so does print()",
-        unless="Not if the outputs are used again by their number (Out[7], _7).",
+        "The notebook itself remembers it: every value that a cell ends with is stored in Out and in _. End that line "
+        "with a semicolon, or print the value: then nothing is stored. Release what is there with %reset -f out, then "
+        "del _, __, ___ (or %config InteractiveShell.cache_size = 0).",
+        "Not if the outputs are used again by their number (Out[7], _7).",
     )
 
 
@@ -57,18 +67,19 @@ def cached_results(e: Evidence) -> Advice | None:
     """An ``lru_cache`` keeps results and the arguments they belong to."""
     if e.unit != "objects" or e.in_cycle or Role.CACHE not in e.roles_above:
         return None
-    cache = e.holder if "(" not in e.holder and " " not in e.holder else "function"
+    place = written(e.holder)
+    can = is_expression(place) and e.holder_kind.endswith("_lru_cache_wrapper")
     of_self = any("arguments of a cached call" in step.reference for step in e.path.steps)
     why = (
-        " Its arguments are kept too: cached on a method, that is the object itself, self."
+        "Its arguments are kept too: cached on a method, that is the object itself, `self`."
         if of_self
-        else " Arguments that never repeat fill it for ever."
+        else "Arguments that never repeat fill it for ever."
     )
+    empty = f"`{place}.cache_clear()`" if can and not is_private(place) else "its `cache_clear()`"
     return Advice(
-        f"The cache of {e.holder} keeps every result.{why} Bound it, key it by something that repeats, or empty it.",
-        before="@functools.lru_cache(maxsize=None)",
-        after=f"@functools.lru_cache(maxsize=16)  # or, between runs: {cache}.cache_clear()",
-        unless="Not if the same arguments come again and recomputing is dear: then empty it between runs only.",
+        f"The cache of {named(place)} keeps every result. {why} Give it a limit where it is decorated "
+        f"(`functools.lru_cache(maxsize=16)`), use arguments that repeat, or empty it between runs: {empty}.",
+        "Not if the same arguments come again and recomputing is dear: then empty it between runs only.",
     )
 
 
@@ -85,21 +96,61 @@ def global_cache(e: Evidence) -> Advice | None:
     if e.unit != "objects" or e.in_cycle or not (on_class or ((at_top or library) and keyed)):
         return None
     if known is not None:
-        return Advice(
-            f"{e.place} is {known[1].name}: it lives as long as the program. Let go of it between runs.",
-            after=known[1].release,
-            unless="Not inside the loop if filling it again is dear.",
-        )
+        return _of_library(e, known[1])
     if wrapper == _WEAK_KEYS:
         return _values_hold_keys(e)
+    if not is_users(e):
+        return _table_of_library(e)
+    where = "belongs to a class, lives as long as that," if on_class else "lives as long as the program,"
+    if not is_mapping:
+        return Advice(
+            f"{place_words(e)} {where} and nothing is ever removed from it. Take an entry out when it is done, limit "
+            f"its length, or empty it when its entries have been used{clearing(e)}.",
+            "Not while somebody still needs the entries.",
+        )
+    place = written(e.holder.removesuffix(_INNER) if wrapper else e.holder)
     return Advice(
-        f"{e.place} lives as long as the program and never forgets.{line_words(e)} Bound it, key it by something that "
-        "repeats, or hold the values weakly.",
-        before=e.facts.line.text if e.facts.line is not None else f"{e.place}[key] = value",
-        after=f"{e.place}[key] = value; len({e.place}) > 100 and {e.place}.pop(next(iter({e.place})))"
-        if is_mapping
-        else f"{e.place}.clear()  # when its entries have been used",
-        unless="Not weakly if nobody else keeps the values: they would be gone at once.",
+        f"{named(place)} {where} and nothing is ever removed from it. Limit its size "
+        f"(`{place}.pop(next(iter({place})))` takes the oldest entry out), use keys that repeat, or empty it when its "
+        f"entries have been used (`{place}.clear()`).",
+        "Not if every entry is asked for again.",
+    )
+
+
+def _of_library(e: Evidence, known: KnownHolder) -> Advice:
+    if _PYPLOT in e.path.root:
+        return Advice(
+            "pyplot keeps every figure open until it is closed. Call `plt.close(...)` with the figure when the run has "
+            "shown or saved it: the one that `plt.figure()` or `plt.subplots()` returned, or `plt.gcf()` for the "
+            "current one.",
+            "`plt.close('all')` would close your other figures, too.",
+            also=("open-figures",),
+        )
+    return Advice(
+        f"{named(e.place)} is {known.name}: it lives as long as the program. Let go of it between runs: "
+        f"{known.release}.",
+        "Not inside of the loop if filling it again is dear.",
+        also=("library-registry",),
+    )
+
+
+def _table_of_library(e: Evidence) -> Advice:
+    """A table that a library keeps for itself: nothing of the user's writes into it."""
+    module = re.match(r"module '(.+)'", e.path.root)
+    owner, entry = e.owner, e.entry
+    is_of_entry = entry is not None and entry.is_library and bool(entry.releases)
+    whose = module[1] if module else owner.kind if owner is not None else ""
+    whose = whose or (entry.kind.partition(".")[0] if entry is not None and is_of_entry else "a library")
+    release = may_release(owner)
+    if entry is not None and is_of_entry:
+        name = entry.kind.rpartition(".")[2]
+        calls = ", ".join(f"`{call}()`" for call in entry.releases[:2])
+        release = f" By the name, {calls} of each {name} may take it out again: call it when the run ends."
+    return Advice(
+        f"{named(e.place)} is a table that {whose} keeps for itself: it gets an entry when your code makes, registers "
+        f"or asks for something, and keeps it.{release} Or make that once, outside of what is repeated. Don't write "
+        "into the table yourself.",
+        also=("library-registry",),
     )
 
 
@@ -108,12 +159,15 @@ def table_of_module(e: Evidence) -> Advice | None:
     found = re.search(r"\._(buffers|parameters|modules)$", e.holder)
     if found is None or e.in_cycle or e.crossing is None or not any(Role.MODULE in roles for roles in e.roles):
         return None
-    name = e.holder[: found.start()]
+    name = written(e.holder[: found.start()])
     one = {"buffers": "buffer", "parameters": "parameter", "modules": "part"}[found[1]]
+    key = re.fullmatch(r"\['([^\W\d]\w*)'\]|\.([^\W\d]\w*)", e.crossing.text)
+    example = f" (`del {name}.{key[1] or key[2]}`, for example)" if key else ""
     return Advice(
-        f"{name} gets one more {one} by every run, each under a name of its own, and keeps all of them.{line_words(e)} "
-        f"Use one name, so that each replaces the one before, or take the old one out: del {name}.NAME.",
-        unless="Not if the module computes with all of them.",
+        f"`{name}` gets one more {one} by every run, each under a name of its own, and keeps all of them. Use one "
+        f"name, so that each replaces the one before, or delete the old one when it has been used{example}.",
+        "Not if the module computes with all of them.",
+        also=("module-tables",),
     )
 
 
@@ -125,13 +179,12 @@ def _wrapper(e: Evidence) -> str:
 
 
 def _values_hold_keys(e: Evidence) -> Advice:
-    place = e.holder.removesuffix(_INNER)
+    place = written(e.holder.removesuffix(_INNER))
     return Advice(
-        f"An entry of {place} goes with its key, but a value that refers to its own key keeps both of them for as long "
-        f"as {place} lives.{line_words(e)} Store what does not lead back to the key.",
-        before=e.facts.line.text if e.facts.line is not None else f"{place}[key] = {{'key': key, 'mean': mean}}",
-        after=f"{place}[key] = {{'mean': mean}}  # or, in the value, weakref.ref(key)",
-        unless="Not if the keys are kept by something else on purpose: then that is what holds them.",
+        f"An entry of {named(place)} goes with its key, but a value that refers to its own key keeps both of them for "
+        f"as long as {named(place)} lives. Store values that do not lead back to the key, or only a `weakref.ref` to "
+        "it.",
+        "Not if the keys are kept by something else on purpose: then that is what holds them.",
     )
 
 
@@ -150,25 +203,25 @@ def finished_tasks(e: Evidence) -> Advice | None:
     """A collection of asyncio tasks that have ended, each with its result."""
     if e.unit != "objects" or e.in_cycle or e.crossing is None or not is_result_of_task(e):
         return None
-    forget = {"set": f"{e.place}.discard", "list": f"{e.place}.remove"}.get(e.holder_kind)
+    forget = {"set": "discard", "list": "remove"}.get(e.holder_kind)
+    how = f": `task.add_done_callback({written(e.place)}.{forget})` where it is put there" if forget else ""
     return Advice(
-        f"{e.place} keeps asyncio tasks that have ended, and each task keeps its result.{line_words(e)} Take the "
-        "result and drop the task when it is done.",
-        after=f"task.add_done_callback({forget})  # for each task, when it is put there"
-        if forget
-        else f"{e.place}.clear()  # when the results have been used",
-        unless="Not while somebody will still ask a task for its result.",
+        f"{place_words(e)} keeps asyncio tasks that have ended, and each task keeps its result. Let each task leave it "
+        f"when it is done{how}; or empty it when the results have been used{clearing(e)}.",
+        "Not while somebody will still ask a task for its result.",
+        also=("finished-tasks",),
     )
 
 
 def _replaced(e: Evidence) -> Advice:
     """Something that cannot get longer itself: in every run a larger one takes its place."""
     newest = next((call for kind, call in _NEWEST.items() if e.holder_kind.startswith(kind)), "")
+    place = written(e.holder)
+    how = f": `{place} = {place}{newest}`, with the length that you need" if newest and is_expression(place) else ""
     return Advice(
-        f"Every run puts something larger into {e.holder}: all that was there, and more.{line_words(e)} Keep the parts "
-        "in a list and join them once at the end, write them to a file as they come, or keep the newest part only.",
-        after=f"{e.holder} = {e.holder}{newest}  # the newest part only" if newest else "",
-        unless="Not if all of it is needed at the end; then write it to a file as it comes." if newest else "",
+        f"Every run puts something larger into {named(place)}: all that was there, and more. Keep the parts in a list "
+        f"and join them once at the end, write them to a file as they come, or keep the newest part only{how}.",
+        "Not if all of it is needed at the end; then write it to a file as it comes.",
     )
 
 
@@ -179,28 +232,48 @@ def container_growth(e: Evidence) -> Advice | None:
     if e.unit in ("entries", "bytes", "characters"):
         each = f", {format_bytes(e.facts.bytes_per_entry)} for each entry" if e.facts.bytes_per_entry else ""
         kind = f" ({e.what}{each})" if e.unit == "entries" else ""
+        if not is_users(e) and not is_local(e) and e.unit == "entries":
+            return _table_of_library(e)
         return Advice(
-            f"{e.holder} grows by every run{kind}.{line_words(e)} Keep a sum or the newest entries only, or empty "
-            "it once its content has been used.",
-            before=e.facts.line.text if e.facts.line is not None else f"{e.holder} = []",
-            after=f"{e.holder} = collections.deque(maxlen=100)  # or {e.holder}.clear() when it has been used"
-            if e.unit == "entries"
-            else f"{e.holder}.clear()  # or seek(0) and truncate() for a stream",
-            unless="Not if all of it is needed at the end; then write it to a file as it comes.",
+            f"{place_words(e)} grows by every run{kind}. {_how_to_limit(e)}",
+            "Not if all of it is needed at the end; then write it to a file as it comes.",
         )
     if e.crossing is None or e.has_tensors or e.crossing.kind not in ("key", "index", "element"):
         return None
+    if not is_users(e) and not is_local(e):
+        return _table_of_library(e)
     return Advice(
-        f"{e.place} gets one more entry by every run.{line_words(e)} Remove entries when they are done, or bound "
-        "its length.",
-        before=e.facts.line.text if e.facts.line is not None else f"{e.place}.append(entry)",
-        after=f"{e.place}.clear()  # when the entries have been used",
-        unless="Not while something still iterates over it.",
+        f"{place_words(e)} gets one more entry by every run. Take entries out when they are done, keep only the "
+        f"newest, or empty it when they have been used{clearing(e)}.",
+        "Not while somebody still needs the entries.",
     )
+
+
+def is_local(e: Evidence) -> bool:
+    """Return whether the holder is a variable of a function of the user's, or reached through one."""
+    return any(step.reference.startswith(("closure variable", "default of", "local ")) for step in e.steps_above)
+
+
+def _how_to_limit(e: Evidence) -> str:
+    place = written(e.holder)
+    if e.holder_kind in ("_io.StringIO", "_io.BytesIO") and is_users(e):
+        return f"Empty it when it has been read: `{place}.seek(0); {place}.truncate()`."
+    if e.holder_kind == "collections.deque" and is_users(e):
+        return (
+            "Give it a limit where it is made (`collections.deque(maxlen=...)`), or empty it once its content has been "
+            f"used{clearing(e)}."
+        )
+    if e.holder_kind == "list" and is_users(e):
+        return (
+            "Keep a sum or the newest entries only (`del "
+            f"{place}[:-100]` leaves the last 100), or empty it once its content has been used{clearing(e)}."
+        )
+    return f"Keep a sum or the newest entries only, or empty it once its content has been used{clearing(e)}."
 
 
 _TIMERS = frozenset({"asyncio.events.TimerHandle", "threading.Timer"})
 _THREAD_LOCALS = frozenset({"_thread._local", "_threading_local.local"})
+_LIMITED = frozenset({"queue.Queue", "queue.LifoQueue", "queue.PriorityQueue", "asyncio.queues.Queue"})
 
 
 def thread_kept(e: Evidence) -> Advice | None:
@@ -208,20 +281,22 @@ def thread_kept(e: Evidence) -> Advice | None:
     if e.in_cycle:
         return None
     if e.entry_kinds and e.entry_kinds <= _TIMERS:
+        is_thread = "threading.Timer" in e.entry_kinds
+        call = "`threading.Timer(...)`" if is_thread else "`loop.call_later(...)` or `call_at(...)`"
         return Advice(
-            f"{e.place} keeps timers that have not run yet, with what their functions and contexts use. Cancel a timer "
-            "that nobody waits for any more.",
-            before="loop.call_later(delay, function)",
-            after="timer = loop.call_later(delay, function); timer.cancel()  # when the run ends",
-            unless="Not before its function has run if somebody counts on that.",
+            f"{place_words(e)} keeps timers that have not run yet, with what their functions and contexts use. Keep "
+            f"what {call} returns, and call its `cancel()` when nobody waits for it any more.",
+            "Not before its function has run if somebody counts on that.",
+            also=("pending-timers",),
         )
     if any(step.kind in _THREAD_LOCALS for step in e.path.steps):
+        local = next((owner.code for owner in e.facts.owners if owner.kind in _THREAD_LOCALS and owner.code), e.place)
         return Advice(
-            f"{e.place} belongs to threads that earlier runs started and that have not ended: what a thread keeps in a "
-            "threading.local goes when the thread ends. End the threads, or start them once.",
-            before="pool = ThreadPoolExecutor()  # in every run",
-            after="with ThreadPoolExecutor() as pool: ...  # ends its threads",
-            unless="Not if the same few threads serve all runs.",
+            f"{named(local)} keeps values of threads that earlier runs started and that have not ended: what a thread "
+            "keeps in a `threading.local` goes when the thread ends. End the threads when the run ends (an executor by "
+            "its `shutdown()`, or `with ThreadPoolExecutor() as pool:`), or start them once and use them again.",
+            "Not if the same few threads serve all runs.",
+            also=("thread-locals",),
         )
     above = e.roles_above & {Role.THREAD, Role.WORKERS, Role.QUEUE}
     has_workers = Role.WORKERS in above or any(kind.startswith(_WORKERS) for kind in e.kinds)
@@ -229,28 +304,75 @@ def thread_kept(e: Evidence) -> Advice | None:
     if not (above or has_workers or has_threads):
         return None
     if has_workers:
-        return Advice(
-            f"{e.place} keeps worker processes or pools that earlier runs started.{_worker_words(e)} Start them once "
-            "and use them again, or shut them down.",
-            before="loader = DataLoader(data, num_workers=4, persistent_workers=True)  # in every run",
-            after="build the loader before the loop; or, to let it go: del loader (pools: pool.shutdown())",
-            unless="Not if each run needs another data set; then drop the old loader first.",
-        )
-    if above == {Role.QUEUE} and (known := known_holder(e.path)) is not None:
-        return Advice(f"{e.place} is {known[1].name}. Release it when the run has used it.", after=known[1].release)
+        return _workers_kept(e)
+    known = known_holder(e.path)
+    if above == {Role.QUEUE} and known is not None:
+        return Advice(f"{named(e.place)} is {known[1].name}. Release it when the run has used it: {known[1].release}.")
     if above == {Role.QUEUE}:
-        return Advice(
-            f"{e.place} is a queue that is filled and not emptied. Let somebody take its items, or bound it.",
-            before="box = queue.Queue()",
-            after="box = queue.Queue(maxsize=8)  # put() then waits until an item is taken",
-            unless="Not with a bound if the same thread puts and takes: it would wait for itself.",
+        return _queue_kept(e)
+    return _thread_runs(e)
+
+
+def _workers_kept(e: Evidence) -> Advice:
+    kinds = {*e.entry_kinds, *e.kinds}
+    if any(kind.startswith("torch.utils.data.") for kind in kinds):
+        how = (
+            "Build the DataLoader once and use it for all runs; or let go of it when the run ends: its workers end "
+            f"with its iterator{clearing(e)}."
         )
+    elif any(kind.startswith("concurrent.futures.") for kind in kinds):
+        how = "Make the executor once and use it again, or call its `shutdown()` when the run ends (`with` does so)."
+    elif any(kind.startswith("multiprocessing.pool.") for kind in kinds):
+        how = "Make the pool once and use it again, or call its `terminate()` or `close()` when the run ends."
+    else:
+        how = "Start them once and use them again, or end them when the run ends (`terminate()` and `join()`)."
+    kept = "Worker processes, threads or pools that earlier runs started are still there."
+    if is_users(e):
+        kept = f"{place_words(e)} keeps worker processes, threads or pools that earlier runs started."
     return Advice(
-        "Threads started by the cell are still running, and keep what their functions use. Tell them to stop (an "
-        "event, a sentinel in the queue), drain their queue, and join() them; or start them once.",
-        before="threading.Thread(target=work).start()",
-        after="stop.set(); thread.join()  # at the end of the run",
-        unless="Not if it is one thread that serves all runs.",
+        f"{kept}{_worker_words(e)} {how}",
+        "Not if the same few workers serve all runs.",
+    )
+
+
+def _queue_kept(e: Evidence) -> Advice:
+    queue = e.owner
+    place = written(queue.code) if queue is not None and is_expression(queue.code) else ""
+    shown = f"`{place}`" if place else place_words(e)
+    take = f" (`{place}.get()`)" if place else ""
+    kind = queue.kind if queue is not None else ""
+    limit = ", or give it a limit where it is made (`maxsize=`), so that `put()` waits" if kind in _LIMITED else ""
+    return Advice(
+        f"{shown} is a queue that every run fills and that nobody empties fast enough. Let somebody take its "
+        f"items{take}{limit}.",
+        "Not with a limit if the same thread puts and takes: it would wait for itself." if limit else "",
+    )
+
+
+def _thread_runs(e: Evidence) -> Advice:
+    name = re.match(r"thread '(.+)'", e.path.root)
+    function = re.match(r"local '\w+' of (.+)", e.path.steps[0].reference) if e.path.steps else None
+    at = f", now in `{function[1]}`" if function else ""
+    who = (
+        f"Threads that the runs started (`{name[1]}`{at}) have not ended"
+        if name
+        else "Threads that the runs started have not ended"
+    )
+    waits = (
+        " It waits there until somebody takes from the queue."
+        if function and function[1].endswith("Queue.put()")
+        else ""
+    )
+    waits = waits or (
+        " It waits there until somebody puts something into the queue."
+        if function and function[1].endswith("Queue.get()")
+        else ""
+    )
+    return Advice(
+        f"{who}, and keep what their functions use.{waits} Let the function return when the run ends (an event that it "
+        "asks, a last item in its queue, a timeout), and `join()` the thread; or start one thread for all runs. If a "
+        "library started it, close what it belongs to.",
+        "Not if it is one thread that serves all runs.",
     )
 
 

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import re
 
-from leaklab.explain.causes.advice import HEAD_OF_GRAPH, Advice, changed_line, line_words
+from leaklab.explain.causes.advice import (
+    HEAD_OF_GRAPH,
+    NAMESPACE,
+    Advice,
+    clearing,
+    is_expression,
+    is_users,
+    named,
+    place_words,
+    written,
+)
 from leaklab.explain.evidence import Evidence
 from leaklab.heap.roles import Role
 from leaklab.model.paths import CycleCertainty
 from leaklab.text import unit_words
 
-_CLEARED = frozenset({"list", "dict", "set", "collections.deque", "collections.OrderedDict", "collections.defaultdict"})
+_BY_ATTRIBUTES = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+"""A variable, or an attribute of one: what a statement can bind anew, whatever it is."""
+_OF_STATE = re.compile(r"\['([\w.]+\.)?(weight|bias|running_mean|running_var)'\]")
+_CONTAINERS = frozenset({"list", "dict", "set", "tuple", "collections.deque", "collections.OrderedDict"})
 
 
 def graph_kept(e: Evidence) -> Advice | None:
@@ -19,18 +32,20 @@ def graph_kept(e: Evidence) -> Advice | None:
         return _growing_graph(e)
     if not e.has_graph or e.crossing is None:
         return None
-    if e.crossing.text == HEAD_OF_GRAPH and e.facts.line is None:
+    if e.crossing.text == HEAD_OF_GRAPH:
         return _handed_on(e)
-    number = e.facts.is_scalar
-    call = ".item()" if number else ".detach()"
-    before, after = changed_line(e, call, _storing(e, "loss"), _storing(e, f"loss{call}"))
+    if e.facts.is_scalar:
+        what = "Store the number instead: `.item()`."
+    else:
+        what = (
+            "Store the values without their graph (`.detach()`), for every tensor that is stored there. They still "
+            f"pile up then: keep only the newest, or empty it when they have been used{clearing(e)}."
+        )
     return Advice(
-        f"What is stored in {e.place} still carries its autograd graph: the operations of its run and, where no "
-        f"backward() has run through them, what they saved.{line_words(e)} "
-        f"Store {'the number' if number else 'the values without the graph'} instead.",
-        before,
-        after,
-        "Not if backward() is called through it later: then do that first, and clear the container after it.",
+        f"What is stored in {place_words(e)} still carries its autograd graph: the operations of its run and, where no "
+        f"backward() has run through them, what they saved. {what}",
+        "Don't do this if you still need backward() on these tensors: call it first, then let go of them. Detach what "
+        "is stored, not what the loss is computed from.",
     )
 
 
@@ -38,41 +53,34 @@ def _handed_on(e: Evidence) -> Advice:
     """A state that every run computes from that of the run before, and replaces."""
     owner = re.fullmatch(r"(.+)(?:\[\d+\]|(\.\w+))", e.holder) if e.facts.is_in_tuple else None
     place = e.holder if owner is None else owner[1]
-    cut = f"{place}.detach()"
+    cut = f"{written(place)}.detach()"
     if owner is not None:
-        cut = f"{f'{place}._make' if owner[2] else 'tuple'}(state.detach() for state in {place})"
-    number = ", or add plain numbers (.item())" if e.facts.is_scalar else ""
+        make = f"{written(place)}._make" if owner[2] else "tuple"
+        cut = f"{make}(state.detach() for state in {written(place)})"
+    how = (
+        f": `{written(place)} = {cut}`"
+        if _BY_ATTRIBUTES.fullmatch(written(place))
+        else ", by `.detach()` on each tensor"
+    )
+    number = "; or add plain numbers (`.item()`)" if e.facts.is_scalar else ""
     return Advice(
-        f"Every run computes {place} from the {place} of the run before, so {place} carries the graph of all runs, and "
-        f"that keeps what their operations saved. Cut the history between runs{number}.",
-        after=f"{place} = {cut}  # before the next run computes with it",
-        unless="Not if one backward() is meant to go through all the runs: then the graph has to grow. Where no "
-        "backward() follows at all, compute under torch.no_grad().",
+        f"Every run computes {named(place)} from the {named(place)} of the run before, so it carries the graph of all "
+        f"runs, and that keeps what their operations saved. Cut the history between two runs{how}, before the next run "
+        f"computes with it{number}.",
+        "Not if one backward() is meant to go through all the runs: then the graph has to grow. Where no backward() "
+        "follows at all, compute under torch.no_grad().",
     )
 
 
 def _growing_graph(e: Evidence) -> Advice:
-    before, after = changed_line(
-        e, ".detach()", f"{e.holder} = {e.holder} + loss", f"{e.holder} = {e.holder} + loss.detach()"
-    )
+    is_bound = _BY_ATTRIBUTES.fullmatch(written(e.holder)) is not None and not e.facts.is_in_tuple
+    how = f": `{written(e.holder)} = {written(e.holder)}.detach()`" if is_bound else " with `.detach()`"
     return Advice(
-        f"{e.holder} carries its whole history: every run adds nodes to its graph, so the graph grows, and each "
-        f"backward() through it gets slower.{line_words(e)} Add values without their graph (loss.detach()), or "
-        f"cut the history between runs: {e.holder} = {e.holder}.detach().",
-        before,
-        after,
+        f"{named(e.holder)} carries its whole history: every run adds nodes to its graph, so the graph grows, and each "
+        f"backward() through it gets slower. Add values without their graph (`.detach()`, or `.item()` for one "
+        f"number), or cut the history between runs{how}.",
         "Not if one backward() at the end is meant to go through all the runs; then the graph has to grow.",
     )
-
-
-def _storing(e: Evidence, value: str) -> str:
-    """Return a statement that stores *value* where it leaks, as it is written for a holder of that type."""
-    if e.steps_above and e.steps_above[-1].reference == HEAD_OF_GRAPH:
-        return f"{e.holder} = {value}"
-    place = e.place if e.place.isidentifier() or "." in e.place else "kept"
-    if e.crossing is not None and e.crossing.kind == "key" and "dict" in e.holder_kind.lower():
-        return f"{place}[key] = {value}"
-    return f"{place}.append({value})"
 
 
 def autograd_ctx(e: Evidence) -> Advice | None:
@@ -82,10 +90,10 @@ def autograd_ctx(e: Evidence) -> Advice | None:
     if e.in_cycle or e.crossing is None or not (is_entry or by_name) or e.crossing.kind == "hidden":
         return None
     return Advice(
-        f"{e.place} stores the ctx of a custom autograd function, with everything the forward pass put on it. "
-        "Do not keep ctx after backward; hand tensors to ctx.save_for_backward, which backward frees.",
-        before="ctx.x = x; saved.append(ctx)",
-        after="ctx.save_for_backward(x)",
+        f"{place_words(e)} keeps the `ctx` of a custom autograd.Function from every run, with everything the forward "
+        "pass put on it. Don't store `ctx`; take the values out of it that are needed, and empty what was collected "
+        f"when it has been read{clearing(e)}. Tensors for backward() belong in `ctx.save_for_backward(...)`, which "
+        "lets go of them after backward()."
     )
 
 
@@ -94,21 +102,62 @@ def tensor_kept(e: Evidence) -> Advice | None:
     if not e.has_tensors or e.crossing is None:
         return None
     if e.crossing.kind in ("attribute", "slot"):
-        return Advice(
-            f"{e.place} links to what earlier runs made. Cut it when it is no longer needed.",
-            after=f"{e.place} = None",
-            unless="Not while something still walks back along these links.",
-        )
-    before, after = "", f"{e.place}.clear()  # when they have been used" if e.holder_kind in _CLEARED else ""
+        return _linked(e)
     if e.facts.is_scalar:
-        before, after = changed_line(e, ".item()", _storing(e, "x"), _storing(e, "x.item()"))
+        return Advice(
+            f"{place_words(e)} keeps a tensor of one number for every run. Store the number itself (`.item()`).",
+            "Not if backward() is still to be called on it.",
+        )
+    if any(step.reference.startswith(("key <torch.", "[<torch.")) for step in e.steps_above[-1:]):
+        return Advice(
+            f"{place_words(e)} has tensors as keys. Tensors are told apart by identity, so a new tensor is never found "
+            "there again, and every run adds an entry. Use a key that repeats (a name, a shape, a number), or empty it "
+            f"when it has been used{clearing(e)}.",
+            also=("global-cache",),
+        )
+    if _is_state_dict(e):
+        return Advice(
+            f"{place_words(e)} keeps the weights of a model (a `state_dict`) from every run. Keep only the best or the "
+            f"newest, or write each to a file with `torch.save`; or empty it when they have been used{clearing(e)}.",
+            "Not if all of them are compared at the end.",
+            also=("state-dict-copies",),
+        )
+    part = ""
+    if e.facts.are_views:
+        part = (
+            " Each is a part of a far larger tensor, and keeps all of that in memory: store a copy of the part "
+            "(`.clone()`)."
+        )
     return Advice(
-        f"{e.place} keeps the tensors of every run.{line_words(e)} Reduce them to the numbers that are needed as they "
-        "come, keep only the newest, or empty it when they have been used.",
-        before,
-        after,
-        "Not if all values are needed together at the end; then move them off the accelerator (.cpu()) and clear it "
-        "after use.",
+        f"{place_words(e)} keeps the tensors of every run.{part} Store only the numbers that are needed, keep only the "
+        f"newest entries, or empty it when they have been used{clearing(e)}.",
+        "Not if all of them are needed together at the end; then move them off the accelerator (`.cpu()`), and let go "
+        "of them after use.",
+    )
+
+
+def _is_state_dict(e: Evidence) -> bool:
+    """Return whether what is stored is what ``state_dict()`` returns, or a copy of that."""
+    pairs = zip(e.path.steps[e.n_to_holder :], e.path.steps[e.n_to_holder + 1 :], strict=False)
+    return any(
+        owner.kind in {"collections.OrderedDict", "dict"} and _OF_STATE.fullmatch(held.reference)
+        for owner, held in pairs
+    )
+
+
+def _linked(e: Evidence) -> Advice:
+    """An attribute leads to what earlier runs made: to the one before, or to a collection that is made anew."""
+    if e.entry_kinds and e.entry_kinds <= _CONTAINERS:
+        return Advice(
+            f"Every run leaves more tensors in {named(e.place)}. Keep only the newest of them, or set it to an empty "
+            "one when they have been used.",
+            "Not if all of them are needed together at the end.",
+        )
+    how = f": `{written(e.place)} = None`" if is_users(e) else ""
+    return Advice(
+        f"{named(e.place)} links to what earlier runs made, each to the one before. Cut the link when it is no longer "
+        f"needed{how}.",
+        "Not while something still walks back along these links.",
     )
 
 
@@ -116,53 +165,71 @@ def cycle_garbage(e: Evidence) -> Advice | None:
     """Garbage in cycles that no collection frees, because it is switched off or looks elsewhere."""
     if not (e.in_cycle and e.gc_is_off) or e.cycle_is_hidden:
         return None
+    if (attribute := _of_ctx(e)) is not None:
+        return Advice(
+            f"`ctx{attribute}` keeps an output of the custom autograd.Function, and the output leads back to `ctx` "
+            "through its graph; the collector that would free this circle is switched off, or the objects are frozen. "
+            "Hand the tensor to `ctx.save_for_backward(...)` instead, which makes no circle; or call `gc.collect()` "
+            "from time to time.",
+            also=("autograd-ctx",),
+        )
     return Advice(
-        "The objects refer to each other in a circle, and the collector that would free them is switched off, or they "
-        "are frozen. Collect from time to time (and before any gc.freeze()), or break the circle: hold one of the "
-        "references weakly, or set it to None.",
-        before="self.owner = owner",
-        after="self.owner = weakref.ref(owner)  # called where it is used: self.owner()",
-        unless="Not weakly if this reference is the only one that keeps its object.",
+        f"The objects refer to each other in a circle{_circle(e)}, and the collector that would free them is switched "
+        "off, or they are frozen. Call `gc.collect()` from time to time (and before any `gc.freeze()`), or break the "
+        "circle: hold one of the references weakly (`weakref.ref`), or set it to None when the object is done.",
+        "Not weakly if this reference is the only one that keeps its object.",
     )
+
+
+def _of_ctx(e: Evidence) -> str | None:
+    """Return the attribute of ``ctx`` by which a tensor leads back to itself, ``.y``; None if none does."""
+    pairs = zip(e.path.steps, e.path.steps[1:], strict=False)
+    found = (
+        after.reference
+        for before, after in pairs
+        if before.reference == HEAD_OF_GRAPH
+        and before.kind.endswith("Backward")
+        and _BY_ATTRIBUTES.fullmatch(after.reference.removeprefix("."))
+    )
+    return next(found, None)
+
+
+def _circle(e: Evidence) -> str:
+    references = [step.reference for step in e.path.steps if step.reference.startswith(".")]
+    kinds = [step.kind for step in e.path.steps[:1]]
+    return f" ({kinds[0]}{''.join(references)})" if references and kinds and len(references) <= len(_SHORT) else ""
+
+
+_SHORT = range(4)
 
 
 def immortal_cycle(e: Evidence) -> Advice | None:
     """A cycle through autograd's C++ side, which the collector can never free."""
     if not (e.in_cycle and e.cycle_is_hidden):
         return None
-    before, after = _cut(e)
     sure = "it is never freed"
     if e.certainty is CycleCertainty.PROBABLE:
         sure = "it is probably never freed (one of its owners cannot be read from Python)"
     return Advice(
-        f"The cycle runs through autograd's C++ side, where Python's collector cannot see: {sure}. {_where(e)}",
-        before,
-        after,
+        f"The cycle runs through autograd's C++ side, where Python's collector cannot see: {sure}. {_where(e)}"
     )
 
 
 def _where(e: Evidence) -> str:
     """Return what to cut, as precisely as it is known."""
-    if e.cut is None:
-        return (
-            "Cut one of its references: remove the hook's handle, set tensor.grad = None, or use torch.autograd.grad "
-            "instead of backward(create_graph=True)."
-        )
-    words = f"Cut it at {e.cut.reference}: {e.cut.how}. {e.cut.words}"
-    return f"{words} leaklab.cut_cycles() tries it and says what comes back." if e.cut.is_safe else words
-
-
-def _cut(e: Evidence) -> tuple[str, str]:
-    """Return the change that opens this kind of circle."""
     references = [step.reference for step in e.path.steps]
-    if any("hook" in reference for reference in references):
-        return "tensor.register_hook(hook)", "handle = tensor.register_hook(hook); ...; handle.remove()"
+    how = ""
     if ".grad" in references:
-        return (
-            "loss.backward(create_graph=True)",
-            "grads = torch.autograd.grad(loss, parameters, create_graph=True)",
+        how = (
+            " Gradients carry a graph after backward(create_graph=True): set them to None when they have been used, or "
+            "take them with `torch.autograd.grad(..., create_graph=True)`, which stores nothing in `.grad`."
         )
-    return "", ""
+    elif any("hook" in reference for reference in references):
+        how = " Keep the handle that the hook's registration returns, and call its `remove()` when the run ends."
+    if e.cut is None:
+        return (how or " Cut one of its references: a hook's handle, or a `.grad` that carries a graph.").strip()
+    words = f"Cut it at {e.cut.reference}: {e.cut.how}. {e.cut.words}".rstrip(".") + f".{how}"
+    return f"{words} leaklab.cut_cycles() tries it and says what comes back." if e.cut.is_safe else words
 
 
 def deepcopy_kept(e: Evidence) -> Advice | None:
@@ -170,19 +237,19 @@ def deepcopy_kept(e: Evidence) -> Advice | None:
     original = e.facts.original
     if not original or (e.in_cycle and e.cycle_is_hidden):
         return None
-    where = "a reference cycle of each copy with itself" if e.in_cycle else e.place
+    where = "a reference cycle of each copy with itself" if e.in_cycle else place_words(e)
     waiting = (
         " The copies are cyclic garbage, which waits for a collection that is switched off here: gc.collect() frees "
         "them."
         if e.gc_is_off
         else ""
     )
+    keep = f" Keep only the newest or best of them, or let go of them when they have been used{clearing(e)};"
     return Advice(
-        f"Every run leaves a copy of {original} behind, kept by {where}.{waiting}{line_words(e)} Copy the values that "
-        "are needed, not the object.",
-        before=f"snapshot = copy.deepcopy({original})",
-        after=f"value = float({original}.compute())  # or {{name: t.clone() for name, t in state.items()}}",
-        unless="Not if the copies are meant to live side by side, as an ensemble does.",
+        f"Every run leaves a copy of {named(original)} behind, kept by {where}.{waiting}"
+        f"{'' if e.in_cycle else keep} {'Copy' if e.in_cycle else 'or copy'} the values that are needed, not the whole "
+        "object.",
+        "Not if the copies are meant to live side by side, as an ensemble does.",
     )
 
 
@@ -197,23 +264,30 @@ def optimizer_state(e: Evidence) -> Advice | None:
         and not any("Parameter" in kind or kind.startswith("torch.nn.modules.") for kind in e.kinds)
     )
     if is_remade:
+        release = ""
+        if e.owner is not None and e.owner.kind.startswith("accelerate.") and is_expression(e.owner.code):
+            release = f" `{written(e.owner.code)}.free_memory()` lets go of what it has prepared."
         return Advice(
-            f"{e.place} keeps the optimizers of earlier runs, and each has state of its own (momentum, averages) for "
-            f"every parameter.{line_words(e)} Make one optimizer and use it again, or drop the old one.",
-            before="optimizer = torch.optim.Adam(model.parameters())  # in every run",
-            after="optimizer.state.clear()  # the same optimizer, its state made anew",
+            f"{named(e.place)} keeps the optimizers of earlier runs, and each has state of its own (momentum, "
+            f"averages) for every parameter. Make one optimizer before the loop and use it again.{release}"
         )
     if Role.OPTIMIZER_STATE not in e.roles_above or e.has_optimizer:
         return None
     gone = e.facts.gone_parameters
-    words = f" It has state of {unit_words(gone, 'parameters')} in no group any more." if gone else ""
     owner = e.holder.removesuffix(".param_groups").removesuffix(".state")
+    if e.place.endswith(".state") and gone:
+        return Advice(
+            f"{named(owner)} has state of {unit_words(gone, 'parameters')} in no group any more: each run replaces "
+            f"parameters and leaves the state of the old ones in {named(e.place)}. Make a new optimizer when the "
+            f"parameters are replaced, or take the state of an old one out (`{written(owner)}.state.pop(old, None)`).",
+            "Not while the old parameters are still trained.",
+        )
+    words = f" It has state of {unit_words(gone, 'parameters')} in no group any more." if gone else ""
     return Advice(
-        f"The optimizer keeps parameters of earlier runs in {e.place}.{words} Build a new optimizer instead of adding "
-        "groups, or remove the old group together with its state.",
-        before=f"{owner}.add_param_group({{'params': new}})",
-        after=f"for p in {owner}.param_groups.pop()['params']: {owner}.state.pop(p, None)",
-        unless="Not while the old parameters are still trained.",
+        f"{named(owner)} keeps parameters of earlier runs in {named(e.place)}.{words} Make a new optimizer instead of "
+        "adding a group in each run, or take the old group out together with the state of its parameters "
+        f"(`{written(owner)}.param_groups.pop()`, and `{written(owner)}.state.pop(parameter, None)` for each).",
+        "Not while the old parameters are still trained.",
     )
 
 
@@ -224,14 +298,17 @@ def run_switch(e: Evidence) -> Advice | None:
     if not (has_runs and e.has_tensors) or e.in_cycle or e.crossing is None:
         return None
     what = "the model and the optimizer" if e.has_optimizer else "the model"
-    line = e.facts.line
-    kept = line.with_added("metrics") if line is not None and line.added else f"{e.place}[name] = metrics"
+    if e.holder == NAMESPACE:
+        newest = f" (the newest is `{e.path.steps[0].reference}`)" if e.path.steps else ""
+        return Advice(
+            f"Every run binds {what} to a new variable of the notebook{newest}, and no variable is ever deleted. Use "
+            "one name, so that each run replaces what the run before made, or `del` the old variables.",
+            "Not if the runs are compared live, model against model.",
+        )
     return Advice(
-        f"{e.place} keeps {what} of every run, so that two of them share the memory when the next "
-        f"one starts.{line_words(e)} Keep the figures you need (metrics, the path of a checkpoint) and drop the rest "
-        "before the next run begins.",
-        before=line.text if line is not None else f"{e.place}[name] = trainer",
-        after=f"{kept}  # the figures only; for the weights: torch.save(model.state_dict(), path)",
-        unless="Not if the runs are compared live, model against model;"
-        " `with leaklab.training_run(name)` tells what survives.",
+        f"{place_words(e)} keeps {what} of every run, so that two of them share the memory when the next one starts. "
+        "Keep the figures you need (metrics, the path of a checkpoint), save weights to a file, and let go of the rest "
+        f"before the next run begins{clearing(e)}.",
+        "Not if the runs are compared live, model against model; `with leaklab.training_run(name)` tells what "
+        "survives.",
     )
