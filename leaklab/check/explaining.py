@@ -26,9 +26,10 @@ from leaklab.explain.evidence import (
     with_reasons,
 )
 from leaklab.explain.group_sizes import GroupSizer, GroupSummary, has_opaque
-from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_survivors, newest_leaked
+from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_survivors, n_places, newest_leaked
 from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import are_library_weakrefs, is_library_matter, lives_by_its_keys
+from leaklab.heap.known_holders import known_holder
 from leaklab.heap.view import Births, HeapView, borrow_heap
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
 from leaklab.model.check import NativeParts
@@ -187,7 +188,7 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
     if finding.growth.outcome in _UNLIMITED:
         finding = _limited(view, finding, sample)
     growth = finding.growth
-    is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES
+    is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES and not _is_asked_for(leak)
     if is_small and (is_library_matter(view, sample, group.members) or are_library_weakrefs(view, group)):
         growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         finding = replace(finding, growth=growth, aside=library_note(leak))
@@ -196,7 +197,13 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
         finding = replace(finding, growth=growth)
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
-    return replace(finding, leak=replace(leak, reason=growth.reason, n_places=max(len(group.holders), 1)))
+    return replace(finding, leak=replace(leak, reason=growth.reason, n_places=n_places(view, group)))
+
+
+def _is_asked_for(leak: Leak) -> bool:
+    """Return whether the entries of a library's table are what somebody registered: that is small, and a leak."""
+    known = known_holder(leak.path)
+    return leak.cause == "callback-registry" or (known is not None and known[1].is_asked_for)
 
 
 _UNLIMITED = (Outcome.LEAK, Outcome.INCONCLUSIVE)

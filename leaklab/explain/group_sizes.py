@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import sys
+import threading
 import types
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -103,7 +104,8 @@ class GroupSizer:
         tensors = places[self._view.is_tensor[places]].tolist()
         held = [vertex for vertex in entries if self._view.leaked[vertex]]
         # What the holder refers to is what somebody put there; further tensors are what the graphs of those keep.
-        main_objects = [vertex for vertex in held if self._view.is_tensor[vertex]] or tensors or held or list(members)
+        main_objects = [vertex for vertex in held if self._view.is_tensor[vertex]] or tensors
+        main_objects = main_objects or self._threads_that_hold(held, members) or held or list(members)
         if is_chain:
             main_objects = places[np.isin(self._view.kinds[places], self._view.kinds[main_objects])].tolist()
         names = self._names(places)
@@ -118,6 +120,14 @@ class GroupSizer:
             kinds=frozenset(names),
             has_graph=any(_has_graph(objects[vertex]) for vertex in tensors),
         )
+
+    def _threads_that_hold(self, entries: Sequence[int], members: Sequence[int]) -> list[int]:
+        """Return the threads among *members* if *entries* are what the functions of threads hold."""
+        view = self._view
+        starts = [view.starts[view.tree.root_of[vertex]] for vertex in entries if view.tree.root_of[vertex] >= 0]
+        if len(starts) < len(entries) or not all(start.words.startswith("thread ") for start in starts):
+            return []
+        return [vertex for vertex in members if has_base(type(view.objects[vertex]), threading.Thread)]
 
     def native_parts(self, members: Sequence[int], entries: Sequence[int]) -> NativeParts:
         """Return what *members*, and the graphs below them and *entries*, take of native memory."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.collect.registries import registry_at
+from leaklab.explain.unseen_parts import without_unseen_parts
 from leaklab.heap.names import Reference
 from leaklab.heap.paths import fingerprint, fold
 from leaklab.heap.view import BASELINE, HeapView
@@ -86,7 +87,7 @@ def group_survivors(view: HeapView) -> tuple[list[Group], list[int]]:
     """Group what earlier runs left by the reference that keeps it.
 
     Returns:
-        The groups, and the vertices that no root reaches.
+        The groups, and the vertices that no root reaches, without known parts of those in the groups.
     """
     leaked = np.flatnonzero(view.leaked)
     reached = leaked[view.tree.root_of[leaked] >= 0]
@@ -96,7 +97,7 @@ def group_survivors(view: HeapView) -> tuple[list[Group], list[int]]:
     for vertex, entry in entry_of.items():
         by_entry[entry].members.append(vertex)
         by_entry[entry].hangs_on.append(entry)
-    return groups, leaked[view.tree.root_of[leaked] < 0].tolist()
+    return groups, without_unseen_parts(view, leaked[view.tree.root_of[leaked] < 0].tolist())
 
 
 def _entries(view: HeapView, reached: npt.NDArray[np.int64]) -> dict[int, int]:
@@ -226,6 +227,12 @@ def _thread_of(view: HeapView, entry: int) -> str:
     """Return the words for the thread whose frames hold *entry*, empty if its path begins elsewhere."""
     start = view.starts[view.tree.root_of[entry]]
     return start.words if start.words.startswith("thread ") else ""
+
+
+def n_places(view: HeapView, group: Group) -> int:
+    """Return how many places are told as one: threads, or holders."""
+    threads = {_thread_of(view, entry) for entry in group.entries} - {""} if group.holder >= 0 else set()
+    return len(threads) or max(len(group.holders), 1)
 
 
 def holder_of(view: HeapView, group: Group) -> str:

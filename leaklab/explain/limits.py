@@ -1,4 +1,4 @@
-"""Recognise holders that limit themselves, and where they stop: a deque, an lru_cache, a queue.
+"""Recognise holders that limit themselves, and where they stop: a deque, an lru_cache, a queue, an array.
 
 The bound is read from the object: through the C descriptor of a built-in type, or from the instance's own dict where
 the class that reads it there is a library's. A class of the user's may call anything ``maxsize``.
@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from leaklab.runtime.objects import attributes_of, loaded_type, mro_of, type_name
 from leaklab.text import format_bytes, unit_words
 
@@ -20,6 +22,7 @@ FAR = 4096
 """A limit beyond this many entries does not save anybody's memory, and is not called one."""
 FAR_BYTES = 8 * 1024 * 1024
 """A cache that would hold more than this when it is full leaks until then."""
+_size_of = np.ndarray.__dict__["size"].__get__
 _LRU_CACHE: Any = type(functools.lru_cache(lambda: None))
 
 
@@ -73,6 +76,15 @@ _RULES: tuple[_Rule, ...] = (
     _Rule("queue", "Queue", "maxsize", when_full="lets put() wait"),
     _Rule("asyncio", "Queue", "_maxsize", when_full="lets put() wait"),
     _Rule("logging.handlers", "MemoryHandler", "capacity", when_full="is flushed"),
+    _Rule(
+        "numpy",
+        "ndarray",
+        "size",
+        read=lambda array: int(_size_of(array)),
+        length=lambda array: sum(1 for entry in np.ndarray.ravel(array).tolist() if entry is not None),
+        when_full="has no room for more",
+        is_container=True,
+    ),
     # cachetools writes the name of the attribute out, as Python does for two underscores.
     _Rule("cachetools", "Cache", "_Cache__maxsize", is_meant=False),
 )

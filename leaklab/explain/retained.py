@@ -152,7 +152,7 @@ def bytes_in_place(view: HeapView, chains: Iterable[Sequence[int]]) -> int | Non
 
     Returns:
         None where it is not known: for the attributes of an object or a module, which are more than what grows; for
-        what does not show the size of its buffer, such as ``io.StringIO``; for more than `MAX_ENTRIES` entries.
+        more than `MAX_ENTRIES` entries.
     """
     counted: list[int] = []
     cuts: list[tuple[int, int]] = []

@@ -36,6 +36,8 @@ class KnownHolder:
         reference: Matches the reference of a step: for the first step the root's own expression.
         kind: Matches the name of that step's type.
         root: Matches the words for the root.
+        is_asked_for: Whether an entry gets there only by a call that somebody makes for it: a library does not fill it
+            for itself.
     """
 
     name: str
@@ -43,6 +45,7 @@ class KnownHolder:
     reference: str = ""
     kind: str = ""
     root: str = ""
+    is_asked_for: bool = False
 
     def matches(self, root: str, step: Step, *, is_first: bool = True) -> bool:
         """Return whether *step* of a path from *root* is this holder; one recognised by its root alone comes first."""
@@ -93,6 +96,12 @@ KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
         "IPython's record of the last cell, its result and its traceback",
         "running another cell, then %reset -f out,",
         reference=r"^\.(InteractiveTB|SyntaxTB|last_execution_result|displayhook)$",
+    ),
+    KnownHolder(
+        "logging's table of all loggers, which is never emptied",
+        "logging.getLogger(name) with one name for all runs",
+        reference=r"\.loggerDict$",
+        is_asked_for=True,
     ),
     KnownHolder("pyplot's list of open figures", "plt.close('all')", root=r"^module '(matplotlib|pylab)\b"),
     KnownHolder(

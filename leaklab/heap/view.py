@@ -5,6 +5,7 @@ A `HeapView` lives for the length of a ``with``. It borrows the objects; what le
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -259,6 +260,9 @@ def heap_view(
     costs = _costs(birth_run, survived, types)
     costs[passing] += _STEP_PASSING * ~survived[passing]
     tree = _search(index, starts, id(namespace), costs, own_dict_of)
+    wrapped = _wrappers(tree, index, types.mask(_is_wrapper_type), n_heap, birth_run)
+    birth_run[list(wrapped)] = list(wrapped.values())
+    survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
     blamed_run = _blamed_runs(tree, birth_run, survived)
     leaked = (blamed_run != BASELINE) & (blamed_run < births.n_runs - 1)
     own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
@@ -282,6 +286,37 @@ def _gradients_read(edges: list[Edge], birth_run: npt.NDArray[np.int64], index: 
     """
     pairs = [(index.vertex_of(id(of)), index.vertex_of(id(held))) for of, held, name in edges if name == ".grad"]
     return [held for of, held in pairs if birth_run[of] != BASELINE and birth_run[held] == BASELINE]
+
+
+def _wrappers(
+    tree: PathTree, index: HeapIndex, is_wrapper: npt.NDArray[np.bool_], n_heap: int, birth_run: npt.NDArray[np.int64]
+) -> dict[int, int]:
+    """Return the run of birth of arrays, tuples and dicts that the collector does not list, as far as it is known.
+
+    The collector cannot tell when such an object was made, but one that leads to objects of a single run only is of
+    that run if its container holds several like it, each with objects of a run of its own. An array that was there
+    before and is filled entry by entry leads to objects of many runs.
+    """
+    unlisted = n_heap + np.flatnonzero(is_wrapper[n_heap:] & (birth_run[n_heap:] == BASELINE))
+    runs: dict[int, int] = {}
+    for vertex in unlisted[np.argsort(-tree.cost[unlisted], kind="stable")].tolist():  # what lies deepest comes first
+        inside = index.referents(vertex)
+        found = {runs.get(inner, int(birth_run[inner])) for inner in inside.tolist()}
+        if tree.root_of[vertex] >= 0 and len(found) == 1 and BASELINE not in found:
+            runs[vertex] = found.pop()
+    beside: dict[int, set[int]] = defaultdict(set)
+    for vertex, run in runs.items():
+        beside[int(tree.parent[vertex])].add(run)
+    known: dict[int, int] = {}
+    for vertex, run in reversed(runs.items()):
+        parent = int(tree.parent[vertex])
+        if parent in known or (parent >= 0 and len(beside[parent]) > 1):
+            known[vertex] = run
+    return known
+
+
+def _is_wrapper_type(kind: type) -> bool:
+    return kind is np.ndarray or kind is tuple or kind is dict
 
 
 def _carriers(edges: list[Edge], marks: GraphMarks, index: HeapIndex) -> tuple[tuple[int, ...], list[int]]:

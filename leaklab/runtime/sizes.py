@@ -13,7 +13,9 @@ from __future__ import annotations
 import array
 import functools
 import gc
+import io
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import compress
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ import numpy as np
 from leaklab.runtime.addresses import get_referents, kinds_of, types_at
 from leaklab.runtime.objects import (
     HEAP_TYPE,
+    attributes_of,
     flags_of,
     has_base,
     is_tensor,
@@ -121,6 +124,8 @@ def sizing_of(kind: type) -> int | Callable[[Any], int]:
     array_type = loaded_type("numpy", "ndarray")
     if array_type is not None and has_base(kind, array_type):
         return functools.partial(_array_bytes, array_type, int(_basic_size_of(kind)))
+    if has_base(kind, io.StringIO):
+        return functools.partial(_text_stream_bytes, int(_basic_size_of(kind)))
     # The first class of the mro that is written in C is asked; its size rule cannot be the user's.
     for base in mro_of(kind):
         if flags_of(base) & HEAP_TYPE:
@@ -139,6 +144,14 @@ def _array_bytes(array_type: Any, header_bytes: int, array: object) -> int:
     return header_bytes + (int(array_type.nbytes.__get__(array)) if owned else 0)
 
 
+def _text_stream_bytes(header_bytes: int, stream: Any) -> int:
+    """Return the least that a text stream keeps: a byte for each character before its position."""
+    try:
+        return header_bytes + GC_HEADER_BYTES + int(io.StringIO.tell(stream))
+    except ValueError:  # it is closed, or its class never made it ready
+        return header_bytes + GC_HEADER_BYTES
+
+
 def is_leaf(thing: object) -> bool:
     """Return whether *thing* is data that the collector does not follow: a string, a number, an array."""
     return id(type(thing)) in _LEAVES or type_name(type(thing)) == "numpy.ndarray"
@@ -150,6 +163,7 @@ def owned_objects(things: Collection[object]) -> list[object]:
     Tuples and dicts of nothing but data are data too: the collector does not list them, so nobody else tells of them.
     """
     found = {id(thing): thing for thing in things}
+    found |= _own_dicts(things)
     level = list(found.values())
     while level:
         referents = get_referents(*level)
@@ -158,8 +172,45 @@ def owned_objects(things: Collection[object]) -> list[object]:
         }
         found |= new
         level = [thing for thing in new.values() if id(type(thing)) in _DATA_CONTAINERS]
+    found |= _memory_of_views(found.values())
     # Numbers and words that a module knows anyway are few and small: not worth the search for their other owners.
     return list(found.values())
+
+
+def _memory_of_views(things: Iterable[object]) -> dict[int, object]:
+    """Return, by address, the arrays and buffers that nothing but views among *things* keeps.
+
+    A view tells the collector nothing of the array whose memory it shows; the number of references to that array tells
+    whether anybody else has it.
+    """
+    array_type: Any = loaded_type("numpy", "ndarray")
+    n_views, bases = Counter[int](), dict[int, object]()
+    base_of, base = array_type.base.__get__, None
+    for thing in things:
+        base = base_of(thing) if type(thing) is array_type else None
+        if base is not None and is_leaf(base):
+            bases[id(base)] = base
+            n_views[id(base)] += 1
+    base = None
+    n_by_dict = _n_references({0: bytearray()}, 0)
+    return {key: bases[key] for key in bases if _n_references(bases, key) == n_by_dict + n_views[key]}
+
+
+def _n_references(things: dict[int, object], key: int) -> int:
+    return sys.getrefcount(things[key])
+
+
+def _own_dicts(things: Collection[object]) -> dict[int, object]:
+    """Return, by address, the dicts of attributes of *things* that have one already.
+
+    Python makes such a dict when somebody first asks for it, and from then on the collector lists it: what it holds
+    belongs to the object as it did before.
+    """
+    tracked = {id(one) for one in get_referents(*things) if type(one) is dict and gc.is_tracked(one)}
+    with_dict = (
+        (thing, one) for thing in (things if tracked else ()) for one in get_referents(thing) if id(one) in tracked
+    )
+    return {id(one): one for thing, one in with_dict if attributes_of(thing) is one}
 
 
 def _is_data(thing: object) -> bool:
@@ -170,7 +221,7 @@ def owned_bytes(things: Collection[object], *, without_storages: Iterable[int] =
     """Return the bytes that *things* own together, everything counted once.
 
     Counted are the objects themselves, what they refer to of strings, numbers, arrays, and tuples and dicts of such,
-    and the storages of their tensors; not what else they refer to.
+    arrays that only they show parts of, and the storages of their tensors; not what else they refer to.
 
     Args:
         things: Live objects.

@@ -256,10 +256,11 @@ def test_the_users_variables_and_modules_are_not_weighed():
     assert weigh({"module": module}, grown(vars(module)), objects=[module, vars(module)]) == [None]
 
 
-def test_a_stream_of_text_that_does_not_tell_its_size_is_not_weighed():
+def test_a_stream_of_text_is_weighed_by_its_characters():
     stream = io.StringIO()
     stream.write("x" * MB)
-    assert weigh({"stream": stream, "box": []}, grown(stream)) == [None]
+    (weight,) = weigh({"stream": stream, "box": []}, grown(stream))
+    assert MB <= weight < MB + 1_000
 
 
 def test_more_entries_than_are_worth_the_time_are_not_weighed(monkeypatch):

@@ -146,6 +146,26 @@ def test_objects_own_their_texts_and_arrays_once_and_their_storages():
     assert 5000 + 8000 + 1000 <= owned_bytes(things) < 5000 + 8000 + 1000 + 1500
 
 
+def test_views_own_the_array_that_nobody_else_has():
+    assert owned_bytes([np.ones(1000)[:3]]) > 8000
+    shared = np.ones(1000)
+    assert owned_bytes([shared[:3], shared[5:]]) < 500
+    halves = [shared[:500], shared[500:]]
+    del shared
+    assert 8000 < owned_bytes([halves]) < 8700
+
+
+def test_attributes_belong_to_an_object_before_and_after_somebody_looked_at_them():
+    class Holder:
+        def __init__(self):
+            self.text = "t" * 5000
+
+    holder = Holder()
+    before = owned_bytes([holder])
+    assert vars(holder)
+    assert 5000 < before <= owned_bytes([holder]) < before + 500
+
+
 def test_what_objects_refer_to_is_not_theirs_unless_it_is_data():
     assert owned_bytes([[[0.5] * 10_000]]) < 500
 

@@ -1,0 +1,144 @@
+"""Leaks with parts that Python cannot see: each is one leak, held by what a person would name, with its true size."""
+
+from __future__ import annotations
+
+import io
+import logging
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import leaklab
+from leaklab.model import Outcome
+
+pytestmark = pytest.mark.untraced
+
+
+class Record:
+    """An object that is kept."""
+
+
+def check(cell, **namespace):
+    return leaklab.leakcheck(cell, namespace=namespace, sites=False, cure=False, runs=24)
+
+
+def the_leak(report):
+    assert report.verdict.outcome is Outcome.LEAK
+    assert len(report.leaks) == 1, [leak.holder for leak in report.leaks]
+    return report.leaks[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "n_bytes"),
+    [
+        (lambda: np.ones(50_000)[10:20], 400_000),
+        (lambda: np.arange(50_000).reshape(500, 100).T, 400_000),
+        (lambda: np.frombuffer(bytearray(200_000), dtype=np.uint8)[:5], 200_000),
+        (lambda: torch.ones(100, 500).numpy()[0], 200_000),
+        (lambda: (np.ones((400, 50))[:, 0], "column"), 160_000),
+    ],
+    ids=["slice", "reshaped", "of a buffer", "of a tensor", "in a tuple"],
+)
+def test_a_kept_view_is_a_leak_of_its_list_with_the_memory_that_it_shows(make, n_bytes):
+    kept = []
+    leak = the_leak(check(lambda: kept.append(make()), kept=kept))
+    assert leak.holder == "kept"
+    assert leak.count_per_run == pytest.approx(1)
+    assert n_bytes <= leak.bytes_per_run < 1.05 * n_bytes + 1_000
+
+
+def test_views_of_an_array_that_the_user_has_anyway_are_as_small_as_they_are():
+    table, kept = np.zeros((10_000, 20)), []
+    report = check(lambda: kept.append(table[len(kept)]), kept=kept, table=table)
+    assert not report.leaked
+    (row,) = report.record.containers
+    assert row.bytes_per_run < 500
+
+
+def test_arrays_of_objects_that_are_kept_are_held_by_their_dict():
+    kept = {}
+    leak = the_leak(check(lambda: kept.update({len(kept): np.array([Record(), Record()], dtype=object)}), kept=kept))
+    assert leak.holder == "kept"
+    assert leak.count_per_run == pytest.approx(1)
+
+
+def test_an_array_of_objects_cannot_get_longer():
+    grid, at = np.empty(2_000, dtype=object), iter(range(10_000))
+
+    def fill():
+        grid[next(at) % 2_000] = Record()
+
+    report = check(fill, grid=grid)
+    assert report.verdict.outcome is Outcome.BOUNDED
+    assert "numpy.ndarray(size=2000)" in report.record.bounded[0].reason
+
+
+def test_a_thread_that_waits_is_one_leak_with_what_c_code_keeps_for_it():
+    stop, kept = threading.Event(), []
+
+    def start():
+        kept.append(threading.Thread(target=stop.wait, daemon=True))
+        kept[-1].start()
+
+    try:
+        leak = the_leak(check(start, kept=kept, stop=stop))
+    finally:
+        stop.set()
+        for thread in kept:
+            thread.join()
+    assert (leak.holder, leak.what) == ("kept", "threading.Thread")
+
+
+def test_threads_that_nobody_keeps_are_counted_as_threads_each_in_a_place_of_its_own():
+    stop = threading.Event()
+    started = []
+
+    class Worker:
+        def __init__(self):
+            self.pause = threading.Condition()
+            threading.Thread(target=self.loop, daemon=True).start()
+
+        def loop(self):
+            started.append(threading.get_ident())
+            while not stop.is_set():
+                with self.pause:
+                    self.pause.wait(0.2)
+
+    try:
+        leak = the_leak(check(Worker))
+        assert leak.what == "threading.Thread"
+        assert leak.count_per_run == pytest.approx(1)
+        assert leak.n_places <= len(started)
+    finally:
+        stop.set()
+
+
+def test_a_text_stream_is_one_leak_with_its_text():
+    kept = []
+
+    def write():
+        stream = io.StringIO()
+        stream.write("x" * 50_000)
+        kept.append(stream)
+
+    leak = the_leak(check(write, kept=kept))
+    assert leak.holder == "kept"
+    assert 50_000 <= leak.bytes_per_run < 51_000
+
+
+def test_handlers_of_the_root_logger_are_a_leak_although_they_are_small_and_in_a_librarys_list():
+    before = list(logging.root.handlers)
+    try:
+        leak = the_leak(check(lambda: logging.getLogger().addHandler(logging.StreamHandler(io.StringIO()))))
+    finally:
+        logging.root.handlers[:] = before
+    assert leak.holder == "logging.root.handlers"
+
+
+def test_loggers_with_a_new_name_in_every_run_are_a_leak():
+    names = (f"leaklab.test.run{number}" for number in range(10_000))
+    leak = the_leak(check(lambda: logging.getLogger(next(names))))
+    assert leak.holder.endswith(".manager.loggerDict")
+    assert leak.what == "logging.Logger"
