@@ -60,14 +60,15 @@ def measure(bars: Bars) -> None:
     before = psutil.Process().memory_info().rss
     runs: list[int] = []
 
-    def check(cell: Callable[[], object], *, sites: bool) -> float:
+    def check(cell: Callable[[], object], *, sites: bool, cure: bool = False) -> float:
         _KEPT.clear()
-        return cpu_seconds(lambda: runs.append(len(leaklab.leakcheck(cell, sites=sites).runs))) / unit
+        return cpu_seconds(lambda: runs.append(len(leaklab.leakcheck(cell, sites=sites, cure=cure).runs))) / unit
 
     cost_of_clean = statistics.median(check(clean, sites=False) for _ in range(3))
     cost_of_leaking = statistics.median(check(leaking, sites=True) for _ in range(3))
     bars.at_most("a clean check, in gc.collect()", cost_of_clean, MAX_CLEAN)
     bars.at_most("a leaking check with its lines", cost_of_leaking, MAX_LEAKING)
+    print(f"  the same with trials of its cures: {check(leaking, sites=True, cure=True):.1f}")
     bars.at_least("runs of each", min(runs), MIN_RUNS)
     megabytes = (psutil.Process().memory_info().rss - before) / 1e6 / n_millions
     bars.at_most("MB of resident memory per million objects", megabytes, MAX_MEGABYTES)

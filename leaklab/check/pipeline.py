@@ -211,7 +211,10 @@ def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ra
             growing=judgement is None or judgement.growing,
             is_open=judgement is None or judgement.is_open,
         )
-        if not n_runs or (phases > _FEWEST_PHASES and _would_keep(measurement, n_runs) > _MOST_KEPT):
+        if n_runs and phases >= _FEWEST_PHASES and _would_keep(measurement, n_runs) > _MOST_KEPT:
+            # A third phase shows whether growth keeps its pace, and need not be the long one.
+            n_runs = min(n_runs, measurement.n_runs // 2) if phases == _FEWEST_PHASES else 0
+        if not n_runs:
             break
         try:
             yield from _run_phase(progress, measurement, n_runs)

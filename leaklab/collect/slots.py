@@ -31,6 +31,7 @@ from leaklab.runtime.addresses import (
     Ints,
     addresses_of,
     kinds_of,
+    picked,
     places_of,
     positions_of,
     referents_of,
@@ -226,18 +227,17 @@ def find_slots(
     addresses = addresses_of(objects)
     table = KindTable(kinds)
     is_holder = table.mask(lambda of: not any(has_base(of, base) for base in _NO_HOLDERS))
-    search = _SlotSearch(None)
     if followed is None:
-        search = _SlotSearch(AddressTable(addresses), _may_be_content(objects, table, lengths))
+        search = _SlotSearch(_Worth(AddressTable(addresses), _may_be_content(objects, table, lengths)))
+        holders, anchors = list(compress(objects, is_holder.tobytes())), addresses[is_holder]
     else:
-        known = positions_of(np.unique(np.concatenate([followed.anchors, followed.owners])), addresses)
-        is_followed = np.zeros(len(objects), bool)
-        is_followed[known[known >= 0]] = True
-        is_holder &= is_followed
-    picked = list(compress(objects, is_holder.tobytes()))
-    anchors = addresses[is_holder]
-    for start in range(0, len(picked), _BATCH):
-        search.through(picked[start : start + _BATCH], anchors[start : start + _BATCH])
+        search = _SlotSearch(_Followed(followed))
+        known = positions_of(np.unique(followed.anchors), addresses)
+        known = np.sort(known[known >= 0])
+        known = known[is_holder[known]]
+        holders, anchors = picked(objects, known), addresses[known]
+    for start in range(0, len(holders), _BATCH):
+        search.through(holders[start : start + _BATCH], anchors[start : start + _BATCH])
     rows = np.array(search.rows, np.int64).reshape(-1, len(Slots.__slots__))
     return Slots(*(np.ascontiguousarray(rows[:, column]) for column in range(rows.shape[1])))
 
@@ -257,21 +257,66 @@ def _may_be_content(
     return result
 
 
+class _Worth:
+    """Picks what a first look touches of all references: what may be the content of a slot.
+
+    Args:
+        heap: Where each object of the heap is.
+        may_be_content: Which of them to touch.
+    """
+
+    def __init__(self, heap: AddressTable, may_be_content: npt.NDArray[np.bool_]) -> None:
+        self._heap, self._may_be_content = heap, may_be_content
+        self._no_content = np.zeros(N_PLACES, np.int64)  # numbers, words and the like, which much of a heap refers to
+
+    def places(self, _holders: Addresses, addresses: Addresses, _starts: Ints, is_end: npt.NDArray[np.bool_]) -> Ints:
+        """Return the positions of those referents at *addresses* that may be what a slot points to."""
+        worth = ~is_end
+        is_known, vertices = self._heap.look_up(addresses)
+        worth[is_known] = self._may_be_content.take(vertices)
+        places = np.flatnonzero(worth)
+        left = addresses.take(places)
+        return places.compress(self._no_content.take(places_of(left)) != left)
+
+    def forget(self, addresses: Addresses) -> None:
+        """Touch the objects at *addresses*, which live as long as this search, no more."""
+        self._no_content[places_of(addresses)] = addresses
+
+
+class _Followed:
+    """Picks the slots of an earlier look, and the owners of slots that the collector does not know."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._owners, self._ordinals = slots.owners, slots.ordinals
+        self._unlisted = np.unique(slots.owners[slots.owners != slots.anchors])
+        self._may_be_unlisted = np.zeros(N_PLACES, bool)
+        self._may_be_unlisted[places_of(self._unlisted)] = True
+
+    def places(self, holders: Addresses, addresses: Addresses, starts: Ints, is_end: npt.NDArray[np.bool_]) -> Ints:
+        """Return the positions in *addresses* of what followed slots of *holders* point to, and of such owners."""
+        at = positions_of(self._owners, holders)
+        places = starts[at] + self._ordinals
+        places = places[(at >= 0) & (places < np.flatnonzero(is_end)[at])]
+        owners = np.flatnonzero(self._may_be_unlisted.take(places_of(addresses)))
+        return np.union1d(places, owners[np.isin(addresses[owners], self._unlisted)])
+
+    def forget(self, addresses: Addresses) -> None:
+        """Do nothing: few are touched."""
+
+
 class _SlotSearch:
     """Reads the references of holders for what slots point to.
 
     Args:
-        heap: Where each object of the heap is; None to touch whatever is referred to.
-        may_be_content: Which objects of the heap to touch.
+        choice: Which of them to touch.
 
     Attributes:
         rows: The slots found, their fields as in `Slots`.
     """
 
-    def __init__(self, heap: AddressTable | None, may_be_content: npt.NDArray[np.bool_] | None = None) -> None:
+    def __init__(self, choice: _Worth | _Followed) -> None:
         self.rows: list[tuple[int, ...]] = []
-        self._heap, self._may_be_content = heap, may_be_content
-        self._no_content = np.zeros(N_PLACES, np.int64)  # numbers, words and the like, which much of a heap refers to
+        self._choice = choice
         self._readers: dict[int, Callable[[Any], Content | None] | None] = {}
         self._unlisted_seen: set[int] = set()
 
@@ -284,25 +329,25 @@ class _SlotSearch:
     def _slots_of(self, holders: list[object], anchors: Addresses) -> tuple[list[object], Addresses, Addresses]:
         """Note the slots of *holders*; return what had to be touched, the types of that, and the anchors."""
         referents, addresses, owners = referents_of(holders)
-        is_end = np.diff(owners, prepend=0) > 0
+        is_end = addresses == addresses[-1]
         starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(is_end) + 1])
-        places = self._worth_touching(addresses, is_end)
-        places = places[places - starts.take(owners.take(places)) < _MAX_ORDINAL]
-        things = [referents[place] for place in places.tolist()]
-        kinds = kinds_of(things)
         holder_at = addresses_of(holders)
+        places = self._choice.places(holder_at, addresses, starts, is_end)
+        places = places[places - starts.take(owners.take(places)) < _MAX_ORDINAL]
+        things = picked(referents, places)
+        kinds = kinds_of(things)
         for kind, of in types_at(kinds).items():
             if kind not in self._readers:
                 self._readers[kind] = reader_of(of)
             read = self._readers[kind]
             chosen = np.flatnonzero(kinds == kind)
             if read is None:
-                self._forget(addresses[places[chosen]])
+                self._choice.forget(addresses[places[chosen]])
                 continue
             if kind in _LEAST_LENGTHS:  # most are short: told by one pass in C
                 lengths = np.fromiter(map(len, map(things.__getitem__, chosen.tolist())), np.int64, len(chosen))
                 if kind in _CONSTANT:
-                    self._forget(addresses[places[chosen[lengths < _LEAST_LENGTHS[kind]]]])
+                    self._choice.forget(addresses[places[chosen[lengths < _LEAST_LENGTHS[kind]]]])
                 chosen = chosen[lengths >= _LEAST_LENGTHS[kind]]
             for row in chosen.tolist():
                 content = read(things[row])
@@ -314,20 +359,6 @@ class _SlotSearch:
                         content.size, content.first, content.last,
                     ))  # fmt: skip
         return things, kinds, anchors[owners[places]]
-
-    def _worth_touching(self, addresses: Addresses, is_end: npt.NDArray[np.bool_]) -> Ints:
-        """Return the positions of those referents at *addresses* that may be what a slot points to."""
-        worth = ~is_end
-        if self._heap is not None and self._may_be_content is not None:
-            is_known, vertices = self._heap.look_up(addresses)
-            worth[is_known] = self._may_be_content.take(vertices)
-        places = np.flatnonzero(worth)
-        left = addresses.take(places)
-        return places.compress(self._no_content.take(places_of(left)) != left)
-
-    def _forget(self, addresses: Addresses) -> None:
-        """Touch the objects at *addresses*, which live as long as this search, no more."""
-        self._no_content[places_of(addresses)] = addresses
 
     def _unlisted_dicts(self, things: list[object], kinds: Addresses, anchors: Addresses) -> list[tuple[object, int]]:
         """Return those dicts among *things*, each once and with its anchor, that the collector does not know."""

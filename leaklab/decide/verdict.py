@@ -138,13 +138,15 @@ def _ordinal(number: int) -> str:
 
 
 # Lengths without a common pattern: a list that is flushed every few runs would look as if it grew if every phase ended
-# at the same place of its period. (8, 7, 9) tells every period up to 25 from growth, (13, 31, 67) up to 111.
-_FASTEST_PHASES = (13, 31, 67, 440, 449)
+# at the same place of its period. (8, 7, 9) tells every period up to 25 from growth, (42, 69, 440) up to 111. The
+# fastest cells get few, long phases: a look at the heap between two of them costs as much as thousands of runs.
+_FASTEST_PHASES = (42, 69, 440, 449)
+_FEWEST_OF_FASTEST = 2 * _FASTEST_PHASES[0] + _FASTEST_PHASES[1]
 _FAST_PHASES = (8, 7, 9, 16, 31, 67, 150)
 _SLOW_PHASES = (4, 3, 5, 8)
 _FASTEST_SECONDS_PER_RUN = 0.005
 _FAST_SECONDS_PER_RUN = 0.6
-MOST_FOLLOWED = sum(_FASTEST_PHASES[:4])
+MOST_FOLLOWED = sum(_FASTEST_PHASES[:3])
 """A leak that is certain so far is followed for so many runs: a cache of 500 entries is full by then."""
 _CHEAP_SECONDS = 2.0
 """As long as a clean check has cost less than this, a third phase is run all the same: it finds rarer leaks."""
@@ -202,23 +204,23 @@ def next_phase(
         if runs_done >= limit:
             return 0
     length = phases[min(phases_done, len(phases) - 1)]
-    if phases is _FASTEST_PHASES and not growing:
-        length = sum(phases[:3]) - runs_done if phases_done else length  # two looks are enough where nothing grows
-        if length <= 0:
-            return 0
+    if phases is _FASTEST_PHASES and phases_done >= 2 and not growing:  # noqa: PLR2004 - so many looks are enough then
+        return 0
     wanted = min(length, _share(phases, limit - runs_done, phases_done))
     affordable = math.floor(seconds_left / seconds_per_run) if seconds_per_run else wanted
     return max(1, min(wanted, affordable))
 
 
 def _phases(limit: int, seconds_per_run: float) -> tuple[int, ...]:
-    if 0 < seconds_per_run <= _FASTEST_SECONDS_PER_RUN and limit >= sum(_FASTEST_PHASES[:3]):
+    if 0 < seconds_per_run <= _FASTEST_SECONDS_PER_RUN and limit >= _FEWEST_OF_FASTEST:
         return _FASTEST_PHASES
     return _FAST_PHASES if seconds_per_run <= _FAST_SECONDS_PER_RUN else _SLOW_PHASES
 
 
 def _share(phases: tuple[int, ...], runs_left: int, phases_done: int) -> int:
     """Split few runs so that at least two phases can be compared, three if there are enough."""
+    if phases is _FASTEST_PHASES:
+        return runs_left
     if phases_done == 0 and runs_left < sum(phases[:3]):
         return math.ceil(runs_left / 2) if runs_left < sum(_SLOW_PHASES[:3]) else math.ceil(runs_left / 3)
     if phases_done == 1 and runs_left > phases[1]:

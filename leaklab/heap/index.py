@@ -22,6 +22,7 @@ from leaklab.runtime.addresses import (
     addresses_of,
     dict_pointers,
     kinds_of,
+    picked,
     places_of,
     referents_of,
     types_at,
@@ -194,7 +195,7 @@ class ReferencePass:
         self._counts.append(np.bincount(heads, minlength=len(batch)))
         self._targets.append(targets.astype(np.int32, copy=False))
         self._unlisted.append((addresses[unlisted], owners[unlisted] + np.int32(start)))
-        return [referents[place] for place in unlisted.tolist()]
+        return picked(referents, unlisted)
 
     def _that_matter(self, referents: list[object], addresses: Ints, places: Ints) -> Ints:
         """Return those of *places* of *referents* where something lies that may refer to more.
@@ -205,7 +206,7 @@ class ReferencePass:
         at = addresses.take(places)
         is_new = self._plain_seen.take(places_of(at)) != at
         places, at = places.compress(is_new), at.compress(is_new)
-        kinds = kinds_of([referents[place] for place in places.tolist()])
+        kinds = kinds_of(picked(referents, places))
         is_plain = _PLAIN_AT.take(places_of(kinds)) == kinds
         plain = at.compress(is_plain)
         self._plain_seen[places_of(plain)] = plain

@@ -73,6 +73,12 @@ def kinds_of(objects: list[object]) -> Addresses:
     return addresses_of(cast("list[object]", kinds))
 
 
+def picked(objects: list[Any], places: Ints) -> list[Any]:
+    """Return the objects at *places*, in half the time of a comprehension."""
+    wanted = places.tolist()
+    return list(operator.itemgetter(*wanted)(objects)) if len(wanted) > 1 else [objects[place] for place in wanted]
+
+
 def object_at(address: int) -> object:
     """Return the object at *address*; only for an object that is known to be alive."""
     return ctypes.cast(address, ctypes.py_object).value
@@ -106,7 +112,7 @@ Ints = npt.NDArray[Any]
 """Whole numbers of some width: addresses, vertices, counts."""
 
 _CHUNK_BITS = 20  # pymalloc's arenas are 1 MiB, so the chunks of a heap are few and well filled
-_SLOT_BITS = 4  # objects are aligned to 16 bytes
+_SLOT_BITS = 5  # what the collector tracks has a header of 16 bytes before it: no two begin in the same 32
 _SLOTS_PER_CHUNK = 1 << (_CHUNK_BITS - _SLOT_BITS)
 _HOME_BITS = range(10, 23)
 _FEW_WANTED = 1 << 14
@@ -116,19 +122,22 @@ _MAX_SLOTS, _MAX_SLOTS_PER_OBJECT = 1 << 24, 24  # beyond both a sorted array is
 class AddressTable:
     """Position of each address in the array it was made from.
 
-    Addresses of one heap lie close together in few chunks, so there is a slot for every 16 bytes of those chunks. Where
-    the addresses are too scattered or unaligned for that, a sorted array is searched instead.
+    Addresses of one heap lie close together in few chunks, so there is a slot for every 32 bytes of those chunks. Where
+    the addresses are too scattered for that, or two of them share a slot, a sorted array is searched instead.
     """
 
     def __init__(self, addresses: Ints) -> None:
         """Make the table for *addresses*; of an address given twice, one of its positions counts."""
         self._addresses = addresses
         self._homes = _homes_of(_chunks_of(addresses), len(addresses))
-        if self._homes is not None and not (addresses & ((1 << _SLOT_BITS) - 1)).any():
+        if self._homes is not None:
             self._slots: Ints = np.zeros((int(self._homes.max()) + _SLOTS_PER_CHUNK), dtype=np.int32)
-            self._slots[self._slots_of(addresses, self._homes)] = np.arange(len(addresses), dtype=np.int32)
-        else:
-            self._homes = None
+            own = self._slots_of(addresses, self._homes)
+            self._slots[own] = np.arange(len(addresses), dtype=np.int32)
+            # Of all positions only that of the first is 0.
+            if np.count_nonzero(self._slots) != len(addresses) - 1 or self._slots[own[0]] != 0:
+                self._homes = None
+        if self._homes is None:
             self._order: Ints = np.argsort(addresses, kind="stable")
             self._sorted: Ints = addresses[self._order]
 
