@@ -55,9 +55,12 @@ class Candidate:
         emptied: Expressions, in the program's variables, of the containers (list, dict, set, deque, and subclasses of
             these) out of which the change takes entries, and of variables and attributes that it binds to less: a trial
             keeps what is there before, and puts it back after.
+        rebound: Variables, and attributes of variables, that the runs bind to objects which lead to less: a trial binds
+            them to what they were bound to before.
     """
 
     words: str
     changes: tuple[Change, ...] = ()
     not_tried: str = ""
     emptied: tuple[str, ...] = ()
+    rebound: tuple[str, ...] = ()

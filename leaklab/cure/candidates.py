@@ -10,6 +10,7 @@ from leaklab.cure.case import Case
 from leaklab.cure.containers import let_go
 from leaklab.cure.library_calls import library_calls, maybe_calls
 from leaklab.cure.lifetimes import cached_results, ended, exceptions, finished_tasks, numbered_names, parameter_groups
+from leaklab.cure.links import cut_links
 from leaklab.cure.registrations import counterparts, hook_handles, once
 
 _MOST = 5
@@ -23,6 +24,7 @@ _MAKERS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     carried_graph,
     replaced_by_larger,
     finished_tasks,
+    cut_links,
     parameter_groups,
     numbered_names,
     counterparts,

@@ -13,6 +13,7 @@ from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.registrations import end_of
 from leaklab.cure.source import SourceText
 from leaklab.cure.stored_values import has_graph
+from leaklab.cure.training_path import adds_up_gradients, cuts_training
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
 
 _HEAD = ".grad_fn"
@@ -27,7 +28,7 @@ def carried_graph(case: Case) -> Iterator[Candidate]:
     held = evaluate(owner, case.program.namespace)
     store = case.store
     added = _added(store) if store is not None and is_tensor(held) else None
-    if store is not None and added is not None:
+    if store is not None and added is not None and not cuts_training(case, store):
         yield from _added_as_number(case, store, added, held)
     cut = _detached(owner, held)
     if not cut:
@@ -153,7 +154,7 @@ def gradient_cycle(case: Case) -> Iterator[Candidate]:
         patch = case.patch()
         if local and end_of(case, source, statement, patch, [f"{name}.grad = None" for name in sorted(local)]):
             yield from case.candidate(f"Set the gradients to None when they have been used: {why}.", patch)
-    for name in sorted(names):
+    for name in sorted(names) if not adds_up_gradients(case) else ():
         line = _forgetting(name, case.program.namespace.get(name))
         if line:
             patch = case.patch()

@@ -136,11 +136,13 @@ class Case:
         first = body[1] if len(body) > 1 and _is_text(body[0]) else body[0]
         patch.before(self.cell, first, lines)
 
-    def candidate(self, words: str, patch: Patch, *, emptied: tuple[str, ...] = ()) -> Iterator[Candidate]:
+    def candidate(
+        self, words: str, patch: Patch, *, emptied: tuple[str, ...] = (), rebound: tuple[str, ...] = ()
+    ) -> Iterator[Candidate]:
         """Yield the candidate that *patch* makes, if it makes one."""
         changes = patch.changes()
         if changes:
-            yield Candidate(visible(words), changes, emptied=emptied)
+            yield Candidate(visible(words), changes, emptied=emptied, rebound=rebound)
 
     @cached_property
     def stores(self) -> tuple[Store, ...]:

@@ -16,6 +16,7 @@ from leaklab.cure.case import Case, Store, is_adding, last_name, store_of
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.source import SourceText
 from leaklab.cure.stored_values import Detachment, cut_of
+from leaklab.cure.training_path import cuts_training
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.objects import has_base, is_exactly
 
@@ -33,7 +34,7 @@ def let_go(case: Case) -> Iterator[Candidate]:
     if store is None or store.how in ("call", "name"):
         yield from _with_the_run(case)
         return
-    cut = cut_of(case, store)
+    cut = None if cuts_training(case, store) else cut_of(case, store)
     readers = list(_readers(case, store))
     if any(_is_for_tensors(source, node) for source, node in readers):
         yield from _with_the_run(case)

@@ -26,7 +26,16 @@ _NOTICED = 0.25
 
 def shows(gain: Gain) -> bool:
     """Return whether anything grows in *gain*: otherwise a trial could not tell whether a change ends it."""
-    return any(_grows(gain, name) for name in _FLOORS) or bool(_steady_entries(gain))
+    return any(_grows(gain, name) for name in _FLOORS) or bool(_steady_entries(gain)) or _shows_blocks(gain)
+
+
+def _has_fewer_blocks(before: Gain, after: Gain) -> bool:
+    return _shows_blocks(before) and after.per_run("blocks") < (1 - _NOTICED) * before.steady("blocks")
+
+
+def _shows_blocks(gain: Gain) -> bool:
+    """Return whether far more of what no collector follows is left than a run that leaves nothing does."""
+    return min(gain.blocks) > 0 and gain.steady("blocks") >= 4 * _BLOCKS_NOISE
 
 
 def judge_trial(before: Gain, after: Gain) -> CureOutcome:
@@ -38,7 +47,8 @@ def judge_trial(before: Gain, after: Gain) -> CureOutcome:
     left = 1 - _NOTICED
     grew = [name for name in _FLOORS if _grows(before, name)]
     is_less = any(after.per_run(name) < left * before.steady(name) for name in grew)
-    if is_less or (not grew and _steady_entries(after) < left * _steady_entries(before)):
+    entries_before, entries_after = _steady_entries(before), _steady_entries(after)
+    if is_less or (not grew and (entries_after < left * entries_before or _has_fewer_blocks(before, after))):
         return CureOutcome.LESSENED
     return CureOutcome.NO_EFFECT
 
@@ -69,6 +79,8 @@ def remaining(before: Gain, after: Gain) -> float:
 
 def _has_ended(before: Gain, after: Gain) -> bool:
     for name, floor in _FLOORS.items():
+        if name == "registered" and _grows(before, "objects"):
+            continue  # entries whose objects are gone: `atexit` counts the places of callbacks that were taken out
         was = before.steady(name)
         bar = max(_TENTH * was, min(floor, _QUARTER * was)) if _grows(before, name) else floor
         if after.per_run(name) > bar or (name == "objects" and _is_steady(after.objects, after.n_runs)):
@@ -116,7 +128,15 @@ def _amounts(before: Gain, after: Gain) -> Iterator[tuple[str, str]]:
     if _grows(before, "objects") or _grows(after, "objects"):
         yield _objects(before), _objects(after)
         return
+    if not _steady_entries(before) and _shows_blocks(before):
+        yield _blocks(before), _blocks(after)
+        return
     yield f"{format_rate(_steady_entries(before))} entries", f"{format_rate(_steady_entries(after))} entries"
+
+
+def _blocks(gain: Gain) -> str:
+    n_blocks = gain.steady("blocks") if min(gain.blocks) > 0 else 0.0
+    return f"{format_rate(n_blocks)} blocks of Python's own memory"
 
 
 def _objects(gain: Gain) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import inspect
+import io
 import types
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -13,12 +15,13 @@ from leaklab.cure.edits import NotTriedError
 from leaklab.cure.levels import Heap
 from leaklab.cure.training import has_graph
 from leaklab.heap.names.reference import look_up
-from leaklab.runtime.objects import has_base, is_exactly, is_tensor, type_name
+from leaklab.runtime.objects import has_base, is_exactly, is_tensor, loaded_type, type_name
 from leaklab.runtime.ours import is_history_name
 
 _KINDS: tuple[Any, ...] = (list, collections.OrderedDict, dict, set, collections.deque)
 """Containers whose contents can be put back; what their subclasses do meanwhile is not asked."""
 _SEQUENCES: tuple[Any, ...] = (list, collections.deque)
+_STREAMS: tuple[Any, ...] = (io.StringIO, io.BytesIO)
 _REPLACED = ("str", "bytes", "tuple", "numpy.ndarray", "pandas.")
 """What is not changed itself where a part of it takes its place."""
 _MOST_CONTAINERS, _MOST_ENTRIES = 2_000, 1_000_000
@@ -38,6 +41,7 @@ class KeptData:
         self._variables = dict(namespace)
         self._contents: list[tuple[Any, list[Any]]] = []
         self._places: list[tuple[dict[str, Any], str, Any]] = []
+        self._streams: list[tuple[Any, Any, int]] = []
         self._seen = {id(namespace)}
         self._n_entries = 0
         with heap() as objects:
@@ -75,6 +79,9 @@ class KeptData:
                 container = None
             if container is None:
                 is_kept = False
+            elif is_exactly(container, _STREAMS):
+                self._streams.append((container, container.getvalue(), container.tell()))
+                is_kept = True
             elif is_tensor(container) or type_name(type(container)).startswith(_REPLACED):
                 is_kept = self._keep_place(node, container)  # it is not changed itself
             else:
@@ -83,6 +90,12 @@ class KeptData:
             if not is_kept:
                 msg = f"it would empty {expression}, which a trial could not put back"
                 raise NotTriedError(msg)
+
+    def keep_places(self, expressions: Sequence[str]) -> None:
+        """Note which objects stand in variables and attributes of variables; those that are not there are left out."""
+        for node in (ast.parse(expression, mode="eval").body for expression in expressions):
+            with contextlib.suppress(LookupError, AttributeError, TypeError):
+                self._keep_place(node, _value(node, self._variables))
 
     def _keep_place(self, node: ast.expr, value: Any) -> bool:
         """Note which object stands in a variable or attribute; return whether that can be put back."""
@@ -114,6 +127,12 @@ class KeptData:
                 del self._namespace[name]
         for mapping, name, value in self._places:
             mapping[name] = value
+        for stream, text, position in self._streams:
+            if not stream.closed and not stream.getvalue().startswith(text):
+                stream.seek(0)
+                stream.truncate()
+                stream.write(text)
+                stream.seek(position)
         for container, entries in self._contents:
             base = _base(container)
             now = _entries(base, container)
@@ -169,6 +188,8 @@ def _is_hashed_by_c(key: object) -> bool:
     """Return whether no code of the user's runs where *key* is put into a dict or a set; a tuple may hold anything."""
     if type(key) is tuple:
         return all(map(_is_hashed_by_c, key))
+    if is_exactly(key, filter(None, (loaded_type("torch", "Tensor"), loaded_type("torch.nn", "Parameter")))):
+        return True  # by their addresses: no two are compared
     return all(isinstance(look_up(type(key), name), types.WrapperDescriptorType) for name in ("__hash__", "__eq__"))
 
 

@@ -7,18 +7,23 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
 
-from leaklab.collect.checkpoint import Lengths, take_checkpoint
+from leaklab.collect.checkpoint import Lengths, container_lengths, take_checkpoint
 from leaklab.collect.meters import accelerator_bytes, native_heap_bytes
+from leaklab.runtime.addresses import addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly
+from leaklab.runtime.kind_table import KindTable
 
 Heap = Callable[[], AbstractContextManager[list[object]]]
 """Lends every object of the heap."""
 N_LOOKS = 3
 _COLUMNS = ("objects", "native", "accelerator", "blocks", "nodes", "registered", "threads")
+_N_LENGTHS = 3
+"""So often containers are measured: before, between the halves, and behind them."""
 _ROOM = 1.5
 """For so many times the containers that there are when the runs begin, room is made."""
 
@@ -36,7 +41,8 @@ class Gain:
         nodes: Autograd nodes, those of both halves together in the second.
         registered: Entries of registries that Python does not show, the same way.
         threads: Threads, the same way.
-        containers: Entries that containers got, by the address of the container; in one run more.
+        containers: Entries that containers got, in one run more, by the address of the container; of those that got
+            some in either half.
     """
 
     n_runs: int
@@ -74,9 +80,9 @@ class LevelReader:
         self._heap, self._collects = heap, collects
         self._rows = np.zeros((N_LOOKS, len(_COLUMNS)))
         room = int(_ROOM * len(gc.get_objects()))
-        self._lengths = np.empty((2, 2, room), np.int64)
+        self._lengths = np.empty((_N_LENGTHS, 2, room), np.int64)
         self._settled = np.zeros((N_LOOKS - 1, 2))
-        self._n_containers = np.zeros(2, np.int64)
+        self._n_containers = np.zeros(_N_LENGTHS, np.int64)
         self._n_looks = 0
 
     def begin(self) -> None:
@@ -102,6 +108,9 @@ class LevelReader:
         row[1:4] = native_heap_bytes() or 0, accelerator_bytes() or 0, sys.getallocatedblocks()
         with self._heap() as objects:
             row[0] = len(objects)
+            if self._n_looks == 1:
+                addresses = addresses_of(objects)
+                self._keep(container_lengths(objects, addresses, KindTable(kinds_of(objects))), 1)
         self._n_looks += 1
         if self._n_looks == N_LOOKS:
             self._look_at_all(1)
@@ -115,7 +124,7 @@ class LevelReader:
             checkpoint, _addresses, _kinds = take_checkpoint(0, objects, with_slots=False)
         registered = np.maximum(checkpoint.n_registered, 0).sum()
         self._rows[2 * place : 2 * place + 2, 4:] = checkpoint.graph_nodes, registered, checkpoint.n_threads
-        self._keep(checkpoint.lengths, place)
+        self._keep(checkpoint.lengths, 2 * place)
 
     def _keep(self, lengths: Lengths, place: int) -> None:
         n = min(len(lengths.addresses), self._lengths.shape[-1])
@@ -134,11 +143,16 @@ class LevelReader:
         return Gain(n_runs=n_runs, containers=self._grown(), **values)
 
     def _grown(self) -> dict[int, int]:
-        """Return the containers that were there at both ends and are longer at the second."""
-        (first, lengths_before), (last, lengths_after) = (
-            self._lengths[place, :, : self._n_containers[place]] for place in (0, 1)
-        )
-        common, at_first, at_last = np.intersect1d(first, last, assume_unique=True, return_indices=True)
-        gained = lengths_after[at_last] - lengths_before[at_first]
-        longer = np.flatnonzero(gained > 0)
+        """Return the containers that are longer at each of the three looks than at the one before.
+
+        Where one is freed, another soon has its address: what seems to be longer once may be another one.
+        """
+        found = [self._lengths[look, :, :n] for look, n in enumerate(self._n_containers.tolist())]
+        common = reduce(np.intersect1d, [addresses for addresses, _ in found])
+        lengths = []
+        for addresses, of_each in found:
+            order = np.argsort(addresses)
+            lengths.append(of_each[order[np.searchsorted(addresses, common, sorter=order)]])
+        longer = np.flatnonzero((lengths[1] > lengths[0]) & (lengths[2] > lengths[1]))
+        gained = lengths[2] - lengths[0]
         return dict(zip(common[longer].tolist(), gained[longer].tolist(), strict=True))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case
 from leaklab.cure.containers import trimming
-from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.cure.live import MISSING, attribute, evaluate, has_method
 from leaklab.cure.source import Patch, SourceText
 
 _ENDS = {
@@ -158,18 +159,26 @@ def parameter_groups(case: Case) -> Iterator[Candidate]:
             return
 
 
+_COMPUTED = (ast.JoinedStr, ast.BinOp)
+_FIELD = re.compile(r"%[-#0 +]*\d*[a-zA-Z]")
+"""A field of a text that ``%`` fills in."""
+
+
 def numbered_names(case: Case) -> Iterator[Candidate]:
     """Yield how what is registered under a new name by every run is registered under one name."""
     for store in case.stores:
         for node in ast.walk(store.statement):
             named = _computed_name(node)
-            if named is None:
+            if named is None or not isinstance(node, ast.Call):
                 continue
             parts = [
-                part.value for part in ast.walk(named) if isinstance(part, ast.Constant) and type(part.value) is str
+                _FIELD.sub("", part.value)
+                for part in ast.walk(named)
+                if isinstance(part, ast.Constant) and type(part.value) is str
             ]
             name = "_".join(parts).strip("_ .-")
-            if name.isidentifier():
+            name = _free_name(case, store.source, node, name) if name.isidentifier() else ""
+            if name:
                 patch = case.patch()
                 patch.replace(store.source, named, repr(name).replace("'", '"'))
                 yield from case.candidate(
@@ -178,8 +187,17 @@ def numbered_names(case: Case) -> Iterator[Candidate]:
                 return
 
 
+def _free_name(case: Case, source: SourceText, node: ast.Call, name: str) -> str:
+    """Return *name*, or one like it that nothing has yet where *node* registers; empty if that cannot be told."""
+    is_setattr = isinstance(node.func, ast.Name)
+    owner_node = node.args[0] if is_setattr else node.func.value if isinstance(node.func, ast.Attribute) else None
+    owner = MISSING if owner_node is None else evaluate(source.text_of(owner_node), case.program.namespace)
+    names = (name, f"{name}_newest")
+    return "" if owner is MISSING else next((one for one in names if attribute(owner, one) is MISSING), "")
+
+
 def _computed_name(node: ast.AST) -> ast.expr | None:
-    """Return the name, if it is computed, of a call that registers something by name."""
+    """Return the name, if it is computed, under which a call registers something."""
     if not isinstance(node, ast.Call):
         return None
     called = _called(node)
@@ -187,7 +205,7 @@ def _computed_name(node: ast.AST) -> ast.expr | None:
     if called not in place or len(node.args) <= place[called]:
         return None
     name = node.args[place[called]]
-    return name if isinstance(name, (ast.JoinedStr, ast.BinOp)) else None
+    return name if isinstance(name, _COMPUTED) else None
 
 
 def cached_results(case: Case) -> Iterator[Candidate]:

@@ -208,7 +208,7 @@ class _Trials:
             return _Told(candidate, CureOutcome.NOT_TRIED, self._stopped)
         changes = tuple(change for one in (*self._kept, candidate) for change in one.changes)
         try:
-            result = yield from self._runs(changes, [name for one in (*self._kept, candidate) for name in one.emptied])
+            result = yield from self._runs(changes, (*self._kept, candidate))
         except NotTriedError as refused:
             return _Told(candidate, CureOutcome.NOT_TRIED, str(refused))
         if result.failure in _ENDS:
@@ -239,7 +239,9 @@ class _Trials:
         self._number += 1
         return self._number - 1
 
-    def _runs(self, changes: Sequence[Change], emptied: Sequence[str] = ()) -> Generator[int, Ran, _TrialResult]:
+    def _runs(
+        self, changes: Sequence[Change], candidates: Sequence[Candidate] = ()
+    ) -> Generator[int, Ran, _TrialResult]:
         """Make the runs of one trial; the user's data are as before it.
 
         Raises:
@@ -250,7 +252,8 @@ class _Trials:
         kept = None
         if changes:
             kept = KeptData(means.program.namespace, means.addresses, means.heap)  # type: ignore[arg-type]  # a dict
-            kept.keep_all(emptied)
+            kept.keep_all([name for one in candidates for name in one.emptied])
+            kept.keep_places([name for one in candidates for name in one.rebound])
         try:
             with applied(changes, means.program, means.cell):
                 result = yield from self._measured()
@@ -288,4 +291,9 @@ def _joined(first: Candidate, second: Candidate) -> Candidate | None:
     if lines[0] & lines[1]:
         return None
     words = f"{first.words.rstrip('.')}, and {second.words[:1].lower()}{second.words[1:]}"
-    return Candidate(words, (*first.changes, *second.changes), emptied=(*first.emptied, *second.emptied))
+    return Candidate(
+        words,
+        (*first.changes, *second.changes),
+        emptied=(*first.emptied, *second.emptied),
+        rebound=(*first.rebound, *second.rebound),
+    )

@@ -293,6 +293,32 @@ PROGRAMS = {
         "step += 1\nnet.register_buffer(f'mask_{step}', torch.ones(80, 8))",
         "net._buffers", "global-cache", "register_buffer", 'net.register_buffer("mask", torch.ones(80, 8))',
     ),
+    "attributes under numbered names, beside one of that name": Leaking(
+        "import torch\nclass Model:\n    weight = 1\nmodel = Model()\nstep = 0",
+        "step += 1\nsetattr(model, f'weight_{step}', torch.ones(80, 8))",
+        "model.__dict__", "container-growth", "setattr", 'setattr(model, "weight_newest", torch.ones(80, 8))',
+    ),
+    "losses of which the sum is trained": Leaking(
+        NET + "parts = []",
+        "x = torch.randn(16, 32)\nparts.append(net(x).pow(2).mean())\nparts.append(net.weight.abs().sum())\n"
+        "(parts[-1] + parts[-2]).backward()",
+        "parts", "graph-kept", "parts.append(net(x)", "parts = []",
+        per_run=2.0,
+    ),
+    "a total that is trained with another loss": Leaking(
+        NET + "total = torch.zeros(())",
+        "out = net(torch.randn(16, 32)).mean()\ntotal = total + out\n(total + "
+        "net.weight.sum()).backward(retain_graph=True)",
+        "total", "graph-kept", "total = total + out", "total = total.detach()",
+        path=GRAPH,
+    ),
+    "a chain of results": Leaking(
+        "import torch\nclass Result:\n    def __init__(self, before):\n        self.before = before\n"
+        "        self.values = torch.ones(80, 8)\nresult = Result(None)",
+        "result = Result(result)\nmean = result.values.mean()",
+        "result", "tensor-kept", "result = Result", "result.before = None",
+        path=((".before", "object"),),
+    ),
     "groups of an optimizer": Leaking(
         "import torch\nbase = torch.nn.Linear(8, 8)\nopt = torch.optim.SGD(base.parameters(), lr=0.1, momentum=0.9)",
         "head = torch.nn.Linear(8, 40)\nopt.add_param_group({'params': head.parameters()})\nopt.zero_grad()\n"

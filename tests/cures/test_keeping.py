@@ -103,6 +103,41 @@ def test_a_variable_and_an_attribute_that_a_change_binds_to_less_have_their_obje
 
 
 def test_what_is_emptied_in_place_and_cannot_be_filled_again_is_not_tried():
-    data = kept({"buffer": io.StringIO("logged")})
+    data = kept({"buffer": bytearray(b"logged")})
     with pytest.raises(NotTriedError):
         data.keep_all(["buffer"])
+
+
+@pytest.mark.parametrize("stream", [io.StringIO("logged"), io.BytesIO(b"logged")], ids=["text", "bytes"])
+def test_a_stream_in_memory_has_its_text_and_its_place_again(stream):
+    whole, place = stream.getvalue(), stream.seek(3)
+    data = kept({"buffer": stream})
+    data.keep_all(["buffer"])
+    stream.seek(0)
+    stream.truncate()
+    data.put_back()
+    assert (stream.getvalue(), stream.tell()) == (whole, place)
+
+
+def test_what_was_written_behind_the_end_of_a_stream_stays_there():
+    stream = io.StringIO("logged")
+    data = kept({"buffer": stream})
+    data.keep_all(["buffer"])
+    stream.seek(0, io.SEEK_END)
+    stream.write(", and more")
+    data.put_back()
+    assert stream.getvalue() == "logged, and more"
+
+
+def test_a_variable_that_a_trial_binds_to_a_shorter_chain_leads_to_all_of_it_again():
+    whole = Slotted()
+    holder = Own()
+    holder.best = whole  # type: ignore[attr-defined]
+    variables: dict[str, Any] = {"root": whole, "holder": holder}
+    data = kept(variables)
+    data.keep_places(["root", "holder.best", "nowhere.root"])
+    variables["root"] = Slotted()
+    holder.best = Slotted()  # type: ignore[attr-defined]
+    data.put_back()
+    assert variables["root"] is whole
+    assert holder.best is whole  # type: ignore[attr-defined]

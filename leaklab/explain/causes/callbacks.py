@@ -234,7 +234,7 @@ def traceback_kept(e: Evidence) -> Advice | None:
     kinds = {step.kind for step in e.path.steps}
     known = known_holder(e.path)
     also = f" ({known[1].name}: {known[1].release} lets go.)" if known is not None else ""
-    why = "and its traceback keeps every local variable of the frames it went through"
+    why = "and the traceback of each keeps every local variable of the frames it went through"
     if kinds & _FUTURES:
         return Advice(
             f"{place_words(e)} keeps futures or tasks that have failed: each keeps its exception, {why}.{also} Take "
@@ -249,7 +249,7 @@ def traceback_kept(e: Evidence) -> Advice | None:
         )
     if references & {".__cause__", ".__context__"}:
         return Advice(
-            f"{place_words(e)} keeps an exception, and each exception keeps the one before it (`__cause__`, "
+            f"{place_words(e)} keeps an exception, which keeps the one before it (`__cause__`, "
             f"`__context__`), {why}.{also} Store the text (`repr(error)`, `traceback.format_exc()`), or take its "
             "traceback and the chain off: `error.with_traceback(None)`, `error.__cause__ = error.__context__ = None`.",
             "Not if the exception is raised again later and its origin should be shown.",

@@ -24,6 +24,8 @@ from leaklab.text import format_bytes
 
 _SHOWN = (".HistoryManager.outputs", ".history_manager.outputs")
 _PYPLOT = "matplotlib._pylab_helpers"
+_SOURCES = re.compile(r"^(In|_ih|_i\d*)\b|\binput_hist_(raw|parsed)\b")
+_FRONT_END = ("IPython.", "ipykernel.")
 _TOP = 2
 """A dict that is a variable, or an attribute of a module, a class or a singleton, is at the top."""
 _INNER = ".data"
@@ -55,6 +57,11 @@ def notebook_history(e: Evidence) -> Advice | None:
         )
     if not e.is_history:
         return None
+    if _SOURCES.search(e.holder):
+        return Advice(
+            f"The notebook keeps the source of every cell, in {named(e.holder)}: also of code that your cell hands to "
+            "`run_cell`. Hand it over with `store_history=False`, or run generated code with `exec`."
+        )
     return Advice(
         "The notebook itself remembers it: every value that a cell ends with is stored in Out and in _. End that line "
         "with a semicolon, or print the value: then nothing is stored. Release what is there with %reset -f out, then "
@@ -141,6 +148,13 @@ def _table_of_library(e: Evidence) -> Advice:
     is_of_entry = entry is not None and entry.is_library and bool(entry.releases)
     whose = module[1] if module else owner.kind if owner is not None else ""
     whose = whose or (entry.kind.partition(".")[0] if entry is not None and is_of_entry else "a library")
+    if owner is not None and owner.kind.startswith(_FRONT_END):
+        return Advice(
+            f"{named(e.place)} is what the notebook keeps for itself: it gets an entry with every cell, also with code "
+            "that your cell hands to `run_cell`. Run generated code with `exec`, or hand it over with "
+            "`store_history=False`.",
+            also=("library-registry",),
+        )
     release = may_release(owner)
     if entry is not None and is_of_entry:
         name = entry.kind.rpartition(".")[2]

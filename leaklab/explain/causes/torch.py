@@ -51,6 +51,15 @@ def graph_kept(e: Evidence) -> Advice | None:
 
 def _handed_on(e: Evidence) -> Advice:
     """A state that every run computes from that of the run before, and replaces."""
+    if e.holder.endswith(".grad") and is_expression(e.holder):
+        place = written(e.holder)
+        return Advice(
+            f"`{place}` is a gradient that carries a graph, as backward(create_graph=True) makes it, and every "
+            "backward() adds to it: so it carries the graph of all runs. Set it to None when it has been used "
+            f"(`{place} = None`, or `zero_grad()` of its optimizer), or take gradients with `torch.autograd.grad(..., "
+            "create_graph=True)`, which stores none.",
+            "Not between runs whose gradients are meant to add up.",
+        )
     owner = re.fullmatch(r"(.+)(?:\[\d+\]|(\.\w+))", e.holder) if e.facts.is_in_tuple else None
     place = e.holder if owner is None else owner[1]
     cut = f"{written(place)}.detach()"
@@ -279,14 +288,15 @@ def optimizer_state(e: Evidence) -> Advice | None:
         return Advice(
             f"{named(owner)} has state of {unit_words(gone, 'parameters')} in no group any more: each run replaces "
             f"parameters and leaves the state of the old ones in {named(e.place)}. Make a new optimizer when the "
-            f"parameters are replaced, or take the state of an old one out (`{written(owner)}.state.pop(old, None)`).",
+            f"parameters are replaced, or take the state of an old one out (`{written(owner)}.state.pop(...)` with "
+            "it).",
             "Not while the old parameters are still trained.",
         )
     words = f" It has state of {unit_words(gone, 'parameters')} in no group any more." if gone else ""
     return Advice(
         f"{named(owner)} keeps parameters of earlier runs in {named(e.place)}.{words} Make a new optimizer instead of "
         "adding a group in each run, or take the old group out together with the state of its parameters "
-        f"(`{written(owner)}.param_groups.pop()`, and `{written(owner)}.state.pop(parameter, None)` for each).",
+        f"(`{written(owner)}.param_groups.pop()`, and `{written(owner)}.state.pop(...)` for each of them).",
         "Not while the old parameters are still trained.",
     )
 
