@@ -351,6 +351,7 @@ def _leak(
         holder=evidence.shown_holder,
         cause=cause.slug,
         advice=cause.advice,
+        also_causes=cause.also,
         bytes_per_run=summary.n_bytes / n_main * per_run,
         count_per_run=per_run,
         unit=evidence.unit,

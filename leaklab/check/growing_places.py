@@ -299,6 +299,7 @@ def leak_in_place(
         holder=name,
         cause=cause.slug,
         advice=cause.advice,
+        also_causes=cause.also,
         bytes_per_run=bytes_per_run,
         count_per_run=growth.rate,
         unit=unit,

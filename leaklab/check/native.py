@@ -181,6 +181,7 @@ def native_leak(rest: NativeRest, memory: str, reason: str, suspect: GrownRegist
         holder="nothing that Python can see" if suspect is None else suspect.registry.suspicion,
         cause=cause.slug,
         advice=cause.advice,
+        also_causes=cause.also,
         bytes_per_run=rest.bytes_per_run,
         count_per_run=rest.bytes_per_run,
         unit="bytes",

@@ -194,7 +194,7 @@ def _leak(leak: Leak, outcome: str, cells: Sequence[str], this_cell: str) -> Dat
         ("with it", others_words(leak.others)),
         ("frees", retained_words(leak)),
         ("because", leak.reason),
-        ("cause", cause_words(leak.cause)),
+        ("cause", "; also ".join(map(cause_words, (leak.cause, *leak.also_causes)))),
         ("id", leak.fingerprint),
     ]
     return {

@@ -205,6 +205,7 @@ class Leak:
         n_places: So many containers, alike but for a position or a number in their names, grow as *holder* does; the
             rates are those of all of them.
         cures: Changes that would end it, with what came of trying them, best first.
+        also_causes: Slugs of what else is so beside *cause*, most often none: ``open-figures``, ``graph-kept``.
     """
 
     what: str
@@ -224,6 +225,7 @@ class Leak:
     others: tuple[tuple[str, float], ...] = ()
     n_places: int = 1
     cures: tuple[Cure, ...] = ()
+    also_causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,6 @@ __getattr__ = lazy_names(
         "tables": "container_table leak_table leaks_csv object_table run_table tensor_table",
         "templates": "page",
         "training_run": "memory_rows run_html run_text",
-        "words": "CAUSES amount_words numbers_words render_path retained_words suspect_references",
+        "words": "CAUSES SECOND_CAUSES amount_words numbers_words render_path retained_words suspect_references",
     },
 )

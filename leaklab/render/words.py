@@ -53,6 +53,16 @@ CAUSES = {
     "unknown": "no known cause fits",
 }
 """What each slug of a cause means, in a few words."""
+SECOND_CAUSES = {
+    "finished-tasks": "tasks that have ended are kept with their results",
+    "library-registry": "a table that a library keeps for itself grows",
+    "module-tables": "a module gets buffers, parameters or parts under new names",
+    "open-figures": "figures are left open",
+    "pending-timers": "timers wait for their time",
+    "state-dict-copies": "copies of a model's weights are kept",
+    "thread-locals": "threads that do not end keep values of their own",
+}
+"""The same of the slugs that stand beside a cause only."""
 
 
 class LeakFact(NamedTuple):
@@ -89,7 +99,7 @@ def leak_facts(leak: Leak, width: int) -> list[LeakFact]:
         LeakFact("frees", (retained_words(leak),)),
         LeakFact("lines", leak.sites, is_code=True),
         LeakFact("because", (leak.reason,)),
-        LeakFact("cause", (cause_words(leak.cause),)),
+        LeakFact("cause", ("; also ".join(map(cause_words, (leak.cause, *leak.also_causes))),)),
         LeakFact("id", (leak.fingerprint,), is_code=True),
     ]
     optional = ("kept", "also by", "with it", "frees", "lines")
@@ -239,7 +249,7 @@ def leak_kept_words(leak: Leak, width: int) -> str:
 
 def cause_words(slug: str) -> str:
     """Return the slug of a cause with its meaning."""
-    meaning = CAUSES.get(slug)
+    meaning = CAUSES.get(slug) or SECOND_CAUSES.get(slug)
     return f"{slug} ({meaning})" if meaning else visible(slug)
 
 

@@ -13,6 +13,7 @@ from leaklab.explain.causes import INSPECTORS, find_cause, with_effect, with_lin
 from leaklab.heap import Role
 from leaklab.heap.names import Reference
 from leaklab.model import RootPath, Status, Step
+from leaklab.render import CAUSES, SECOND_CAUSES
 
 
 def steps_of(text):
@@ -500,3 +501,35 @@ def test_a_variable_of_a_function_is_called_by_its_name():
         holder="solve.__closure__[0].cell_contents", crossing=INDEX, **TENSORS,
     )  # fmt: skip
     assert advice_of(kept).startswith("The variable `kept` of `step()` gets more by every run.")
+
+
+@pytest.mark.parametrize(
+    ("found", "also"),
+    [
+        (CASES["graph-kept"], ()),
+        (replace(CASES["global-cache"], has_graph=True), ("global-cache",)),
+        (replace(CASES["hook-left"], has_graph=True), ("graph-kept",)),
+        (
+            evidence(
+                "net Net, ._forward_hooks dict, [3] function!, closure variable 'seen' of hook() list!",
+                holder="net._forward_hooks", crossing=KEY,
+            ),
+            ("closure-kept",),
+        ),
+        (
+            evidence(
+                "net torch.nn.modules.linear.Linear, .mask_7 torch.Tensor!", holder="net._buffers",
+                crossing=reference(".mask_7", "attribute"), **TENSORS
+            ),
+            ("module-tables",),
+        ),
+    ],
+    ids=["one alone", "a cache of graphs", "a hook that keeps a graph", "a hook with a closure", "buffers of a module"],
+)  # fmt: skip
+def test_what_else_is_so_stands_beside_the_cause(found, also):
+    assert find_cause(found).also == also
+
+
+def test_every_second_cause_has_a_meaning():
+    found = {slug for case in CASES.values() for slug in find_cause(case).also}
+    assert found <= {*CAUSES, *SECOND_CAUSES}

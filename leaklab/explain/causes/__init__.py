@@ -73,9 +73,26 @@ def find_cause(evidence: Evidence) -> Cause:
     for slug, inspector in INSPECTORS:
         advice = inspector(evidence)
         if advice is not None:
-            return Cause(slug, advice)
+            return Cause(slug, advice, _also(slug, advice, evidence))
     plan = Advice(f"Follow the path: {named(evidence.place)} is the last object that has a reason to be alive.")
     return Cause("unknown", plan)
+
+
+_WITH_GRAPH = frozenset({
+    "container-growth", "callback-registry", "closure-kept", "hook-left", "notebook-history", "thread-or-worker-kept",
+    "deepcopy-kept",
+})  # fmt: skip
+"""Causes beside which it is worth a word that what is kept carries an autograd graph."""
+
+
+def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
+    """Return the slugs of what else is so."""
+    has_closure = any(step.reference.startswith("closure variable") for step in evidence.path.steps)
+    found = [*advice.also]
+    found += ["graph-kept"] if evidence.has_graph and slug in _WITH_GRAPH else []
+    found += ["global-cache"] if slug == "graph-kept" and global_cache(evidence) is not None else []
+    found += ["closure-kept"] if has_closure and slug in {"hook-left", "callback-registry"} else []
+    return tuple(one for one in dict.fromkeys(found) if one != slug)
 
 
 __all__ = ["INSPECTORS", "Advice", "Cause", "Inspector", "find_cause", "with_effect", "with_line"]

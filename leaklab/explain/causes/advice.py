@@ -56,20 +56,16 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A cause by its slug, and the advice for this case."""
+    """A cause by its slug, the advice for this case, and the slugs of what else is so."""
 
     slug: str
     plan: Advice
+    also: tuple[str, ...] = ()
 
     @property
     def advice(self) -> str:
         """The advice as text."""
         return self.plan.write()
-
-    @property
-    def also(self) -> tuple[str, ...]:
-        """The slugs of what else is so."""
-        return self.plan.also
 
 
 def with_effect(leak: Leak, slower: float | None = None) -> Leak:
