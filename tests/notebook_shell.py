@@ -44,9 +44,13 @@ class Notebook:
             result = self.shell.run_cell(source, store_history=True)
         return Typed(out.getvalue(), err.getvalue(), result)
 
-    def check(self, cell: str, options: str = "") -> Any:
-        """Run *cell* under the magic and return its report; its own errors are raised."""
-        typed = self.run(f"%%leakcheck -q -v the_report {options}\n{cell}")
+    def check(self, cell: str, options: str = "", *, cures: bool = False) -> Any:
+        """Run *cell* under the magic and return its report; its own errors are raised.
+
+        Changes that would cure a leak are tried only where *cures* is set: they run the cell again and again.
+        """
+        cure = "" if cures else "--no-cure"
+        typed = self.run(f"%%leakcheck -q -v the_report {cure} {options}\n{cell}")
         if typed.error is not None:
             raise typed.error
         return self.user["the_report"]

@@ -12,6 +12,7 @@ from leaklab.check.growing_places import MAX_ROWS, grown_graph, grown_places
 from leaklab.check.judging import Judgement
 from leaklab.check.native import GRAPH_CAUSES, NativeFinding, NativeShares, explain_native
 from leaklab.check.ranking import LIBRARY_BYTES, drop_covered_bounds, drop_noise, is_worth_showing, library_note, ranked
+from leaklab.check.sibling_places import sibling_pairs, told_as_one
 from leaklab.check.survivor_rows import WORST_FIRST, join_groups, kept_tensors, object_rows, tensor_rows
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import Growth, judge_survivors
@@ -132,7 +133,7 @@ def _explain(survey: _Survey) -> Explained:
     groups, orphans = group_survivors(view)
     joined = join_groups(view, groups, n_runs)
     apart = [part for group in joined for part in split_by_container(view, group, measurement)]
-    survivors = [_of_group(survey, group) for group in apart]
+    survivors = _told_once(view, [_of_group(survey, group) for group in apart])
     survivors += [_of_orphans(survey, cycle) for cycle in group_orphans(view, orphans)]
     in_place = [
         _Finding(grown.leak, grown.growth, grown.address, row=grown.row, is_opaque=grown.is_opaque)
@@ -165,6 +166,19 @@ def _explain(survey: _Survey) -> Explained:
         addresses=tuple(finding.address for finding in findings if finding.address is not None),
         native_bytes=native_bytes,
     )
+
+
+def _told_once(view: HeapView, findings: list[_Finding]) -> list[_Finding]:
+    """Return *findings* with the places that one call of a library fills together as one leak."""
+    leaking = [finding for finding in findings if finding.growth.outcome is Outcome.LEAK]
+    for one, two in sibling_pairs(view, [(finding.leak, finding.group) for finding in leaking]):
+        named, other = leaking[one], leaking[two]
+        if named.group is None or other.group is None:
+            continue
+        both = replace(named, leak=told_as_one(named.leak, other.leak), group=Group.union([other.group, named.group]))
+        spoken_for = replace(other, growth=Growth(Outcome.CLEAN, 0.0, f"told with {named.leak.holder}"))
+        findings = [both if found is named else spoken_for if found is other else found for found in findings]
+    return findings
 
 
 def _leaks_of(findings: Sequence[_Finding]) -> list[Leak]:

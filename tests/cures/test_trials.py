@@ -81,7 +81,7 @@ def test_every_outcome_is_told_with_its_figures(notebook, propose):
         ("detaches", "history.append(loss)", "history.append(loss.detach())"),
         filename=file_of(notebook, "train"),
     )  # fmt: skip
-    (leak,) = notebook.check("train()", "--cure").leaks
+    (leak,) = notebook.check("train()", "--cure", cures=True).leaks
     found, why = outcomes(leak.cures), evidence(leak.cures)
     assert found == {
         "detaches": CureOutcome.LESSENED, "nothing": CureOutcome.NO_EFFECT, "breaks": CureOutcome.HARMFUL,
@@ -99,7 +99,7 @@ def test_a_change_that_ends_the_leak_is_shown_as_code_with_its_proof(notebook, p
     notebook.run(SETUP)
     propose(("Store only the number.", "history.append(loss)", "history.append(loss.item())"),
             filename=file_of(notebook, "train"))  # fmt: skip
-    report = notebook.check("train()", "--cure")
+    report = notebook.check("train()", "--cure", cures=True)
     (cure,) = report.leaks[0].cures
     assert cure.outcome is CureOutcome.CURED
     assert cure.evidence.startswith("8 runs with this change: 0 B per run (was ")
@@ -118,7 +118,7 @@ def test_a_change_that_ends_the_leak_is_shown_as_code_with_its_proof(notebook, p
 def test_what_a_change_empties_is_there_again_afterwards(notebook, propose):
     notebook.run(f"{SETUP}\nhistory.append('mine')")
     propose(("empty", "train()", "train(); history.clear()"), emptied=("history",))
-    (leak,) = notebook.check("train()", "--cure").leaks
+    (leak,) = notebook.check("train()", "--cure", cures=True).leaks
     assert outcomes(leak.cures) == {"empty": CureOutcome.CURED}
     assert notebook.user["history"][0] == "mine"
     assert len(notebook.user["history"]) > 20
@@ -128,7 +128,7 @@ def test_a_variable_may_get_another_type_where_the_changed_line_binds_it(noteboo
     notebook.run("import torch\nseen = []\ntotal, other = torch.zeros(3), torch.zeros(3)")
     cell = "total = torch.ones(3)\nother = total + 1\nseen.append(torch.ones(300))"
     propose(("another", "total = torch.ones(3)", "total = 3.0"), ("own", "seen.append(torch.ones(300))", "total = 3.0"))
-    (leak,) = notebook.check(cell, "--cure").leaks
+    (leak,) = notebook.check(cell, "--cure", cures=True).leaks
     assert outcomes(leak.cures) == {"another": CureOutcome.HARMFUL, "own": CureOutcome.CURED}
     assert "other is float instead of torch.Tensor" in evidence(leak.cures)["another"]
     assert type(notebook.user["total"]) is torch.Tensor
@@ -163,7 +163,7 @@ def test_a_thread_may_run_the_changed_code_meanwhile(notebook, propose):
     thread = threading.Thread(target=call)
     thread.start()
     try:
-        report = notebook.check("step()", "--cure")
+        report = notebook.check("step()", "--cure", cures=True)
     finally:
         stop.set()
         thread.join()
@@ -176,7 +176,7 @@ def test_a_cell_that_awaits_and_one_with_magics_are_changed_as_they_run(notebook
     notebook.run("import asyncio, torch\nhistory = []")
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
     cell = "await asyncio.sleep(0)\n%pwd\nhistory.append(torch.ones(500))"
-    (leak,) = notebook.check(cell, "--cure").leaks
+    (leak,) = notebook.check(cell, "--cure", cures=True).leaks
     assert outcomes(leak.cures) == {"local": CureOutcome.CURED}
     assert leak.cures[0].changes[0].where == "this cell, line 4"
 
@@ -185,7 +185,7 @@ def test_a_cell_that_awaits_and_one_with_magics_are_changed_as_they_run(notebook
 def test_no_trial_is_made_where_that_is_not_wanted(notebook, propose, options):
     notebook.run("import torch\nhistory = []")
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
-    (leak,) = notebook.check("history.append(torch.ones(500))", options).leaks
+    (leak,) = notebook.check("history.append(torch.ones(500))", options, cures=True).leaks
     assert leak.cures == ()
 
 
@@ -194,10 +194,10 @@ def test_a_slow_cell_is_changed_on_request_only(notebook, propose, monkeypatch):
     notebook.run("import time, torch\nhistory = []")
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
     cell = "time.sleep(0.002)\nhistory.append(torch.ones(500))"
-    (leak,) = notebook.check(cell).leaks
+    (leak,) = notebook.check(cell, cures=True).leaks
     assert outcomes(leak.cures) == {"local": CureOutcome.NOT_TRIED}
     assert "--cure" in leak.cures[0].evidence
-    (leak,) = notebook.check(cell, "--cure").leaks
+    (leak,) = notebook.check(cell, "--cure", cures=True).leaks
     assert outcomes(leak.cures) == {"local": CureOutcome.CURED}
 
 
@@ -205,7 +205,9 @@ def test_two_leaks_of_one_cell_are_cured_together(notebook, propose):
     notebook.run("import torch\nfirst, second = [], []")
     propose(("one", "first.append(torch.ones(900))", "torch.ones(900)"),
             ("two", "second.append({'n': torch.ones(300)})", "torch.ones(300)"))  # fmt: skip
-    report = notebook.check("first.append(torch.ones(900))\nsecond.append({'n': torch.ones(300)})", "--cure")
+    report = notebook.check(
+        "first.append(torch.ones(900))\nsecond.append({'n': torch.ones(300)})", "--cure", cures=True
+    )
     best = [leak.cures[0] for leak in report.leaks]
     assert [cure.outcome for cure in best] == [CureOutcome.CURED] * len(report.leaks)
     changed = [change.before for cure in best for change in cure.changes]

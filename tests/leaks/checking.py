@@ -106,7 +106,7 @@ def _check(case: Case, cell: str) -> Said:
         shell.run_cell("import gc; gc.disable()").raise_error()
     shell.run_cell(case.setup).raise_error()
     shell.run_line_magic("load_ext", "leaklab")
-    shell.run_cell_magic("leakcheck", "-q --no-sites -v report_of_case", cell)
+    shell.run_cell_magic("leakcheck", "-q --no-sites --no-cure -v report_of_case", cell)
     report = shell.user_ns["report_of_case"]
     first = report.leaks[0] if report.leaks else None
     return Said(
