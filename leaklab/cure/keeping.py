@@ -20,6 +20,8 @@ from leaklab.runtime.ours import is_history_name
 
 _KINDS: tuple[Any, ...] = (list, collections.OrderedDict, dict, set, collections.deque)
 """Containers whose contents can be put back; what their subclasses do meanwhile is not asked."""
+_MAPPINGS: tuple[Any, ...] = (dict, collections.OrderedDict, collections.defaultdict)
+_NOTHING = object()
 _SEQUENCES: tuple[Any, ...] = (list, collections.deque)
 _STREAMS: tuple[Any, ...] = (io.StringIO, io.BytesIO)
 _REPLACED = ("str", "bytes", "tuple", "numpy.ndarray", "pandas.")
@@ -166,8 +168,12 @@ def _value(node: ast.expr, variables: dict[str, Any]) -> Any:
         return found.__get__(owner) if is_descriptor else found
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         container = _value(node.value, variables)
-        if is_exactly(container, (dict, list, tuple)):
+        if is_exactly(container, (list, tuple)):
             return container[node.slice.value]
+        if is_exactly(container, _MAPPINGS) and is_exactly(node.slice.value, (str, int, bytes)):
+            found = dict.get(container, node.slice.value, _NOTHING)
+            if found is not _NOTHING:
+                return found
     raise LookupError
 
 

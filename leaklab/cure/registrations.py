@@ -127,7 +127,8 @@ def end_of(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, li
     In a function only what the function itself makes can be undone there, and what it returns must be computed before.
     """
     function = source.function_of(statement)
-    if function is None or any(statement in ast.walk(one) for one in case.run_body):
+    of_run = case.cell.function_of(case.run_body[0]) if case.cell is not None and case.run_body else None
+    if function is None or (function is of_run and source.filename == case.program.checked):
         if source.filename != case.program.checked:
             return False
         case.at_end_of_run(patch, *lines)

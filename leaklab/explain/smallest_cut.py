@@ -350,8 +350,10 @@ def release_statement(holder: object, reference: str, expressions: Sequence[str]
         expressions: For each place that has to be emptied what evaluates to the object there; empty if unknown.
         owner: Expression for the holder, or words for it.
     """
-    if reference in _SET_TO_NONE and expressions:
-        return f"{expressions[0]} = None", True
+    array = loaded_type("numpy", "ndarray")
+    is_fixed = array is not None and is_kind_of(holder, array)  # an array keeps its length: nothing can be deleted
+    if (reference in _SET_TO_NONE or is_fixed) and expressions:
+        return f"{' = '.join(expressions)} = None", True
     for pattern, words in _BY_REFERENCE:
         if pattern.match(reference):
             return words.format(owner=owner or "its owner"), False

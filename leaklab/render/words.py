@@ -118,8 +118,8 @@ _TRIED_WORDS = {
 def advice_text(leak: Leak) -> str:
     """Return what to change, sentences and indented code: a change that was tried and cured the leak, with its proof.
 
-    Only such a change is shown as code. Of others it is said in words what came of them; where none was thought of, the
-    advice for the cause stands.
+    Only such a change is shown as code. Where there is none, the advice for the cause stands, and behind it in words
+    what came of the changes that were thought of.
     """
     if not leak.cures:
         return leak.advice
@@ -127,9 +127,7 @@ def advice_text(leak: Leak) -> str:
     if cured is not None:
         return "\n".join((cured.words, *_code_lines(cured.changes), f"Tried: {cured.evidence}."))
     told = [f"{_TRIED_WORDS[cure.outcome]}: {cure.words.rstrip('.')} ({cure.evidence})." for cure in leak.cures]
-    if all(cure.outcome in {CureOutcome.NO_EFFECT, CureOutcome.HARMFUL} for cure in leak.cures):
-        told += [line for line in leak.advice.splitlines() if not line.startswith(" ")]
-    return "\n".join(told)
+    return "\n".join((*(line for line in leak.advice.splitlines() if not line.startswith(" ")), *told))
 
 
 def _code_lines(changes: Sequence[Change]) -> Iterator[str]:

@@ -143,6 +143,8 @@ def test_statements_of_the_cut_free_the_object_when_they_are_run():
     tensor = torch.ones(7)
     variables = {"rows": [None, tensor, tensor], "box": Box(kept=tensor, again=tensor), "x": tensor, "y": tensor}
     variables["named"] = {"a b": tensor}
+    variables["grid"] = np.empty(2, object)
+    variables["grid"][1] = tensor
     ref = weakref.ref(tensor)
     del tensor
     why = whyalive(ref(), namespace=variables)

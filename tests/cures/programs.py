@@ -312,6 +312,12 @@ PROGRAMS = {
         "total", "graph-kept", "total = total + out", "total = total.detach()",
         path=GRAPH,
     ),
+    "a hook that a function of the cell registers": Leaking(
+        NET,
+        "def probe(module):\n    module.register_forward_hook(lambda *args: None)\n"
+        "probe(net)\nout = net(torch.randn(4, 32))",
+        "net._forward_hooks", "hook-left", "module.register_forward_hook", WORDS_ONLY,
+    ),
     "a chain of results": Leaking(
         "import torch\nclass Result:\n    def __init__(self, before):\n        self.before = before\n"
         "        self.values = torch.ones(80, 8)\nresult = Result(None)",

@@ -141,3 +141,15 @@ def test_a_variable_that_a_trial_binds_to_a_shorter_chain_leads_to_all_of_it_aga
     data.put_back()
     assert variables["root"] is whole
     assert holder.best is whole  # type: ignore[attr-defined]
+
+
+def test_a_list_in_a_dict_with_a_default_has_its_entries_again():
+    variables = {"stats": collections.defaultdict(list, act=[1, 2])}
+    data = kept(variables)
+    data.keep_all(["stats['act']"])
+    variables["stats"]["act"].clear()
+    data.put_back()
+    assert variables["stats"]["act"] == [1, 2]
+    with pytest.raises(NotTriedError):
+        data.keep_all(["stats['missing']"])
+    assert "missing" not in variables["stats"]

@@ -98,13 +98,21 @@ def callback_registry(e: Evidence) -> Advice | None:
     because every entry of the collection is something to be called.
     """
     all_callable = bool(e.entry_kinds) and e.entry_kinds <= _CALLABLES and not is_argument_of_partial(e)
-    if e.crossing is None or not (Role.CALLBACKS in e.roles_above or (all_callable and e.is_collected)):
+    if e.crossing is None or not (_is_in_registry(e) or (all_callable and e.is_collected)):
         return None
     texts = [text for step in e.steps_above for text in (step.reference, step.kind)]
     for known, write in _REGISTRIES:
         if any(known in text for text in texts):
             return write(e)
     return _in_collection(e)
+
+
+def _is_in_registry(e: Evidence) -> bool:
+    """Return whether the holder is a registry or a part of one, not something that a callback in it keeps."""
+    found = [number for number, roles in enumerate(e.roles[: e.n_above]) if Role.CALLBACKS in roles]
+    owners = e.facts.owners[: e.n_to_holder]
+    nearest = max((number for number, owner in enumerate(owners) if not owner.is_plain), default=-1)
+    return bool(found) and nearest <= max(found)
 
 
 def _in_collection(e: Evidence) -> Advice:
