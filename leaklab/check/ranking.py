@@ -29,13 +29,40 @@ _BOOKKEEPERS = ("IPython.core.history.", "IPython.core.displayhook.", "IPython.c
 
 def is_bookkeeping(leak: Leak) -> bool:
     """Return whether *leak* is the little that a notebook notes for every cell that it runs."""
+    return _is_of_notebook(leak) and leak.bytes_per_run < BOOKKEEPING_BYTES
+
+
+def _is_of_notebook(leak: Leak) -> bool:
+    """Return whether *leak* is a table in which a notebook notes the cells that it runs."""
     by_module = leak.path.root == "module 'linecache'"
     by_owner = any(
         step.kind.startswith(_BOOKKEEPERS) or step.reference.endswith(".user_ns_hidden") for step in leak.path.steps
     )
-    by_history = leak.cause == "notebook-history" and leak.unit != "objects"
-    own = by_history or by_module or by_owner
-    return own and leak.bytes_per_run < BOOKKEEPING_BYTES
+    return _is_history(leak) or by_module or by_owner
+
+
+def _is_history(leak: Leak) -> bool:
+    return leak.cause == "notebook-history" and leak.unit != "objects"
+
+
+def _history_as_one(leaks: Sequence[Leak]) -> list[Leak]:
+    """Return *leaks* with the notebook's tables of cells as one: each cell that runs is noted in all of them.
+
+    `In` speaks for them, or the first that is a history; texts that two tables share are counted in each.
+    """
+    tables = [leak for leak in leaks if _is_of_notebook(leak)]
+    speaker = next((leak for leak in tables if _is_history(leak)), None)
+    if speaker is None or len(tables) < 2:  # noqa: PLR2004 - nothing to add up
+        return list(leaks)
+    holders = tuple(dict.fromkeys(holder for leak in (speaker, *tables) for holder in leak.holders or (leak.holder,)))
+    together = replace(
+        speaker,
+        bytes_per_run=sum(leak.bytes_per_run for leak in tables),
+        holders=holders,
+        reason=f"{speaker.reason}; the text of each cell is kept in {len(tables)} tables of the notebook",
+    )
+    rest = [leak for leak in leaks if leak is speaker or leak not in tables]
+    return [together if leak is speaker else leak for leak in rest]
 
 
 def ranked(leaks: Sequence[Leak]) -> tuple[Leak, ...]:
@@ -82,6 +109,7 @@ def drop_noise(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
     Returns:
         The leaks that remain, and the notes.
     """
+    leaks = _history_as_one(leaks)
     own = [leak for leak in leaks if is_bookkeeping(leak)]
     notes = [
         f"the notebook's own bookkeeping grows by {format_bytes(leak.bytes_per_run)} per run in {leak.holder}"

@@ -78,12 +78,17 @@ class _Series:
         return self.kept[middle] - self.kept[self.n_warm], self.kept[-1] - self.kept[middle]
 
     @property
+    def mean_rate(self) -> float:
+        """Growth per run of all settled runs."""
+        return self.settled_growth / (len(self.kept) - 1 - self.n_warm)
+
+    @property
     def rate(self) -> float:
         """Growth per run of the second half, from its first step to its last."""
         steps = self.steps[len(self.steps) // 2 :]
         hits = Rhythm.of(steps, self.least_step).hits
         if len(hits) < 2 or self.rhythm.widest > len(steps) // 2:  # noqa: PLR2004 - steps too rare to time by half
-            return self.settled_growth / (len(self.kept) - 1 - self.n_warm)
+            return self.mean_rate
         return sum(steps[hits[0] + 1 : hits[-1] + 1]) / (hits[-1] - hits[0])
 
 
@@ -236,7 +241,7 @@ def _weak_half(series: _Series) -> Growth | None:
 def _grows(series: _Series) -> Growth | None:
     growth = format_bytes(series.settled_growth)
     reason = f"{_steps(len(series.rhythm.hits))} in {_n_runs(series)} runs, {growth} never given back"
-    return Growth(Outcome.LEAK, series.rate, reason)
+    return Growth(Outcome.LEAK, series.rate, reason, series.mean_rate)
 
 
 _RULES: tuple[Callable[[_Series], Growth | None], ...] = (

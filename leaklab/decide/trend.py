@@ -61,11 +61,14 @@ class Growth:
             question that more runs can answer.
         rate: Units per run of the settled part; 0.0 unless the outcome is a leak, or inconclusive (then the rate seen).
         reason: One clause with the figure that decided.
+        mean_rate: The same rate over all settled runs, where *rate* is that of the later ones; None where it is not
+            told apart.
     """
 
     outcome: Outcome
     rate: float
     reason: str
+    mean_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,21 @@ def judgement(native=None, accelerator=None):
     )  # fmt: skip
 
 
+def test_a_leak_that_gets_faster_is_explained_by_its_mean():
+    levels = [1e6 + 500.0 * run * run for run in range(60)]  # 29.5 KB per run in the mean, 44 KB in the second half
+    growth = judge_per_run_bytes(levels, floor_per_run=NATIVE_FLOOR_BYTES)
+    assert growth.rate > 40_000 > 33_000 > growth.mean_rate
+    assert malloc_rest(growth, NativeParts(30_000), NATIVE_FLOOR_BYTES).is_small
+
+
+def test_what_instances_keep_their_attributes_in_is_a_doubt_of_a_tenth():
+    parts = NativeParts(100_000)
+    rest = malloc_rest(grows(125_000), parts, NATIVE_FLOOR_BYTES, leaked_bytes=400_000)
+    assert not rest.is_leak
+    assert not rest.is_small
+    assert malloc_rest(grows(125_000), parts, NATIVE_FLOOR_BYTES, leaked_bytes=100_000).is_leak
+
+
 @pytest.mark.parametrize(
     ("rate", "data", "cpp", "expected"),
     [
