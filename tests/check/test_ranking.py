@@ -114,8 +114,8 @@ def test_what_the_notebook_notes_for_itself_is_a_note(own):
 
 
 def test_the_tables_in_which_a_notebook_notes_a_cell_are_one_leak_of_the_history():
-    history = replace(leak(58_000, cause="notebook-history", holder="In"), unit="entries")
-    lines = leak(59_000, "module 'linecache'", holder="linecache.cache")
+    history = replace(leak(58_000, cause="notebook-history", holder="In"), unit="entries", holders=("In",))
+    lines = replace(leak(59_000, "module 'linecache'", holder="linecache.cache"), holders=())
     others = leak(20_000)
     (first, second), notes = drop_noise([lines, history, others])
     assert (first.holder, first.bytes_per_run, first.holders) == ("In", 117_000, ("In", "linecache.cache"))
