@@ -256,6 +256,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from leaklab.notebooks import run_notebook
     from leaklab.render.base import known_suffix
+    from leaklab.render.terminal import on_terminal
     from leaklab.reports.notebook import check_export_target
 
     files = [file for suffix in _EXPORTS if (file := getattr(arguments, suffix)) is not None]
@@ -263,7 +264,7 @@ def _run(arguments: argparse.Namespace) -> int:
         known_suffix(file, [f".{suffix}" for suffix in _EXPORTS])
         check_export_target(file)  # before minutes of work, not after it
     run = run_notebook(arguments.notebook, max_seconds=arguments.timeout, redact=arguments.redact)
-    print(run.report)
+    print(on_terminal(str(run.report)))
     for file in files:
         run.report.save(file)
         print(f"written: {file.resolve()}")

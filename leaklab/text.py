@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -18,7 +20,9 @@ Record = TypeVar("Record")
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 PER_THOUSAND = 1_000
 WIDTH = 100
-"""Columns of every plain text."""
+"""Columns of every plain text that is written to a file or a notebook."""
+_NARROWEST, _WIDEST = 80, 120
+_COLUMNS = ContextVar("leaklab_columns", default=WIDTH)
 ROW_LIMIT = 400
 BLOCK_LIMIT = 20_000
 TEXT_LIMIT = 4_000
@@ -28,7 +32,22 @@ SHOWN_LIMIT = 800
 N_LINES = 3
 CELL_LIMIT = 20_000
 """Of one cell of a table: the path through a long graph takes some thousands."""
-_IRREGULAR = {"entries": "entry"}
+_IRREGULAR = {"entries": "entry", "classes": "class"}
+
+
+def columns() -> int:
+    """Return how wide the text is that is being written."""
+    return _COLUMNS.get()
+
+
+@contextmanager
+def in_columns(n_columns: int) -> Iterator[None]:
+    """Write text in *n_columns*, but neither narrower than it can be nor wider than lines are read."""
+    token = _COLUMNS.set(min(max(n_columns, _NARROWEST), _WIDEST))
+    try:
+        yield
+    finally:
+        _COLUMNS.reset(token)
 
 
 def format_bytes(n_bytes: float) -> str:
@@ -161,16 +180,17 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def wrap(text: str, first_indent: str = "", indent: str = "", width: int = WIDTH) -> list[str]:
-    """Return *text*, made visible, in lines of at most *width* columns; one line at least."""
+def wrap(text: str, first_indent: str = "", indent: str = "", width: int | None = None) -> list[str]:
+    """Return *text*, made visible, in lines of at most *width* columns, by default `columns`; one line at least."""
+    width = columns() if width is None else width
     lines = textwrap.wrap(
         visible(text), width, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
     )
     return lines or [first_indent.rstrip()]
 
 
-def fenced(text: str) -> list[str]:
+def fenced(text: str, language: str = "text") -> list[str]:
     """Return *text* as lines of Markdown between fences that are longer than any row of backticks in it."""
     longest = max((len(row) for row in re.findall("`+", text)), default=0)
     fence = "`" * max(longest + 1, 3)
-    return [f"{fence}text", *map(visible, text.splitlines()), fence]
+    return [f"{fence}{language}", *map(visible, text.splitlines()), fence]

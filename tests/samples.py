@@ -18,6 +18,7 @@ from leaklab.model import (
     TensorGrowth,
     Verdict,
 )
+from leaklab.model.cure import Change, Cure, CureOutcome
 
 ENVIRONMENT = (("python", "3.11.7"), ("torch", "2.13.0+cpu"), ("leaklab", "0.1.0"))
 ATTACK = "<script>alert(1)</script>"
@@ -79,6 +80,26 @@ def history_leak() -> Leak:
         holders=("trainer.history", "globals()['last_losses']"),
         others=(("torch.autograd.MeanBackward0", 1.0), ("torch.autograd.AddmmBackward0", 2.0)),
     )
+
+
+CHANGED_CELL = """for x, y in loader:
+    loss = criterion(model(x), y)
+    trainer.history.append(loss.item())"""
+
+
+def cured_leak() -> Leak:
+    """The same, with a change that was tried."""
+    line = "    trainer.history.append(loss)"
+    change = Change("cell 4, line 8", line, "    trainer.history.append(loss.item())", "<cell 4>", 8)
+    cure = Cure(
+        words="Store only the number in `trainer.history`.",
+        changes=(change,),
+        outcome=CureOutcome.CURED,
+        evidence="8 runs with this change: 0 B per run (was 32.0 KiB); same gradients",
+        changed_cell=CHANGED_CELL,
+    )
+    sites = (f"cell 4, line 8: {line.strip()}  # keeps it", "cell 4, line 7: loss = criterion(model(x), y)  # makes it")
+    return replace(history_leak(), cures=(cure,), sites=sites)
 
 
 def hook_leak() -> Leak:

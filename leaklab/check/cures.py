@@ -16,6 +16,7 @@ from leaklab.cure.candidate import Program
 from leaklab.cure.candidates import candidates_for
 from leaklab.cure.finding import finding_of
 from leaklab.cure.trial import Means, try_cures
+from leaklab.cure.whole_cell import with_changed_cells
 from leaklab.heap.source_lines import CellNames, current_lines, short_path
 from leaklab.model import Leak
 from leaklab.model.cure import Cure
@@ -67,7 +68,8 @@ def find_cures(
         seconds=seconds,
         obstacle=obstacle,
     )
-    return (yield from try_cures(proposed, means))
+    cures = yield from try_cures(proposed, means)
+    return {name: with_changed_cells(tried, cell_name, program.source) for name, tried in cures.items()}
 
 
 def _program(

@@ -21,6 +21,7 @@ from IPython.display import display
 from leaklab.check.notebook_records import OutputRecords
 from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.cure.edits import NotTriedError
+from leaklab.cure.whole_cell import MAGIC_LINE
 from leaklab.heap.source_lines import cell_name
 from leaklab.model import Check
 from leaklab.runtime.objects import loaded_variables
@@ -144,7 +145,7 @@ class Cell:
         self._shell = shell
         self.outputs = OutputRecords(shell)
         # A comment stands for the magic's own line: blank lines would be stripped by the transformation.
-        text = "# the magic's line\n" * n_lines_above + shell.transform_cell(source)
+        text = MAGIC_LINE * n_lines_above + shell.transform_cell(source)
         self._name: str = shell.compile.cache(text, max(shell.execution_count - 1, 0), raw_code=source)
         with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
             tree = shell.transform_ast(shell.compile.ast_parse(text, filename=self._name))

@@ -137,7 +137,8 @@ def judge_survivors(kept: Sequence[int]) -> Growth:
 def _nothing(cohorts: SurvivorCounts) -> Growth | None:
     if cohorts.hits:
         return None
-    return Growth(Outcome.CLEAN, 0.0, f"nothing that {cohorts.n + 1} runs made is still alive but the newest")
+    reason = f"nothing piled up in {cohorts.n + 1} runs: only the latest run's objects are alive"
+    return Growth(Outcome.CLEAN, 0.0, reason)
 
 
 def _warm_up_only(cohorts: SurvivorCounts) -> Growth | None:
@@ -153,7 +154,8 @@ def _warm_up_only(cohorts: SurvivorCounts) -> Growth | None:
 def _newest_two(cohorts: SurvivorCounts) -> Growth | None:
     if cohorts.hits != (cohorts.n - 1,):
         return None
-    return Growth(Outcome.CLEAN, 0.0, f"nothing that {cohorts.n + 1} runs made is still alive but the newest two runs'")
+    reason = f"nothing piled up in {cohorts.n + 1} runs: only the latest two runs' objects are alive"
+    return Growth(Outcome.CLEAN, 0.0, reason)
 
 
 def _every_run(cohorts: SurvivorCounts) -> Growth | None:
@@ -316,7 +318,7 @@ def _stopped_after(cohorts: SurvivorCounts) -> Growth:
 
 
 def _window_from(cohorts: SurvivorCounts, first: int) -> Growth:
-    return Growth(Outcome.BOUNDED, 0.0, f"only the last {cohorts.n + 1 - first} runs' are alive")
+    return Growth(Outcome.BOUNDED, 0.0, f"it keeps only what the last {cohorts.n + 1 - first} runs made")
 
 
 def _open(cohorts: SurvivorCounts, reason: str) -> Growth:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from leaklab.model import MIN_RUNS, Leak, Outcome, Verdict
-from leaklab.text import format_bytes, format_rate, unit_words
+from leaklab.model.sentences import growth_sentence, more_words, quoted
+from leaklab.text import format_bytes, unit_words
 
 PROJECTED_RUNS = 1000
 
@@ -54,29 +55,31 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
             reason += f"; {_grew(suspects)}"
         return Verdict(Outcome.INCONCLUSIVE, reason, n_runs)
     if open_questions:
-        return Verdict(Outcome.INCONCLUSIVE, f"{open_questions[0]}{_more(open_questions, 'open question')}", n_runs)
+        reason = f"{open_questions[0]}{more_words(open_questions, 'open question')}"
+        return Verdict(Outcome.INCONCLUSIVE, reason, n_runs)
     if bounded:
         first = bounded[0]
-        reason = f"{first.what}{_in(first)} grew, but not without end: {first.reason}{_more(bounded, 'bounded place')}"
+        more = more_words(bounded, "bounded place")
+        reason = f"{quoted(first.holder) or first.what} grew to a limit: {first.reason}{more}"
         return Verdict(Outcome.BOUNDED, reason, n_runs)
     aside = f", but for {n_aside} small place{'s' if n_aside > 1 else ''} (see the notes)" if n_aside else ""
-    return Verdict(Outcome.CLEAN, f"nothing that {_runs(n_runs)} made is still alive but the newest{aside}", n_runs)
+    reason = f"nothing piled up in {_runs(n_runs)}: only the latest run's objects are alive{aside}"
+    return Verdict(Outcome.CLEAN, reason, n_runs)
 
 
 _LONG_SECONDS = 20.0
 
 
 def _grew(suspects: Sequence[Leak]) -> str:
-    """Name what grew so far: ``so far history gets 3 torch.Tensor per run``."""
+    """Name what grew so far: ``suspect so far: `history` grows by 3 tensors every run``."""
     first = suspects[0]
-    amount = first.what if first.unit != "objects" else f"{format_rate(first.count_per_run)} {first.what}"
-    return f"suspect so far: {first.holder} with {amount} per run{_more(suspects, 'suspect')}"
+    return f"suspect so far: {growth_sentence(first)}{more_words(suspects, 'suspect')}"
 
 
 def _leak(leaks: Sequence[Leak], n_runs: int, free_bytes: int | None, failure: str) -> Verdict:
     bytes_per_run = sum(max(0.0, leak.bytes_per_run) for leak in leaks)
     early = f" (the check ended early: {failure})" if failure else ""
-    reason = f"{_sentence(leaks[0])}{_more(leaks, 'leak')}; {_projection(leaks, bytes_per_run)}{early}"
+    reason = f"{growth_sentence(leaks[0])}{more_words(leaks, 'leak')}; {_projection(leaks, bytes_per_run)}{early}"
     return Verdict(Outcome.LEAK, reason, n_runs, bytes_per_run, _full_after(free_bytes, bytes_per_run))
 
 
@@ -87,28 +90,6 @@ def _full_after(free_bytes: int | None, bytes_per_run: float) -> int | None:
     return math.floor(runs) if math.isfinite(runs) else None
 
 
-def _sentence(leak: Leak) -> str:
-    """Say what grows by how much and where: ``every run leaves 3 torch.Tensor and 157 KiB behind in history``."""
-    period, count = _pace(leak.count_per_run)
-    n_bytes = leak.bytes_per_run * period
-    size = f" and {format_bytes(n_bytes)}" if n_bytes > 0 and leak.unit != "bytes" else ""
-    when = "every run" if period == 1 else f"every {_ordinal(period)} run"
-    if count <= 0:
-        return f"{when} leaves {format_bytes(n_bytes)} of {leak.what} behind{_in(leak)}"
-    if leak.unit == "objects":
-        return f"{when} leaves {format_rate(count)} {leak.what}{size} behind{_in(leak)}"
-    if leak.unit == "bytes":
-        return f"{when} adds {format_bytes(count)} to {leak.what}{_in(leak)}"
-    return f"{when} adds {unit_words(count, leak.unit)}{size} to {leak.what}{_in(leak)}"
-
-
-def _pace(count_per_run: float) -> tuple[int, float]:
-    """Return a rate below one as "one every so many runs" if it is close to that, else as the count of every run."""
-    if 0 < count_per_run < 1 and abs(1 / count_per_run - round(1 / count_per_run)) < 0.05:  # noqa: PLR2004
-        return round(1 / count_per_run), 1.0
-    return 1, count_per_run
-
-
 def _projection(leaks: Sequence[Leak], bytes_per_run: float) -> str:
     if bytes_per_run > 0:
         return f"{PROJECTED_RUNS:,} runs would keep {format_bytes(bytes_per_run * PROJECTED_RUNS)}"
@@ -116,25 +97,8 @@ def _projection(leaks: Sequence[Leak], bytes_per_run: float) -> str:
     return f"{PROJECTED_RUNS:,} runs would keep {unit_words(round(first.count_per_run * PROJECTED_RUNS), first.unit)}"
 
 
-def _in(leak: Leak) -> str:
-    if leak.n_places > 1:
-        return f" in {leak.n_places:,} places like {leak.holder}"
-    return f" in {leak.holder}" if leak.holder else ""
-
-
-def _more(found: Sequence[object], noun: str) -> str:
-    n_more = len(found) - 1
-    return f" (and {n_more} more {noun}{'' if n_more == 1 else 's'})" if n_more > 0 else ""
-
-
 def _runs(count: int) -> str:
     return f"{count:,} run" if count == 1 else f"{count:,} runs"
-
-
-def _ordinal(number: int) -> str:
-    tens = number % 100 // 10 == 1
-    suffix = "th" if tens else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{suffix}"
 
 
 # Lengths without a common pattern: a list that is flushed every few runs would look as if it grew if every phase ended

@@ -6,6 +6,7 @@ import linecache
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -13,22 +14,14 @@ import pandas as pd
 from leaklab.model import Check, Leak
 from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
-from leaklab.render import tables
+from leaklab.model.sentences import growth_sentence
+from leaklab.render import autograd_text, tables
+from leaklab.render.advice import Advice, advice_of, cell_to_copy
 from leaklab.render.alive_text import render_alive
 from leaklab.render.answer_html import AutogradGraph
-from leaklab.render.autograd_text import details, headline
 from leaklab.render.back_graph import BackGraph, graph_of_leak
-from leaklab.render.words import (
-    advice_text,
-    cause_words,
-    effort_words,
-    failure_words,
-    others_words,
-    projection_words,
-    rate_words,
-    render_path,
-    retained_words,
-)
+from leaklab.render.leaks_by_line import headline
+from leaklab.render.words import effort_words, failure_words, leak_facts, projection_words, render_path
 from leaklab.text import clip, clip_block
 
 _CELL_LINE = re.compile(r"Cell In ?\[(\d+)\], line (\d+)")
@@ -75,6 +68,7 @@ def _full_path(shown: str) -> str:
 Data = dict[str, Any]
 MAX_LEAKS = 300
 MAX_ROWS = 1000
+_FACT_WIDTH = 100
 _VERSION = re.compile(r"\s+(?P<label>before|after):\s*")
 _BYTES, _NUMBER, _TEXT = "bytes", "number", "text"
 
@@ -96,7 +90,7 @@ def report_data(check: Check, cells: Sequence[str], this_cell: str = "") -> Data
     return {
         "mode": "report",
         "outcome": verdict.outcome.value,
-        "title": clip(verdict.reason, 1000),
+        "title": clip(headline(check), 1000),
         "lines": [clip(line) for line in lines if line],
         "notes": [clip(note, 1000) for note in check.notes] + more,
         "items": leaks,
@@ -186,19 +180,12 @@ def advice_blocks(advice: str) -> list[Data]:
 
 
 def _leak(leak: Leak, outcome: str, cells: Sequence[str], this_cell: str) -> Data:
-    rate = rate_words(leak) if leak.bytes_per_run or leak.count_per_run else "grows no more"
-    facts = [
-        ("grows", rate),
-        ("held by", leak.holder),
-        ("also by", "; ".join(holder for holder in leak.holders if holder != leak.holder)),
-        ("with it", others_words(leak.others)),
-        ("frees", retained_words(leak)),
-        ("because", leak.reason),
-        ("cause", "; also ".join(map(cause_words, (leak.cause, *leak.also_causes)))),
-        ("id", leak.fingerprint),
-    ]
+    sentence = growth_sentence(leak) if leak.bytes_per_run or leak.count_per_run else f"{leak.holder} grows no more"
+    advice = advice_of(leak)
+    facts = [*([("line", (advice.line,), True)] if advice.line else []), *leak_facts(leak, _FACT_WIDTH)]
     return {
         "what": clip(leak.what),
+        "title": clip(sentence, 1000),
         "holder": clip(leak.holder),
         "outcome": outcome,
         "cause": clip(leak.cause),
@@ -207,10 +194,11 @@ def _leak(leak: Leak, outcome: str, cells: Sequence[str], this_cell: str) -> Dat
         "unit": clip(leak.unit),
         "retained": leak.retained_bytes,
         "kept": list(leak.kept),
-        "facts": [[name, clip(words, 1000)] for name, words in facts if words],
+        "facts": [[name, clip("; ".join(words), 1000)] for name, words, _ in facts],
         "path": clip_block(render_path(leak.path)),
         "graph": graph_data(graph_of_leak(leak)),
-        "advice": advice_blocks(advice_text(leak)),
+        "advice": _change_blocks(advice) if advice.words else advice_blocks(advice.text),
+        "cell": cell_to_copy(leak),
         "sites": [
             {
                 "site": clip(site),
@@ -219,6 +207,17 @@ def _leak(leak: Leak, outcome: str, cells: Sequence[str], this_cell: str) -> Dat
             for site in leak.sites
         ],
     }
+
+
+def _change_blocks(advice: Advice) -> list[Data]:
+    """Return a change that was tried as blocks like those of `advice_blocks`."""
+    blocks: list[Data] = [{"code": False, "label": "", "text": clip(advice.words, 1000), "indent": 0}]
+    labels = {"-": "before", "+": "after"}
+    for sign, lines in groupby(advice.diff, key=lambda line: line.sign):
+        text = clip_block("\n".join(line.text for line in lines))
+        blocks.append({"code": sign in labels, "label": labels.get(sign, ""), "text": text, "indent": 0})
+    blocks.append({"code": False, "label": "", "text": clip(f"Tried: {advice.proof}.", 1000), "indent": 0})
+    return blocks
 
 
 def _kind(name: str, column: Any) -> str:
@@ -248,8 +247,8 @@ def explanation_data(alive: WhyAliveRecord) -> Data:
 def autograd_data(record: AutogradRecord) -> Data:
     """Return what the graph keeps: its sentence, its tables, its drawing as DOT."""
     return {
-        "title": clip(headline(record), 1000),
-        "lines": [clip(line, 1000) for line in details(record)],
+        "title": clip(autograd_text.headline(record), 1000),
+        "lines": [clip(line, 1000) for line in autograd_text.details(record)],
         "tables": {
             "Operations": table_data(tables.part_table(record.operations, "operation")),
             "Forward lines": table_data(tables.part_table(record.lines, "line")),

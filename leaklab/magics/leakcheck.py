@@ -23,6 +23,7 @@ from leaklab.magics.options import (
     output_options,
     parse_options,
     publish,
+    split_line,
     unquoted,
     warn_of_old_option,
 )
@@ -84,7 +85,7 @@ class LeakLab(ShellMagics):
         """Run the cell repeatedly and say whether it leaks, what grows, and who holds it.
 
         The cell runs in your namespace, as under ``%%time``; its side effects happen in every run. The first run's
-        output is shown, the others' dropped.
+        output is shown, the others' dropped. ``%leakcheck STATEMENT`` checks one statement; options stand before it.
 
         Example::
 
@@ -95,13 +96,14 @@ class LeakLab(ShellMagics):
         from leaklab.check.pipeline import check_steps
         from leaklab.check.runner import Cell, drive
 
-        if cell is None:
-            msg = "%leakcheck checks a whole cell: write %%leakcheck as its first line, and the code below"
+        written, statement = split_line(self.leakcheck, line) if cell is None else (line, "")
+        if cell is None and not statement:
+            msg = "%leakcheck needs a statement to check, such as %leakcheck step(), or %%leakcheck and code below it"
             raise UsageError(msg)
-        options = parse_options(self.leakcheck, line, SUFFIXES)
+        options = parse_options(self.leakcheck, written, SUFFIXES)
         settings = self._settings(options)
         try:
-            code = Cell(self.shell, cell)
+            code = Cell(self.shell, statement, n_lines_above=0) if cell is None else Cell(self.shell, cell)
             setup = Cell(self.shell, options.setup, n_lines_above=0) if options.setup else None
         except SyntaxError as error:
             raise error.with_traceback(None)  # noqa: B904 - the compiler's own frames tell the user nothing

@@ -44,9 +44,11 @@ class Cure:
         changes: What was changed for the trial; empty where the cure is said in words only.
         outcome: What the trial said.
         evidence: The figures of the trial, or the reason why there was none; one clause.
+        changed_cell: The whole cell as it would be; empty unless the change cured and lies in one cell of a notebook.
     """
 
     words: str
     changes: tuple[Change, ...]
     outcome: CureOutcome
     evidence: str
+    changed_cell: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.alive import AlivePath, AutogradHolder, CountItem, Cut, DirectReference, Hold, WhyAliveRecord
-from leaklab.render.words import LABEL_WIDTH, render_path
+from leaklab.render.words import render_path
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, unit_words, wrap
 
 HEADLINES = {
@@ -18,6 +18,7 @@ HEADLINES = {
     Hold.NOTHING: "FREE",
 }
 """What the answer begins with."""
+_LABEL_WIDTH = 11
 _N_REFERENCES = 8
 _TITLE_LIMIT = 300
 _CODE_LIMIT = 400
@@ -157,7 +158,7 @@ def _path(alive: WhyAliveRecord, number: int) -> Iterator[str]:
     yield from wrap(shorten(path_title(alive, number), _TITLE_LIMIT), "", "  ")
     yield from _fact("held by", shorten(holder_words(path), _TITLE_LIMIT))
     for position, line in enumerate(render_path(told(path.path)[0]).splitlines()):
-        yield ("  path" if position == 0 else "").ljust(LABEL_WIDTH) + line
+        yield ("  path" if position == 0 else "").ljust(_LABEL_WIDTH) + line
     if path.remark:
         yield from _fact("known", path.remark)
 
@@ -165,7 +166,7 @@ def _path(alive: WhyAliveRecord, number: int) -> Iterator[str]:
 def _cycle(alive: WhyAliveRecord) -> Iterator[str]:
     if alive.cycle is not None:
         yield "The cycle that keeps it"
-        yield from (" " * LABEL_WIDTH + line for line in render_path(alive.cycle).splitlines())
+        yield from (" " * _LABEL_WIDTH + line for line in render_path(alive.cycle).splitlines())
     if alive.cycle_cut is not None:
         yield from _fact("to cut", shorten(alive.cycle_cut.how, _CODE_LIMIT))
         yield from _fact("", alive.cycle_cut.words)
@@ -214,4 +215,4 @@ def _notes(notes: Sequence[str]) -> Iterator[str]:
 
 
 def _fact(label: str, text: str) -> list[str]:
-    return wrap(text, f"  {label}".ljust(LABEL_WIDTH), " " * LABEL_WIDTH)
+    return wrap(text, f"  {label}".ljust(_LABEL_WIDTH), " " * _LABEL_WIDTH)

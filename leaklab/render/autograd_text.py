@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from leaklab.model.autograd import AutogradRecord, GraphPart, KeptTensor, Sharing
-from leaklab.text import SHOWN_LIMIT, WIDTH, clipped, format_bytes, shorten, unit_words, wrap
+from leaklab.text import SHOWN_LIMIT, clipped, columns, format_bytes, shorten, unit_words, wrap
 
 _N_ROWS = 10
 _NUMBERS = "{:>9}{:>9}{:>9}{:>12}{:>12}"
@@ -98,8 +98,8 @@ def _parts(title: str, parts: Sequence[GraphPart]) -> Iterator[str]:
     """Yield a table of parts; what only one part saves and nobody else holds is its own."""
     if not parts:
         return
-    yield title.ljust(WIDTH - _N_NUMBER_COLUMNS) + _NUMBERS.format("nodes", "saved", "freed", "bytes", "its own")
-    width = WIDTH - _N_NUMBER_COLUMNS - 3
+    yield title.ljust(columns() - _N_NUMBER_COLUMNS) + _NUMBERS.format("nodes", "saved", "freed", "bytes", "its own")
+    width = columns() - _N_NUMBER_COLUMNS - 3
     for part in parts[:_N_ROWS]:
         numbers = (f"{part.n_nodes:,}", f"{part.n_saved:,}", f"{part.n_freed:,}")
         sizes = (format_bytes(part.n_bytes), format_bytes(part.own_bytes))
@@ -116,6 +116,6 @@ def _tensors(rows: Sequence[KeptTensor]) -> Iterator[str]:
         yield from wrap(tensor_words(row), f"{size_words(row):>12}  ", " " * 14)
         origin = f"saved by {', '.join(row.saved_by)}" + (" (packed)" if row.is_packed else "")
         for line in filter(None, (origin, sharing_words(row), *row.lines[:1])):
-            yield from wrap(shorten(line, 2 * WIDTH), " " * 14, " " * 16)
+            yield from wrap(shorten(line, 2 * columns()), " " * 14, " " * 16)
     if len(rows) > _N_ROWS:
         yield f"  ... {len(rows) - _N_ROWS:,} more in report.tensors"

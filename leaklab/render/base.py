@@ -20,7 +20,8 @@ from leaklab.errors import ReportError
 from leaklab.files import FilePath, write_bytes
 from leaklab.render.json import BYTE_ORDER_MARK, one_line, record_from_json, record_within
 from leaklab.render.templates import page
-from leaklab.text import fenced, printable
+from leaklab.render.terminal import on_terminal, terminal_columns
+from leaklab.text import WIDTH, fenced, in_columns, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +41,15 @@ class Displayed(ABC):
         """Return it as text."""
 
     def __str__(self) -> str:
-        """Return it as text that no terminal takes for commands: what does not print is an escape."""
-        return printable(self._text())
+        """Return it as text that no terminal takes for commands: what does not print is an escape.
+
+        It is as wide as the terminal that it may be printed on, else 100 columns.
+        """
+        return self._lines(terminal_columns())
+
+    def _lines(self, n_columns: int = WIDTH) -> str:
+        with in_columns(n_columns):
+            return printable(self._text())
 
     @abstractmethod
     def _fragment(self) -> str:
@@ -54,7 +62,7 @@ class Displayed(ABC):
         del include, exclude  # IPython drops what it did not ask for
         bundle = {"text/plain": repr(self)}
         try:
-            bundle["text/plain"] = str(self)
+            bundle["text/plain"] = on_terminal(str(self))
             markup = self._fragment()
         except Exception as error:  # noqa: BLE001 - of whatever type it is: what could be drawn is shown
             bundle["text/plain"] += printable(f"\n(not all of it could be drawn: {_named(error)})")
@@ -202,9 +210,9 @@ class Report(Displayed, Generic[Record]):
         return {
             _HTML: partial(forms.page, record) if forms.page else lambda: page(title, Markup(self._fragment())),  # noqa: S704 - leaklab's own
             _JSON: partial(forms.json, record),
-            _TEXT: self.__str__,
+            _TEXT: self._lines,
             # A user's text stands between the fences alone: in a heading it would be markup.
-            _MARKDOWN: lambda: "\n".join((f"# {type(self).__name__}", "", *fenced(str(self)), "")),
+            _MARKDOWN: lambda: "\n".join((f"# {type(self).__name__}", "", *fenced(self._lines()), "")),
             **{suffix: partial(write, record) for suffix, write in forms.more.items()},
         }
 

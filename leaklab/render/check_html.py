@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,11 +11,13 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from leaklab.model import Check, Leak
+from leaklab.render.advice import cell_to_copy
 from leaklab.render.dot import path_graph
 from leaklab.render.drawing import draw_svg
 from leaklab.render.json import embedded, to_json
+from leaklab.render.leaks_by_line import headline, line_groups, told_in_full
 from leaklab.render.plots import plot_alt, plot_png
-from leaklab.render.templates import page, render
+from leaklab.render.templates import page, read, render
 from leaklab.text import SHOWN_LIMIT, clipped
 
 Draw = Callable[..., "str | None"]
@@ -34,17 +38,23 @@ class Extent:
         n_leaks: Leaks that are told in full; a cell with more has one cause too many to read on.
         n_open: Leaks that are unfolded.
         is_open: Whether everything else is unfolded.
-        has_table: Whether leaks that are not told in full stand in a table; else they are counted.
+        heading: The element of the verdict: ``h1`` on a page of its own.
+        has_handlers: Whether elements may carry JavaScript of their own, which some pages forbid.
     """
 
     n_leaks: int = 10
-    n_open: int = 3
+    n_open: int = 1
     is_open: bool = False
-    has_table: bool = False
+    heading: str = "div"
+    has_handlers: bool = True
 
 
 FRAGMENT = Extent()
-_PAGE = Extent(n_open=10, is_open=True)
+_PAGE = Extent(n_open=10, is_open=True, heading="h1")
+COPY = read("copy.js").strip()
+"""A function that copies the text behind a title."""
+_ON_ONE_LINE = re.sub(r"\n *", "", COPY)
+_HANDLER = Markup(html.escape(f"({_ON_ONE_LINE})(this)"))  # noqa: S704 - leaklab's own
 
 
 def render_html(check: Check, *, draw: Draw = draw_svg) -> str:
@@ -83,11 +93,16 @@ def render_body(check: Check, extent: Extent = FRAGMENT, *, draw: Draw = draw_sv
         draw: As in `render_html`.
         plot: Makes the image of the runs.
     """
+    positions = told_in_full(check.leaks, extent.n_leaks)
+    cells = [Markup(html.escape(cell_to_copy(check.leaks[position]))) for position in positions]  # noqa: S704 - escaped
     check = clipped(check, SHOWN_LIMIT)
     image = plot(check) if check.runs else None
+    graphs = draw_graphs([check.leaks[position] for position in positions], draw)
     return render(
-        "check.html.j2", check=check, extent=extent, graphs=draw_graphs(check.leaks[: extent.n_leaks], draw),
+        "check.html.j2", check=check, extent=extent, headline=headline(check),
+        groups=line_groups(check.leaks), told=list(zip(positions, graphs, cells, strict=True)),
         plot=image, plot_alt="" if image is None else plot_alt(check),
+        handler=_HANDLER if extent.has_handlers else "",
     )  # fmt: skip
 
 

@@ -1,41 +1,43 @@
-"""Write a check as plain text: what the user of a terminal sees, at most 100 columns wide."""
+"""Write a check as plain text: what the user of a terminal sees, the answer in its first lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from leaklab.model import Check, Leak, Run
+from leaklab.model.sentences import growth_sentence, growth_words, quoted
+from leaklab.render.advice import advice_of
+from leaklab.render.leaks_by_line import LeakRow, LineGroup, headline, line_groups, told_in_full
 from leaklab.render.words import (
     LABEL_WIDTH,
-    advice_text,
-    amount_words,
     effort_words,
     failure_words,
     is_leak,
-    kept_words,
     leak_facts,
     projection_words,
     render_path,
+    undecided_words,
 )
-from leaklab.text import SHOWN_LIMIT, WIDTH, clipped, format_bytes, format_seconds, shorten, signed_bytes, wrap
+from leaklab.text import SHOWN_LIMIT, clipped, columns, format_bytes, format_seconds, shorten, signed_bytes, wrap
 
 _N_TOLD_IN_FULL = 5
+_N_TABLE_ROWS = 30
+_N_ROWS_OF_A_LINE = 8
 _N_RUN_ROWS = 4  # at either end of the table of runs
-_TITLE_LIMIT = 200
+_TITLE_LIMIT = 400
+_NARROW = 100  # columns: in fewer the table of runs has no place for all of its columns
+_MEASURED = "measured"
 
 
 def render_text(check: Check) -> str:
-    """Return the whole report as lines of at most 100 columns, the verdict first.
+    """Return the whole report as lines of `columns` at most: verdict, place, rate, line and change, then the evidence.
 
     A check that found nothing is told in a few lines; the table of runs is shown only where something is to be seen.
     """
     check = clipped(check, SHOWN_LIMIT)
-    blocks = [list(_head(check))]
-    blocks += [
-        list(_leak_block(leak, number, len(check.leaks)))
-        for number, leak in enumerate(check.leaks[:_N_TOLD_IN_FULL], 1)
-    ]
-    blocks.append(list(_smaller_block(check.leaks)))
+    blocks = [list(_verdict(check))]
+    if is_leak(check) and check.leaks:
+        blocks += _leak_blocks(check)
     blocks += [list(_bounded_block(check.bounded)), list(_notes_block(check.notes))]
     if check.runs and (is_leak(check) or check.failure):
         blocks.append(list(_runs_block(check.runs)))
@@ -43,42 +45,91 @@ def render_text(check: Check) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def _head(check: Check) -> Iterator[str]:
-    """Yield the verdict, what was run, and what the verdict comes to."""
+def _verdict(check: Check) -> Iterator[str]:
+    """Yield the verdict with its sentence, and the answer where there is one leak."""
     word = check.verdict.outcome.value.upper()
-    yield from _labelled(word, check.verdict.reason, len(word) + 2)
+    yield from _labelled(word, shorten(headline(check), _TITLE_LIMIT), len(word) + 2)
     indent = " " * (len(word) + 2)
-    details = [effort_words(check), projection_words(check)]
-    if check.failure:
-        details.append(failure_words(check))
-    if check.runs and not is_leak(check):
-        details.append(kept_words([run.n_kept for run in check.runs], "objects", WIDTH - len(indent)))
-    for detail in filter(None, details):
-        yield from wrap(detail, indent, indent)
+    if failure := failure_words(check):
+        yield from wrap(failure, indent, indent)
+    if is_leak(check) and len(check.leaks) == 1:
+        yield from _answer(check.leaks[0])
+    if is_leak(check):
+        yield from _fact(_MEASURED, _measured_words(check))
+    else:
+        yield from wrap(_measured_words(check), indent, indent)
+        if undecided := undecided_words(check, columns() - len(indent)):
+            yield from wrap(undecided, indent, indent)
 
 
-def _leak_block(leak: Leak, number: int, n_leaks: int) -> Iterator[str]:
-    """Yield everything that is known of one leak, in the order in which it is asked for."""
-    yield from wrap(f"Leak {number} of {n_leaks}: {shorten(leak.what, _TITLE_LIMIT)}", "", "  ")
-    for label, words, _ in leak_facts(leak, WIDTH - LABEL_WIDTH):
-        if label == "id":
-            for name, line in zip(
-                _labels("try" if leak.cures else "advice"), advice_text(leak).splitlines(), strict=False
-            ):
-                yield from _fact(name, line)
-        for line in words if label == "lines" else [", ".join(words)]:
-            yield from _fact(label.removesuffix("s") if label == "lines" else label, line)
-        if label == "held by":
-            yield from _block("path", render_path(leak.path).splitlines())
+def _measured_words(check: Check) -> str:
+    return "; ".join(filter(None, (effort_words(check).replace("measured ", "", 1), projection_words(check))))
 
 
-def _smaller_block(leaks: tuple[Leak, ...]) -> Iterator[str]:
-    """Yield one item for each leak that is not told in full."""
-    if len(leaks) > _N_TOLD_IN_FULL:
-        yield f"Smaller leaks (report.leaks[{_N_TOLD_IN_FULL}] and following tell all of them)"
-    for number, leak in enumerate(leaks[_N_TOLD_IN_FULL:], _N_TOLD_IN_FULL + 1):
-        words = f"{number}: {shorten(leak.what, _TITLE_LIMIT)}, {amount_words(leak)} per run, held by {leak.holder}"
-        yield from wrap(words, "  - ", "    ")
+def _answer(leak: Leak) -> Iterator[str]:
+    """Yield what a person acts on: the line, the change, its proof."""
+    advice = advice_of(leak)
+    if advice.line:
+        yield from _fact("line", advice.line)
+    if advice.words:
+        yield from _fact("change", advice.words)
+    for sign, text, _ in advice.diff:
+        yield from _fact("", f"  {'' if sign == '@' else sign + ' '}{text}")
+    if advice.proof:
+        yield from _fact("tried", advice.proof)
+    for name, line in zip(_labels("advice"), advice.text.splitlines(), strict=False):
+        yield from _fact(name, line)
+
+
+def _leak_blocks(check: Check) -> list[list[str]]:
+    """Return a block for a single leak's evidence; of many their table, then those that are worth telling in full."""
+    leaks = check.leaks
+    if len(leaks) == 1:
+        return [["Evidence", *_evidence(leaks[0])]]
+    blocks = [list(_table(line_groups(leaks)))]
+    for position in told_in_full(leaks, _N_TOLD_IN_FULL):
+        leak = leaks[position]
+        title = wrap(f"Leak {position + 1} of {len(leaks)}: {shorten(growth_sentence(leak), _TITLE_LIMIT)}", "", "  ")
+        blocks.append([*title, *_answer(leak), *_evidence(leak)])
+    return blocks
+
+
+def _evidence(leak: Leak) -> Iterator[str]:
+    """Yield what the answer rests on: the path first, then the figures."""
+    yield from _block("path", render_path(leak.path).splitlines())
+    for label, words, _ in leak_facts(leak, columns() - LABEL_WIDTH):
+        is_list = label == "other lines"
+        for name, line in zip(_labels(label), words if is_list else [", ".join(words)], strict=False):
+            yield from _fact(name, line)
+
+
+def _table(groups: Sequence[LineGroup]) -> Iterator[str]:
+    """Yield the leaks, a line each, under the lines of code that do it."""
+    n_left = _N_TABLE_ROWS
+    shown = [group.rows[: min(_N_ROWS_OF_A_LINE if len(groups) > 1 else n_left, len(group.rows))] for group in groups]
+    rows = [row for some in shown for row in some][:n_left]
+    place = min(max(len(shorten(row.place, _TITLE_LIMIT)) for row in rows), columns() // 3)
+    rate = min(max(len(row.rate) for row in rows), columns() // 3)
+    for group, some in zip(groups, shown, strict=True):
+        if n_left <= 0:
+            break
+        total = f" ({group.total})" if group.total else ""
+        yield from wrap(f"{group.line or 'by a line that is not known'}{total}", "  ", "    ")
+        for row in some[:n_left]:
+            yield from _table_row(row, place, rate)
+        n_left -= len(some)
+        if hidden := len(group.rows) - len(some):
+            yield f"        ... {hidden:,} more of this line"
+    n_told = sum(map(len, shown[: len(groups)]))
+    if n_told > _N_TABLE_ROWS:
+        yield "        ... and more lines"
+
+
+def _table_row(row: LeakRow, place: int, rate: int) -> Iterator[str]:
+    """Yield number, place, rate and change; what does not fit goes on below."""
+    start = f"  {row.number:>4}  {shorten(row.place, place):<{place}}  {shorten(row.rate, rate):<{rate}}  "
+    indent = " " * len(start)
+    yield from wrap(("tried: " if row.is_tried else "") + row.change, start, indent)
 
 
 def _bounded_block(places: tuple[Leak, ...]) -> Iterator[str]:
@@ -86,8 +137,8 @@ def _bounded_block(places: tuple[Leak, ...]) -> Iterator[str]:
     if places:
         yield "Not counted as leaks, because they stop growing:"
     for place in places:
-        grew = "" if not place.count_per_run else f" ({amount_words(place)} per run while it grew)"
-        yield from wrap(f"{place.holder or place.what}: {place.reason}{grew}", "  - ", "    ")
+        grew = "" if not place.count_per_run else f" ({growth_words(place)} every run while it grew)"
+        yield from wrap(f"{quoted(place.holder) or place.what}: {place.reason}{grew}", "  - ", "    ")
 
 
 def _notes_block(notes: tuple[str, ...]) -> Iterator[str]:
@@ -103,8 +154,9 @@ def _runs_block(runs: tuple[Run, ...]) -> Iterator[str]:
     names = ["run", "time", "born", "kept", "tensors kept", "tensor bytes", "native heap", "accelerator", "process"]
     if not has_accelerator:
         names.remove("accelerator")
+    left_out = () if columns() >= _NARROW else ("born", "tensors kept")
     yield "Runs"
-    yield _row(names, names)
+    yield _row(names, names, left_out)
     n_hidden = len(runs) - 2 * _N_RUN_ROWS
     for position, run in enumerate(runs):
         if n_hidden > 1 and _N_RUN_ROWS <= position < len(runs) - _N_RUN_ROWS:
@@ -118,7 +170,7 @@ def _runs_block(runs: tuple[Run, ...]) -> Iterator[str]:
         if has_accelerator:
             cells.append(_level(run.accelerator_bytes, None if first is None else first.accelerator_bytes))
         cells.append(_level(run.rss_bytes, None if first is None else first.rss_bytes))
-        yield _row(cells, names)
+        yield _row(cells, names, left_out)
 
 
 def _environment_block(check: Check) -> Iterator[str]:
@@ -126,11 +178,13 @@ def _environment_block(check: Check) -> Iterator[str]:
         yield from wrap(", ".join(f"{name} {version}" for name, version in check.environment), "", "")
 
 
-def _row(cells: list[str], names: list[str]) -> str:
+def _row(cells: list[str], names: list[str], left_out: Sequence[str]) -> str:
     """Return the cells flush right below their names; a byte count needs ten columns."""
     narrow = {"run": 5, "time": 9, "born": 9, "kept": 9}
     return "".join(
-        f"{cell:>{narrow.get(name, max(len(name), 10) + 2)}}" for cell, name in zip(cells, names, strict=True)
+        f"{cell:>{narrow.get(name, max(len(name), 10) + 2)}}"
+        for cell, name in zip(cells, names, strict=True)
+        if name not in left_out
     )
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.alive import WhyAliveRecord
+from leaklab.model.sentences import growth_words
 from leaklab.render.alive_text import render_paths
 from leaklab.render.back_graph import Arrow, BackGraph, Box, graph_of_alive, graph_of_leak, objgraph_dot
 from leaklab.render.drawing import Picture
 from leaklab.render.templates import ACCENT, CALM, DOUBTFUL
-from leaklab.render.words import amount_words, render_path, suspect_references
+from leaklab.render.words import render_path, suspect_references
 from leaklab.text import SHOWN_LIMIT, clipped, format_rate, shorten, unit_words, visible
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _add_step(graph: graphviz.Digraph, index: int, step: Step, before: str, *, i
 
 def _add_rate(graph: graphviz.Digraph, leak: Leak, last: str) -> None:
     """Say beside the leaked object how fast it multiplies."""
-    words = f"<<B>+ {lines(amount_words(leak))}</B><BR/>by each run>"
+    words = f"<<B>+ {lines(growth_words(leak))}</B><BR/>every run>"
     graph.node("rate", label=words, shape="plaintext", style="", fontcolor=ACCENT, fontsize="10")
     graph.edge(last, "rate", style="dotted", color=ACCENT, arrowhead="none")
 

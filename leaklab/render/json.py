@@ -135,7 +135,7 @@ def record_from_json(
         raise ReportError(msg) from error
 
 
-_LEFT_OUT = (("n_places", 1), ("cures", ()), ("cure", None), ("also_causes", ()))
+_LEFT_OUT = (("n_places", 1), ("cures", ()), ("cure", None), ("changed_cell", ""), ("also_causes", ()))
 """Fields that version 0.1.0 did not have, at values that say nothing: a file is then as that version wrote it."""
 
 
@@ -296,7 +296,8 @@ def redacted(check: Check) -> Check:
 
 def _without_summaries(leak: Leak) -> Leak:
     steps = tuple(replace(step, summary="") for step in leak.path.steps)
-    return replace(leak, path=RootPath(leak.path.root, steps))
+    cures = tuple(replace(cure, changed_cell="") for cure in leak.cures)  # a whole cell says more than the one line
+    return replace(leak, path=RootPath(leak.path.root, steps), cures=cures)
 
 
 def _with_fingerprint(told: Leak, leak: Leak) -> Leak:

@@ -26,26 +26,19 @@ from leaklab.errors import ReportError
 from leaklab.files import FilePath, write_bytes
 from leaklab.model import Check, Leak, Outcome
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
-from leaklab.render.check_html import Draw, Extent, render_body
+from leaklab.model.sentences import growth_sentence
+from leaklab.render.advice import advice_of
+from leaklab.render.check_html import COPY, Draw, Extent, render_body
 from leaklab.render.check_text import render_text
 from leaklab.render.drawing import draw_svg
 from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_to_json, tally_words
+from leaklab.render.leaks_by_line import headline, line_groups, told_in_full
 from leaklab.render.plots import plot_png
 from leaklab.render.templates import FONT, page, read, render
-from leaklab.render.words import (
-    advice_text,
-    amount_words,
-    cause_words,
-    effort_words,
-    failure_words,
-    projection_words,
-    rate_words,
-    render_path,
-    retained_words,
-)
+from leaklab.render.words import code_parts, effort_words, failure_words, leak_facts, projection_words, render_path
 from leaklab.text import clipped, fenced, format_bytes, shorten, visible
 
-SCRIPT = f"\n{read('notebook.js')}"
+SCRIPT = f"\nconst copyCell = {COPY};\n{read('notebook.js')}"
 """The page is complete without it: it makes all buttons, so where no script runs there are none that do nothing."""
 _STYLE_SHEET = f"\n{read('notebook.css')}"
 _BODY_STYLE = (
@@ -70,6 +63,8 @@ _PREFIX = "s"
 _SIGNS = {Outcome.LEAK: "🔴", Outcome.CLEAN: "🟢", Outcome.BOUNDED: "🔵", Outcome.INCONCLUSIVE: "🟡"}
 _REASON_LIMIT = 300
 _N_LEAKS = 20
+_N_TABLE_ROWS = 300
+_FACT_WIDTH = 100
 # As numbers of characters these signs mean themselves: no emphasis, no link, no column of a table.
 _SIGNIFICANT = re.compile(r"[\\`*_{}\[\]()#+!|~$@:&<>\"'-]")
 _BROWSERS = (
@@ -175,7 +170,7 @@ def render_collection(
 def _section(number: int, kept: KeptCheck, budget: _Budget, *, is_open: bool) -> _Section:
     check = kept.check
     n_open = len(check.leaks) if is_open else 3
-    extent = Extent(n_leaks=budget.n_leaks(check), n_open=n_open, is_open=is_open, has_table=True)
+    extent = Extent(n_leaks=budget.n_leaks(check), n_open=n_open, is_open=is_open, has_handlers=False)
     body = render_body(check, extent, draw=budget.draw, plot=budget.plot)
     return _Section(check, shorten(heading(check, number), _NAME_LIMIT), kept.place, body)
 
@@ -256,36 +251,66 @@ def _check_lines(number: int, noted: KeptCheck) -> Iterator[str]:
     check, verdict = noted.check, noted.check.verdict
     yield f"## {number}. {_name(check, number)} {_SIGNS[verdict.outcome]}"
     yield ""
-    yield f"**{verdict.outcome.value.upper()}** {_plain(shorten(verdict.reason, _REASON_LIMIT))}"
+    yield f"**{verdict.outcome.value.upper()}** {_marked(headline(check))}"
     yield ""
+    if len(check.leaks) == 1:
+        yield from _answer(check.leaks[0])
+    elif check.leaks:
+        yield from _leak_table(check.leaks)
     details = [noted.place, effort_words(check), projection_words(check)]
     details.append(failure_words(check) if check.failure else "")
     yield from (f"- {_plain(shorten(detail, _REASON_LIMIT))}" for detail in details if detail)
-    for position, leak in enumerate(check.leaks[:_N_LEAKS], 1):
+    told = told_in_full(check.leaks, _N_LEAKS)
+    for position in told:
+        leak = check.leaks[position]
         yield ""
-        yield from _leak(leak, position)
+        if len(check.leaks) > 1:
+            yield f"### Leak {position + 1}: {_marked(growth_sentence(leak))}"
+            yield ""
+            yield from _answer(leak)
+        yield from _folded("Evidence", _evidence(leak))
     yield ""
     yield from _folded("The whole report as text", fenced(render_text(check)))
 
 
-def _leak(leak: Leak, number: int) -> Iterator[str]:
-    yield f"### Leak {number}: {_code(leak.what)}, {_plain(amount_words(leak))} per run"
-    yield ""
-    holders = dict.fromkeys(filter(None, (leak.holder, *leak.holders)))
-    yield f"- held by {', '.join(map(_code, holders)) or 'nothing that has a name'}"
-    yield f"- grows: {_plain(rate_words(leak))}"
-    if frees := retained_words(leak):
-        yield f"- {_plain(frees)}"
-    yield from (f"- line {_code(site)}" for site in leak.sites)
-    yield f"- cause: {_plain(shorten(cause_words(leak.cause), _REASON_LIMIT))}"
-    yield f"- id: {_code(leak.fingerprint)}"
-    yield ""
-    yield from fenced(render_path(leak.path))
-    if advice := advice_text(leak):
+def _answer(leak: Leak) -> Iterator[str]:
+    """Yield what a person acts on: the line, the change, its proof."""
+    advice = advice_of(leak)
+    if advice.line:
+        yield f"- line {_code(advice.line)}"
+    if advice.words:
+        yield f"- change: {_marked(advice.words)}"
+        yield ""
+        lines = (f"{'@@' if sign == '@' else sign} {visible(text)}" for sign, text, _ in advice.diff)
+        yield from fenced("\n".join(lines), "diff")
+        yield ""
+        yield f"- tried: {_plain(shorten(advice.proof, _REASON_LIMIT))}"
+    elif advice.text:
         yield ""
         yield "What to change:"
         yield ""
-        yield from fenced("\n".join(map(visible, advice.splitlines())))
+        yield from fenced("\n".join(map(visible, advice.text.splitlines())))
+    yield ""
+
+
+def _leak_table(leaks: tuple[Leak, ...]) -> Iterator[str]:
+    yield "| no. | place | each run adds | line | change |"
+    yield "| ---: | --- | --- | --- | --- |"
+    n_left = _N_TABLE_ROWS
+    for group in line_groups(leaks):
+        for row in group.rows[:n_left]:
+            change = _marked(("tried: " if row.is_tried else "") + row.change)
+            yield f"| {row.number} | {_marked(row.place)} | {_plain(row.rate)} | {_code(group.line)} | {change} |"
+        n_left = max(n_left - len(group.rows), 0)
+    yield ""
+
+
+def _evidence(leak: Leak) -> Iterator[str]:
+    for label, words, is_code in leak_facts(leak, _FACT_WIDTH):
+        look = _code if is_code else _marked
+        yield f"- {label}: {', '.join(map(look, words))}"
+    yield ""
+    yield from fenced(render_path(leak.path))
 
 
 def _view_lines(view: KeptView) -> Iterator[str]:
@@ -309,6 +334,12 @@ def _name(check: Check, number: int) -> str:
 def _plain(text: str) -> str:
     """Return *text* so that neither Markdown nor HTML finds a meaning in it."""
     return _SIGNIFICANT.sub(lambda match: f"&#{ord(match[0])};", visible(text))
+
+
+def _marked(text: str) -> str:
+    """Return *text* with what stands between backticks as code."""
+    parts = code_parts(shorten(text, _REASON_LIMIT))
+    return "".join(f"<code>{_plain(part)}</code>" if is_code else _plain(part) for is_code, part in parts)
 
 
 def _code(text: str) -> str:

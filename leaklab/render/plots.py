@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from leaklab.model import Check, Run
+from leaklab.model import Check
 from leaklab.render.words import is_leak, kept_words
 from leaklab.text import shorten
 
@@ -35,9 +35,10 @@ def calm(axes: Axes) -> None:
 
 _CLEAN = "#4a90d9"
 _LEAK_COLOURS = ("#d64541", "#e8944a", "#8e5ea2", "#3f9c8c")  # told apart by colour-blind readers too
-_OTHERS = "#a9a9a9"
+_MORE_LEAKS, _OTHERS = "#5b3a29", "#a9a9a9"
 _LEVELS = (("native heap", "heap_bytes", "#4a90d9"), ("accelerator", "accelerator_bytes", "#8e5ea2"))
-_TENSORS = ("tensors kept", "#d64541")
+_TENSORS = ("tensors left so far", "#d64541")
+_MANY_RUNS = 80  # more bars or markers than these run into each other
 _LEAST_SPAN_BYTES = 1024  # less than this would make a mountain of a few bytes
 _SIZE_INCHES = (9.0, 3.0)
 _DPI = 100
@@ -61,7 +62,7 @@ def plot_growth(check: Check) -> ReportFigure:
             calm(axes)
         if check.runs:
             _draw_survivors(left, check)
-            _draw_levels(right, check.runs)
+            _draw_levels(right, check)
         else:
             for axes in (left, right):
                 axes.text(0.5, 0.5, "no run was measured", ha="center", transform=axes.transAxes, color=INK)
@@ -93,28 +94,42 @@ def _draw_survivors(axes: Axes, check: Check) -> None:
 
     numbers = [run.number for run in check.runs]
     bottom = [0] * len(numbers)
+    known = [(place, leak) for place, leak in enumerate(check.leaks, 1) if len(leak.kept) == len(numbers)]
     if is_leak(check):
-        for position, colour in enumerate(_LEAK_COLOURS):
-            kept = check.leaks[position].kept if position < len(check.leaks) else ()
-            if len(kept) == len(numbers):
-                # The number in front also keeps a name such as ``_hidden`` in the legend.
-                label = f"leak {position + 1}: {shorten(_drawable(check.leaks[position].what), 34)}"
-                axes.bar(numbers, kept, bottom=bottom, color=colour, label=label, width=0.8)
-                bottom = [low + high for low, high in zip(bottom, kept, strict=True)]
+        for (place, leak), colour in zip(known, _LEAK_COLOURS, strict=False):
+            # The number in front also keeps a name such as ``_hidden`` in the legend.
+            label = f"leak {place}: {shorten(_drawable(leak.holder or leak.what), 34)}"
+            bottom = _stack(axes, numbers, leak.kept, bottom, colour, label)
+        if more := known[len(_LEAK_COLOURS) :]:
+            kept = [sum(column) for column in zip(*(leak.kept for _, leak in more), strict=True)]
+            bottom = _stack(axes, numbers, kept, bottom, _MORE_LEAKS, f"{len(more)} more leaks")
     rest = [max(run.n_kept - low, 0) for run, low in zip(check.runs, bottom, strict=True)]
     if any(rest) or not any(bottom):
         colour, label = (_OTHERS, "other objects") if is_leak(check) else (_CLEAN, "objects")
-        axes.bar(numbers, rest, bottom=bottom, color=colour, label=label, width=0.8)
-    axes.set_title("Objects still alive, by the run that made them", fontsize=10, color=INK, loc="left")
+        bottom = _stack(axes, numbers, rest, bottom, colour, label)
+    axes.set_title("Objects alive at the end, by the run that made them", fontsize=10, color=INK, loc="left")
     _label_runs(axes, numbers)
-    highest = max(low + more for low, more in zip(bottom, rest, strict=True))
-    axes.set_ylim(0, max(highest, 1) * 1.45)  # the legend has its place above the bars
+    n_labels = len(axes.get_legend_handles_labels()[1])
+    axes.set_ylim(0, max(*bottom, 1) * (1.15 + 0.15 * n_labels))  # the legend has its place above the bars
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     _legend(axes)
 
 
-def _draw_levels(axes: Axes, runs: Sequence[Run]) -> None:
-    """Draw the change of each level since the first run, and what the kept tensors sum up to."""
+def _stack(  # noqa: PLR0917 - what a layer is made of
+    axes: Axes, numbers: Sequence[int], kept: Sequence[int], bottom: Sequence[int], colour: str, label: str
+) -> list[int]:
+    """Draw *kept* upon *bottom*, as bars or of many runs as one area, and return what the next layer stands on."""
+    top = [low + high for low, high in zip(bottom, kept, strict=True)]
+    if len(numbers) > _MANY_RUNS:
+        axes.fill_between(numbers, bottom, top, step="mid", color=colour, label=label, linewidth=0)
+    else:
+        axes.bar(numbers, kept, bottom=bottom, color=colour, label=label, width=0.8)
+    return top
+
+
+def _draw_levels(axes: Axes, check: Check) -> None:
+    """Draw the change of each level since the first run; of a leak also what the tensors sum up to that runs left."""
+    runs = check.runs
     numbers = [run.number for run in runs]
     series = []
     for label, attribute, colour in _LEVELS:
@@ -122,14 +137,18 @@ def _draw_levels(axes: Axes, runs: Sequence[Run]) -> None:
         if None not in levels:
             series.append((label, colour, [level - levels[0] for level in levels]))
     sums = [sum(run.tensor_bytes_kept for run in runs[1:position]) for position in range(1, len(runs) + 1)]
-    if any(sums):
+    # Where nothing leaks, what is alive at the end was made by the last runs: summed up by run it would seem to climb.
+    if any(sums) and is_leak(check):
         series.append((*_TENSORS, sums))
     divisor, unit = _unit_of([_LEAST_SPAN_BYTES, *(value for *_, values in series for value in values)])
     for label, colour, values in series:
         # Dashed: kept tensors and the heap that they fill make one line, and both must be seen.
         dashes = "--" if label == _TENSORS[0] else "-"
-        axes.plot(numbers, [value / divisor for value in values], dashes, color=colour, label=label, marker="o", ms=3)
-    axes.set_title(f"Memory since run {numbers[0]}, {unit}", fontsize=10, color=INK, loc="left")
+        marker = "o" if len(numbers) <= _MANY_RUNS else ""
+        axes.plot(
+            numbers, [value / divisor for value in values], dashes, color=colour, label=label, marker=marker, ms=3
+        )
+    axes.set_title(f"Change of memory since run {numbers[0]}, {unit}", fontsize=10, color=INK, loc="left")
     _label_runs(axes, numbers)
     low, high = axes.get_ylim()
     low, high = min(low, -0.05 * _LEAST_SPAN_BYTES / divisor), max(high, _LEAST_SPAN_BYTES / divisor)

@@ -24,17 +24,17 @@ _Types = Mapping[str, str]
 _Computed = Mapping[str, Callable[[Any], object]]
 
 _OBJECTS: _Types = {
-    "kind": "string", "outcome": "string", "count_per_run": "float64", "bytes_per_run": "float64", "n_kept": "int64",
+    "kind": "string", "outcome": "string", "count_per_run": "float64", "bytes_per_run": "int64", "n_kept": "int64",
     "kept_by_run": "string", "n_before": "int64", "n_after": "int64",
 }  # fmt: skip
 _TENSORS: _Types = {
     "kind": "string", "shape": "string", "dtype": "string", "device": "string", "has_graph": "bool",
-    "outcome": "string", "count_per_run": "float64", "bytes_per_run": "float64", "bytes_kept": "int64",
+    "outcome": "string", "count_per_run": "float64", "bytes_per_run": "int64", "bytes_kept": "int64",
     "n_kept": "int64", "kept_by_run": "string",
 }  # fmt: skip
 _CONTAINERS: _Types = {
     "holder": "string", "kind": "string", "content": "string", "outcome": "string", "unit": "string",
-    "per_run": "float64", "bytes_per_run": "float64", "first_length": "int64", "last_length": "int64",
+    "per_run": "float64", "bytes_per_run": "int64", "first_length": "int64", "last_length": "int64",
     "lengths": "string", "at_runs": "string",
 }  # fmt: skip
 _RUNS: _Types = {
@@ -43,7 +43,7 @@ _RUNS: _Types = {
     "rss_bytes": "int64",
 }  # fmt: skip
 _LEAKS: _Types = {
-    "leak": "int64", "what": "string", "cause": "string", "holder": "string", "bytes_per_run": "float64",
+    "leak": "int64", "what": "string", "cause": "string", "holder": "string", "bytes_per_run": "int64",
     "count_per_run": "float64", "unit": "string", "retained_bytes": "Int64", "kept_by_run": "string",
     "path": "string", "sites": "string", "advice": "string", "fingerprint": "string",
 }  # fmt: skip
@@ -154,7 +154,15 @@ def _blanks(numbers: Iterable[int]) -> str:
     return " ".join(map(str, numbers))
 
 
-_KEPT: _Computed = {"n_kept": lambda row: sum(row.kept), "kept_by_run": lambda row: _blanks(row.kept)}
+def _whole_bytes(row: Any) -> int:
+    """Return the bytes per run as a whole number: pandas would write 2.031321e+06."""
+    n_bytes: float = row.bytes_per_run
+    return round(min(max(n_bytes, -_MOST_BYTES), _MOST_BYTES))
+
+
+_MOST_BYTES = float(1 << 62)
+_RATE: _Computed = {"bytes_per_run": _whole_bytes}
+_KEPT: _Computed = {**_RATE, "n_kept": lambda row: sum(row.kept), "kept_by_run": lambda row: _blanks(row.kept)}
 _HOLDERS: _Computed = {"holders": lambda row: ", ".join(row.holders)}
 
 
@@ -177,6 +185,7 @@ def container_table(check: Check) -> pd.DataFrame:
     ``per_run`` and the lengths are counted in ``unit``; ``lengths`` were taken after the runs in ``at_runs``.
     """
     computed: _Computed = {
+        **_RATE,
         "first_length": lambda row: row.lengths[0] if row.lengths else 0,
         "last_length": lambda row: row.lengths[-1] if row.lengths else 0,
         "lengths": lambda row: _blanks(row.lengths),
@@ -194,6 +203,7 @@ def leak_table(check: Check) -> pd.DataFrame:
     """Return the leaks, largest first, indexed from 1 as in the text of the report."""
     numbers = iter(range(1, len(check.leaks) + 1))
     computed: _Computed = {
+        **_RATE,
         "leak": lambda _: next(numbers),
         "kept_by_run": _KEPT["kept_by_run"],
         "path": lambda row: str(row.path),

@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from leaklab.model import Outcome, Status
+from leaklab.model.sentences import growth_sentence, growth_words
 from leaklab.render import words
+from leaklab.render.advice import advice_of
 from leaklab.text import format_bytes, format_rate, format_seconds, shorten, visible, well_formed
 
 if TYPE_CHECKING:
     import jinja2
 
-# As text on their own pale ground over white 4.5:1 (WCAG AA) and no darker: on the ground of dark pages 3.4:1.
-ACCENT, CALM, GOOD, DOUBTFUL, GREY = "#c62f2b", "#266cb5", "#237946", "#8f6213", "#888888"
+# White on each of them 4.5:1 or more (WCAG AA). None is the colour of a text: none reads both on light and on dark
+# pages.
+ACCENT, CALM, GOOD, DOUBTFUL, GREY = "#b3261e", "#1f5fa8", "#1e7040", "#8a5a00", "#767676"
 OUTCOME_COLOURS = {Outcome.LEAK: ACCENT, Outcome.CLEAN: GOOD, Outcome.BOUNDED: CALM, Outcome.INCONCLUSIVE: DOUBTFUL}
 STATUS_COLOURS = {Status.EXPECTED: CALM, Status.UNKNOWN: GREY, Status.LEAKED: ACCENT}
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
@@ -83,8 +86,9 @@ def _environment() -> jinja2.Environment:
         "n": "{:,}".format, "percent": "{:.1%}".format, "pale": _pale, "png": _png, "svg": _svg,
     }  # fmt: skip
     environment.globals |= {
-        "ACCENT": ACCENT, "CALM": CALM, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL, "OUTCOME_COLOURS": OUTCOME_COLOURS,
-        "STATUS_COLOURS": STATUS_COLOURS, "words": words, "FONT": FONT,
+        "ACCENT": ACCENT, "CALM": CALM, "GREY": GREY, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL,
+        "OUTCOME_COLOURS": OUTCOME_COLOURS, "STATUS_COLOURS": STATUS_COLOURS, "words": words, "FONT": FONT,
+        "advice_of": advice_of, "growth_sentence": growth_sentence, "growth_words": growth_words,
     }  # fmt: skip
     return environment
 

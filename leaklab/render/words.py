@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from textwrap import dedent
 from typing import NamedTuple
 
 from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
-from leaklab.model.cure import Change, CureOutcome
 from leaklab.text import (
     PER_THOUSAND,
     SHOWN_LIMIT,
-    WIDTH,
     clipped,
+    columns,
     format_bytes,
     format_rate,
     format_seconds,
@@ -24,8 +21,7 @@ from leaklab.text import (
     wrap,
 )
 
-LABEL_WIDTH = 11
-_PATH_WIDTH = WIDTH - LABEL_WIDTH  # a path is shown beside a label
+LABEL_WIDTH = 14
 _STATUS_WIDTH = 10
 _NARROWEST, _WIDEST = 9, 34  # column of the references: a longer reference takes a line of its own
 _FIELD_LIMIT = 300  # characters of one name: a name that a person has written is shown whole
@@ -66,13 +62,13 @@ SECOND_CAUSES = {
 
 
 class LeakFact(NamedTuple):
-    """One fact about a leak.
+    """One piece of the evidence for a leak.
 
     Attributes:
-        label: ``grows``, ``kept``, ``held by``, ``also by``, ``with it``, ``frees``, ``lines``, ``because``, ``cause``
-            or ``id``.
-        words: One or more sentences or expressions, not yet escaped or shortened; several only for ``also by`` and
-            ``lines``.
+        label: ``what``, ``kept``, ``evidence``, ``also held``, ``also leaked``, ``would free``, ``other lines``,
+            ``cause`` or ``id``.
+        words: One or more sentences or expressions, not yet escaped or shortened; several only for ``also held`` and
+            ``other lines``.
         is_code: Whether the words are Python or another text to copy.
     """
 
@@ -82,7 +78,7 @@ class LeakFact(NamedTuple):
 
 
 def leak_facts(leak: Leak, width: int) -> list[LeakFact]:
-    """Return what is known about *leak* beside its path and its advice, in the order in which a reader asks for it.
+    """Return what is known about *leak* beside its sentence, its path and its change, in the order of their weight.
 
     Facts that are not known are left out. *width* is the number of characters for the figures of ``kept``.
     """
@@ -91,78 +87,25 @@ def leak_facts(leak: Leak, width: int) -> list[LeakFact]:
         also.insert(0, f"{count_words(leak.n_places - 1, 'places')} like it, {rate_of_one_words(leak)} each")
     others = f"{others_words(leak.others)}, left by each run in the same place" if leak.others else ""
     facts = [
-        LeakFact("grows", (rate_words(leak),)),
+        LeakFact("what", (leak.what,)),
         LeakFact("kept", (leak_kept_words(leak, width) if leak.kept else "",)),
-        LeakFact("held by", (leak.holder,), is_code=True),
-        LeakFact("also by", tuple(also), is_code=True),
-        LeakFact("with it", (others,)),
-        LeakFact("frees", (retained_words(leak),)),
-        LeakFact("lines", leak.sites, is_code=True),
-        LeakFact("because", (leak.reason,)),
+        LeakFact("evidence", (leak.reason,)),
+        LeakFact("also held", tuple(also), is_code=True),
+        LeakFact("also leaked", (others,)),
+        LeakFact("would free", (retained_words(leak),)),
+        LeakFact("other lines", leak.sites[1:], is_code=True),
         LeakFact("cause", ("; also ".join(map(cause_words, (leak.cause, *leak.also_causes))),)),
         LeakFact("id", (leak.fingerprint,), is_code=True),
     ]
-    optional = ("kept", "also by", "with it", "frees", "lines")
-    return [fact for fact in facts if fact.label not in optional or any(fact.words)]
+    return [fact for fact in facts if any(fact.words)]
 
 
-_CODE_INDENT = " " * 4
-_TRIED_WORDS = {
-    CureOutcome.LESSENED: "Tried, it only lessens the leak",
-    CureOutcome.NO_EFFECT: "Tried, no cure",
-    CureOutcome.HARMFUL: "Tried, does harm",
-    CureOutcome.NOT_TRIED: "Not tried",
-}
-
-
-def advice_text(leak: Leak) -> str:
-    """Return what to change, sentences and indented code: a change that was tried and cured the leak, with its proof.
-
-    Only such a change is shown as code. Where there is none, the advice for the cause stands, and behind it in words
-    what came of the changes that were thought of.
-    """
-    if not leak.cures:
-        return leak.advice
-    cured = next((cure for cure in leak.cures if cure.outcome is CureOutcome.CURED), None)
-    if cured is not None:
-        return "\n".join((cured.words, *_code_lines(cured.changes), f"Tried: {cured.evidence}."))
-    told = [f"{_TRIED_WORDS[cure.outcome]}: {cure.words.rstrip('.')} ({cure.evidence})." for cure in leak.cures]
-    return "\n".join((*(line for line in leak.advice.splitlines() if not line.startswith(" ")), *told))
-
-
-def _code_lines(changes: Sequence[Change]) -> Iterator[str]:
-    for change in changes:
-        if len(changes) > 1:
-            yield f"{change.where}:"
-        before, after = (dedent(text).splitlines() for text in (change.before, change.after))
-        for label, lines in (("before: ", before), ("after:  ", after or ["# the line goes"])):
-            for position, line in enumerate(lines):
-                yield _CODE_INDENT + (" " * len(label) if position else label) + line
-
-
-def patch_text(leak: Leak) -> str:
-    """Return the change that cured *leak* as a unified diff without context; empty where no change did."""
-    cured = next((cure for cure in leak.cures if cure.outcome is CureOutcome.CURED), None)
-    by_file: dict[str, list[Change]] = {}
-    for change in () if cured is None else cured.changes:
-        by_file.setdefault(_PLACE.sub("", change.where), []).append(change)
-    return "".join(f"{line}\n" for name, changes in by_file.items() for line in _hunks(name, changes))
-
-
-_PLACE = re.compile(r"(, line |:)\d+\Z")
-
-
-def _hunks(name: str, changes: list[Change]) -> Iterator[str]:
-    yield f"--- {name}"
-    yield f"+++ {name}"
-    shift = 0
-    for change in sorted(changes, key=lambda change: change.line):
-        before, after = change.before.splitlines(), change.after.splitlines()
-        new = change.line + shift - (not after)
-        yield f"@@ -{change.line},{len(before)} +{new},{len(after)} @@"
-        yield from (f"-{line}" for line in before)
-        yield from (f"+{line}" for line in after)
-        shift += len(after) - len(before)
+def code_parts(text: str) -> list[tuple[bool, str]]:
+    """Return the parts of *text*, each with whether it stood between backticks; one part where one has no partner."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return [(False, text)]
+    return [(bool(place % 2), part) for place, part in enumerate(parts) if part]
 
 
 def count_words(count: float, unit: str) -> str:
@@ -185,20 +128,16 @@ def amount_words(leak: Leak, n_runs: int = 1) -> str:
     return " and ".join(words)
 
 
-def rate_words(leak: Leak) -> str:
-    """Return the rate of a leak per run and per 1,000 runs."""
-    return f"{amount_words(leak)} per run; {amount_words(leak, PER_THOUSAND)} per 1,000 runs"
-
-
 def projection_words(check: Check) -> str:
     """Return what the verdict's rate comes to, empty where nothing grows in bytes."""
     verdict = check.verdict
     if not verdict.bytes_per_run:
         return ""
-    per_run, projected = format_bytes(verdict.bytes_per_run), format_bytes(verdict.bytes_per_run * PER_THOUSAND)
-    words = f"{per_run} per run, {projected} per 1,000 runs"
+    words = f"{PER_THOUSAND:,} runs would keep {format_bytes(verdict.bytes_per_run * PER_THOUSAND)}"
+    if len(check.leaks) != 1:
+        words = f"{format_bytes(verdict.bytes_per_run)} every run in all; {words}"
     if verdict.full_after_runs is not None:
-        words += f", free memory used up after {unit_words(verdict.full_after_runs, 'runs')}"
+        words += f", free memory is used up after {unit_words(verdict.full_after_runs, 'runs')}"
     return words
 
 
@@ -212,7 +151,9 @@ def effort_words(check: Check) -> str:
 
 
 def failure_words(check: Check) -> str:
-    """Return why the check ended early; call it only for a check with a failure."""
+    """Return why the check ended early; empty where it did not, or where the verdict's own sentence says it."""
+    if not check.failure or (check.failure in check.verdict.reason and not is_leak(check)):
+        return ""
     return f"The check ended early: {visible(check.failure).rstrip('.')}. What was measured until then is shown."
 
 
@@ -240,9 +181,14 @@ def kept_words(kept: Sequence[int], unit: str, width: int) -> str:
 
 
 def leak_kept_words(leak: Leak, width: int) -> str:
-    """Return what is left of each run but the last, whose objects are current."""
-    tail = "; the last run's are current"
-    return kept_words(leak.kept[:-1], leak.unit, width - len(tail)) + tail
+    """Return what is left of each run but the last, whose objects are in use."""
+    kept = leak.kept[:-1]
+    runs = "run 1" if len(kept) == 1 else f"each of runs 1 to {len(kept)}"
+    unit = visible(leak.unit)
+    if kept and min(kept) == max(kept) and kept[0]:
+        return f"{runs} left {count_words(kept[0], leak.unit)} alive; those of run {len(kept) + 1} are in use"
+    tail = f"{unit} of runs 1 to {len(kept)} still alive; those of run {len(kept) + 1} are in use"
+    return f"{numbers_words(kept, max(width - len(tail) - 1, 12))} {tail}"
 
 
 def cause_words(slug: str) -> str:
@@ -267,8 +213,8 @@ def retained_words(leak: Leak) -> str:
         2: ("both holders let go", "; one of them alone is not enough"),
     }.get(n_holders, (f"all {n_holders} holders let go", "; less than all of them is not enough"))
     if not leak.retained_bytes:
-        return f"nothing comes back when {who}: something else keeps it too"
-    return f"{format_bytes(leak.retained_bytes)} come back when {who}{enough}"
+        return f"nothing when {who}: something else keeps it too"
+    return f"{format_bytes(leak.retained_bytes)} when {who}{enough}"
 
 
 def others_words(others: Iterable[tuple[str, float]]) -> str:
@@ -294,6 +240,13 @@ def suspect_references(path: RootPath) -> range:
     return range(first, first_leaked + 1)
 
 
+def undecided_words(check: Check, width: int) -> str:
+    """Return what is left of each run where that did not decide; empty for any other outcome."""
+    if check.verdict.outcome is not Outcome.INCONCLUSIVE or not check.runs:
+        return ""
+    return kept_words([run.n_kept for run in check.runs], "objects", width)
+
+
 def is_leak(check: Check) -> bool:
     """Return whether the verdict is a leak; ``bounded`` counts as none."""
     return check.verdict.outcome is Outcome.LEAK
@@ -302,16 +255,18 @@ def is_leak(check: Check) -> bool:
 def render_path(path: RootPath) -> str:
     """Return *path* root first, one reference per line, the suspect references underlined and marked.
 
-    No step is left out. The lines have at most 89 columns, so that they fit beside a label.
+    No step is left out. The lines leave room for a label beside them.
     """
+    width = columns() - LABEL_WIDTH
     path = clipped(path, SHOWN_LIMIT)
     if not path.steps:
         return shorten(path.root, _FIELD_LIMIT)
     suspects = suspect_references(path)
-    column = min(max(_NARROWEST, *(len(visible(step.reference)) for step in path.steps)), _WIDEST)
-    lines = wrap(f"from: {shorten(path.root, _FIELD_LIMIT)}", width=_PATH_WIDTH)
+    widest = min(_WIDEST, width // 3)
+    column = min(max(_NARROWEST, *(len(visible(step.reference)) for step in path.steps)), widest)
+    lines = wrap(f"from: {shorten(path.root, _FIELD_LIMIT)}", width=width)
     for index, step in enumerate(path.steps):
-        lines += _step_lines(step, column, suspect_mark(index, suspects))
+        lines += _step_lines(step, column, suspect_mark(index, suspects), width)
     return "\n".join(lines)
 
 
@@ -322,7 +277,7 @@ def suspect_mark(index: int, suspects: range) -> str:
     return _MARK if len(suspects) == 1 else f"{_MARK} (one of {len(suspects)} suspects)"
 
 
-def _step_lines(step: Step, column: int, mark: str) -> Iterator[str]:
+def _step_lines(step: Step, column: int, mark: str, width: int) -> Iterator[str]:
     """Yield status, reference and object; the underline below a suspect reference; the note."""
     reference = shorten(step.reference, _FIELD_LIMIT)
     status = f"{step.status.value:<{_STATUS_WIDTH}}"
@@ -330,11 +285,11 @@ def _step_lines(step: Step, column: int, mark: str) -> Iterator[str]:
     indent = " " * (_STATUS_WIDTH + column + 2)
     words = shorten(object_words(step), _FIELD_LIMIT)
     if len(reference) <= column:
-        yield from wrap(words, f"{status}{reference:<{column}}  ", indent, _PATH_WIDTH)
+        yield from wrap(words, f"{status}{reference:<{column}}  ", indent, width)
     else:
-        yield from wrap(reference, status, blank, _PATH_WIDTH)
-        yield from wrap(words, indent, indent, _PATH_WIDTH)
+        yield from wrap(reference, status, blank, width)
+        yield from wrap(words, indent, indent, width)
     if mark:
         yield f"{blank}{'~' * min(len(reference), column):<{column}}  {mark}"
     if step.note:
-        yield from wrap(shorten(step.note, _FIELD_LIMIT), indent, indent, _PATH_WIDTH)
+        yield from wrap(shorten(step.note, _FIELD_LIMIT), indent, indent, width)

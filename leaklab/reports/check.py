@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, Verdict
 from leaklab.render import tables
+from leaklab.render.advice import patch_text
 from leaklab.render.base import Displayed, Forms, Report, Table
 from leaklab.render.check_html import render_html, render_page
 from leaklab.render.check_text import render_text
@@ -18,7 +19,7 @@ from leaklab.render.notebook_export import render_markdown
 from leaklab.render.plots import plot_growth
 from leaklab.render.tables import leaks_csv
 from leaklab.render.templates import render
-from leaklab.render.words import count_words, patch_text
+from leaklab.render.words import count_words
 from leaklab.text import format_bytes, shorten, unit_words
 
 if TYPE_CHECKING:

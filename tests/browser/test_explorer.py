@@ -51,6 +51,8 @@ def opened(browser, lab):
     watch(page)
     open_notebook(page, lab.url("explore.ipynb"))
     run(page, "notebook:run-all-cells")
+    page.wait_for_selector(".leaklab .ll-panel .ll-code", timeout=START_MS, state="attached")
+    page.locator(".leaklab").last.get_by_role("tab", name="Graph").click()
     page.wait_for_selector(".leaklab .ll-stage svg", timeout=START_MS, state="attached")
     page.set_default_timeout(10_000)
     yield page
@@ -143,7 +145,7 @@ def test_the_graph_is_searched_folded_and_zoomed(opened):
 def test_every_section_shows_something(opened):
     explorer = explorer_of(opened)
     for title, words in (
-        ("Growth", "summed up"), ("Survivors", "by the run that made them"), ("Advice", "history"),
+        ("Growth", "left behind"), ("Survivors", "by the run that made them"), ("Advice", "history"),
         ("Source", "keeps it"), ("Objects", "kind"), ("Tensors", "float32"), ("Containers", "holder"),
     ):  # fmt: skip
         tab(explorer, title)
@@ -167,6 +169,21 @@ def test_each_code_of_the_advice_is_copied_by_its_button(opened):
     assert codes.all_inner_texts() == ["trainer.history.append(loss)", "trainer.history.append(loss.item())"]
     assert copied(opened, 0) == "trainer.history.append(loss)"
     assert copied(opened, 1) == "trainer.history.append(loss.item())"
+
+
+def test_the_whole_changed_cell_is_copied_from_the_explorer_and_from_the_report(opened):
+    # `navigator.clipboard` is the page's own again: the kernel is not asked.
+    explorer = explorer_of(opened)
+    explorer.locator(".ll-copy-cell").click()
+    expect(explorer.locator(".ll-copy-cell")).to_have_text("Copied")
+    read = "async () => Clipboard.prototype.readText.call(window.clipboardOfThePage)"
+    cell = opened.evaluate(read)
+    assert "self.history.append(loss.item())" in cell or "trainer.history.append(loss.item())" in cell
+    opened.evaluate("async () => navigator.clipboard.writeText('')")
+    title = opened.locator('.jp-OutputArea summary[data-leaklab="copy"]').first
+    title.click()
+    expect(title).to_have_text("Copied")
+    assert opened.evaluate(read) == cell
 
 
 def test_code_is_copied_where_the_page_is_given_no_clipboard(opened):
@@ -276,7 +293,7 @@ def test_hostile_names_execute_nothing_and_keep_the_layout(opened):
     title = opened.title()
     type_and_run(opened, HOSTILE)
     explorer = explorer_of(opened)
-    expect(explorer.locator(".ll-stage svg")).to_be_visible(timeout=TIMEOUT_MS)
+    expect(explorer.locator(".ll-tabs")).to_be_visible(timeout=TIMEOUT_MS)
     for name in ("Graph", "Advice", "Source", "Growth"):
         tab(explorer, name)
         expect(explorer.locator(".ll-panel")).to_be_visible()

@@ -8,7 +8,7 @@ import pytest
 import samples
 
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
-from leaklab.reports import NotebookReport, load_report
+from leaklab.reports import LeakReport, NotebookReport, load_report
 
 pytestmark = pytest.mark.browser
 LONG = "x" * 1_000_000
@@ -70,7 +70,7 @@ def test_a_table_sorts_by_the_size_of_its_figures_and_back(opened):
     assert opened.evaluate(column)[:3] == ["1 B", "32.0 KiB", "32.2 KiB"]
     head.press("Enter")
     assert head.get_attribute("aria-sort") == "descending"
-    assert opened.evaluate(column)[-3:] == ["32.2 KiB", "32.0 KiB", "1 B"]
+    assert opened.evaluate(column)[:3] == ["32.2 KiB", "32.0 KiB", "1 B"]  # the empty ones stay last
 
 
 def test_a_graph_zooms_pans_and_fits_again(opened):
@@ -128,3 +128,37 @@ def test_three_hundred_leaks_are_less_than_three_megabytes_and_read_back(page, t
     assert load_report(file).collection == many
     page.goto(file.as_uri())
     assert page.locator("#check-60").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_place_rate_line_and_change_stand_in_the_first_400_pixels(page, tmp_path, scheme):
+    LeakReport(samples.only(samples.cured_leak())).save(tmp_path / "one.html")
+    page.set_viewport_size({"width": 1500, "height": 950})
+    page.emulate_media(color_scheme=scheme)
+    page.goto((tmp_path / "one.html").as_uri())
+    for words in ("grows by 2 tensors (32.0 KiB) every run", "cell 4, line 8", ".item()", "same gradients"):
+        box = page.get_by_text(words).first.bounding_box()
+        assert box["y"] + box["height"] < 400
+
+
+def test_the_changed_cell_is_copied_by_a_page_alone(page, tmp_path):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    leak = samples.only(samples.cured_leak())
+    LeakReport(leak).save(tmp_path / "one.html")
+    NotebookReport(NotebookChecks("", (KeptCheck(leak, "In [3]"),))).save(tmp_path / "all.html")
+    for name in ("one.html", "all.html"):
+        page.goto((tmp_path / name).as_uri())
+        page.evaluate("navigator.clipboard.writeText('')")
+        page.get_by_text("Copy the changed cell").click()
+        page.get_by_text("Copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == samples.CHANGED_CELL
+
+
+def test_without_scripts_the_changed_cell_unfolds(browser, tmp_path):
+    LeakReport(samples.only(samples.cured_leak())).save(tmp_path / "one.html")
+    context = browser.new_context(java_script_enabled=False)
+    opened = context.new_page()
+    opened.goto((tmp_path / "one.html").as_uri())
+    opened.get_by_text("Copy the changed cell").click()
+    assert opened.get_by_text("for x, y in loader").is_visible()
+    context.close()

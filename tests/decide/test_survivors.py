@@ -74,9 +74,9 @@ def test_each_series_of_the_table_is_told_apart(series, outcome, rate):
         ("0 0 1 0 0 1 0 0 1 0 0 1", "one left behind every 3 runs, 3 times in 11 runs"),
         ("0 2 0 2 0 2 0 2 0 2 0 2 0", "2 left behind every 2 runs, 6 times in 12 runs"),
         ("0 2 0 1 0 2 0 2 0 2 0 2 0", "something left behind every 2 runs, 6 times in 12 runs"),
-        ("0 0 0 0 0 0 0 1 1 1 1 1", "only the last 5 runs' are alive"),
+        ("0 0 0 0 0 0 0 1 1 1 1 1", "it keeps only what the last 5 runs made"),
         ("1 1 1 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0", "grew in the first 6 of 24 runs, then stopped"),
-        ("0 0 0 0 0 0 0 0 0 0 0 7", "nothing that 12 runs made is still alive but the newest"),
+        ("0 0 0 0 0 0 0 0 0 0 0 7", "nothing piled up in 12 runs: only the latest run's objects are alive"),
         ("1 1 1 1", "4 runs are too few to tell a leak from a warm-up"),
     ],
 )

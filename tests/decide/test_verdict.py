@@ -33,8 +33,7 @@ def test_a_leak_is_told_with_number_place_and_projection():
     verdict = conclude([TENSOR], [], [], 24, 16 * 2**30)
     assert verdict.outcome is Outcome.LEAK
     assert verdict.reason == (
-        "every run leaves 3 torch.Tensor (128, 100) float32 cpu and 157 KiB behind in trainer.epoch_outputs; "
-        "1,000 runs would keep 153 MiB"
+        "`trainer.epoch_outputs` grows by 3 tensors (157 KiB) every run; 1,000 runs would keep 153 MiB"
     )
     assert verdict.n_runs == 24
     assert verdict.bytes_per_run == 160_768.0
@@ -47,25 +46,25 @@ def test_bytes_of_several_leaks_are_summed():
     )
     assert verdict.bytes_per_run == 161_768.0
     assert verdict.full_after_runs is None
-    assert "trainer.epoch_outputs (and 2 more leaks); 1,000 runs would keep 154 MiB" in verdict.reason
+    assert "every run (and 2 more leaks); 1,000 runs would keep 154 MiB" in verdict.reason
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"count_per_run": 1 / 3, "bytes_per_run": 100.0}, "every 3rd run leaves 1 Batch and 300 B behind in log;"),
-        ({"count_per_run": 1 / 2}, "every 2nd run leaves 1 Batch behind in log;"),
-        ({"count_per_run": 1 / 11}, "every 11th run leaves 1 Batch behind in log;"),
-        ({"count_per_run": 0.7}, "every run leaves 0.7 Batch behind in log;"),
-        ({"unit": "entries", "count_per_run": 1.0, "bytes_per_run": 9.0}, "every run adds 1 entry and 9 B to Batch in"),
-        ({"unit": "graph nodes", "count_per_run": 4.0}, "every run adds 4 graph nodes to Batch in log;"),
+        ({"count_per_run": 1 / 3, "bytes_per_run": 100.0}, "`log` grows by 1 Batch object (300 B) every 3rd run;"),
+        ({"count_per_run": 1 / 2}, "`log` grows by 1 Batch object every 2nd run;"),
+        ({"count_per_run": 1 / 11}, "`log` grows by 1 Batch object every 11th run;"),
+        ({"count_per_run": 0.7}, "`log` grows by 0.7 Batch objects every run;"),
+        ({"unit": "entries", "count_per_run": 1.0, "bytes_per_run": 9.0}, "`log` grows by 1 entry (9 B) every run;"),
+        ({"unit": "graph nodes", "count_per_run": 4.0}, "the autograd graph of `log` grows by 4 graph nodes every"),
         (
             {"unit": "bytes", "count_per_run": 2048.0, "bytes_per_run": 2048.0},
-            "every run adds 2.00 KiB to Batch in log;",
+            "`log` grows by 2.00 KiB every run;",
         ),
         (
             {"count_per_run": 0.0, "bytes_per_run": 2048.0, "what": "native memory", "holder": ""},
-            "every run leaves 2.00 KiB of native memory behind;",
+            "native memory grows by 2.00 KiB every run;",
         ),
     ],
 )  # fmt: skip
@@ -91,16 +90,14 @@ def test_no_free_memory_is_full_after_no_run():
 
 def test_nothing_found_is_clean():
     verdict = conclude([], [], [], 24, 10)
-    assert str(verdict) == "clean: nothing that 24 runs made is still alive but the newest"
+    assert str(verdict) == "clean: nothing piled up in 24 runs: only the latest run's objects are alive"
     assert (verdict.bytes_per_run, verdict.full_after_runs) == (0.0, None)
 
 
 def test_bounded_growth_names_the_place_and_the_limit():
     cache = replace(TENSOR, what="dict", holder="cache", reason="full after 6 runs")
     verdict = conclude([], [cache, TENSOR], [], 24, 10)
-    assert str(verdict) == (
-        "bounded: dict in cache grew, but not without end: full after 6 runs (and 1 more bounded place)"
-    )
+    assert str(verdict) == ("bounded: `cache` grew to a limit: full after 6 runs (and 1 more bounded place)")
 
 
 def test_open_questions_outweigh_what_is_bounded():

@@ -127,17 +127,17 @@ def test_a_leaked_tensor_in_two_containers_names_both(report):
     }
     n_left = sum(leak.kept[:-1])
     assert n_left * 40_000 <= leak.retained_bytes < (n_left + 1) * 40_000
-    assert "come back when both holders let go; one of them alone is not enough" in str(checked)
+    assert "KiB when both holders let go; one of them alone is not enough" in str(checked)
 
 
 @pytest.mark.parametrize(
     ("n_bytes", "holders", "words"),
     [
         (None, ("a",), ""),
-        (2048, ("a",), "2.00 KiB come back when the holder lets go"),
-        (2048, ("a", "b"), "2.00 KiB come back when both holders let go; one of them alone is not enough"),
-        (2048, ("a", "b", "c"), "2.00 KiB come back when all 3 holders let go; less than all of them is not enough"),
-        (0, ("a",), "nothing comes back when the holder lets go: something else keeps it too"),
+        (2048, ("a",), "2.00 KiB when the holder lets go"),
+        (2048, ("a", "b"), "2.00 KiB when both holders let go; one of them alone is not enough"),
+        (2048, ("a", "b", "c"), "2.00 KiB when all 3 holders let go; less than all of them is not enough"),
+        (0, ("a",), "nothing when the holder lets go: something else keeps it too"),
     ],
 )
 def test_the_words_say_who_has_to_let_go(n_bytes, holders, words):

@@ -24,7 +24,14 @@ def history(notebook: Notebook) -> list[object]:
 def test_the_report_of_a_leaky_cell_is_shown_once_and_names_its_holder(notebook, history):
     shown = notebook.run(f"%%leakcheck\n{LEAKY}").out
     assert shown.count("LEAK ") == 1
-    assert "held by  history" in shown
+    assert "LEAK  `history` grows by 1 tensor (" in shown
+
+
+def test_the_line_magic_checks_one_statement_behind_its_options(notebook, history):
+    shown = notebook.run(f"%leakcheck --no-sites -n 6 -v found {LEAKY}").out
+    assert "LEAK  `history` grows by 1 tensor (" in shown
+    assert notebook.user["found"].verdict.n_runs == 6
+    assert len(history) == 7
 
 
 def test_the_magic_itself_has_no_value(notebook, history):
@@ -167,7 +174,7 @@ def test_fail_on_leak_raises_after_the_display(notebook, history):
     typed = notebook.run(f"%%leakcheck --fail-on-leak -v found\n{LEAKY}")
     assert type(typed.error).__name__ == "LeakFound"
     assert str(typed.error) == str(notebook.user["found"].verdict)
-    assert typed.out.index("held by") < typed.out.index("LeakFound")
+    assert typed.out.index("grows by") < typed.out.index("LeakFound")
 
 
 def test_fail_on_leak_lets_a_clean_cell_pass(notebook):

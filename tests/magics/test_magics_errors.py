@@ -54,9 +54,9 @@ def test_a_cell_without_code_is_refused_in_one_sentence(notebook, cell):
 
 
 def test_the_line_magic_says_how_to_check_a_cell(notebook):
-    typed = notebook.run("%leakcheck work()")
+    typed = notebook.run("%leakcheck --no-sites")
     assert type(typed.error) is UsageError
-    assert "write %%leakcheck as its first line" in typed.err
+    assert "%leakcheck needs a statement to check" in typed.err
 
 
 @pytest.mark.parametrize("line", ["", "--setup 'x = = 2'"])

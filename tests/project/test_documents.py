@@ -133,5 +133,5 @@ def test_the_layers_for_contributors_are_those_of_the_contract():
 def test_readme_runs_from_top_to_bottom_and_finds_its_leak():
     shown = run_pages.words(run_pages.run_page(ROOT / "README.md"))
     assert shown.startswith("LEAK")
-    assert "held by  history" in shown
-    assert "cause    graph-kept" in shown
+    assert "`history` grows by 1 tensor" in shown
+    assert "cause       graph-kept" in shown

@@ -8,7 +8,7 @@ import samples
 from leaklab.model import RootPath, Status, Step
 from leaklab.render import path_graph
 
-RED, BLUE = "#c62f2b", "#266cb5"
+RED, BLUE = "#b3261e", "#1f5fa8"
 
 
 def line_of(source: str, start: str) -> str:
@@ -39,7 +39,7 @@ def test_each_edge_names_its_reference():
 
 def test_the_rate_and_the_other_kinds_are_told():
     source = path_graph(samples.history_leak()).source
-    assert "2 objects and 32.0 KiB" in line_of(source, "rate [")
+    assert "2 tensors (32.0 KiB)" in line_of(source, "rate [")
     assert "2 torch.autograd.AddmmBackward0" in line_of(source, "others [")
     assert line_of(source, "step1 -> others")
 

@@ -129,7 +129,8 @@ def test_three_graphs_at_most_are_drawn_and_share_their_time():
         calls.append(seconds)
         return SVG
 
-    render_html(replace(samples.leaky_check(), leaks=(samples.hook_leak(),) * 5), draw=counting)
+    leaks = tuple(replace(samples.hook_leak(), holder=f"h{number}") for number in range(5))
+    render_html(replace(samples.leaky_check(), leaks=leaks), draw=counting)
     assert len(calls) == 3
     assert calls[2] <= calls[0] <= 8
 
@@ -153,7 +154,7 @@ def test_the_words_of_a_leak_are_all_there():
         "trainer.history",
         "graph-kept",
         "loss.item()",
-        "32.0 KiB per run",
+        "grows by 2 tensors (32.0 KiB) every run",
         "cell 4, line 7",
         "<== here",
     ):
@@ -167,10 +168,10 @@ def test_the_layout_of_code_in_an_advice_is_kept():
 
 def test_tables_are_folded_in_a_notebook_and_open_on_a_page():
     fragment, page = (render(samples.leaky_check(), draw=fake_renderer) for render in (render_html, render_page))
-    # two leaks, the bounded places and the notes are open in the fragment
-    assert fragment.count("<details open") == 4
-    assert fragment.count("<details ") == 8
-    assert page.count("<details open") == page.count("<details ") == 8
+    # the largest leak, the bounded places and the notes are open in the fragment
+    assert fragment.count("<details open") == 3
+    assert fragment.count("<details ") == 9
+    assert page.count("<details open") == page.count("<details ") == 9
 
 
 def test_a_clean_fragment_shows_its_verdict_and_folds_the_rest():
@@ -181,8 +182,9 @@ def test_a_clean_fragment_shows_its_verdict_and_folds_the_rest():
 
 
 def test_bars_are_as_high_as_what_each_run_kept():
-    markup = render_html(samples.bounded_check(), draw=no_renderer)
-    assert 'title="run 7: 0 still alive" style="display:inline-block;width:9px;margin-right:2px' in markup
+    leak = replace(samples.hook_leak(), kept=(0,) * 7 + (14,) * 5)
+    markup = render_html(samples.only(leak), draw=no_renderer)
+    assert 'title="run 7: 0 still alive" style="display:inline-block;margin-right:2px' in markup
     bars = re.findall(r'title="run (\d+): \d+ still alive" style="[^"]*;height:(\d+)px', markup)
     assert bars[:12] == [(str(run), "2" if run < 8 else "28") for run in range(1, 13)]
 
@@ -192,12 +194,16 @@ def test_more_than_20_rows_are_counted_and_the_view_is_named():
     markup = render_html(check, draw=no_renderer)
     assert "7 more rows are in report.objects" in markup
     assert "180 more rows are in report.runs" in markup
-    assert len(markup) < 150_000
+    assert len(markup) < 160_000
 
 
-def test_more_than_10_leaks_are_counted():
-    check = replace(samples.leaky_check(), leaks=(samples.hook_leak(),) * 13)
-    assert "3 smaller leaks are in report.leaks" in render_html(check, draw=no_renderer)
+def test_all_leaks_stand_in_a_table_and_those_of_one_line_and_cause_are_told_once():
+    hooks = tuple(replace(samples.hook_leak(), sites=("train.py:3: hook()",), holder=f"h{n}") for n in range(13))
+    markup = render_html(replace(samples.leaky_check(), leaks=hooks), draw=no_renderer)
+    assert [markup.count(f">h{n}<") for n in range(13)] == [3] + [
+        1
+    ] * 12  # in the table, in the title and in the sentence
+    assert "5 more of this line" in markup
 
 
 @pytest.mark.parametrize("name", CHECKS)

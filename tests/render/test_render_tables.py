@@ -60,7 +60,7 @@ def test_csv_has_a_line_for_each_leak_below_its_header():
     assert lines[0] == (
         "leak,what,cause,holder,bytes_per_run,count_per_run,unit,retained_bytes,kept_by_run,path,sites,advice,fingerprint"
     )
-    assert lines[1].startswith("1,function remember,hook-left,model.layer1._forward_hooks,208.0,1.0,objects,,1 1 1")
+    assert lines[1].startswith("1,function remember,hook-left,model.layer1._forward_hooks,208,1.0,objects,,1 1 1")
     assert len(lines) == 2
 
 

@@ -12,13 +12,7 @@ from dataclasses import dataclass, replace
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.owners import Owner
 from leaklab.model import Leak
-from leaklab.text import format_bytes, unit_words
 
-PREDICTABLE = frozenset({
-    "graph-kept", "tensor-kept", "hook-left", "global-cache", "container-growth", "closure-kept", "callback-registry",
-    "run-switch", "optimizer-state", "traceback-kept", "notebook-history", "autograd-ctx", "deepcopy-kept",
-})  # fmt: skip
-"""Causes whose advice lets go of everything that the holder keeps, so that its retained bytes are what comes back."""
 SLOWING = frozenset({
     "graph-kept", "hook-left", "container-growth", "global-cache", "callback-registry", "tensor-kept", "closure-kept",
     "optimizer-state",
@@ -69,32 +63,16 @@ class Cause:
 
 
 def with_effect(leak: Leak, slower: float | None = None) -> Leak:
-    """Return *leak* with last sentences in its advice: that runs get slower by it, and what the change frees.
+    """Return *leak* with a last sentence in its advice where runs get slower by it.
 
     Args:
-        leak: Its own figures are used; without retained bytes, or where the cure is not to let go, nothing is said of
-            what comes back.
+        leak: Its cause decides whether it can be what slows the runs.
         slower: How many times as long the last runs took as the first; None if they did not get slower.
     """
-    if not leak.advice:
+    if not leak.advice or slower is None or leak.cause not in SLOWING:
         return leak
-    lines = [leak.advice]
-    if slower is not None and leak.cause in SLOWING:
-        lines.append(f"The runs get slower as it grows: {slower:.1f} times as long at the end as at the start.")
-    if leak.cause in PREDICTABLE and leak.retained_bytes:
-        lines.append(_effect_words(leak, leak.retained_bytes))
-    return replace(leak, advice="\n".join(lines))
-
-
-def _effect_words(leak: Leak, retained_bytes: int) -> str:
-    n_kept = sum(leak.kept)
-    what = ""
-    if leak.unit == "objects" and n_kept > 0:
-        what = f" ({unit_words(n_kept, leak.unit)} that {unit_words(len(leak.kept), 'runs')} left)"
-    rate = unit_words(10 * leak.count_per_run, leak.unit)
-    if leak.bytes_per_run > 0:
-        rate = f"{rate}, {format_bytes(10 * leak.bytes_per_run)}"
-    return f"Letting go of it frees {format_bytes(retained_bytes)}{what}; every 10 runs it keeps {rate} more."
+    words = f"The runs get slower as it grows: {slower:.1f} times as long at the end as at the start."
+    return replace(leak, advice=f"{leak.advice}\n{words}")
 
 
 def with_line(advice: str, place: str, does: str = "keeps it") -> str:

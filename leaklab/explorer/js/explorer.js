@@ -117,7 +117,7 @@ function render({ model, el }) {
     const record = model.get("record");
     if (!record?.mode) { root.replaceChildren(paragraph("This explorer is closed.", "ll-faint")); return; }
     const panels = record.mode === "heap" ? HEAP_PANELS : REPORT_PANELS;
-    if (!panels.some(([title]) => title === state.panel)) state.panel = record.items.length && record.mode === "report" ? "Graph" : panels[0][0];
+    if (!panels.some(([title]) => title === state.panel)) state.panel = record.items.length && record.mode === "report" ? "Advice" : panels[0][0];
     state.number = Math.min(state.number, Math.max(record.items.length - 1, 0));
     const body = make("div", { class: "ll-panel", role: "tabpanel" });
     const tabs = panels.map(([title]) => button(title, title, () => showPanel(record, tabs, body, panels, title), "tab"));
@@ -141,7 +141,7 @@ function render({ model, el }) {
     const notes = record.notes.length
       ? make("details", {}, make("summary", {}, `notes (${record.notes.length})`), make("ul", {}, ...record.notes.map((note) => make("li", {}, note)))) : null;
     root.replaceChildren(
-      make("div", { class: "ll-head" }, word, " ", record.title),
+      make("div", { class: "ll-head" }, word, " ", ...withCode(record.title)),
       ...record.lines.map((words) => paragraph(words, "ll-faint")),
       toolbar(record), question, wait, status, list, ...(notes ? [notes] : []),
       make("div", { class: "ll-tabs", role: "tablist", "aria-label": "sections" }, ...tabs), body,

@@ -25,9 +25,11 @@ function growthPanel({ record, item }) {
   // What the last run made is current, and no leak.
   const kept = item?.kept?.length ? item.kept.slice(0, -1) : of("kept");
   const unit = item?.kept?.length ? item.unit : "objects";
+  // Where nothing leaks, the last runs made what is alive: summed up by run it would seem to climb.
+  const isLeak = record.outcome === "leak";
   return make("div", { class: "ll-charts" },
-    chart(`what the runs left behind, summed up: ${unit}`, running(kept)),
-    chart("bytes of the tensors left behind, summed up", running(of("tensor_bytes")), { words: bytesWords }),
+    chart(`${unit} that runs 1 to n left behind`, isLeak ? running(kept) : []),
+    chart("bytes of the tensors that runs 1 to n left behind", isLeak ? running(of("tensor_bytes")) : [], { words: bytesWords }),
     chart("native heap since run 1", change, { words: bytesWords }),
     chart("accelerator memory", device, { words: bytesWords }));
 }
@@ -60,10 +62,22 @@ function sitesPanel({ item }) {
       make("div", { class: isIt ? "ll-it" : "" }, `${String(number).padStart(5)}  ${text}`))) : null)));
 }
 
+function changedCell(text) {
+  const words = "Copy the changed cell";
+  const copy = button(words, "copy the whole cell with this change", async () => {
+    copy.textContent = (await copyText(text)) ? "Copied" : "Select it below and copy it by hand";
+    setTimeout(() => (copy.textContent = words), 2000);
+  }, "copy-cell");
+  return make("div", {}, copy, make("details", {}, make("summary", {}, "The whole changed cell"), make("pre", {}, text)));
+}
+
 function advicePanel({ item }) {
-  if (!item.advice?.length) return paragraph("No rule knows this cause: 'Why is it alive?' looks for what would free it.");
-  return make("div", {}, factList(item.facts), ...item.advice.map(({ code, label, text }) =>
-    code ? make("div", {}, label ? make("b", {}, label) : null, codeBlock(text)) : make("p", { class: "ll-prose" }, ...withCode(text))));
+  if (!item.advice?.length) {
+    return make("div", {}, paragraph("No rule knows this cause: 'Why is it alive?' looks for what would free it."), factList(item.facts));
+  }
+  const blocks = item.advice.map(({ code, label, text }) =>
+    code ? make("div", {}, label ? make("b", {}, label) : null, codeBlock(text)) : make("p", { class: "ll-prose" }, ...withCode(text)));
+  return make("div", {}, paragraph(item.title, "ll-strong"), ...blocks, item.cell ? changedCell(item.cell) : null, factList(item.facts));
 }
 
 function factsPanel({ item }) {

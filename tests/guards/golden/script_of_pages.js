@@ -1,4 +1,20 @@
 
+const copyCell = async summary => {
+  const text = summary.nextElementSibling.textContent, words = summary.textContent;
+  let done = true;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    done = document.execCommand("copy");
+    area.remove();
+  }
+  summary.textContent = done ? "Copied" : "Select it and copy it by hand";
+  setTimeout(() => { summary.textContent = words; }, 2000);
+};
 "use strict";
 const UNITS = {B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3, TiB: 1024 ** 4, PiB: 1024 ** 5,
                us: 1e-6, ms: 1e-3, s: 1};
@@ -15,10 +31,11 @@ const number = text => {
   const found = /^\s*([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)\s*(\w*)/i.exec(text);
   return found ? parseFloat(found[1].replaceAll(",", "")) * (UNITS[found[2]] ?? 1) : NaN;
 };
-const compare = (a, b) => {
+const compare = (a, b, up) => {
   const x = number(a), y = number(b);
-  if (isNaN(x) && isNaN(y)) return a.localeCompare(b);
-  return isNaN(x) ? 1 : isNaN(y) ? -1 : x - y;
+  if (!a || !b) return a ? -1 : b ? 1 : 0;
+  if (isNaN(x) !== isNaN(y)) return isNaN(x) ? 1 : -1;
+  return (isNaN(x) ? a.localeCompare(b) : x - y) * (up ? 1 : -1);
 };
 const sort = (head, column) => {
   const body = head.closest("table").tBodies[0];
@@ -26,8 +43,7 @@ const sort = (head, column) => {
   for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
   head.setAttribute("aria-sort", up ? "ascending" : "descending");
   const text = row => row.cells[column].textContent.trim();
-  const rows = [...body.rows].sort((a, b) => compare(text(a), text(b)));
-  body.append(...(up ? rows : rows.reverse()));
+  body.append(...[...body.rows].sort((a, b) => compare(text(a), text(b), up)));
 };
 for (const head of document.querySelectorAll("thead th")) {
   const column = head.cellIndex;
@@ -40,6 +56,9 @@ for (const head of document.querySelectorAll("thead th")) {
     event.preventDefault();
     sort(head, column);
   });
+}
+for (const title of document.querySelectorAll('summary[data-leaklab="copy"]')) {
+  title.addEventListener("click", () => copyCell(title));
 }
 const zoomable = image => {
   const frame = document.createElement("div"), tools = document.createElement("div");

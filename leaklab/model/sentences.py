@@ -1,0 +1,96 @@
+"""Say in one sentence what a leak is: the place, how much of what it gets, how often."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from leaklab.model.check import Leak
+from leaklab.text import format_bytes, unit_words
+
+_NOUNS = {
+    "torch.Tensor": "tensors", "torch.nn.parameter.Parameter": "parameters", "numpy.ndarray": "arrays",
+    "function": "functions", "method": "methods", "builtin_function_or_method": "functions", "cell": "cells",
+    "dict": "dicts", "list": "lists", "tuple": "tuples", "set": "sets", "frozenset": "sets", "str": "strings",
+    "int": "numbers", "float": "numbers", "complex": "numbers", "traceback": "tracebacks", "frame": "frames",
+    "generator": "generators", "coroutine": "coroutines", "module": "modules", "type": "classes",
+    "weakref": "weak references", "collections.OrderedDict": "dicts", "collections.defaultdict": "dicts",
+    "collections.deque": "deques",
+}  # fmt: skip
+"""How people call many of a kind; of other kinds they say ``Batch objects``."""
+_MIXED = " other kind"
+_OBJECTS, _BYTES, _NODES = "objects", "bytes", "graph nodes"
+_LONGEST_EXPRESSION = 1_000  # characters: longer ones are not parsed
+_NAME_LIMIT = 40
+
+
+def growth_sentence(leak: Leak) -> str:
+    """Return ``"`trainer.losses` grows by 24 tensors (2.03 MiB) every run"``; expressions stand between backticks."""
+    period = _period(leak.count_per_run)
+    when = "every run" if period == 1 else f"every {_ordinal(period)} run"
+    amount = growth_words(leak, period)
+    if leak.n_places > 1:
+        return f"{leak.n_places:,} places like {quoted(leak.holder)} grow by {amount} {when}"
+    if is_expression(leak.holder):
+        place = f"the autograd graph of {quoted(leak.holder)}" if leak.unit == _NODES else quoted(leak.holder)
+        return f"{place} grows by {amount} {when}"
+    held = f", held by {leak.holder}" if leak.holder else ""
+    if leak.unit == _OBJECTS and leak.count_per_run > 0:
+        return f"{when} leaves {amount} behind{held}"
+    return f"{leak.what} grows by {amount} {when}{held}"
+
+
+def growth_words(leak: Leak, n_runs: int = 1) -> str:
+    """Return what *n_runs* runs add, counted as people count it: ``24 tensors (2.03 MiB)``."""
+    n_bytes = leak.bytes_per_run * n_runs
+    count = round(leak.count_per_run * n_runs) if n_runs > 1 else leak.count_per_run  # 0.33 is one every third run
+    if leak.unit == _BYTES or count <= 0:
+        return format_bytes(n_bytes or count)
+    words = unit_words(count, _noun(leak))
+    return f"{words} ({format_bytes(n_bytes)})" if n_bytes > 0 else words
+
+
+def more_words(found: Sequence[object], noun: str) -> str:
+    """Return `` (and 2 more leaks)`` for all of *found* but the first; empty where there is no other."""
+    n_more = len(found) - 1
+    return f" (and {n_more:,} more {noun}{'' if n_more == 1 else 's'})" if n_more > 0 else ""
+
+
+def quoted(place: str) -> str:
+    """Return *place* between backticks where it is an expression, else as it is."""
+    return f"`{place}`" if is_expression(place) else place
+
+
+def is_expression(place: str) -> bool:
+    """Return whether *place* is a Python expression; some holders have only words."""
+    if not place or len(place) > _LONGEST_EXPRESSION or "`" in place:
+        return False
+    try:
+        ast.parse(place, mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    return True
+
+
+def _noun(leak: Leak) -> str:
+    if leak.unit != _OBJECTS:
+        return leak.unit
+    kind = leak.what.partition(" ")[0]
+    noun = _NOUNS.get(kind)
+    if _MIXED in leak.what:  # the count is of all of them: where one is a tensor, all are
+        return "tensors" if noun in ("tensors", "parameters") else _OBJECTS
+    name = kind.rpartition(".")[2]
+    return noun or (f"{name} objects" if name.isidentifier() and len(name) <= _NAME_LIMIT else _OBJECTS)
+
+
+def _period(count_per_run: float) -> int:
+    """Return after how many runs one is added where a rate below one is close to that; else 1."""
+    if 0 < count_per_run < 1 and abs(1 / count_per_run - round(1 / count_per_run)) < 0.05:  # noqa: PLR2004
+        return round(1 / count_per_run)
+    return 1
+
+
+def _ordinal(number: int) -> str:
+    tens = number % 100 // 10 == 1
+    suffix = "th" if tens else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
