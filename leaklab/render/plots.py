@@ -40,6 +40,7 @@ _LEVELS = (("native heap", "heap_bytes", "#4a90d9"), ("accelerator", "accelerato
 _TENSORS = ("tensors left so far", "#d64541")
 _MANY_RUNS = 80  # more bars or markers than these run into each other
 _LEAST_SPAN_BYTES = 1024  # less than this would make a mountain of a few bytes
+_LEAST_CALM_SPAN_BYTES = 512 * 1024  # where nothing leaks, what allocators do among themselves is no mountain either
 _SIZE_INCHES = (9.0, 3.0)
 _DPI = 100
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
@@ -140,7 +141,8 @@ def _draw_levels(axes: Axes, check: Check) -> None:
     # Where nothing leaks, what is alive at the end was made by the last runs: summed up by run it would seem to climb.
     if any(sums) and is_leak(check):
         series.append((*_TENSORS, sums))
-    divisor, unit = _unit_of([_LEAST_SPAN_BYTES, *(value for *_, values in series for value in values)])
+    least = _LEAST_SPAN_BYTES if is_leak(check) else _LEAST_CALM_SPAN_BYTES
+    divisor, unit = _unit_of([least, *(value for *_, values in series for value in values)])
     for label, colour, values in series:
         # Dashed: kept tensors and the heap that they fill make one line, and both must be seen.
         dashes = "--" if label == _TENSORS[0] else "-"
@@ -151,7 +153,7 @@ def _draw_levels(axes: Axes, check: Check) -> None:
     axes.set_title(f"Change of memory since run {numbers[0]}, {unit}", fontsize=10, color=INK, loc="left")
     _label_runs(axes, numbers)
     low, high = axes.get_ylim()
-    low, high = min(low, -0.05 * _LEAST_SPAN_BYTES / divisor), max(high, _LEAST_SPAN_BYTES / divisor)
+    low, high = min(low, -0.05 * least / divisor), max(high, least / divisor)
     axes.set_ylim(low, high + 0.35 * (high - low))
     if series:
         _legend(axes)
