@@ -67,7 +67,8 @@ def trial_words(before: Gain, after: Gain, n_runs: int) -> str:
     was, now = zip(*_amounts(before, after), strict=True)
     words = f"{unit_words(n_runs, 'runs')} with this change: {' and '.join(now)} per run (was {' and '.join(was)})"
     if _steady_entries(after) and _has_ended(before, after):
-        words += f"; {unit_words(_steady_entries(after), 'entries')} of plain data per run stay, as in a log"
+        entries = unit_words(_steady_entries(after), "entries")
+        words += f"; {entries} of plain data per run {'stays' if entries.startswith('1 ') else 'stay'}, as in a log"
     return words
 
 

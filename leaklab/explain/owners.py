@@ -75,6 +75,11 @@ def _owner(thing: object, code: str) -> Owner:
 
 
 def _releases(kind: type, *, is_class: bool) -> Iterator[str]:
+    """Yield the methods that by their names let go of something, the plainest names first."""
+    yield from sorted(_named_releases(kind, is_class=is_class), key=lambda name: "_" in name)
+
+
+def _named_releases(kind: type, *, is_class: bool) -> Iterator[str]:
     seen: set[str] = set()
     for base in mro_of(kind)[:-1]:
         if type_name(base).partition(".")[0] in _PLAIN:

@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,11 @@ def test_readme_runs_from_top_to_bottom_and_finds_its_leak():
     assert shown.startswith("LEAK")
     assert "`history` grows by 1 tensor" in shown
     assert "cause       graph-kept" in shown
+
+
+def test_gallery_of_causes_shows_the_programs_that_it_is_made_of():
+    page = (DOCS / "gallery_of_causes.md").read_text("utf-8")
+    written = runpy.run_path(str(DOCS / "write_gallery.py"))
+    for program in written["PROGRAMS"]:
+        assert f"## {program.title}\n\n{program.symptom}\n\n```python\n{program.setup}\n```" in page
+        assert f"%%leakcheck\n{program.cell}\n```" in page

@@ -321,8 +321,10 @@ def _in_closure(e: Evidence) -> Advice:
             "run before.",
             "Not if they are all still to be called.",
         )
+    function = e.holder.partition(".__closure__")[0]
+    place = named(function) if is_expression(function) and not is_private(function) else place_words(e)
     return Advice(
-        f"{place_words(e)} keeps functions of earlier runs with the variables that they use: each run wraps the "
+        f"{place} keeps functions of earlier runs with the variables that they use: each run wraps the "
         "function of the run before, or keeps one that lives on. Wrap the original function in each run, and hand "
         "values in as arguments.",
         "Not if every layer is really called for.",

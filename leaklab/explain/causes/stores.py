@@ -145,7 +145,7 @@ def _table_of_library(e: Evidence) -> Advice:
     """A table that a library keeps for itself: nothing of the user's writes into it."""
     module = re.match(r"module '(.+)'", e.path.root)
     owner, entry = e.owner, e.entry
-    is_of_entry = entry is not None and entry.is_library and bool(entry.releases)
+    is_of_entry = entry is not None and entry.is_library and bool(entry.releases) and "_" not in entry.releases[0]
     whose = module[1] if module else owner.kind if owner is not None else ""
     whose = whose or (entry.kind.partition(".")[0] if entry is not None and is_of_entry else "a library")
     if owner is not None and owner.kind.startswith(_FRONT_END):
@@ -155,15 +155,15 @@ def _table_of_library(e: Evidence) -> Advice:
             "`store_history=False`.",
             also=("library-registry",),
         )
-    release = may_release(owner)
+    release, once = may_release(owner), "Make or ask for that once, outside of what is repeated."
     if entry is not None and is_of_entry:
         name = entry.kind.rpartition(".")[2]
-        calls = ", ".join(f"`{call}()`" for call in entry.releases[:2])
-        release = f" By the name, {calls} of each {name} may take it out again: call it when the run ends."
+        release = (
+            f" By the name, `{entry.releases[0]}()` of each {name} may take it out again: call it when the run ends."
+        )
     return Advice(
         f"{named(e.place)} is a table that {whose} keeps for itself: it gets an entry when your code makes, registers "
-        f"or asks for something, and keeps it.{release} Or make that once, outside of what is repeated. Don't write "
-        "into the table yourself.",
+        f"or asks for something, and keeps it. {once}{release} Don't write into the table yourself.",
         also=("library-registry",),
     )
 
@@ -265,6 +265,8 @@ def container_growth(e: Evidence) -> Advice | None:
 
 def is_local(e: Evidence) -> bool:
     """Return whether the holder is a variable of a function of the user's, or reached through one."""
+    if e.owner is not None and e.owner.is_library:
+        return False
     return any(step.reference.startswith(("closure variable", "default of", "local ")) for step in e.steps_above)
 
 

@@ -219,9 +219,13 @@ def immortal_cycle(e: Evidence) -> Advice | None:
     sure = "it is never freed"
     if e.certainty is CycleCertainty.PROBABLE:
         sure = "it is probably never freed (one of its owners cannot be read from Python)"
-    return Advice(
-        f"The cycle runs through autograd's C++ side, where Python's collector cannot see: {sure}. {_where(e)}"
-    )
+    return Advice(f"The cycle runs through {_unseen(e)}, where Python's collector cannot see: {sure}. {_where(e)}")
+
+
+def _unseen(e: Evidence) -> str:
+    is_array = any(step.kind == "numpy.ndarray" for step in e.path.steps)
+    has_graph = any(step.reference.startswith((HEAD_OF_GRAPH, ".grad", "saved for")) for step in e.path.steps)
+    return "a NumPy array of objects" if is_array and not has_graph else "autograd's C++ side"
 
 
 def _where(e: Evidence) -> str:
