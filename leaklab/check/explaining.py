@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -201,6 +202,8 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
     finding = _finding(survey, leak, group, summary, judged)
     if finding.growth.outcome in _UNLIMITED:
         finding = _limited(view, finding, sample)
+    elif finding.growth.outcome is Outcome.BOUNDED:
+        finding = replace(finding, limited_bytes=_swelling(survey, group))
     growth = finding.growth
     is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES and not _is_asked_for(leak)
     if is_small and (is_library_matter(view, sample, group.members) or are_library_weakrefs(view, group)):
@@ -212,6 +215,23 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
     return replace(finding, leak=replace(leak, reason=growth.reason, n_places=n_places(view, group)))
+
+
+def _swelling(survey: _Survey, group: Group) -> float:
+    """Return by how many bytes per run a place that is full grows all the same: its newest entries are larger.
+
+    A cache of the last 32 results grows for ever if each result is larger than the one before.
+    """
+    by_run: dict[int, list[int]] = defaultdict(list)
+    for member in group.members:
+        by_run[int(survey.view.blamed_run[member])].append(member)
+    if len(by_run) < _LEAST_WINDOW:
+        return 0.0
+    return max(0.0, float(survey.sizer.bytes_of(by_run[max(by_run)]) - survey.sizer.bytes_of(by_run[min(by_run)])))
+
+
+_LEAST_WINDOW = 4
+"""The remains of fewer runs show no trend in their sizes."""
 
 
 def _is_asked_for(leak: Leak) -> bool:
