@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import itertools
 import logging
 import threading
 
@@ -20,8 +22,8 @@ class Record:
     """An object that is kept."""
 
 
-def check(cell, **namespace):
-    return leaklab.leakcheck(cell, namespace=namespace, sites=False, cure=False, runs=24)
+def check(cell, *, runs=24, **namespace):
+    return leaklab.leakcheck(cell, namespace=namespace, sites=False, cure=False, runs=runs)
 
 
 def the_leak(report):
@@ -142,3 +144,14 @@ def test_loggers_with_a_new_name_in_every_run_are_a_leak():
     leak = the_leak(check(lambda: logging.getLogger(next(names))))
     assert leak.holder.endswith(".manager.loggerDict")
     assert leak.what == "logging.Logger"
+
+
+def test_a_full_cache_whose_entries_get_larger_explains_the_memory_that_it_takes():
+    @functools.lru_cache(maxsize=16)
+    def grid(size):
+        return torch.ones(size, size)
+
+    sizes = itertools.count(50, 4)
+    report = check(lambda: grid(next(sizes)).sum(), runs=60, grid=grid)
+    assert report.verdict.outcome is Outcome.BOUNDED, str(report)
+    assert not report.leaks
