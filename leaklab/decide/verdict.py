@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from leaklab.model import MIN_RUNS, Leak, Outcome, Verdict
-from leaklab.model.sentences import growth_sentence, more_words, quoted
+from leaklab.model.sentences import growth_sentence, more_words, place_words
 from leaklab.text import format_bytes, unit_words
 
 PROJECTED_RUNS = 1000
@@ -60,7 +60,7 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
     if bounded:
         first = bounded[0]
         more = more_words(bounded, "bounded place")
-        reason = f"{quoted(first.holder) or first.what} grew to a limit: {first.reason}{more}"
+        reason = f"{place_words(first)} grew to a limit: {first.reason}{more}"
         return Verdict(Outcome.BOUNDED, reason, n_runs)
     aside = f", but for {n_aside} small place{'s' if n_aside > 1 else ''} (see the notes)" if n_aside else ""
     reason = f"nothing piled up in {_runs(n_runs)}: only the latest run's objects are alive{aside}"

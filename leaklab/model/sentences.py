@@ -40,6 +40,13 @@ def growth_sentence(leak: Leak) -> str:
     return f"{leak.what} grows by {amount} {when}{held}"
 
 
+def place_words(leak: Leak) -> str:
+    """Return the place that grows: an expression between backticks, else what grows and what holds it, in words."""
+    if is_expression(leak.holder):
+        return quoted(leak.holder)
+    return f"{leak.what} (held by {leak.holder})" if leak.holder else leak.what
+
+
 def growth_words(leak: Leak, n_runs: int = 1) -> str:
     """Return what *n_runs* runs add, counted as people count it: ``24 tensors (2.03 MiB)``."""
     n_bytes = leak.bytes_per_run * n_runs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from leaklab.model import Check, Leak, Run
-from leaklab.model.sentences import growth_sentence, growth_words, quoted
+from leaklab.model.sentences import growth_sentence, growth_words, place_words
 from leaklab.render.advice import advice_of
 from leaklab.render.leaks_by_line import LeakRow, LineGroup, headline, line_groups, told_in_full
 from leaklab.render.words import (
@@ -138,7 +138,7 @@ def _bounded_block(places: tuple[Leak, ...]) -> Iterator[str]:
         yield "Not counted as leaks, because they stop growing:"
     for place in places:
         grew = "" if not place.count_per_run else f" ({growth_words(place)} every run while it grew)"
-        yield from wrap(f"{quoted(place.holder) or place.what}: {place.reason}{grew}", "  - ", "    ")
+        yield from wrap(f"{place_words(place)}: {place.reason}{grew}", "  - ", "    ")
 
 
 def _notes_block(notes: tuple[str, ...]) -> Iterator[str]:

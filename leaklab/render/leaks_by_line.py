@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leaklab.model import Check, Leak
-from leaklab.model.sentences import growth_sentence, growth_words, more_words, quoted
+from leaklab.model.sentences import growth_sentence, growth_words, more_words, place_words
 from leaklab.render.advice import MARK, cure_of
 from leaklab.render.words import CAUSES, is_leak
 from leaklab.text import format_bytes, unit_words
@@ -69,7 +69,7 @@ def _line(leak: Leak) -> str:
 
 def _row(number: int, leak: Leak) -> LeakRow:
     cure = cure_of(leak)
-    place = quoted(leak.holder) or leak.what
+    place = place_words(leak)
     if leak.n_places > 1:
         place = f"{leak.n_places:,} places like {place}"
     change = CAUSES.get(leak.cause, leak.cause) if cure is None else cure.words

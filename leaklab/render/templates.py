@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from leaklab.model import Outcome, Status
-from leaklab.model.sentences import growth_sentence, growth_words
+from leaklab.model.sentences import growth_sentence, growth_words, place_words
 from leaklab.render import words
 from leaklab.render.advice import advice_of
 from leaklab.text import format_bytes, format_rate, format_seconds, shorten, visible, well_formed
@@ -89,6 +89,7 @@ def _environment() -> jinja2.Environment:
         "ACCENT": ACCENT, "CALM": CALM, "GREY": GREY, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL,
         "OUTCOME_COLOURS": OUTCOME_COLOURS, "STATUS_COLOURS": STATUS_COLOURS, "words": words, "FONT": FONT,
         "advice_of": advice_of, "growth_sentence": growth_sentence, "growth_words": growth_words,
+        "place_words": place_words,
     }  # fmt: skip
     return environment
 

@@ -140,7 +140,7 @@ def test_containers_that_are_alike_are_told_as_one_with_their_number():
     assert (leak.n_places, leak.count_per_run) == (12, pytest.approx(12.0))
     assert leak.holder in {f"sites['site{i}']" for i in range(12)}
     assert leak.path.steps[1].reference == leak.holder.removeprefix("sites")
-    assert "in 12 places like" in str(check(cell, sites=sites).verdict)
+    assert "12 places like `" in str(check(cell, sites=sites).verdict)
 
 
 def test_a_table_that_spreads_its_entries_over_many_lists_leaks_as_a_whole():

@@ -105,8 +105,8 @@ def test_a_change_that_ends_the_leak_is_shown_as_code_with_its_proof(notebook, p
     assert cure.evidence.startswith("8 runs with this change: 0 B per run (was ")
     assert "same gradients" in cure.evidence
     text = str(report)
-    assert "after:  history.append(loss.item())" in text
-    assert "Tried: 8 runs with this change" in text
+    assert "\n                + history.append(loss.item())\n  tried       8 runs with this change" in text
+    assert cure.changed_cell.splitlines()[10].strip() == "history.append(loss.item())"
     assert report.patch().splitlines()[2:] == [
         "@@ -11,1 +11,1 @@", "-    history.append(loss)", "+    history.append(loss.item())",
     ]  # fmt: skip

@@ -100,6 +100,13 @@ def test_bounded_growth_names_the_place_and_the_limit():
     assert str(verdict) == ("bounded: `cache` grew to a limit: full after 6 runs (and 1 more bounded place)")
 
 
+def test_what_has_no_expression_is_named_by_what_it_is():
+    cache = replace(TENSOR, what="native memory", holder="nothing that Python can see", reason="a cache of oneDNN")
+    assert conclude([], [cache], [], 24, 10).reason == (
+        "native memory (held by nothing that Python can see) grew to a limit: a cache of oneDNN"
+    )
+
+
 def test_open_questions_outweigh_what_is_bounded():
     verdict = conclude([], [TENSOR], ["list in log grows, but slower and slower", "b", "c"], 24, 10)
     assert str(verdict) == "inconclusive: list in log grows, but slower and slower (and 2 more open questions)"
