@@ -32,7 +32,7 @@ from measuring import Bars, cpu_seconds
 from leaklab.explain import freed_without, independent_paths, retained_sizes
 from leaklab.explain.retained import retained
 from leaklab.explain.smallest_cut import smallest_cut
-from leaklab.heap import Births, HeapView, ReferencePass, heap_view, hidden_edges
+from leaklab.heap import Births, HeapView, ReferencePass, heap_view, hidden_edges, view_for_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,9 +77,21 @@ def whole_view(variables: dict[str, Any]) -> Iterator[HeapView]:
 
 def explain(variables: dict[str, Any], targets: list[torch.Tensor]) -> list[str]:
     """Let leaklab find the path to each of *targets*."""
+    if len(targets) == 1:
+        return [explain_one(variables, id(targets[0]))]
     addresses = [id(target) for target in targets]
     with whole_view(variables) as view:
         return [str(view.describe(view.index.vertex_of(address)).path) for address in addresses]
+
+
+def explain_one(variables: dict[str, Any], address: int) -> str:
+    """Find the path to the one object at *address*, as ``%whyalive --path`` does."""
+    objects = gc.get_objects()
+    try:
+        with view_for_path(objects, address, variables, [objects]) as view:
+            return str(view.describe(view.index.vertex_of(address)).path)
+    finally:
+        objects.clear()
 
 
 def explain_fully(variables: dict[str, Any], targets: list[torch.Tensor]) -> tuple[int, int, int]:
@@ -132,6 +144,10 @@ def compare(bars: Bars, name: str, variables: dict[str, Any], targets: list[torc
     if has_guppy():
         figures.append(f"guppy3 {cpu_seconds(lambda: with_guppy(targets)):.2f} s")
     print(f"{name}: {', '.join(figures)}")
+    if len(targets) == 1:
+        with whole_view(variables) as view:
+            path = str(view.describe(view.index.vertex_of(id(targets[0]))).path)
+        print(f"  {'the path is that of the whole heap' if explain(variables, targets) == [path] else 'ANOTHER PATH'}")
     bars.at_least("objgraph.find_backref_chain / leaklab", theirs / ours, at_least)
 
 

@@ -78,10 +78,9 @@ def explain_alive(view: HeapView, vertex: int, raw: RawCounts, *, asked: str, ma
     hold = _hold(walked, orphans, counts)
     size = retained(view, [vertex])
     autograd, n_nodes = autograd_holders(view, vertex)
-    thing = view.objects[vertex]
     return WhyAliveRecord(
         asked=asked,
-        what=" ".join(filter(None, (type_name(type(thing)), summary(thing) if view.summaries else ""))),
+        what=_what(view, vertex),
         hold=hold,
         reason=_reason(hold, len(walked), max_paths, counts, n_references),
         paths=paths,
@@ -99,6 +98,42 @@ def explain_alive(view: HeapView, vertex: int, raw: RawCounts, *, asked: str, ma
         notes=tuple(_notes(view, vertex, counts, n_nodes - len(autograd), cut)),
         n_heap=view.n_heap,
     )
+
+
+def explain_best_path(view: HeapView, vertex: int, raw: RawCounts, *, asked: str) -> WhyAliveRecord:
+    """Return the best path to the object at *vertex*, and nothing more; all that is known where no root reaches it.
+
+    Args:
+        view: The heap, or the part of it that `leaklab.heap.view.view_for_path` shows.
+        vertex: The object.
+        raw: As `explain_alive` has it.
+        asked: The expression that was asked about; empty if there was none.
+    """
+    vertices = view.path(vertex)
+    if not vertices:
+        return explain_alive(view, vertex, raw, asked=asked, max_paths=1)
+    path = alive_path(walk_path(view, vertices), {vertex: 0}, ())
+    return WhyAliveRecord(
+        asked=asked,
+        what=_what(view, vertex),
+        hold=Hold.HELD,
+        reason="the best path to it; further paths, sizes and counts were not asked for",
+        paths=(path,),
+        has_more_paths=False,
+        references=(),
+        n_references=0,
+        autograd=(),
+        retained=Retained(0, 0, 0, is_lower_bound=True),
+        cut=None,
+        counts=Counts(0, ()),
+        notes=(*view.notes, *_storage_note(view.objects[vertex])),
+        only_path=True,
+    )
+
+
+def _what(view: HeapView, vertex: int) -> str:
+    thing = view.objects[vertex]
+    return " ".join(filter(None, (type_name(type(thing)), summary(thing) if view.summaries else "")))
 
 
 def _ways(

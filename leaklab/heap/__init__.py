@@ -7,6 +7,7 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
+        "backwards": "on_best_paths",
         "carried_graphs": "carried_tensors",
         "dominators": "immediate_dominators",
         "hidden_references": "ArraySearch hidden_edges",
@@ -18,6 +19,6 @@ __getattr__ = lazy_names(
         "roots": "Root Start find_roots find_starts local_variables running_frames",
         "shortest_paths": "ROOT UNREACHED levels path_to reach search",
         "source_lines": "LineWriter Origin SourceLine cell_name find_line origin_of running_cell_name short_path",
-        "view": "BASELINE Births HeapView heap_view",
+        "view": "BASELINE Births HeapView heap_view view_for_path",
     },
 )

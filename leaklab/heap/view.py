@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.collect.checkpoint import whole_heap
+from leaklab.heap.backwards import on_best_paths
 from leaklab.heap.carried_graphs import carried_tensors
 from leaklab.heap.dominators import DominatorTree, dominators
 from leaklab.heap.hidden_references import hidden_edges
@@ -25,7 +26,7 @@ from leaklab.heap.roots import Start, find_starts, interpreter_tables, is_shell_
 from leaklab.heap.shared_data import Storages, storages_in
 from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach, search
 from leaklab.model import RootPath, Status, Step
-from leaklab.runtime.addresses import Addresses, kinds_of
+from leaklab.runtime.addresses import Addresses, kinds_of, picked
 from leaklab.runtime.autograd_graph import Edge, is_node_type
 from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
 from leaklab.runtime.kind_table import KindTable
@@ -224,6 +225,7 @@ def heap_view(
     own: Sequence[object] = (),
     *,
     summaries: bool = True,
+    starts: Sequence[Start] = (),
 ) -> Iterator[HeapView]:
     """Build the view of *objects*, which the caller empties.
 
@@ -233,6 +235,7 @@ def heap_view(
         namespace: The user's variables.
         own: Objects that must not appear as holders, beside instances of leaklab's classes, which never do.
         summaries: Whether paths may show shapes and lengths.
+        starts: Where paths may begin, as `find_starts` has just returned it; it is asked if there are none.
     """
     n_heap = len(objects)
     kinds = kinds_of(objects)
@@ -255,7 +258,7 @@ def heap_view(
     survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
     in_graph = _graph_parts(types, n_heap)
     in_graph[_gradients_read(hidden.edges, birth_run, index)] = True
-    starts = [*find_starts(namespace), *interpreter_tables(objects, index)]
+    starts = [*(starts or find_starts(namespace)), *interpreter_tables(objects, index)]
     carrying, passing = _carriers(hidden.edges, births.graph_marks, index)
     costs = _costs(birth_run, survived, types)
     costs[passing] += _STEP_PASSING * ~survived[passing]
@@ -277,6 +280,38 @@ def heap_view(
         view._described.clear()  # noqa: SLF001 - our own
         hidden.edges.clear()
         hidden.extra_objects.clear()
+
+
+@contextmanager
+def view_for_path(
+    objects: list[object],
+    address: int,
+    namespace: dict[str, Any] | None,
+    own: Sequence[object] = (),
+    *,
+    summaries: bool = True,
+) -> Iterator[HeapView]:
+    """Build a view that shows the best path to the object at *address* as a view of the whole heap would, and sooner.
+
+    Where it can, it holds no more of *objects* than what leads to that object: nothing else can be asked of it.
+
+    Args:
+        objects: As `heap_view` has it.
+        address: Of one of them.
+        namespace: The user's variables.
+        own: As `heap_view` has it.
+        summaries: Whether paths may show shapes and lengths.
+    """
+    starts = find_starts(namespace)
+    ignored = [id(thing) for thing in (*own, own, objects)]
+    places = on_best_paths(objects, address, starts, ignored)
+    part = objects if places is None else picked(objects, np.array(places, np.int64))
+    try:
+        with heap_view(part, NO_BIRTHS, namespace, [*own, objects], summaries=summaries, starts=starts) as view:
+            yield view
+    finally:
+        part.clear()
+        starts.clear()
 
 
 def _gradients_read(edges: list[Edge], birth_run: npt.NDArray[np.int64], index: HeapIndex) -> list[int]:

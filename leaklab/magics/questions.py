@@ -44,6 +44,7 @@ class WhyAliveMagics(ShellMagics):
 
     @magic_arguments()
     @argument("-n", "--paths", type=int, help="How many independent paths to show (default 8).")
+    @argument("-p", "--path", action="store_true", help="Stop at the best path: no sizes, no counts, nothing to cut.")
     @output_options(WHYALIVE_SUFFIXES)
     @no_var_expand
     @line_magic
@@ -81,6 +82,7 @@ class WhyAliveMagics(ShellMagics):
                 self._namespace,
                 asked=shorten(expression, _EXPRESSION_LIMIT),
                 max_paths=defaults.paths if options.paths is None else options.paths,
+                only_path=options.path,
                 summaries=defaults.summaries,
             )
         except (TypeError, ValueError) as error:

@@ -240,6 +240,7 @@ class WhyAliveRecord:
         notes: Caveats and observations, one sentence each.
         n_heap: Objects looked at.
         environment: Versions, as ``(name, version)``.
+        only_path: Whether no more than the best path was asked for: all other figures are empty then, and mean nothing.
     """
 
     asked: str
@@ -261,6 +262,7 @@ class WhyAliveRecord:
     notes: tuple[str, ...] = ()
     n_heap: int = 0
     environment: tuple[tuple[str, str], ...] = ()
+    only_path: bool = False
     schema: int = ALIVE_SCHEMA_VERSION
 
 

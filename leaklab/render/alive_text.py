@@ -49,6 +49,8 @@ def path_title(alive: WhyAliveRecord, number: int) -> str:
     path = alive.paths[number]
     many = f"{len(alive.paths)}{' shown' if alive.has_more_paths else ''}"
     name = f": {path.expression}" if path.expression else ""
+    if alive.only_path:
+        return f"The best path{name}"
     return f"Path {number + 1} of {many}{name}"
 
 
@@ -130,7 +132,9 @@ def render_alive(alive: WhyAliveRecord) -> str:
     """Return the whole answer, what keeps the object alive first."""
     alive = clipped(alive, SHOWN_LIMIT)
     blocks = [list(_head(alive)), *_path_blocks(alive), list(_cycle(alive)), list(_cut(alive.cut, alive.wider_cut))]
-    blocks += [list(_figures(alive)), list(_references(alive)), list(_autograd(alive)), list(_notes(alive.notes))]
+    if not alive.only_path:
+        blocks += [list(_figures(alive)), list(_references(alive)), list(_autograd(alive))]
+    blocks.append(list(_notes(alive.notes)))
     environment = ", ".join(f"{name} {version}" for name, version in alive.environment)
     blocks.append(wrap(f"{alive.n_heap:,} objects looked at; {environment}" if alive.n_heap else environment, "", ""))
     return "\n\n".join("\n".join(block) for block in blocks if any(block)) + "\n"

@@ -135,7 +135,14 @@ def record_from_json(
         raise ReportError(msg) from error
 
 
-_LEFT_OUT = (("n_places", 1), ("cures", ()), ("cure", None), ("changed_cell", ""), ("also_causes", ()))
+_LEFT_OUT = (
+    ("n_places", 1),
+    ("cures", ()),
+    ("cure", None),
+    ("changed_cell", ""),
+    ("also_causes", ()),
+    ("only_path", False),
+)
 """Fields that version 0.1.0 did not have, at values that say nothing: a file is then as that version wrote it."""
 
 

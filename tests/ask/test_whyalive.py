@@ -435,3 +435,26 @@ def test_two_places_in_one_object_are_two_paths_and_its_variable_is_the_wider_cu
     ]
     assert [one.advice for one in why.record.wider_cut.references] == ["del trainer"]
     assert why.record.wider_cut.n_freed > why.record.cut.n_freed
+
+
+def test_the_best_path_alone_is_found_and_said_to_be_alone():
+    variables = {"history": [{"loss": torch.ones(3)}]}
+    why = whyalive(variables["history"][0]["loss"], namespace=variables, only_path=True)
+    whole = whyalive(variables["history"][0]["loss"], namespace=variables)
+    assert why.record.only_path
+    assert why.holders == whole.holders[:1] == ("history[0]",)
+    assert why.record.paths[0].path == whole.record.paths[0].path
+    assert "The best path: history[0]['loss']" in str(why)
+    assert "come back" not in str(why)
+    assert "reference count" not in str(why)
+    assert WhyAlive.from_json(why.to_json()).record == why.record
+
+
+def test_where_no_root_reaches_the_object_everything_is_told_that_is_known():
+    loop = Box()
+    loop.loop = loop
+    reference = weakref.ref(loop)
+    del loop
+    why = whyalive(reference(), namespace={}, only_path=True)
+    assert why.hold is Hold.GARBAGE
+    assert not why.record.only_path
