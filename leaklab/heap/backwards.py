@@ -8,6 +8,7 @@ must be the number of references found. Where it is not, the whole heap has to b
 from __future__ import annotations
 
 import sys
+import types
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -65,7 +66,7 @@ class _Search:
 
     def __init__(self, objects: list[Any], starts: Sequence[Start], ignored: Collection[int]) -> None:
         self.addresses = addresses_of(objects)
-        self._objects, self._ignored = objects, ignored
+        self._objects, self._ignored = objects, set(ignored)
         self._references: list[tuple[int, Addresses, Ints]] = []
         self._cost_of_root: dict[int, int] = {}
         for start in starts:
@@ -73,13 +74,24 @@ class _Search:
             self._cost_of_root[start.address] = min(cost, self._cost_of_root.get(start.address, cost))
         self._ends = {start.address for start in starts if start.is_place}
         self._n_locals: Counter[int] = Counter()
-        for address, cost in _local_values(self._cost_of_root):
-            self._n_locals[address] += 1
-            self._cost_of_root[address] = min(cost, self._cost_of_root.get(address, cost))
+        self._n_running = Counter(_running_code())  # each call has a reference to its function
+        self._read_frames()
         probe = [object()]
         self._own_count = sys.getrefcount(probe[0])  # what the list of the heap and the question itself count for
         self._distance: dict[int, int] = {}
         self._least = _DEAREST + 1
+
+    def _read_frames(self) -> None:
+        """Note the local variables of running functions; the dicts in which Python shows them are no holders."""
+        for running in running_frames():
+            snapshot = running.frame.f_locals
+            if type(snapshot) is dict:
+                self._ignored.add(id(snapshot))
+            del snapshot
+            cost = self._cost_of_root.get(id(running.frame), 0) + _STEP
+            for _name, value in local_variables(running.frame):
+                self._n_locals[id(value)] += 1
+                self._cost_of_root[id(value)] = min(cost, self._cost_of_root.get(id(value), cost))
 
     def run(self, place: int) -> list[int] | None:
         """Return what can lie on a cheapest path to the object at *place* of the heap."""
@@ -156,16 +168,31 @@ class _Search:
         """Refuse to go on where anything of *held* has more references than were found."""
         n_seen = Counter(targets.tolist())
         for address, place in held.items():
+            if _is_held_by_frames(self._objects[place]):
+                continue
             count = sys.getrefcount(self._objects[place]) - self._own_count
+            if type(self._objects[place]) is types.FunctionType:
+                count -= self._n_running[self._objects[place].__code__]
             if count > n_seen[address] + self._n_locals[address] or _has_cpp_owners(self._objects[place]):
                 raise _UncertainError
 
 
-def _local_values(cost_of_root: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the address of each local variable's value, with what a path costs that begins at its frame."""
-    for running in running_frames():
-        for _name, value in local_variables(running.frame):
-            yield id(value), cost_of_root.get(id(running.frame), 0) + _STEP
+def _running_code() -> Iterator[types.CodeType]:
+    """Yield the code of every running function, in all threads."""
+    threads = sys._current_frames()  # noqa: SLF001
+    for innermost in threads.values():
+        frame: types.FrameType | None = innermost
+        while frame is not None:
+            yield frame.f_code
+            frame = frame.f_back
+    threads.clear()  # this function's own frame is in it, which would be a cycle
+
+
+def _is_held_by_frames(thing: Any) -> bool:
+    """Return whether it is the running functions that have such references to *thing*: cells, running generators."""
+    if type(thing) is types.GeneratorType:
+        return thing.gi_running
+    return type(thing) is types.CellType
 
 
 def _has_cpp_owners(thing: Any) -> bool:
