@@ -98,13 +98,20 @@ class _Search:
         level = self._enter([place], 0)
         distance = 0
         try:
-            # What is found from here on is one step further away, and no root costs less than a step.
-            while level and distance + 2 * _STEP <= self._least:
+            while level and self._may_be_beaten(level, distance):
                 distance += _STEP
                 level = self._before(level, distance)
         except _UncertainError:
             return None
         return sorted(self._distance) if self._least <= _DEAREST else None
+
+    def _may_be_beaten(self, level: list[int], distance: int) -> bool:
+        """Return whether a path through *level*, which is at *distance*, may cost no more than the cheapest so far.
+
+        No root costs less than a step. What refers to *level* is one step further away, but for the owners of dicts.
+        """
+        has_dicts = any(type(self._objects[place]) is dict for place in level)
+        return distance + _STEP + _STEP * (not has_dicts) <= self._least
 
     def _enter(self, places: Iterator[int] | list[int], distance: int) -> list[int]:
         """Note what is at *distance*; return what a path may come through."""
