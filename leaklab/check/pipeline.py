@@ -211,10 +211,9 @@ def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ra
             growing=judgement is None or judgement.growing,
             is_open=judgement is None or judgement.is_open,
         )
-        if n_runs and phases >= _FEWEST_PHASES and _would_keep(measurement, n_runs) > _MOST_KEPT:
-            # A third phase shows whether growth keeps its pace, and need not be the long one.
-            n_runs = min(n_runs, measurement.n_runs // 2) if phases == _FEWEST_PHASES else 0
-        if not n_runs:
+        # A short third phase is made in any case: it shows whether growth keeps its pace.
+        is_enough = phases > _FEWEST_PHASES or (phases == _FEWEST_PHASES and n_runs > measurement.n_runs)
+        if not n_runs or (is_enough and _would_keep(measurement, n_runs) > _MOST_KEPT):
             break
         try:
             yield from _run_phase(progress, measurement, n_runs)
