@@ -11,7 +11,7 @@ from leaklab.cuda.reserved import LEAST_LADDER, full_words, judge_reserved
 from leaklab.cuda.stacks import tree_of
 from leaklab.decide import judge_checkpoints
 from leaklab.model import Outcome, Verdict
-from leaklab.model.cuda import Change, FrameNode, LiveStack, PoolUse, SnapshotSeries, StackGrowth
+from leaklab.model.cuda import FrameNode, LiveStack, PoolUse, SnapshotSeries, StackChange, StackGrowth
 from leaklab.text import format_bytes, levels_words
 
 
@@ -88,14 +88,14 @@ def _recorded(one: Judged) -> StackGrowth:
     )
 
 
-def _change(first: int, last: int) -> Change:
+def _change(first: int, last: int) -> StackChange:
     if first == last:
-        return Change.SAME
+        return StackChange.SAME
     if not first:
-        return Change.NEW
+        return StackChange.NEW
     if not last:
-        return Change.GONE
-    return Change.GROWN if last > first else Change.SHRUNK
+        return StackChange.GONE
+    return StackChange.GROWN if last > first else StackChange.SHRUNK
 
 
 def growth_tree(stacks: Sequence[StackGrowth]) -> FrameNode:

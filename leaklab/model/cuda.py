@@ -24,7 +24,7 @@ class StackKey(str, enum.Enum):
     PROJECT = "project"  # file name and function of the project's own frames
 
 
-class Change(str, enum.Enum):
+class StackChange(str, enum.Enum):
     """What became of a call stack from the first snapshot to the last."""
 
     NEW = "new"
@@ -183,7 +183,7 @@ class StackGrowth:
     device: str
     label: str
     frames: tuple[CallFrame, ...]
-    change: Change
+    change: StackChange
     n_blocks: tuple[int, ...]
     live_bytes: tuple[int, ...]
     outcome: Outcome

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from markupsafe import Markup
 
-from leaklab.model.cuda import Change, FrameNode, SnapshotFacts, SnapshotSeries
+from leaklab.model.cuda import FrameNode, SnapshotFacts, SnapshotSeries, StackChange
 from leaklab.render import cuda_text
 from leaklab.render.cuda_plots import plot_icicle, plot_series, plot_timeline
 from leaklab.render.templates import ACCENT, CALM, GOOD, page, render
@@ -17,7 +17,8 @@ _MAX_NODES = 400
 _MAX_DEPTH = 40
 _N_OPEN = 3  # levels of a tree
 _CHANGE_COLOURS = {
-    Change.NEW: ACCENT, Change.GROWN: ACCENT, Change.SAME: CALM, Change.SHRUNK: GOOD, Change.GONE: GOOD,
+    StackChange.NEW: ACCENT, StackChange.GROWN: ACCENT, StackChange.SAME: CALM, StackChange.SHRUNK: GOOD,
+    StackChange.GONE: GOOD,
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import leaklab
-from leaklab.model.cuda import Change
+from leaklab.model.cuda import StackChange
 
 FOLDER = Path(os.environ.get("LEAKLAB_SNAPSHOTS", "/nonexistent"))
 FILES = sorted(FOLDER.glob("*.pickle"))
@@ -59,7 +59,7 @@ def test_file_is_drawn(file):
 def test_same_program_with_twice_the_context_grew_at_one_stack():
     series = leaklab.compare_cuda_snapshots([FOLDER / name for name in PAIR]).series
     framed = [stack for stack in series.stacks if stack.frames]
-    assert {stack.change for stack in framed} == {Change.SAME, Change.GROWN}
+    assert {stack.change for stack in framed} == {StackChange.SAME, StackChange.GROWN}
     assert [stack.growth_bytes for stack in framed if stack.growth_bytes] == [20_480_000]
     assert series.key.value == "exact"
 

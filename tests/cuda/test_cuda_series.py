@@ -10,7 +10,7 @@ from leaklab.ask import compare_cuda_snapshots, find_snapshots
 from leaklab.cuda import memory_of
 from leaklab.errors import LeaklabError
 from leaklab.model import Outcome
-from leaklab.model.cuda import Change, StackKey
+from leaklab.model.cuda import StackChange, StackKey
 from leaklab.reports import CudaSnapshot
 
 
@@ -39,11 +39,11 @@ def test_stacks_are_new_grown_shrunk_gone_or_the_same():
                 card.alloc(size * 1000, stack(f"/p/{frames}.py:1 f"))
     series = compare_cuda_snapshots([opened(before, "1.pickle"), opened(after, "2.pickle")]).series
     assert {s.label[0]: (s.change, s.growth_bytes) for s in series.stacks} == {
-        "a": (Change.NEW, 7000),
-        "b": (Change.GROWN, 2000),
-        "c": (Change.SHRUNK, -2000),
-        "d": (Change.GONE, -7000),
-        "e": (Change.SAME, 0),
+        "a": (StackChange.NEW, 7000),
+        "b": (StackChange.GROWN, 2000),
+        "c": (StackChange.SHRUNK, -2000),
+        "d": (StackChange.GONE, -7000),
+        "e": (StackChange.SAME, 0),
     }
     assert series.growth_bytes == 0
 
@@ -145,7 +145,7 @@ def test_moved_lines_and_paths_are_matched_by_function_and_said_so():
         after.alloc(1_000_000, moved(frames, 3, "/data/you"))
     series = compare_cuda_snapshots([opened(before), opened(after)]).series
     assert series.key is StackKey.PROJECT
-    assert [s.change for s in series.stacks] == [Change.SAME] * 3
+    assert [s.change for s in series.stacks] == [StackChange.SAME] * 3
     assert "100% of the bytes with a stack match that way, only 0% line by line" in series.key_reason
 
 
