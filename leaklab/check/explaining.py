@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -11,8 +10,16 @@ from typing import Any
 from leaklab.check.container_lengths import LengthWitness, length_witness, split_by_container
 from leaklab.check.growing_places import MAX_ROWS, grown_graph, grown_places
 from leaklab.check.judging import Judgement
-from leaklab.check.native import GRAPH_CAUSES, NativeFinding, NativeShares, explain_native
-from leaklab.check.ranking import LIBRARY_BYTES, drop_covered_bounds, drop_noise, is_worth_showing, library_note, ranked
+from leaklab.check.native import GRAPH_CAUSES, NativeFinding, NativeShares, explain_native, swelling
+from leaklab.check.ranking import (
+    LIBRARY_BYTES,
+    drop_covered_bounds,
+    drop_noise,
+    is_asked_for,
+    is_worth_showing,
+    library_note,
+    ranked,
+)
 from leaklab.check.sibling_places import sibling_pairs, told_as_one
 from leaklab.check.survivor_rows import WORST_FIRST, join_groups, kept_tensors, object_rows, tensor_rows
 from leaklab.collect.measurement import Measurement
@@ -31,7 +38,6 @@ from leaklab.explain.group_sizes import GroupSizer, GroupSummary, has_opaque
 from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_survivors, n_places, newest_leaked
 from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import are_library_weakrefs, is_library_matter, lives_by_its_keys
-from leaklab.heap.known_holders import known_holder
 from leaklab.heap.view import Births, HeapView, borrow_heap
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
 from leaklab.model.check import NativeParts
@@ -174,9 +180,8 @@ def _told_once(view: HeapView, findings: list[_Finding]) -> list[_Finding]:
     leaking = [finding for finding in findings if finding.growth.outcome is Outcome.LEAK]
     for one, two in sibling_pairs(view, [(finding.leak, finding.group) for finding in leaking]):
         named, other = leaking[one], leaking[two]
-        if named.group is None or other.group is None:
-            continue
-        both = replace(named, leak=told_as_one(named.leak, other.leak), group=Group.union([other.group, named.group]))
+        groups = [group for group in (other.group, named.group) if group is not None]
+        both = replace(named, leak=told_as_one(named.leak, other.leak), group=Group.union(groups))
         spoken_for = replace(other, growth=Growth(Outcome.CLEAN, 0.0, f"told with {named.leak.holder}"))
         findings = [both if found is named else spoken_for if found is other else found for found in findings]
     return findings
@@ -203,9 +208,9 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
     if finding.growth.outcome in _UNLIMITED:
         finding = _limited(view, finding, sample)
     elif finding.growth.outcome is Outcome.BOUNDED:
-        finding = replace(finding, limited_bytes=_swelling(survey, group))
+        finding = replace(finding, limited_bytes=swelling(view, survey.sizer, group))
     growth = finding.growth
-    is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES and not _is_asked_for(leak)
+    is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES and not is_asked_for(leak)
     if is_small and (is_library_matter(view, sample, group.members) or are_library_weakrefs(view, group)):
         growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         finding = replace(finding, growth=growth, aside=library_note(leak))
@@ -215,29 +220,6 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
     return replace(finding, leak=replace(leak, reason=growth.reason, n_places=n_places(view, group)))
-
-
-def _swelling(survey: _Survey, group: Group) -> float:
-    """Return by how many bytes per run a place that is full grows all the same: its newest entries are larger.
-
-    A cache of the last 32 results grows for ever if each result is larger than the one before.
-    """
-    by_run: dict[int, list[int]] = defaultdict(list)
-    for member in group.members:
-        by_run[int(survey.view.blamed_run[member])].append(member)
-    if len(by_run) < _LEAST_WINDOW:
-        return 0.0
-    return max(0.0, float(survey.sizer.bytes_of(by_run[max(by_run)]) - survey.sizer.bytes_of(by_run[min(by_run)])))
-
-
-_LEAST_WINDOW = 4
-"""The remains of fewer runs show no trend in their sizes."""
-
-
-def _is_asked_for(leak: Leak) -> bool:
-    """Return whether the entries of a library's table are what somebody registered: that is small, and a leak."""
-    known = known_holder(leak.path)
-    return leak.cause == "callback-registry" or (known is not None and known[1].is_asked_for)
 
 
 _UNLIMITED = (Outcome.LEAK, Outcome.INCONCLUSIVE)
@@ -251,8 +233,7 @@ def _heard(witness: LengthWitness, judged: _Judged) -> _Judged:
     growth, per_run = judged
     by_length = witness.growth
     if by_length.outcome is Outcome.LEAK:
-        same = growth.outcome is Outcome.LEAK and abs(per_run - witness.count_per_run) <= _SAME_RATE * per_run
-        if same:
+        if growth.outcome is Outcome.LEAK and abs(per_run - witness.count_per_run) <= _SAME_RATE * per_run:
             return judged
         reason = growth.reason if growth.outcome is Outcome.LEAK else f"its length {by_length.reason}"
         return Growth(Outcome.LEAK, witness.count_per_run, reason), witness.count_per_run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,9 @@ from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.group_sizes import GroupSizer
+from leaklab.explain.groups import Group
 from leaklab.heap.paths import fingerprint
+from leaklab.heap.view import HeapView
 from leaklab.model import Leak, Outcome, RootPath
 from leaklab.model.check import NativeParts
 from leaklab.text import format_bytes
@@ -134,6 +137,23 @@ class NativeShares:
                 members, entries, per_run = self._survivors[leak.fingerprint]
                 total += self._tallier.native_parts(members, entries).scaled(per_run)
         return total
+
+
+def swelling(view: HeapView, sizer: GroupSizer, group: Group) -> float:
+    """Return by how many bytes per run a place that is full grows all the same: its newest entries are larger.
+
+    A cache of the last 32 results grows for ever if each result is larger than the one before.
+    """
+    by_run: dict[int, list[int]] = defaultdict(list)
+    for member in group.members:
+        by_run[int(view.blamed_run[member])].append(member)
+    if len(by_run) < _LEAST_WINDOW:
+        return 0.0
+    return max(0.0, float(sizer.bytes_of(by_run[max(by_run)]) - sizer.bytes_of(by_run[min(by_run)])))
+
+
+_LEAST_WINDOW = 4
+"""The remains of fewer runs show no trend in their sizes."""
 
 
 @dataclass(frozen=True, slots=True)

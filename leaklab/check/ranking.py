@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from leaklab.heap.known_holders import known_holder
 from leaklab.model import Leak, Status
 from leaklab.text import format_bytes, unit_words
 
@@ -143,6 +144,12 @@ def is_log(leak: Leak) -> bool:
     return (
         leak.unit in ("entries", "bytes", "characters") and bool(leak.path.steps) and leak.bytes_per_run < PLAIN_BYTES
     )
+
+
+def is_asked_for(leak: Leak) -> bool:
+    """Return whether the entries of a library's table are what somebody registered: that is small, and a leak."""
+    known = known_holder(leak.path)
+    return leak.cause == "callback-registry" or (known is not None and known[1].is_asked_for)
 
 
 def library_note(leak: Leak) -> str:

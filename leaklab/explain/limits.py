@@ -39,6 +39,7 @@ class _Rule:
         length: Returns how many there are now; None where only the class itself could.
         when_full: What it does then.
         is_container: Whether the entries are in the object itself, not in a container among its attributes.
+        is_replaced: Whether code makes a larger one of it once it is full, twice as large at most as far as one knows.
     """
 
     module: str
@@ -49,6 +50,7 @@ class _Rule:
     length: Callable[[Any], int] | None = None
     when_full: str = "lets go of the oldest"
     is_container: bool = False
+    is_replaced: bool = False
 
     def type(self) -> type | None:
         """Return the type, None if its module is not loaded."""
@@ -84,6 +86,7 @@ _RULES: tuple[_Rule, ...] = (
         length=lambda array: sum(1 for entry in np.ndarray.ravel(array).tolist() if entry is not None),
         when_full="has no room for more",
         is_container=True,
+        is_replaced=True,
     ),
     # cachetools writes the name of the attribute out, as Python does for two underscores.
     _Rule("cachetools", "Cache", "_Cache__maxsize", is_meant=False),
@@ -145,8 +148,9 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
             )
             if has_entries and any(base is kind for base in mro_of(type(thing))):
                 limit = _instance_limit(thing, rule.attribute) if rule.read is None else rule.read(thing)
-                if limit is not None and 0 < limit <= FAR:
-                    now = None if rule.length is None else rule.length(thing)
+                now = None if rule.length is None else rule.length(thing)
+                may_be_replaced = rule.is_replaced and limit is not None and limit <= 2 * (now or 0)
+                if limit is not None and 0 < limit <= FAR and not may_be_replaced:
                     shown = "functools.lru_cache" if kind is _LRU_CACHE else type_name(type(thing))
                     return Limit(
                         f"{shown}({rule.attribute.strip('_')}={limit})", limit, rule.is_meant, now, rule.when_full

@@ -236,3 +236,15 @@ def test_of_a_chain_of_results_the_last_has_the_longest_graph():
 def test_without_a_graph_there_is_no_longest():
     with view_of({"plain": torch.ones(3)}) as view:
         assert largest_graph(view) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "n_entries", "is_limit"), [(100, 10, True), (100, 49, True), (100, 50, False), (8, 8, False)]
+)
+def test_an_array_is_a_limit_while_it_is_less_than_half_full(size, n_entries, is_limit):
+    array = np.empty(size, dtype=object)
+    array[:n_entries] = "entry"
+    limit = known_limit([{}, array])
+    assert (limit is not None) is is_limit
+    if limit is not None:
+        assert (limit.entries, limit.n_now) == (size, n_entries)
