@@ -168,6 +168,7 @@ def test_the_path_is_that_of_the_whole_heap(text, monkeypatch):
             assert quick_path(variables, address, addresses)[0] == path
 
 
+@pytest.mark.untraced  # a tracer holds on to what running functions hold: references that the search cannot see
 def test_containers_instances_closures_and_running_functions_need_no_graph_of_the_heap():
     def answers(target):
         box = as_instance([[{"key": (1, target)}]], look=False)
