@@ -41,7 +41,10 @@ def opened(browser, notebook7):
     page.evaluate("() => window.jupyterapp.allPluginsActivated")
     page.errors.clear()  # 7.6.5 raises one itself while it starts, with any notebook: its shortcuts are read too early
     run(page, "notebook:run-all-cells")
-    page.wait_for_selector(".leaklab .ll-stage svg", timeout=START_MS, state="attached")
+    graph = page.locator(".leaklab").get_by_role("tab", name="Graph", exact=True)
+    graph.wait_for(timeout=START_MS)
+    graph.click()  # it opens with the advice
+    page.wait_for_selector(".leaklab .ll-stage svg", timeout=TIMEOUT_MS, state="attached")
     yield page
     context.close()
 
