@@ -105,10 +105,15 @@ def are_library_weakrefs(view: HeapView, group: Group) -> bool:
     return any("." in type_name(type(thing)) and not is_users_kind(type(thing)) for thing in above)
 
 
+_FinalizerInfo: Any = weakref.finalize._Info  # type: ignore[attr-defined]  # noqa: SLF001 - what its registry holds
+_info_weakref = _FinalizerInfo.weakref.__get__
+
+
 def lives_by_its_keys(view: HeapView, group: Group) -> bool:
     """Return whether *group* are values that go with their keys, which are leaked themselves and held elsewhere.
 
-    So a weak dictionary keeps something for each of a library's objects: who keeps those is the leak.
+    So a weak dictionary keeps something for each of a library's objects, and `weakref.finalize` an entry for each
+    object that it is to finalize: who keeps those is the leak.
     """
     entries, members = {int(view.index.ids[entry]) for entry in group.entries}, set(group.members)
     n_values = n_leaked = 0
@@ -117,7 +122,8 @@ def lives_by_its_keys(view: HeapView, group: Group) -> bool:
         for key, value in list(dict.items(things)) if is_kind_of(things, dict) else ():
             if id(value) in entries or id(key) in entries:
                 n_values += 1
-                owner = weakref.ref.__call__(key) if is_kind_of(key, weakref.ref) else None
+                reference = _info_weakref(value) if type(value) is _FinalizerInfo else key
+                owner = weakref.ref.__call__(reference) if is_kind_of(reference, weakref.ref) else None
                 vertex = -1 if owner is None else view.index.vertex_of(id(owner))
                 n_leaked += bool(vertex >= 0 and view.leaked[vertex] and vertex not in members)
     return 2 * n_leaked > n_values

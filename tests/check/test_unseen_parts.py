@@ -7,6 +7,7 @@ import io
 import itertools
 import logging
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -155,3 +156,27 @@ def test_a_full_cache_whose_entries_get_larger_explains_the_memory_that_it_takes
     report = check(lambda: grid(next(sizes)).sum(), runs=60, grid=grid)
     assert report.verdict.outcome is Outcome.BOUNDED, str(report)
     assert not report.leaks
+
+
+def test_finalizers_of_objects_that_a_list_keeps_are_the_lists():
+    kept = []
+
+    def keep():
+        record = Record()
+        record.finalizer = weakref.finalize(record, print, "gone", "x" * 200)
+        record.finalizer.atexit = False
+        kept.append(record)
+
+    leak = the_leak(check(keep, kept=kept))
+    assert leak.holder == "kept"
+    assert leak.what.endswith("Record")
+
+
+def test_an_object_that_its_own_finalizer_keeps_is_a_leak_of_the_registry():
+    def leave():
+        record = Record()
+        weakref.finalize(record, record.__repr__).atexit = False
+
+    leak = the_leak(check(leave))
+    assert leak.what.endswith("Record") or "Record" in str(leak.others), leak
+    assert "finalize" in f"{leak.path}"
