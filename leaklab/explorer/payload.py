@@ -16,7 +16,7 @@ from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
 from leaklab.model.sentences import growth_sentence
 from leaklab.render import autograd_text, tables
-from leaklab.render.advice import Advice, advice_of, cell_to_copy
+from leaklab.render.advice import ShownAdvice, advice_of, cell_to_copy
 from leaklab.render.alive_text import render_alive
 from leaklab.render.answer_html import AutogradGraph
 from leaklab.render.back_graph import BackGraph, graph_of_leak
@@ -209,7 +209,7 @@ def _leak(leak: Leak, outcome: str, cells: Sequence[str], this_cell: str) -> Dat
     }
 
 
-def _change_blocks(advice: Advice) -> list[Data]:
+def _change_blocks(advice: ShownAdvice) -> list[Data]:
     """Return a change that was tried as blocks like those of `advice_blocks`."""
     blocks: list[Data] = [{"code": False, "label": "", "text": clip(advice.words, 1000), "indent": 0}]
     labels = {"-": "before", "+": "after"}

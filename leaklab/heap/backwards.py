@@ -52,7 +52,7 @@ def on_best_paths(
     Returns:
         None where that is not certain, or would cost more than the graph of the heap.
     """
-    search = _Search(objects, starts, ignored)
+    search = _BackwardSearch(objects, starts, ignored)
     places = np.flatnonzero(search.addresses == address)
     return search.run(int(places[0])) if len(places) == 1 else None
 
@@ -61,7 +61,7 @@ class _UncertainError(Exception):
     """What was passed may have a holder that cannot be seen."""
 
 
-class _Search:
+class _BackwardSearch:
     """One search."""
 
     def __init__(self, objects: list[Any], starts: Sequence[Start], ignored: Collection[int]) -> None:

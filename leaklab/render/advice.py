@@ -38,7 +38,7 @@ class DiffLine(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class ShownAdvice:
     """What to change about one leak.
 
     Attributes:
@@ -56,7 +56,7 @@ class Advice:
     text: str
 
 
-def advice_of(leak: Leak) -> Advice:
+def advice_of(leak: Leak) -> ShownAdvice:
     """Return what to change. Only a change that was tried and cured the leak is shown as code with its proof.
 
     Where there is none, the advice for the cause stands, and behind it in words what came of those that were tried.
@@ -65,12 +65,12 @@ def advice_of(leak: Leak) -> Advice:
     line = _line(leak, () if cured is None else cured.changes)
     if cured is not None:
         diff = tuple(_diff(cured.changes, line))
-        return Advice(line, cured.words, diff, cured.evidence.rstrip("."), "")
+        return ShownAdvice(line, cured.words, diff, cured.evidence.rstrip("."), "")
     if not leak.cures:
-        return Advice(line, "", (), "", leak.advice)
+        return ShownAdvice(line, "", (), "", leak.advice)
     told = [f"{_TRIED_WORDS[cure.outcome]}: {cure.words.rstrip('.')} ({cure.evidence})." for cure in leak.cures]
     advised = (words for words in leak.advice.splitlines() if not words.startswith(" "))
-    return Advice(line, "", (), "", "\n".join((*advised, *told)))
+    return ShownAdvice(line, "", (), "", "\n".join((*advised, *told)))
 
 
 def cure_of(leak: Leak) -> Cure | None:

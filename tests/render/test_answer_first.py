@@ -72,7 +72,9 @@ def test_in_html_the_answer_comes_before_everything_else(render):
 
 
 def test_in_markdown_the_answer_comes_before_the_evidence():
-    positions(html.unescape(render_markdown(CURED)).partition("<summary>Evidence")[0].partition("\n## ")[2])
+    answer, fold, _rest = html.unescape(render_markdown(CURED)).partition("<summary>Evidence")
+    assert fold
+    positions(answer.partition("\n## ")[2])
 
 
 def test_the_changed_token_alone_is_marked():
