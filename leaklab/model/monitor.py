@@ -1,0 +1,155 @@
+"""The records of a watch over a loop that runs once: its levels, its states, what each of its checks found."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from leaklab.model.check import Check
+
+MONITOR_SCHEMA = 1
+"""Raised whenever the record changes so that older files cannot be read any more."""
+
+
+class LoopState(str, enum.Enum):
+    """What is known of the loop now. Only ``leak`` is a verdict; the others may be left again."""
+
+    WARMING_UP = "warming up"
+    STEADY = "steady"
+    GROWING = "growing"
+    STOPPED = "stopped"
+    LEAK = "leak"
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """The loop, or one place in it, came into another state.
+
+    Attributes:
+        step: The step at which that was seen.
+        state: The new state.
+        words: One sentence for people, with place, rate, line and consequence where these are known.
+        since_step: The step at which the growth was first seen; for ``stopped`` the one from which nothing grows.
+        fingerprint: Of the leak this is about; empty where only a level rises.
+        bytes_per_step: Growth; 0.0 where nothing grows.
+        full_at_step: The step at which the free memory of host or card is used up at that rate; None if it never is,
+            or later than the loop ends.
+        is_alarm: Whether the growth matters: the memory it would take until the loop ends is a share of what is free
+            that somebody has to know of.
+    """
+
+    step: int
+    state: LoopState
+    words: str
+    since_step: int
+    fingerprint: str = ""
+    bytes_per_step: float = 0.0
+    full_at_step: int | None = None
+    is_alarm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Memory over the steps; all tuples have one length. What the system does not tell is -1.
+
+    Attributes:
+        steps: The steps after which the levels were read, ascending.
+        seconds: Seconds since the loop began.
+        heap_bytes: Handed out by malloc.
+        rss_bytes: Resident set of the process.
+        accelerator_bytes: Allocated on all accelerators.
+        reserved_bytes: Reserved by torch's allocator on all accelerators.
+    """
+
+    steps: tuple[int, ...] = ()
+    seconds: tuple[float, ...] = ()
+    heap_bytes: tuple[int, ...] = ()
+    rss_bytes: tuple[int, ...] = ()
+    accelerator_bytes: tuple[int, ...] = ()
+    reserved_bytes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorStatus:
+    """What is known of the loop at one moment, as plain numbers: cheap to read at any time, from any thread.
+
+    Attributes:
+        name: What the user calls the loop.
+        step: Steps made so far.
+        seconds: Seconds since the loop began.
+        state: The worst of the states of all places: ``leak`` before ``growing`` before the others.
+        is_alarm: Whether an alarm stands.
+        n_checks: Checks of a stretch of the loop that have ended.
+        is_checking: Whether a stretch is being checked.
+        bytes_per_step: What all that grows takes per step; 0.0 where nothing does.
+        kept_bytes: What the growing places took since they were first seen.
+        n_survivors: Objects that the runs of the last check left behind.
+        n_tensors: Tensors alive at the last look at the heap; None before the first.
+        full_at_step: The step at which memory is used up; None if it is not before the loop ends.
+        total_steps: Steps of the whole loop; None where nobody told.
+        heap_bytes: Handed out by malloc; None where the system does not tell.
+        rss_bytes: Resident set of the process.
+        accelerator_bytes: Allocated on all accelerators; None without one.
+        own_seconds: What watching took so far.
+        longest_seconds: The longest single pause of the loop by it.
+        holder: Expression for the holder of the largest growth; empty where none is known.
+    """
+
+    name: str = ""
+    step: int = 0
+    seconds: float = 0.0
+    state: LoopState = LoopState.WARMING_UP
+    is_alarm: bool = False
+    n_checks: int = 0
+    is_checking: bool = False
+    bytes_per_step: float = 0.0
+    kept_bytes: float = 0.0
+    n_survivors: int = 0
+    n_tensors: int | None = None
+    full_at_step: int | None = None
+    total_steps: int | None = None
+    heap_bytes: int | None = None
+    rss_bytes: int = 0
+    accelerator_bytes: int | None = None
+    own_seconds: float = 0.0
+    longest_seconds: float = 0.0
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StretchCheck:
+    """One check of a stretch of the loop.
+
+    Attributes:
+        first_step: The step before its first run.
+        last_step: The step after its last run.
+        steps_per_run: So many steps are one of its runs.
+        check: Its record.
+    """
+
+    first_step: int
+    last_step: int
+    steps_per_run: int
+    check: Check
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorRecord:
+    """Everything that is known of a loop.
+
+    Attributes:
+        status: How things stood at the end, or when the record was made.
+        levels: Memory over the steps.
+        changes: The states that were come to, in the order of their steps.
+        stretches: The checks, oldest first; of many, the first and the latest.
+        notes: Caveats and observations, one sentence each.
+        failure: Name of what the loop raised; empty if it ended by itself, or goes on.
+    """
+
+    status: MonitorStatus
+    levels: Levels
+    changes: tuple[StateChange, ...] = ()
+    stretches: tuple[StretchCheck, ...] = ()
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+    schema: int = MONITOR_SCHEMA
