@@ -13,6 +13,7 @@ __getattr__ = lazy_names(
         "checkpoint": "Lengths container_lengths follow heap_objects take_checkpoint",
         "cycle_lines": "ClosingWatch CycleShape CycleStep is_closed",
         "heap_snapshot": "notebook_context",
+        "level_history": "N_KEPT LevelHistory",
         "measurement": "Cohorts Measurement choose_baseline thawed",
         "meters": "Meters native_caches_off native_heap_bytes",
         "native_lines": "NativeTraces require_memray",
