@@ -5,6 +5,7 @@
     LeaklabError
     ├── LeakFound            --fail-on-leak: the check says leak
     ├── CheckRunningError    another check is under way in this process
+    ├── NotEnoughMemoryError the process gets no memory for what was asked
     ├── ReportError          a saved report cannot be read or written
     ├── SnapshotError        a memory snapshot cannot be read, written or taken
     └── MissingExtraError    an optional package is needed; the message names the extra
@@ -15,6 +16,11 @@ from __future__ import annotations
 from typing import Any
 
 from leaklab.text import printable
+
+NO_MEMORY_TO_LOOK = (
+    "there is not enough memory to look at all objects: let go of something large and ask again (about 100 bytes an "
+    "object)"
+)
 
 
 class LeaklabError(Exception):
@@ -44,6 +50,12 @@ class LeakFound(LeaklabError):  # noqa: N818 - an outcome, not a malfunction; th
     """
 
     leaklab_report: Any = None
+    _render_traceback_ = _in_one_line
+
+
+class NotEnoughMemoryError(LeaklabError, MemoryError):
+    """The process gets no memory for what was asked; the message says for what, and what to do."""
+
     _render_traceback_ = _in_one_line
 
 

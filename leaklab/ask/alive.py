@@ -6,14 +6,14 @@ import gc
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from leaklab.collect.checkpoint import whole_heap
-from leaklab.errors import LeaklabError
+from leaklab.errors import NO_MEMORY_TO_LOOK, LeaklabError, NotEnoughMemoryError
 from leaklab.explain.alive import explain_alive, explain_best_path
 from leaklab.explain.alive_counts import read_counts
 from leaklab.explain.live_graph import live_graph, overview
@@ -23,7 +23,7 @@ from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap, view_for_path
 from leaklab.model import RootPath
 from leaklab.model.alive import HeapOverview, LiveGraph, WhyAliveRecord
 from leaklab.reports.alive import WhyAlive
-from leaklab.runtime.addresses import addresses_of, get_referents
+from leaklab.runtime.addresses import Addresses, addresses_of, get_referents
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import type_name, words_if_shared
 from leaklab.text import shorten
@@ -34,6 +34,7 @@ _INSIDE_AUTOGRAD = re.compile(r"\.(grad_fn|_saved_|next_functions|variable|_raw_
 _INSTANCE_DICT = ".__dict__"
 _MODULE_ROOT = re.compile(r"module '(?P<package>\w+)[^']*'")
 _EXPRESSION_LIMIT = 120
+_ONLY_PATH = "the best path to it; there was too little memory to look for others, and for sizes and counts"
 
 
 def whyalive(
@@ -53,11 +54,13 @@ def whyalive(
             quarter of the time in a heap of a million objects.
 
     Returns:
-        The answer. It is made of records: it keeps nothing alive.
+        The answer. It is made of records: it keeps nothing alive. Where there is too little memory for the graph of the
+        heap, it is the best path alone, and its reason says so.
 
     Raises:
         TypeError: if the object is a value that all code shares, or an argument is of the wrong type.
         ValueError: if *max_paths* is less than 1.
+        NotEnoughMemoryError: if there is too little memory even for the best path.
     """
     borrowed = [obj]
     del obj
@@ -87,13 +90,16 @@ def answer(
     Raises:
         TypeError: as `whyalive`.
         ValueError: as `whyalive`.
+        NotEnoughMemoryError: as `whyalive`.
     """
     try:
         _refuse_wrong_types(namespace, max_paths)
         _refuse_shared(borrowed)
-        if only_path:
-            return WhyAlive(_best_path(borrowed, namespace, asked, summaries=summaries))
-        return WhyAlive(_explain(borrowed, namespace, asked, max_paths, summaries=summaries))
+        if not only_path:
+            with suppress(MemoryError):  # what was built of the graph is freed when this block ends, and not before
+                return WhyAlive(_explain(borrowed, namespace, asked, max_paths, summaries=summaries))
+        found = _best_path_at_limit(borrowed, namespace, asked, summaries=summaries)
+        return WhyAlive(found if only_path else replace(found, reason=_ONLY_PATH))
     finally:
         borrowed.clear()
 
@@ -106,6 +112,14 @@ def _explain(
     with _heap_with(borrowed, namespace, summaries=summaries) as view:
         found = explain_alive(view, view.index.vertex_of(address), raw, asked=asked, max_paths=max_paths)
     return replace(found, environment=environment())
+
+
+def _best_path_at_limit(
+    borrowed: list[Any], namespace: dict[str, Any], asked: str, *, summaries: bool
+) -> WhyAliveRecord:
+    with suppress(MemoryError):
+        return _best_path(borrowed, namespace, asked, summaries=summaries)
+    raise NotEnoughMemoryError(NO_MEMORY_TO_LOOK)
 
 
 def _best_path(borrowed: list[Any], namespace: dict[str, Any], asked: str, *, summaries: bool) -> WhyAliveRecord:
@@ -268,14 +282,25 @@ def _objects_with(borrowed: list[Any], hidden: Mapping[int, str], ignored: list[
     """Lend every object with the only item of *borrowed*, which is emptied; add those *hidden* to *ignored*."""
     with whole_heap() as objects:
         addresses = addresses_of(objects)
-        if borrowed and not (addresses == id(borrowed[0])).any():
+        place = _place_of(borrowed, addresses)
+        if borrowed and place == len(objects):
             objects += [borrowed[0], *untracked_holders(objects, borrowed[0])]
         borrowed.clear()  # the list of the heap has it: any other reference would look like somebody's
         for address, kind in hidden.items():
             for position in np.flatnonzero(addresses == address).tolist():
                 if type_name(type(objects[position])) == kind:
                     ignored += [objects[position], *_own_dict(objects[position])]
-        yield objects
+        try:
+            yield objects
+        except MemoryError:
+            borrowed += objects[place : place + 1]  # it can be asked about once more
+            raise
+
+
+def _place_of(borrowed: list[Any], addresses: Addresses) -> int:
+    """Return the position of the only item of *borrowed* in the heap; the heap's length where it is not there."""
+    places = np.flatnonzero(addresses == id(borrowed[0])).tolist() if borrowed else []
+    return places[0] if places else len(addresses)
 
 
 def _own_dict(thing: object) -> list[object]:

@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from leaklab.explain.unreachable import Region
 from leaklab.heap.names import Reference, best_reference
@@ -26,6 +24,7 @@ from leaklab.heap.view import HeapView
 from leaklab.model.paths import CycleCut
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, type_name
+from leaklab.runtime.sparse_graphs import connected_components, csr_array
 
 _Way = tuple[CycleCut, Callable[[], None] | None]
 _MAX_CUTS = 1000

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from leaklab.heap.index import HeapIndex, ranges
 from leaklab.heap.view import HeapView
 from leaklab.runtime.addresses import BATCH_OBJECTS, Addresses, referents_of
 from leaklab.runtime.autograd_graph import descriptors_of
 from leaklab.runtime.objects import loaded_type, safe_len
+from leaklab.runtime.sparse_graphs import breadth_first_order, connected_components, csr_array
 
 _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
@@ -30,6 +29,7 @@ from leaklab.runtime.addresses import (
 )
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.runtime.kind_table import KindTable
+from leaklab.runtime.sparse_graphs import csr_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

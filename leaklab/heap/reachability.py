@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from leaklab.heap.index import ranges
 from leaklab.heap.shortest_paths import ROOT
+from leaklab.runtime.sparse_graphs import breadth_first_order, csr_array, maximum_flow
 
 if TYPE_CHECKING:
     from leaklab.heap.index import HeapIndex

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order
 
 from leaklab.heap.index import ranges
+from leaklab.runtime.sparse_graphs import breadth_first_order, csr_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

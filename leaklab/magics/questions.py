@@ -9,6 +9,7 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Bool, Integer, observe
 
+from leaklab.errors import NO_MEMORY_TO_LOOK, NotEnoughMemoryError
 from leaklab.magics.options import (
     ShellMagics,
     defaults_of,
@@ -24,8 +25,6 @@ from leaklab.reports.autograd import AUTOGRAD_SUFFIXES, AutogradReport
 from leaklab.text import shorten
 
 _EXPRESSION_LIMIT = 200
-# One line: IPython would need more memory for a traceback than there is.
-_NO_MEMORY = "there is not enough memory to look at all objects: free some and ask again (about 100 bytes an object)"
 
 
 @magics_class
@@ -72,11 +71,11 @@ class WhyAliveMagics(ShellMagics):
 
     def _answer(self, expression: str, options: Any) -> WhyAlive:
         __tracebackhide__ = True
-        from leaklab.ask.alive import answer
-
         defaults = defaults_of(self.shell)
         borrowed = evaluated(expression, self._namespace)
         try:
+            from leaklab.ask.alive import answer
+
             return answer(
                 borrowed,
                 self._namespace,
@@ -85,10 +84,11 @@ class WhyAliveMagics(ShellMagics):
                 only_path=options.path,
                 summaries=defaults.summaries,
             )
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, NotEnoughMemoryError) as error:
             problem = str(error)
         except MemoryError:
-            problem = _NO_MEMORY
+            problem = NO_MEMORY_TO_LOOK
+        # In one line: IPython would need more memory for a traceback than there is.
         raise UsageError(problem)
 
 
@@ -133,6 +133,6 @@ class AutogradMagics(ShellMagics):
         except ValueError as error:
             problem = str(error)
         except MemoryError:
-            problem = _NO_MEMORY
+            problem = NO_MEMORY_TO_LOOK
         # Raised out here: inside, it would carry the first error, whose frames hold what the expression made.
         raise UsageError(problem)
