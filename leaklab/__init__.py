@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leaklab.ask.watching import watch
     from leaklab.check.api import leakcheck
     from leaklab.cuda.recording import CudaRecorder, record_cuda
-    from leaklab.errors import LeakFound, LeaklabError, MissingExtraError, ReportError, SnapshotError
+    from leaklab.errors import LeakFound, LeaklabError, MetricsError, MissingExtraError, ReportError, SnapshotError
     from leaklab.explorer.widget import Explorer, explore
     from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
     from leaklab.model.paths import CutResult
@@ -45,7 +45,14 @@ _NAMES_OF = {
     "leaklab.ask.watching": ("watch",),
     "leaklab.check.api": ("leakcheck",),
     "leaklab.cuda.recording": ("CudaRecorder", "record_cuda"),
-    "leaklab.errors": ("LeakFound", "LeaklabError", "MissingExtraError", "ReportError", "SnapshotError"),
+    "leaklab.errors": (
+        "LeakFound",
+        "LeaklabError",
+        "MetricsError",
+        "MissingExtraError",
+        "ReportError",
+        "SnapshotError",
+    ),
     "leaklab.explorer.widget": ("Explorer", "explore"),
     "leaklab.model": ("Leak", "Outcome", "RootPath", "Settings", "Verdict"),
     "leaklab.model.paths": ("CutResult",),
@@ -62,6 +69,8 @@ _NAMES_OF = {
     "leaklab.reports.training_run": ("TrainingRun",),
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}
+_PACKAGES = frozenset({"metrics"})
+"""Public packages: what is in them is reached by their names."""
 _OLD_NAMES = {
     "Moment": "HeapSnapshot",
     "compare_snapshots": "compare_cuda_snapshots",
@@ -85,6 +94,7 @@ __all__ = [
     "LeakReport",
     "LeaklabError",
     "MemDiff",
+    "MetricsError",
     "MissingExtraError",
     "NotebookComparison",
     "NotebookReport",
@@ -128,6 +138,8 @@ def __getattr__(name: str) -> Any:
         better = _OLD_NAMES[name]
         warnings.warn(f"leaklab.{name} is now called leaklab.{better}", DeprecationWarning, stacklevel=2)
         name = better
+    if name in _PACKAGES:
+        return importlib.import_module(f"leaklab.{name}")
     if name not in _HOMES:
         msg = f"module 'leaklab' has no attribute {name!r}"
         raise AttributeError(msg)

@@ -8,6 +8,7 @@
     ├── NotEnoughMemoryError the process gets no memory for what was asked
     ├── ReportError          a saved report cannot be read or written
     ├── SnapshotError        a memory snapshot cannot be read, written or taken
+    ├── MetricsError         figures of a loop cannot be served or pushed
     └── MissingExtraError    an optional package is needed; the message names the extra
 """
 
@@ -65,6 +66,10 @@ class ReportError(LeaklabError):
 
 class MissingExtraError(LeaklabError, ImportError):
     """A feature needs a package that is not installed; the message names the extra that brings it."""
+
+
+class MetricsError(LeaklabError):
+    """Figures of a loop cannot be served or pushed; the message says what to do."""
 
 
 class SnapshotError(LeaklabError):

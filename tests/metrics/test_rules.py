@@ -1,0 +1,113 @@
+"""The alert rules fire when they should and not before; the dashboard asks what Prometheus can answer."""
+
+import json
+import re
+
+import pytest
+from played_monitor import promtool
+
+from leaklab.metrics import METRICS, alert_rules, dashboard
+
+NAMES = {metric.name for metric in METRICS}
+WHO = 'job="j", run="train", rank="0"'
+LEAK = f'leaklab_verdict{{{WHO}, outcome="leak"}}'
+GROWING = f'leaklab_verdict{{{WHO}, outcome="growing"}}'
+STEPS, FULL_AT = f"leaklab_steps_total{{{WHO}}}", f"leaklab_full_at_step{{{WHO}}}"
+KEPT, AVAILABLE = f"leaklab_kept_bytes{{{WHO}}}", f"leaklab_host_available_bytes{{{WHO}}}"
+GIB = 2**30
+ODD = {f'leaklab_kept_bytes{{job="j", run="train", rank="{rank}"}}': f"{GIB // 1024}x120" for rank in "0123"}
+
+
+@pytest.mark.parametrize(
+    ("alert", "series", "minutes", "fires"),
+    [
+        ("LeaklabLeak", {LEAK: "1x120"}, 4, False),
+        ("LeaklabLeak", {LEAK: "1x120"}, 6, True),
+        ("LeaklabLeak", {LEAK: "1x2 0x120"}, 30, False),
+        ("LeaklabLeak", {GROWING: "1x120"}, 60, False),
+        ("LeaklabLeak", {LEAK: "1x10 stale"}, 30, False),  # the loop has ended
+        ("LeaklabAlarm", {f"leaklab_alarm{{{WHO}}}": "1x120"}, 6, True),
+        ("LeaklabAlarm", {f"leaklab_alarm{{{WHO}}}": "1x4 0x120"}, 20, False),
+        # 60 steps a minute: at minute 30 there are 3,600 steps done, and 13,800 or 100,000 to go.
+        ("LeaklabMemoryRunsOut", {STEPS: "0+60x300", FULL_AT: "15600x300"}, 30, True),
+        ("LeaklabMemoryRunsOut", {STEPS: "0+60x300", FULL_AT: "100000x300"}, 30, False),
+        ("LeaklabMemoryRunsOut", {STEPS: "0+60x300"}, 30, False),  # it lasts until the end
+        ("LeaklabMemoryRunsOut", {STEPS: "500x300", FULL_AT: "600x300"}, 30, False),  # the loop stands still
+        # 10 GiB are free; the growth takes 0.1 GiB a minute, 24 GiB in four hours.
+        ("LeaklabMemoryWillNotLast", {KEPT: f"0+{GIB // 10}x300", AVAILABLE: f"{10 * GIB}x300", GROWING: "1x300"}, 60,
+         True),
+        ("LeaklabMemoryWillNotLast", {KEPT: f"0+{GIB // 100}x300", AVAILABLE: f"{10 * GIB}x300", GROWING: "1x300"}, 60,
+         False),
+        # It stopped at minute 50: the hour before still predicts growth, the state says better.
+        ("LeaklabMemoryWillNotLast", {KEPT: f"0+{GIB // 10}x50 {5 * GIB}x200", AVAILABLE: f"{10 * GIB}x300",
+                                      GROWING: "1x50 0x200"}, 60, False),
+        ("LeaklabOddRank", {**ODD, KEPT.replace('", rank="0"', '", rank="4"'): f"{GIB}x120"}, 20, True),
+        ("LeaklabOddRank", ODD, 20, False),
+        ("LeaklabOddRank", {KEPT: f"{GIB}x120"}, 20, False),  # one rank alone is not odd
+        ("LeaklabOddRank", {**dict.fromkeys(ODD, "0x120"), KEPT.replace('"0"', '"4"'): "4096x120"}, 20, False),
+    ],
+)  # fmt: skip
+def test_an_alert_fires_when_it_should(alert, series, minutes, fires, tmp_path):
+    (tmp_path / "alerts.yml").write_text(alert_rules(), "utf-8")
+    # An alert that is expected without any is refused; one that is expected by its labels must have all its words too.
+    query = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})'
+    test = {
+        "rule_files": ["alerts.yml"],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": [
+                    {"expr": query, "eval_time": f"{minutes}m",
+                     "exp_samples": [{"labels": "{}", "value": 1}] if fires else []}
+                ],
+            }
+        ],
+    }  # fmt: skip
+    (tmp_path / "test.yml").write_text(json.dumps(test), "utf-8")  # JSON is YAML
+    answer = promtool("test", "rules", str(tmp_path / "test.yml"))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_promtool_accepts_the_rules(tmp_path):
+    (tmp_path / "alerts.yml").write_text(alert_rules(), "utf-8")
+    answer = promtool("check", "rules", str(tmp_path / "alerts.yml"))
+    assert answer.returncode == 0, answer.stderr
+    assert "SUCCESS: 5 rules found" in answer.stdout
+
+
+def test_rules_and_dashboard_name_metrics_that_there_are():
+    for text in (alert_rules(), dashboard()):
+        assert set(re.findall(r"\bleaklab_[a-z_]+", text)) <= NAMES
+    assert len(set(re.findall(r"\bleaklab_[a-z_]+", dashboard()))) >= 14
+
+
+def expressions():
+    """Every query of the dashboard, with Grafana's variables filled in."""
+    for panel in json.loads(dashboard())["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"].replace("$__rate_interval", "5m").replace("$run", ".*").replace("$rank", ".*")
+
+
+def test_prometheus_parses_every_query_of_the_dashboard(tmp_path):
+    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(expressions())]
+    (tmp_path / "queries.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}), "utf-8")
+    answer = promtool("check", "rules", str(tmp_path / "queries.yml"))
+    assert answer.returncode == 0, answer.stderr
+    assert f"SUCCESS: {len(rules)} rules found" in answer.stdout
+    assert not [query for query in expressions() if "$" in query]
+
+
+def test_the_dashboard_is_one_that_grafana_can_import():
+    board = json.loads(dashboard())
+    panels = board["panels"]
+    assert board["schemaVersion"] >= 36
+    assert len({panel["id"] for panel in panels}) == len(panels) >= 12
+    assert {target["datasource"]["uid"] for panel in panels for target in panel["targets"]} == {"${datasource}"}
+    assert {variable["name"] for variable in board["templating"]["list"]} == {"datasource", "run", "rank"}
+    places = [panel["gridPos"] for panel in panels]
+    assert all(place["x"] + place["w"] <= 24 for place in places)
+    cells = [(x, y) for place in places for x in range(place["x"], place["x"] + place["w"])
+             for y in range(place["y"], place["y"] + place["h"])]  # fmt: skip
+    assert len(cells) == len(set(cells))  # no panel lies on another
