@@ -1,0 +1,178 @@
+"""Judge the level of a loop that goes on: does it rise, and since when?
+
+Trend tests are useless here, because everything harmless trends: warm-ups, caches, swings. What a leak does and they
+do not is to rise at the same pace over times that double, to the very end, for longer and by more than anything was
+ever given back. No rule on a series can tell a buffer that fills from a leak before it is full: such an answer is
+taken back when the level rests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+Column = npt.NDArray[np.float64]
+
+MIN_SAMPLES = 20
+"""Fewer samples are too few for windows that double."""
+
+LOOK_FACTOR, WITHDRAWAL_FACTOR = 1.4, 1.1
+FIRST_LOOK = 500
+
+LONG = 1 / 8
+"""A flat stretch is long if it lasts for this share of the run so far, ..."""
+
+FLAT = 1 / 8
+"""... and flat if the level rises at less than this share of its later pace."""
+
+MORE, LONGER = 1.5, 1.2
+"""A rise lasts so many times as long as the longest excursion, and is so many times as high as the deepest fall."""
+
+MATTERS = 1 / 5
+"""What is given back matters beside a rise from this share of it on."""
+
+N_DEVIATIONS = 8.0
+"""A rise is at least so many times as high as the noise of one reading."""
+
+N_WINDOWS = 3
+SLOWEST = 0.6
+"""The latest window keeps this share of the pace of each earlier one: a square root comes down to a half."""
+
+FASTEST = 5.0
+"""The latest window has at most so many times the pace of an earlier one: a square comes up to four times."""
+
+FLOOR_NOISE = 0.5
+"""The smallest of many readings wavers by about this share of the noise of one."""
+
+PORTION, OVERDUE = 1 / 16, 2.0
+"""A rise has stopped if its last portion, this share of it, is so many times as long ago as any took before."""
+
+
+@dataclass(frozen=True, slots=True)
+class RisingLevel:
+    """A level that rises, and goes on rising.
+
+    Attributes:
+        since_step: It rises from this step on; the first one that was read where it always did.
+        per_step: What it rises by per step, over the latest half of that time.
+        risen: By so much since then.
+        deepest_fall: The most that was ever given back.
+    """
+
+    since_step: int
+    per_step: float
+    risen: float
+    deepest_fall: float
+
+
+def next_look(step: int, *, is_rising: bool) -> int:
+    """Return the step after *step* at which to ask again.
+
+    The looks are spread over times that grow by a factor, which keeps the chances of a false alarm few. While an alarm
+    stands it is asked more often whether it still does.
+    """
+    return max(FIRST_LOOK, int(step * (WITHDRAWAL_FACTOR if is_rising else LOOK_FACTOR)) + 1)
+
+
+def find_rise(steps: npt.ArrayLike, levels: npt.ArrayLike) -> RisingLevel | None:
+    """Judge the levels of a loop so far. Nothing is kept from one call to the next.
+
+    Args:
+        steps: Ascending, evenly spread to about a factor of two.
+        levels: After these steps, in any unit.
+
+    Returns:
+        None unless the level rises, and has risen for long enough to tell.
+    """
+    at, readings = np.asarray(steps, np.float64), np.asarray(levels, np.float64)
+    if len(readings) < MIN_SAMPLES:
+        return None
+    level, noise = _without_outliers(readings), _noise_of(readings)
+    # No later reading is below the floor. That of the last ones is confirmed by too few to count.
+    n_confirmed = len(readings) - max(2, len(readings) // 32)
+    floor = np.minimum.accumulate(level[::-1])[::-1][:n_confirmed]
+    clock = _end_of_rest(at[:n_confirmed], floor)
+    since, kept = at[clock:n_confirmed], floor[clock:]
+    if len(since) < MIN_SAMPLES // 2:
+        return None
+    risen = float(kept[-1] - kept[0])
+    fall, excursion = _given_back(at, level, MATTERS * risen)
+    if risen <= max(MORE * fall, N_DEVIATIONS * noise) or since[-1] - since[0] <= LONGER * excursion:
+        return None
+    if not _keeps_pace(since, kept, noise) or _has_stopped(since, kept, noise):
+        return None
+    half = _middle(since)
+    return RisingLevel(int(since[0]), float((kept[-1] - kept[half]) / (since[-1] - since[half])), risen, fall)
+
+
+def _without_outliers(levels: Column) -> Column:
+    inner = np.median(np.stack([levels[:-2], levels[1:-1], levels[2:]]), axis=0)
+    return np.concatenate([levels[:1], inner, levels[-1:]])
+
+
+def _noise_of(levels: Column) -> float:
+    """Return the standard deviation of one reading, from its changes: as `per_run_level` does, for the same reasons."""
+    changes = np.diff(levels)
+    spread = float(np.median(np.abs(changes - np.median(changes))))
+    falls = -changes[changes < 0]
+    return 1.05 * min(spread, float(np.median(falls)) if len(falls) else 0.0)
+
+
+def _middle(at: Column) -> int:
+    return int(np.searchsorted(at, (at[0] + at[-1]) / 2))
+
+
+def _end_of_rest(at: Column, floor: Column) -> int:
+    """Return the sample from which on the rise is judged: the end of the last long flat stretch, else the first."""
+    length = (at[-1] - at[0]) * LONG
+    ends = np.arange(int(np.searchsorted(at, at[0] + length)), len(at) - 1)
+    begins = np.searchsorted(at, at[ends] - length, side="right") - 1
+    pace = (floor[ends] - floor[begins]) / (at[ends] - at[begins])
+    # The few samples after a late stretch tell no pace, so at least that of the latest half is asked.
+    after = np.minimum(ends, _middle(at))
+    later_pace = (floor[-1] - floor[after]) / (at[-1] - at[after])
+    is_flat = pace < FLAT * later_pace
+    return int(ends[is_flat][-1]) if is_flat.any() else 0
+
+
+def _given_back(at: Column, level: Column, matters: float) -> tuple[float, float]:
+    """Return the deepest fall ever, and the longest time after which as much as *matters* was given back."""
+    peaks = np.maximum.accumulate(level)
+    falls = peaks - level
+    returned = np.flatnonzero(falls >= max(matters, np.finfo(float).tiny))
+    left = np.searchsorted(peaks, level[returned] + matters)
+    return float(falls.max()), float(np.max(at[returned] - at[left], initial=0.0))
+
+
+def _keeps_pace(at: Column, floor: Column, noise: float) -> bool:
+    """Tell whether the latest of windows that double has the pace of the others, or more.
+
+    Where the rise comes in unequal portions, an early window may have got one too many, or too few, by chance.
+    """
+    edges = at[0] + (at[-1] - at[0]) * 2.0 ** np.arange(-N_WINDOWS, 1)
+    widths, rises = np.diff(edges), np.diff(np.interp(edges, at, floor))
+    error = FLOOR_NOISE * noise
+    bounds = np.searchsorted(at, edges).tolist()
+    chances = np.array([_deviation_of_sum(np.diff(floor[begin:end]), noise) for begin, end in pairwise(bounds)])
+    latest = (rises[-1] - error) / widths[-1]
+    highest = ((rises - chances + error) / widths)[:-1].max()
+    lowest = ((rises - chances - error) / widths)[:-1].min()
+    return bool(latest > 0 and SLOWEST * highest <= latest <= FASTEST * lowest)
+
+
+def _deviation_of_sum(portions: Column, noise: float) -> float:
+    """Return the standard deviation of the sum of *portions* that come by chance; that of the readings is left out."""
+    return float(max(0.0, portions.var() - noise**2) * len(portions)) ** 0.5 if len(portions) else 0.0
+
+
+def _has_stopped(at: Column, floor: Column, noise: float) -> bool:
+    """Tell whether the level rests for longer than it ever did while it rose."""
+    portion = max((floor[-1] - floor[0]) * PORTION, 2 * noise)
+    reached = np.searchsorted(floor, floor + portion)
+    is_reached = reached < len(at)
+    waits = at[reached[is_reached]] - at[is_reached]
+    silence = at[-1] - at[~is_reached][0]
+    return bool(silence > OVERDUE * waits.max(initial=0.0))
