@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from leaklab.explorer.widget import Explorer, explore
     from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
     from leaklab.model.paths import CutResult
+    from leaklab.monitoring.api import monitor, steps
+    from leaklab.monitoring.monitor import Monitor
     from leaklab.render.answer_html import AutogradGraph
     from leaklab.render.dot import BackReferenceGraph, PathGraph
     from leaklab.render.figure import ReportFigure
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
     from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
     from leaklab.reports.loading import load
+    from leaklab.reports.monitor import MonitorReport
     from leaklab.reports.notebook import NotebookComparison, NotebookReport, load_report
     from leaklab.reports.training_run import TrainingRun
 
@@ -56,6 +59,8 @@ _NAMES_OF = {
     "leaklab.explorer.widget": ("Explorer", "explore"),
     "leaklab.model": ("Leak", "Outcome", "RootPath", "Settings", "Verdict"),
     "leaklab.model.paths": ("CutResult",),
+    "leaklab.monitoring.api": ("monitor", "steps"),
+    "leaklab.monitoring.monitor": ("Monitor",),
     "leaklab.render.answer_html": ("AutogradGraph",),
     "leaklab.render.dot": ("BackReferenceGraph", "PathGraph"),
     "leaklab.render.figure": ("ReportFigure",),
@@ -65,6 +70,7 @@ _NAMES_OF = {
     "leaklab.reports.cuda": ("CudaSnapshot", "SnapshotComparison"),
     "leaklab.reports.heap_diff": ("HeapSnapshot", "MemDiff"),
     "leaklab.reports.loading": ("load",),
+    "leaklab.reports.monitor": ("MonitorReport",),
     "leaklab.reports.notebook": ("NotebookComparison", "NotebookReport", "load_report"),
     "leaklab.reports.training_run": ("TrainingRun",),
 }
@@ -96,6 +102,8 @@ __all__ = [
     "MemDiff",
     "MetricsError",
     "MissingExtraError",
+    "Monitor",
+    "MonitorReport",
     "NotebookComparison",
     "NotebookReport",
     "Outcome",
@@ -119,8 +127,10 @@ __all__ = [
     "load_cuda_snapshot",
     "load_ipython_extension",
     "load_report",
+    "monitor",
     "record_cuda",
     "snapshot",
+    "steps",
     "training_run",
     "unload_ipython_extension",
     "watch",

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -89,6 +89,7 @@ def find_lines(
     busy: Sequence[str] = (),
     cell_name: CellNames,
     seconds_left: float,
+    in_loop: bool = False,
 ) -> Generator[int, Ran, FoundLines]:
     """Run the code again, traced, and name the lines of *leaks*.
 
@@ -100,13 +101,16 @@ def find_lines(
         busy: Names of other threads that have run since the check began.
         cell_name: What the notebook calls its cells.
         seconds_left: No run starts after so many seconds of running.
+        in_loop: Whether a run is a stretch of a loop that goes on: its running functions are traced, tracemalloc is
+            left alone where the lines that keep are known, and no dispatch mode is entered, which a block of the
+            user's could end.
     """
     wanted = [leak for leak in leaks if leak.path.steps or leak.unit == "objects"]
     if not wanted:
         return NOTHING
     if seconds_left <= 0:
         return FoundLines({}, ("no time was left (-t) for a traced run: the lines that leak are not named",))
-    search = _Search(measurement, wanted, addresses, namespace, busy)
+    search = _Search(measurement, wanted, addresses, namespace, busy, in_loop=in_loop)
     yield from search.run(seconds_left)
     return search.result(LineWriter(cell_name))
 
@@ -121,8 +125,11 @@ class _Search:
         addresses: Sequence[LeakAddress],
         namespace: dict[str, Any] | None,
         busy: Sequence[str],
+        *,
+        in_loop: bool,
     ) -> None:
         self._busy = busy
+        self._in_loop = in_loop
         self._measurement = measurement
         self._leaks = leaks
         self._namespace = namespace
@@ -148,7 +155,10 @@ class _Search:
         """Make the traced runs, look at what they left, and where cycles keep it, watch how these are closed."""
         with self._phase():
             yield from self._watched_runs(seconds_left)
-            with python_traces() as n_frames, self._makers.storages.noted() as is_exact:
+            if self._in_loop and not self._missing:
+                return
+            storages = nullcontext(True) if self._in_loop else self._makers.storages.noted()  # noqa: FBT003 - is exact
+            with python_traces() as n_frames, storages as is_exact:
                 yield from self._traced_runs(seconds_left)
                 missing = self._missing
                 made = self._makers.made_by_survivor(self._measurement, self._n_before) if missing else {}
@@ -195,7 +205,7 @@ class _Search:
         for number in itertools.count():
             if not self._wanted(watched - watch.lines.keys(), _N_WATCHED, number) or self._is_over(seconds_left):
                 break
-            with watch.installed():
+            with watch.installed(running_too=self._in_loop):
                 ran = yield self._start()
             self._finish(ran)
             self._watch_between(ran[0])
@@ -227,7 +237,7 @@ class _Search:
             for number in itertools.count():
                 if not self._wanted(wanted - watch.lines.keys(), _N_CLOSING, number) or self._is_over(seconds_left):
                     break
-                with watch.installed():
+                with watch.installed(running_too=self._in_loop):
                     ran = yield self._start()
                 self._finish(ran)
         self._closes, self._asks = watch.lines, watch.asked
@@ -302,7 +312,8 @@ class _Search:
                 self._notes.append(
                     f"{leak.holder} grows while the code does not run, too: {self._other_thread} fills it"
                 )
-        self._notes.append(f"the code was run {self._n_runs} more times, traced, to find the lines that leak")
+        if not self._in_loop:  # there, nothing was run that would not have been
+            self._notes.append(f"the code was run {self._n_runs} more times, traced, to find the lines that leak")
         keeping = self._numbers(writer, self._keeps, self._asks, self._closes)
         making = self._numbers(writer, self._makes, self._makes_elsewhere)
         return FoundLines(sites, tuple(self._notes), keeping, making)

@@ -119,6 +119,8 @@ def check_steps(
     namespace: dict[str, Any] | None,
     cell_name: Callable[[str], str] = lambda _filename: "",
     checked: ReplaceableCell | FunctionType | None = None,
+    *,
+    in_loop: bool = False,
 ) -> Steps:
     """Check what the front end runs whenever this yields.
 
@@ -127,6 +129,9 @@ def check_steps(
         namespace: The dict that the code's global variables live in, the first place to look for holders.
         cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
         checked: What the front end runs, where that is a cell or a function of Python's: trials change it.
+        in_loop: Whether a run is the next stretch of a loop that goes on: nothing that the loop computes with is
+            switched, no change is tried, what it chose for the collector meanwhile stays, and its running functions
+            are traced as well.
 
     Returns:
         The record, through ``StopIteration``; also after a failed run, with what was measured until then.
@@ -146,15 +151,18 @@ def check_steps(
         measurement, judgement = yield from _measure_undisturbed(progress)
         progress.measuring_seconds = time.perf_counter() - started
         explained = _explain(measurement, judgement, namespace, settings)
-        explained = yield from _discount_caches(progress, measurement, explained)
+        if not in_loop:
+            explained = yield from _discount_caches(progress, measurement, explained)
         explained = yield from _find_replaced(progress, measurement, judgement, explained, namespace)
         check = _record(progress, measurement, judgement, explained)
         # From here on nothing is measured: what tracing does to the figures is in no record.
-        lines = yield from _find_lines(progress, measurement, explained, namespace, cell_name)
+        lines = yield from _find_lines(progress, measurement, explained, namespace, cell_name, in_loop=in_loop)
         native = yield from _find_native_lines(progress, measurement, explained, cell_name)
-        cures = yield from _find_cures(progress, measurement, explained, lines, namespace, checked, cell_name)
+        cures = {}
+        if not in_loop:
+            cures = yield from _find_cures(progress, measurement, explained, lines, namespace, checked, cell_name)
     finally:
-        restored = state.restore()
+        restored = () if in_loop else state.restore()
     return _completed(check, (lines, native), cures, restored)
 
 
@@ -301,6 +309,8 @@ def _find_lines(
     explained: Explained,
     namespace: dict[str, Any] | None,
     cell_name: Callable[[str], str],
+    *,
+    in_loop: bool,
 ) -> Generator[int, Ran, FoundLines]:
     """Run the code a few more times, traced, where the settings want that; not after a run that failed."""
     settings = progress.settings
@@ -316,6 +326,7 @@ def _find_lines(
             busy=progress.clocks.busy(),
             cell_name=cell_name,
             seconds_left=settings.max_seconds - progress.seconds,
+            in_loop=in_loop,
         )
     )
 

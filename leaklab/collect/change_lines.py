@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import inspect
 import sys
 import threading
 import types
@@ -245,10 +246,14 @@ class LineWatch:
         self._is_on = False
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
+    def installed(self, *, running_too: bool = False) -> Iterator[None]:
         """Watch inside; a trace function that the code inside installs instead is left to it.
 
         A thread that is started inside and goes on afterwards stops being traced at its next line or call.
+
+        Args:
+            running_too: Whether the functions that run already, down to this one, are asked for their lines too: a loop
+                that goes on is such a function.
         """
         self._tokens = [point.token() for point in self._points]
         self._running.clear()
@@ -256,6 +261,8 @@ class LineWatch:
         of_threads = threading.gettrace()
         self._is_on = True
         threading.settrace(self._on_call)
+        if running_too:
+            self._enter_running_functions(sys._getframe())  # noqa: SLF001
         sys.settrace(self._on_call)
         try:
             yield
@@ -276,14 +283,25 @@ class LineWatch:
         if self._is_own(sys.gettrace()):
             sys.settrace(None)
 
+    def _enter_running_functions(self, innermost: FrameType | None) -> None:
+        """Ask the user's functions that run in this thread for their lines: calls alone would not reach them."""
+        if (line := self._calling_line(innermost, beyond_own=True)) is not None:
+            self._running[threading.get_ident()] = line
+        frame = innermost
+        while frame is not None:
+            if frame.f_trace is None and self._is_users(frame.f_code.co_filename):
+                frame.f_trace = self._on_line
+            frame = frame.f_back
+
     def _leave_running_functions(self) -> None:
-        """Ask no function that still runs in another thread for its lines."""
-        for innermost in sys._current_frames().values():  # noqa: SLF001 - the only way to the frames of other threads
+        """Ask no function that still runs, in whichever thread, for its lines."""
+        here = threading.get_ident()
+        for thread, innermost in sys._current_frames().items():  # noqa: SLF001 - the only way to other threads' frames
             frame: FrameType | None = innermost
             while frame is not None:
                 if self._is_own(frame.f_trace):
-                    frame.f_locals  # noqa: B018 - reading it brings the snapshot up to date
                     frame.f_trace = None
+                    _forget_variables(frame, at_rest=thread == here)
                 frame = frame.f_back
 
     def _is_users(self, filename: str) -> bool | None:
@@ -316,12 +334,13 @@ class LineWatch:
             self._running[threading.get_ident()] = self._calling_line(frame.f_back)
         return self._on_line
 
-    def _calling_line(self, frame: FrameType | None) -> Line | None:
+    def _calling_line(self, frame: FrameType | None, *, beyond_own: bool = False) -> Line | None:
+        """Return the innermost line of the user's from *frame* outward, up to leaklab's own functions or beyond."""
         while frame is not None:
             is_users = self._is_users(frame.f_code.co_filename)
             if is_users:
                 return line_of_frame(frame)
-            if is_users is None:
+            if is_users is None and not beyond_own:
                 return None
             frame = frame.f_back
         return None
@@ -346,6 +365,26 @@ def line_of_frame(frame: FrameType) -> Line:
     """Return the line that *frame* is at."""
     code = frame.f_code
     return code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name)  # co_qualname came with 3.11
+
+
+_SOLE_REFERENCES = 3  # to a snapshot of variables: the frame's, the name's, and the argument of getrefcount
+
+
+def _forget_variables(frame: FrameType, *, at_rest: bool) -> None:
+    """Bring the dict of variables that tracing has left on *frame* up to date, and empty it where nobody needs it.
+
+    A loop that runs for days would keep one step's objects in it. Where somebody else has that dict, from a call of
+    ``locals()``, it is left; and in a thread that may be within the trace function, which copies the dict back
+    (*at_rest* is not set there), emptying it would take the function's variables away.
+    """
+    snapshot = frame.f_locals
+    if (
+        _SNAPSHOTS
+        and at_rest
+        and frame.f_code.co_flags & inspect.CO_OPTIMIZED  # else these are the variables themselves, of a module
+        and sys.getrefcount(snapshot) <= _SOLE_REFERENCES
+    ):
+        snapshot.clear()
 
 
 def _refresh_snapshots() -> None:

@@ -88,12 +88,12 @@ class ClosingWatch(LineWatch):
         self._hunts = [_CycleTracer(shape) for shape in shapes]
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
+    def installed(self, *, running_too: bool = False) -> Iterator[None]:
         """Watch inside; nothing of the user's is held afterwards."""
         for hunt in self._hunts:
             hunt.begin(is_everywhere=hunt.shape.fingerprint not in self.lines and hunt.has_run)
         try:
-            with super().installed():
+            with super().installed(running_too=running_too):
                 yield
         finally:
             for hunt in self._hunts:

@@ -63,6 +63,10 @@ class LevelHistory:
         """Return the steps, and what malloc had handed out after each; nothing where the system does not tell."""
         return self._series(_HEAP)
 
+    def rss(self) -> tuple[Column, Column]:
+        """Return the steps, and the resident set of the process after each."""
+        return self._series(_RSS)
+
     def accelerator(self) -> tuple[Column, Column]:
         """Return the steps, and what was allocated on all accelerators; nothing for the steps before the first use."""
         return self._series(_ALLOCATED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from leaklab.model.check import Check
+from leaklab.model.check import Check, Leak
 
 MONITOR_SCHEMA = 1
 """Raised whenever the record changes so that older files cannot be read any more."""
@@ -46,6 +46,41 @@ class StateChange:
     bytes_per_step: float = 0.0
     full_at_step: int | None = None
     is_alarm: bool = False
+
+
+HOST, ACCELERATOR = MEMORIES = "host", "accelerator"
+LEVEL = "level:"
+"""What the fingerprint of a level that rises begins with, by no place that was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingPlace:
+    """One place of a loop that grows, or did.
+
+    Attributes:
+        fingerprint: Of the leak, or `LEVEL` with the name of the memory.
+        state: ``growing``, ``leak`` or ``stopped``.
+        since_step: The step from which on it grows; for ``stopped`` the one from which on it does not.
+        seen_at: The step at which it was first seen to.
+        bytes_per_step: At the last look.
+        memory: `HOST` or `ACCELERATOR`.
+        leak: What the last check said, its rates per step; None for a level.
+        is_alarm: Whether it was told that this matters.
+    """
+
+    fingerprint: str
+    state: LoopState
+    since_step: int
+    seen_at: int
+    bytes_per_step: float
+    memory: str = HOST
+    leak: Leak | None = None
+    is_alarm: bool = False
+
+    @property
+    def stands(self) -> bool:
+        """Whether it grows, as far as is known."""
+        return self.state in (LoopState.GROWING, LoopState.LEAK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +175,8 @@ class MonitorRecord:
     Attributes:
         status: How things stood at the end, or when the record was made.
         levels: Memory over the steps.
-        changes: The states that were come to, in the order of their steps.
+        changes: The states that were come to, in the order of their steps; of many, the first and the latest.
+        places: What grows, leaks first, the largest rate first.
         stretches: The checks, oldest first; of many, the first and the latest.
         notes: Caveats and observations, one sentence each.
         failure: Name of what the loop raised; empty if it ended by itself, or goes on.
@@ -149,6 +185,7 @@ class MonitorRecord:
     status: MonitorStatus
     levels: Levels
     changes: tuple[StateChange, ...] = ()
+    places: tuple[GrowingPlace, ...] = ()
     stretches: tuple[StretchCheck, ...] = ()
     notes: tuple[str, ...] = ()
     failure: str = ""

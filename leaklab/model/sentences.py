@@ -22,12 +22,20 @@ _MIXED = " other kind"
 _OBJECTS, _BYTES, _NODES = "objects", "bytes", "graph nodes"
 _LONGEST_EXPRESSION = 1_000  # characters: longer ones are not parsed
 _NAME_LIMIT = 40
+_OFTEN, _MANY_STEPS = 0.5, 1_000
 
 
-def growth_sentence(leak: Leak) -> str:
-    """Return ``"`trainer.losses` grows by 24 tensors (2.03 MiB) every run"``; expressions stand between backticks."""
+def growth_sentence(leak: Leak, turn: str = "run") -> str:
+    """Return ``"`trainer.losses` grows by 24 tensors (2.03 MiB) every run"``; expressions stand between backticks.
+
+    Args:
+        leak: What grows.
+        turn: What the rates of *leak* are given for; ``step`` in a loop.
+    """
     period = _period(leak.count_per_run)
-    when = "every run" if period == 1 else f"every {_ordinal(period)} run"
+    when = f"every {turn}" if period == 1 else f"every {_ordinal(period)} {turn}"
+    if turn == "step" and leak.count_per_run < _OFTEN:  # a run of so many steps is rarely one of its periods
+        period, when = _MANY_STEPS, f"every {_MANY_STEPS:,} steps"
     amount = growth_words(leak, period)
     if leak.n_places > 1:
         return f"{leak.n_places:,} places like {quoted(leak.holder)} grow by {amount} {when}"

@@ -17,6 +17,7 @@ from leaklab.reports.autograd import AutogradReport
 from leaklab.reports.check import LeakReport
 from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
+from leaklab.reports.monitor import MonitorReport
 from leaklab.reports.notebook import NotebookReport, load_report
 from leaklab.reports.training_run import TrainingRun
 from leaklab.runtime.gc_control import gc_paused
@@ -29,6 +30,7 @@ KINDS: dict[str, type[Any]] = {
     "leaklab check": LeakReport,
     "leaklab checks": NotebookReport,
     "leaklab difference": MemDiff,
+    "leaklab monitor": MonitorReport,
     "leaklab snapshot": CudaSnapshot,
     "leaklab snapshot series": SnapshotComparison,
     "leaklab training run": TrainingRun,
@@ -47,7 +49,7 @@ def load(path: FilePath) -> Any:
 
     Returns:
         What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `MemDiff`, `TrainingRun`,
-        `HeapSnapshot`, `CudaSnapshot` or `SnapshotComparison`.
+        `MonitorReport`, `HeapSnapshot`, `CudaSnapshot` or `SnapshotComparison`.
 
     Raises:
         ReportError: if the file cannot be read, or holds nothing that this version of leaklab can read.

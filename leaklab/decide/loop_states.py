@@ -1,0 +1,288 @@
+"""Keep what is known of the growing places of a loop: growing, stopped, a leak, and whether anybody has to know.
+
+One look cannot tell a buffer that fills from a leak, whatever test is used: both grow until they do not. So a place
+that grows is first *growing*, and only when it still does so at twice the steps a *leak*; when a later check does not
+find it, it has *stopped*, and what was said of it is withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.decide.consequence import Consequence, consequence_of
+from leaklab.model import Leak, Outcome
+from leaklab.model.monitor import (
+    ACCELERATOR,
+    HOST,
+    LEVEL,
+    MEMORIES,
+    GrowingPlace,
+    LoopState,
+    StateChange,
+    StretchCheck,
+)
+from leaklab.model.sentences import growth_sentence, quoted
+from leaklab.text import format_bytes
+
+_MOST_PLACES = 64
+_MUCH = 0.5
+_CLEAR_BYTES = 32 * 2**20
+_STILL = 0.25
+Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+_NODES = "graph nodes"
+_TELLING = (Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED)
+_EXPLAINED = 0.5
+"""A level whose rise is by so large a part that of known places says nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Free memory in bytes: of the host, and of the accelerator that has least, 0 without one."""
+
+    host: float
+    accelerator: float = 0.0
+
+    def of(self, memory: str) -> float:
+        """Return that of `HOST` or `ACCELERATOR`."""
+        return self.accelerator if memory == ACCELERATOR else self.host
+
+
+class LoopStates:
+    """The places of one loop. Everything that comes in and goes out is plain data."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, GrowingPlace] = {}
+        self._is_checked = False
+
+    @property
+    def standing(self) -> tuple[GrowingPlace, ...]:
+        """The places that grow, those that are leaks first, then by their rates."""
+        places = (place for place in self._places.values() if place.stands)
+        return tuple(sorted(places, key=lambda place: (place.state is not LoopState.LEAK, -place.bytes_per_step)))
+
+    @property
+    def state(self) -> LoopState:
+        """The worst state of all places."""
+        states = {place.state for place in self._places.values()}
+        for worst in (LoopState.LEAK, LoopState.GROWING):
+            if worst in states:
+                return worst
+        return LoopState.STEADY if self._is_checked else LoopState.WARMING_UP
+
+    @property
+    def bytes_per_step(self) -> float:
+        """What all places take per step; a level and the places under it are counted once."""
+        return sum(map(self._rate_in, MEMORIES))
+
+    def full_at_step(self, step: int, total_steps: int | None, free: Free) -> int | None:
+        """Return the first step at which a memory is full at the rates known; None if none is before the end."""
+        results = (consequence_of(self._rate_in(memory), step, total_steps, free.of(memory)) for memory in MEMORIES)
+        return min((result.full_at_step for result in results if result.full_at_step is not None), default=None)
+
+    def next_look(self, done: StretchCheck) -> int | None:
+        """Return the step at which a check has to look again at what is not certain; None if nothing is in doubt."""
+        is_open = any(place.state is LoopState.GROWING for place in self.standing)
+        return 2 * done.last_step if is_open else None
+
+    @property
+    def has_all_lines(self) -> bool:
+        """Whether something grows, and the line is known of everything that does."""
+        standing = self.standing
+        return bool(standing) and all(place.leak is not None and place.leak.sites for place in standing)
+
+    def take_check(self, done: StretchCheck, total_steps: int | None, free: Free) -> list[StateChange]:
+        """Take in the check of a stretch that has ended; return what became of the places."""
+        check = done.check
+        is_telling = check.verdict.outcome in _TELLING and not check.failure
+        self._is_checked |= is_telling
+        found = {leak.fingerprint: per_step(leak, done.steps_per_run) for leak in check.leaks}
+        limits = {leak.fingerprint: leak for leak in check.bounded}
+        places = [self._with(leak, done) for leak in found.values()]
+        if is_telling:
+            gone = (place for place in self.standing if place.leak is not None and place.fingerprint not in found)
+            places += [self._stopped(place, done.first_step) for place in gone]
+        return [
+            change
+            for place in places[:_MOST_PLACES]
+            for change in self._put(place, done.last_step, total_steps, free, limits.get(place.fingerprint))
+        ]
+
+    def take_level(
+        self, memory: str, step: int, rise: tuple[int, float] | None, total_steps: int | None, free: Free
+    ) -> list[StateChange]:
+        """Take in whether the level of *memory* rises without end: since which step, by how many bytes per step."""
+        known = self._places.get(LEVEL + memory)
+        is_explained = rise is not None and self._rate_of_places(memory) >= _EXPLAINED * rise[1]
+        if rise is None or is_explained:
+            if known is None or not known.stands:
+                return []
+            return list(self._put(self._stopped(known, step), step, total_steps, free, None))
+        since, rate = rise
+        state = LoopState.GROWING
+        seen = step if known is None or not known.stands else known.seen_at
+        place = GrowingPlace(
+            LEVEL + memory, state, since, seen, rate, memory, is_alarm=known is not None and known.is_alarm
+        )
+        return list(self._put(place, step, total_steps, free, None))
+
+    def take_standstill(
+        self, step: int, seen_at: int, levels: Mapping[str, Sequence[Series]], total_steps: int | None, free: Free
+    ) -> list[StateChange]:
+        """Withdraw what the levels contradict: a place that took so much at every step would show in them.
+
+        Args:
+            step: Steps so far.
+            seen_at: The step at which the last check ended.
+            levels: For each memory the series that all of them have to stand still: steps, and bytes after each.
+            total_steps: Of the whole loop; None where nobody told.
+            free: What is free.
+        """
+        changes: list[StateChange] = []
+        for place in self.standing:
+            known = [series for series in levels.get(place.memory, ()) if len(series[0])]
+            if known and all(_stands_still(series, seen_at, place.bytes_per_step) for series in known):
+                changes += self._put(self._stopped(place, step), step, total_steps, free, None)
+        return changes
+
+    def weigh(self, step: int, total_steps: int | None, free: Free) -> list[StateChange]:
+        """Return the alarms that are due now: a rate that did not matter does when the loop goes on long enough."""
+        changes = []
+        for place in self.standing:
+            result = consequence_of(place.bytes_per_step, step, total_steps, free.of(place.memory))
+            if not place.is_alarm and _is_alarming(place, result):
+                place = replace(place, is_alarm=True)  # noqa: PLW2901 - the same place, told
+                self._places[place.fingerprint] = place
+                changes.append(_change(place, step, result, total_steps, None))
+        return changes
+
+    def _with(self, leak: Leak, done: StretchCheck) -> GrowingPlace:
+        """Return the place of *leak* after this check."""
+        known = self._places.get(leak.fingerprint)
+        memory = ACCELERATOR if is_on_accelerator(leak) else HOST
+        state, since, seen = LoopState.GROWING, done.first_step, done.last_step
+        if known is not None and known.stands:
+            since, seen, state = known.since_step, known.seen_at, known.state
+            if done.first_step >= 2 * known.seen_at:
+                state = LoopState.LEAK
+        elif known is not None:
+            since = max(known.since_step, done.first_step)
+        if leak.unit == _NODES:  # an autograd graph has no limit
+            state = LoopState.LEAK
+        is_alarm = known is not None and known.stands and known.is_alarm
+        if known is not None and known.leak is not None and not leak.sites:  # found before, and not looked for again
+            leak = replace(leak, sites=known.leak.sites, advice=known.leak.advice)
+        return GrowingPlace(leak.fingerprint, state, since, seen, leak.bytes_per_run, memory, leak, is_alarm)
+
+    def _stopped(self, place: GrowingPlace, step: int) -> GrowingPlace:
+        return replace(place, state=LoopState.STOPPED, since_step=step, bytes_per_step=0.0, is_alarm=False)
+
+    def _put(
+        self, place: GrowingPlace, step: int, total_steps: int | None, free: Free, limit: Leak | None
+    ) -> Iterator[StateChange]:
+        """Note *place*; yield the change if its state, or whether it matters, is another one than before."""
+        known = self._places.get(place.fingerprint)
+        result = consequence_of(place.bytes_per_step, step, total_steps, free.of(place.memory))
+        if place.stands:
+            place = replace(place, is_alarm=place.is_alarm or _is_alarming(place, result))
+        self._places[place.fingerprint] = place
+        self._forget_oldest()
+        if known is None or known.state is not place.state or known.is_alarm < place.is_alarm:
+            yield _change(place, step, result, total_steps, limit)
+
+    def _forget_oldest(self) -> None:
+        """Keep the table small: what stopped longest ago goes first."""
+        if len(self._places) > _MOST_PLACES:
+            stopped = sorted((p for p in self._places.values() if not p.stands), key=lambda p: p.since_step)
+            for place in (stopped or list(self._places.values()))[:1]:
+                del self._places[place.fingerprint]
+
+    def _rate_in(self, memory: str) -> float:
+        return max(self._rate_of_places(memory), self._rate_of_level(memory))
+
+    def _rate_of_places(self, memory: str) -> float:
+        places = (place for place in self.standing if place.memory == memory and place.leak is not None)
+        return sum(max(place.bytes_per_step, 0.0) for place in places)
+
+    def _rate_of_level(self, memory: str) -> float:
+        place = self._places.get(LEVEL + memory)
+        return place.bytes_per_step if place is not None and place.stands else 0.0
+
+
+def _is_alarming(place: GrowingPlace, result: Consequence) -> bool:
+    """Return whether somebody has to know of *place* now: what may stop by itself only if memory may end first."""
+    return result.matters and (place.state is LoopState.LEAK or result.n_bytes >= _MUCH * result.free_bytes)
+
+
+def _stands_still(series: Series, since_step: int, bytes_per_step: float) -> bool:
+    """Return whether a level has not risen in the latter half of the steps since *since_step*, as it would have had to.
+
+    False where the rise to be expected is too small to be told from what else comes and goes.
+    """
+    steps, levels = series
+    if not len(steps):
+        return False
+    begin = int(np.searchsorted(steps, (since_step + steps[-1]) / 2))
+    expected = bytes_per_step * (steps[-1] - steps[begin])
+    return bool(expected >= _CLEAR_BYTES and levels[-1] - levels[begin] < _STILL * expected)
+
+
+def per_step(leak: Leak, steps_per_run: int) -> Leak:
+    """Return *leak* with its rates per step instead of per run."""
+    return replace(
+        leak, bytes_per_run=leak.bytes_per_run / steps_per_run, count_per_run=leak.count_per_run / steps_per_run
+    )
+
+
+def is_on_accelerator(leak: Leak) -> bool:
+    """Return whether what grows are tensors of an accelerator; their device is the last word of what they are."""
+    kind, _, rest = leak.what.partition(" ")
+    device = rest.rpartition(" ")[2].partition(":")[0]
+    return kind.endswith(("Tensor", "Parameter")) and device.isalpha() and device not in ("cpu", "meta", "")
+
+
+_LEVEL_WORDS: Mapping[str, str] = {HOST: "the native heap", ACCELERATOR: "the accelerator's memory"}
+
+
+def _change(
+    place: GrowingPlace, step: int, result: Consequence, total_steps: int | None, limit: Leak | None
+) -> StateChange:
+    return StateChange(
+        step=step,
+        state=place.state,
+        words=_words(place, result, total_steps, limit),
+        since_step=place.since_step,
+        fingerprint=place.fingerprint,
+        bytes_per_step=place.bytes_per_step,
+        full_at_step=result.full_at_step if place.stands else None,
+        is_alarm=place.is_alarm,
+    )
+
+
+def _words(place: GrowingPlace, result: Consequence, total_steps: int | None, limit: Leak | None) -> str:
+    if place.state is LoopState.STOPPED:
+        reason = f": {limit.reason}" if limit is not None else ""
+        return f"{_name(place)} grows no more since step {place.since_step:,} at the latest{reason}"
+    since = f" since step {place.since_step:,}"
+    if place.leak is None:
+        amount = format_bytes(place.bytes_per_step)
+        growth = f"{_name(place)} grows by {amount} every step{since}, in no place that is known yet"
+    else:
+        line = f", {_line_words(place.leak)}" if place.leak.sites else ""
+        growth = f"{growth_sentence(place.leak, 'step')}{since}{line}"
+    consequence = f"; {result.words(total_steps)}" if place.bytes_per_step > 0 else ""
+    return growth + consequence
+
+
+def _line_words(leak: Leak) -> str:
+    place, _, does = leak.sites[0].rpartition("  # ")
+    return f"{place} {does}" if place else leak.sites[0]
+
+
+def _name(place: GrowingPlace) -> str:
+    if place.leak is None:
+        return _LEVEL_WORDS[place.fingerprint.removeprefix(LEVEL)]
+    return quoted(place.leak.holder) if place.leak.holder else place.leak.what

@@ -1,0 +1,457 @@
+"""Watch a loop that runs once: a counter at every step, levels of memory now and then, checks of its stretches.
+
+Nothing of the user's is held between two steps, and nothing is left behind by the watch itself: levels lie in one
+table, states and checks are few and plain.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psutil
+
+from leaklab.collect.level_history import LevelHistory
+from leaklab.collect.meters import accelerator_bytes, free_accelerator_bytes, native_heap_bytes
+from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.errors import CheckRunningError, LeakFound
+from leaklab.model.monitor import (
+    ACCELERATOR,
+    HOST,
+    Levels,
+    LoopState,
+    MonitorRecord,
+    MonitorStatus,
+    StateChange,
+    StretchCheck,
+)
+from leaklab.monitoring.running import dismiss, enlist
+from leaklab.monitoring.schedule import Schedule
+from leaklab.monitoring.stretch import Stretch
+from leaklab.reports.monitor import MonitorReport
+from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
+from leaklab.text import format_bytes, format_seconds, printable, unit_words
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Item = TypeVar("Item")
+_MOST_CHANGES, _MOST_CHECKS, _MOST_NOTES = 200, 8, 50
+_PAUSE_SECONDS, _PAUSE_SECONDS_PER_MILLION = 0.5, 2.5
+"""What the longest pause takes: some look at the whole heap."""
+_END = "the end of the loop"
+_COLLECTED_BYTES, _COLLECTED_OBJECTS = 2**20, 10_000
+"""Cyclic garbage that is worth a word."""
+
+
+class Monitor:
+    """Watches one loop; `leaklab.monitor` makes it.
+
+    Used as a context manager around the loop, with a call of `step` at the end of each of its steps; or by `start` and
+    `stop`, which callbacks of a framework call. Between two steps it holds nothing of the user's, except that a check
+    of a stretch refers to *roots* until the stretch ends. What the watch itself raises does not reach the loop: it ends
+    the check and becomes a note.
+
+    Args:
+        name: What to call the loop.
+        total_steps: Steps of the whole loop; may be set later. None if nobody knows.
+        namespace: The variables among which holders are looked for first.
+        roots: Objects, by the names they shall have in what is reported; held weakly. They replace *namespace*.
+        overhead: The share of the loop's time that watching may take in the long run.
+        first_step: The first check begins after so many steps: until then the loop warms up.
+        on_change: Called with each `StateChange`; what it raises ends the loop.
+        fail: Whether `step` raises `LeakFound` when a leak is certain and matters.
+        quiet: Whether nothing is printed.
+
+    Raises:
+        TypeError: if an argument is of the wrong type, or a root cannot be referred to weakly.
+        ValueError: if a number is out of range.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        total_steps: int | None = None,
+        namespace: dict[str, Any] | None = None,
+        roots: Mapping[str, object] | None = None,
+        overhead: float = 0.01,
+        first_step: int = 200,
+        on_change: Callable[[StateChange], object] | None = None,
+        fail: bool = False,
+        quiet: bool = False,
+    ) -> None:
+        _refuse_wrong_numbers(total_steps=total_steps, overhead=overhead, first_step=first_step)
+        if type(name) is not str:
+            msg = f"the name of a monitor must be a str, not {type(name).__name__}"
+            raise TypeError(msg)
+        self.name = name
+        self.total_steps = total_steps
+        self.fail = fail
+        self.quiet = quiet
+        self.on_change = on_change
+        self._namespace = namespace
+        self._roots = {key: _weakly(key, root) for key, root in (roots or {}).items()}
+        self._schedule = Schedule(overhead, first_step)
+        self._history = LevelHistory()
+        self._states = LoopStates()
+        self._stretch: Stretch | None = None
+        self._stretch_seconds = 0.0
+        self._changes: list[StateChange] = []
+        self._checks: list[StretchCheck] = []
+        self._notes: list[str] = []
+        self._step = 0
+        self._next = 0
+        self._next_level = 1
+        self._started = self._ended = 0.0
+        self._longest = 0.0
+        self._level_cost = 0.0
+        self._failure = ""
+        self._n_checks = 0
+        self._is_running = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        del error, traceback  # they keep the frames of the loop
+        self.stop("" if kind is None else kind.__name__)
+
+    def start(self) -> None:
+        """Begin to watch.
+
+        Raises:
+            RuntimeError: if the monitor has been started before.
+        """
+        if self._started:
+            msg = f"{self!r} has been started before: make another one for another loop"
+            raise RuntimeError(msg)
+        self._started = time.perf_counter()
+        self._is_running = True
+        self._history.note(0, 0.0)
+        self._schedule.begin(self.total_steps)
+        self._next = 1
+        enlist(self)
+
+    def stop(self, failure: str = "") -> None:
+        """End the watch; a check under way ends with what it has found. Does nothing for a monitor that is stopped.
+
+        Args:
+            failure: Name of what ended the loop before its time; empty if it ended by itself.
+        """
+        if not self._is_running:
+            return
+        self._is_running = False
+        self._failure = failure
+        try:
+            if failure in ("KeyboardInterrupt", "SystemExit", "GeneratorExit"):
+                self._drop_stretch()
+            else:
+                self._end_stretch(failure or _END)
+            self._read_levels()
+        finally:
+            self._drop_stretch()
+            self._ended = time.perf_counter()
+            dismiss(self)
+
+    def step(self, n_steps: int = 1) -> None:
+        """Note that *n_steps* more steps of the loop were made; call it at the end of each.
+
+        Raises:
+            RuntimeError: if the monitor is not running.
+            LeakFound: if *fail* is set, and a leak is certain and matters.
+        """
+        self._step += n_steps
+        if self._step >= self._next:
+            self._attend()
+
+    def steps(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield *items*, and count a step after each of them, when the next one is asked for."""
+        rest = iter(items)
+        while True:
+            try:
+                yield next(rest)  # without a name, which would hold it during the next step
+            except StopIteration:
+                return
+            self.step()
+
+    @property
+    def status(self) -> MonitorStatus:
+        """What is known now; may be asked from any thread."""
+        free = _free_memory()
+        largest = next(iter(self._states.standing), None)
+        places = self._states.standing
+        last = self._checks[-1].check if self._checks else None
+        return MonitorStatus(
+            name=self.name,
+            step=self._step,
+            seconds=self._elapsed(),
+            state=self._states.state,
+            is_alarm=any(place.is_alarm for place in places),
+            n_checks=self._n_checks,
+            is_checking=self._stretch is not None,
+            bytes_per_step=self._states.bytes_per_step,
+            kept_bytes=sum(place.bytes_per_step * (self._step - place.since_step) for place in places),
+            n_survivors=0 if last is None else sum(run.n_kept for run in last.runs),
+            full_at_step=self._states.full_at_step(self._step, self.total_steps, free),
+            total_steps=self.total_steps,
+            heap_bytes=native_heap_bytes(),
+            rss_bytes=psutil.Process().memory_info().rss,
+            accelerator_bytes=accelerator_bytes(),
+            own_seconds=self._schedule.spent_seconds,
+            longest_seconds=self._longest,
+            holder=largest.leak.holder if largest is not None and largest.leak is not None else "",
+        )
+
+    @property
+    def levels(self) -> Levels:
+        """Memory over the steps."""
+        return self._history.levels()
+
+    @property
+    def changes(self) -> tuple[StateChange, ...]:
+        """The states that were come to, oldest first."""
+        return tuple(self._changes)
+
+    @property
+    def record(self) -> MonitorRecord:
+        """Everything that is known now."""
+        return MonitorRecord(
+            status=self.status,
+            levels=self.levels,
+            changes=self.changes,
+            places=self._states.standing,
+            stretches=tuple(self._checks),
+            notes=tuple(self._notes),
+            failure=self._failure,
+        )
+
+    @property
+    def report(self) -> MonitorReport:
+        """The report on what is known now; it holds nothing of the user's."""
+        return MonitorReport(self.record)
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        return f"<leaklab.Monitor{name}: step {self._step:,}, {self._states.state.value}>"
+
+    def _attend(self) -> None:
+        """Do what is due after this step, and set when to come again."""
+        if not self._is_running:
+            msg = "the monitor is not running: count steps inside of its `with` block, or between start() and stop()"
+            raise RuntimeError(msg)
+        began = time.perf_counter()
+        changes: list[StateChange] = []
+        try:
+            changes = self._due(began)
+        except Exception as error:  # noqa: BLE001 - whatever it is: the user's loop must not die of the watch
+            self._give_up(error)
+        except BaseException:
+            self._drop_stretch()
+            raise
+        finally:
+            seconds = time.perf_counter() - began
+            self._schedule.spent_seconds += seconds
+            self._longest = max(self._longest, seconds)
+            self._set_next()
+        self._tell(changes)
+
+    def _due(self, now: float) -> list[StateChange]:
+        changes = []
+        if self._stretch is not None and self._step >= self._stretch.next_step:
+            check = self._stretch.advance(self._step)
+            self._stretch_seconds += time.perf_counter() - now
+            if check is not None:
+                changes += self._take(check)
+        if self._step >= self._next_level:
+            self._read_levels()
+            changes += self._judge_levels()
+        if (
+            self._stretch is None
+            and self._step >= self._schedule.next_check
+            and self._schedule.may_check(now - self._started)
+        ):
+            self._begin_stretch()
+        return changes
+
+    def _set_next(self) -> None:
+        due = [self._next_level, self._schedule.next_check if self._stretch is None else self._stretch.next_step]
+        self._next = max(min(due), self._step + 1)
+        if (
+            self._stretch is None and self._schedule.next_check <= self._step
+        ):  # due, but too dear now: at the next level
+            self._next = max(self._next_level, self._step + 1)
+
+    def _read_levels(self) -> None:
+        began = time.perf_counter()
+        self._history.note(self._step, began - self._started)
+        cost = time.perf_counter() - began
+        # The first reading imports and opens; what is typical comes out over the next ones.
+        self._level_cost = cost if not self._level_cost else min(self._level_cost * 1.1, cost)
+        per_step = self._seconds_per_step(began)
+        self._next_level = self._step + self._schedule.steps_between_levels(
+            per_step, self._level_cost, self._history.spacing
+        )
+
+    def _judge_levels(self) -> list[StateChange]:
+        """Let the levels speak on what stands: whether it goes on, and whether it matters by now."""
+        if not self._states.standing:
+            return []
+        free, last = _free_memory(), self._checks[-1].last_step if self._checks else 0
+        levels = {
+            HOST: (self._history.heap(), self._history.rss()),
+            ACCELERATOR: (self._history.accelerator(),),
+        }
+        return [
+            *self._states.take_standstill(self._step, last, levels, self.total_steps, free),
+            *self._states.weigh(self._step, self.total_steps, free),
+        ]
+
+    def _begin_stretch(self) -> None:
+        now = time.perf_counter()
+        steps_per_run = self._schedule.steps_per_run(self._step, self._seconds_per_step(now), self.total_steps, None)
+        self._announce(steps_per_run)
+        self._collect()
+        with_lines = not self._states.has_all_lines  # a place that was found before has its line
+        stretch = Stretch(self.name, steps_per_run, self._variables(), with_lines=with_lines)
+        try:
+            stretch.begin(self._step)
+        except CheckRunningError:
+            self._schedule.next_check = self._step + steps_per_run
+            return
+        self._stretch = stretch
+        self._stretch_seconds = time.perf_counter() - now
+
+    def _announce(self, steps_per_run: int) -> None:
+        """Say before the first check that the loop will pause: other ranks of a job wait meanwhile."""
+        if self.quiet or self._n_checks:
+            return
+        seconds = _PAUSE_SECONDS + _PAUSE_SECONDS_PER_MILLION * len(gc.get_objects()) / 1e6
+        name = f" {self.name}" if self.name else ""
+        sys.stdout.write(
+            printable(
+                f"leaklab monitor{name}: checking a stretch from step {self._step:,} on, {steps_per_run} steps a run; "
+                f"the loop pauses a few times, for up to about {format_seconds(seconds)}\n"
+            )
+        )
+
+    def _collect(self) -> None:
+        """Say what cyclic garbage had piled up: the checks collect it, and would hide that nobody else does."""
+        if not user_lets_collect() or self._checks:
+            return
+        before = native_heap_bytes()
+        n_objects = collect_quietly()
+        after = native_heap_bytes()
+        freed = max(before - after, 0) if before is not None and after is not None else 0
+        if freed >= _COLLECTED_BYTES or n_objects >= _COLLECTED_OBJECTS:
+            self._note(
+                f"a collection at step {self._step:,} freed {unit_words(n_objects, 'objects')} of cyclic garbage and "
+                f"{format_bytes(freed)}, which the collector had not come to by itself"
+            )
+
+    def _variables(self) -> dict[str, Any] | None:
+        if not self._roots:
+            return self._namespace
+        alive = ((key, reference()) for key, reference in self._roots.items())
+        return {key: root for key, root in alive if root is not None}
+
+    def _take(self, check: Any) -> list[StateChange]:
+        stretch, self._stretch = self._stretch, None
+        if stretch is None:
+            return []
+        done = StretchCheck(stretch.first_step, self._step, stretch.steps_per_run, check)
+        self._checks.append(done)
+        if len(self._checks) > _MOST_CHECKS:
+            del self._checks[1]
+        self._n_checks += 1
+        changes = self._states.take_check(done, self.total_steps, _free_memory())
+        self._schedule.end_check(self._step, self._stretch_seconds, self._states.next_look(done))
+        return changes
+
+    def _end_stretch(self, reason: str) -> None:
+        """End the check under way with what it has found."""
+        stretch = self._stretch
+        if stretch is None:
+            return
+        began = time.perf_counter()
+        try:
+            check = stretch.end_early(self._step, reason)
+            changes = [] if check is None else self._take(check)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._give_up(error)
+            return
+        self._schedule.spent_seconds += time.perf_counter() - began
+        self._tell(changes, may_raise=False)
+
+    def _give_up(self, error: Exception) -> None:
+        self._note(f"the check at step {self._step:,} was given up: {type(error).__name__}: {error}")
+        self._drop_stretch()
+        self._schedule.end_check(self._step, self._stretch_seconds, None)
+
+    def _drop_stretch(self) -> None:
+        stretch, self._stretch = self._stretch, None
+        if stretch is not None:
+            stretch.close()
+
+    def _tell(self, changes: list[StateChange], *, may_raise: bool = True) -> None:
+        for change in changes:
+            self._changes.append(change)
+            if len(self._changes) > _MOST_CHANGES:
+                del self._changes[_MOST_CHANGES // 2]
+            if not self.quiet:
+                sys.stdout.write(f"{self._line(change)}\n")
+            if self.on_change is not None:
+                self.on_change(change)
+        certain = [change for change in changes if change.state is LoopState.LEAK and change.is_alarm]
+        if self.fail and certain and may_raise:
+            raise LeakFound(certain[0].words)
+
+    def _line(self, change: StateChange) -> str:
+        name = f" {self.name}" if self.name else ""
+        alarm = " ALARM" if change.is_alarm else ""
+        return printable(f"leaklab monitor{name}, step {change.step:,}:{alarm} {change.state.value}: {change.words}")
+
+    def _note(self, words: str) -> None:
+        self._notes.append(words)
+        del self._notes[:-_MOST_NOTES]
+
+    def _elapsed(self) -> float:
+        if not self._started:
+            return 0.0
+        return (time.perf_counter() if self._is_running else self._ended) - self._started
+
+    def _seconds_per_step(self, now: float) -> float:
+        return max(now - self._started - self._schedule.spent_seconds, 0.0) / max(self._step, 1)
+
+
+def _free_memory() -> Free:
+    return Free(float(psutil.virtual_memory().available), float(free_accelerator_bytes()))
+
+
+def _weakly(name: str, root: object) -> weakref.ref[Any]:
+    try:
+        return weakref.ref(root)
+    except TypeError:
+        kind = type(root).__name__
+        msg = f"the root {name!r} is a {kind}, which cannot be referred to weakly: give the object that has it"
+        raise TypeError(msg) from None
+
+
+def _refuse_wrong_numbers(*, total_steps: object, overhead: object, first_step: object) -> None:
+    if not (total_steps is None or (isinstance(total_steps, int) and total_steps > 0)):
+        msg = f"total_steps must be a whole number above 0, or None if nobody knows, not {total_steps!r}"
+        raise ValueError(msg) if isinstance(total_steps, int) else TypeError(msg)
+    if not (isinstance(first_step, int) and first_step >= 0):
+        msg = f"first_step must be a whole number, 0 or more, not {first_step!r}"
+        raise ValueError(msg) if isinstance(first_step, int) else TypeError(msg)
+    if not (isinstance(overhead, (int, float)) and 0 < overhead <= 1):
+        msg = f"overhead must be a share of the loop's time above 0 and at most 1, such as 0.01, not {overhead!r}"
+        raise ValueError(msg) if isinstance(overhead, (int, float)) else TypeError(msg)

@@ -1,0 +1,71 @@
+"""Check a stretch of a loop that goes on: nothing is repeated, a run is the next steps of the loop."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from leaklab.check.pipeline import check_steps
+from leaklab.heap.source_lines import running_cell_name
+from leaklab.model import Check, Settings
+
+_MOST_RUNS = 40
+_NO_LIMIT = 1e9
+"""Seconds: the loop takes the time it takes, and how often it is checked is decided by what checks cost."""
+
+
+class Stretch:
+    """One check, which the loop's steps drive; used once: `begin`, then `advance` at each `next_step`.
+
+    Args:
+        name: What the user calls the loop.
+        steps_per_run: So many steps are one run.
+        namespace: The variables among which holders are looked for first.
+        with_lines: Whether to trace some runs for the lines of what leaks.
+    """
+
+    def __init__(
+        self, name: str, steps_per_run: int, namespace: dict[str, Any] | None, *, with_lines: bool = True
+    ) -> None:
+        self.steps_per_run = steps_per_run
+        self.first_step = self.next_step = 0
+        settings = Settings(
+            _MOST_RUNS, n_warmups=0, max_seconds=_NO_LIMIT, name=name, sites=None if with_lines else False, cure=False
+        )
+        self._steps = check_steps(settings, namespace, running_cell_name, in_loop=True)
+        self._started = 0.0
+
+    def begin(self, step: int) -> None:
+        """Take the heap as it is after *step* for the baseline.
+
+        Raises:
+            CheckRunningError: if another check is under way in this process.
+        """
+        self.first_step = step
+        next(self._steps)
+        self._go_on(step)
+
+    def advance(self, step: int) -> Check | None:
+        """Take in that the run ended after *step*; return the record once the check has ended, else None."""
+        return self._send(step, "")
+
+    def end_early(self, step: int, reason: str) -> Check | None:
+        """End the check in the middle of a run; return what was found until then, None if that is nothing."""
+        return self._send(step, reason)
+
+    def close(self) -> None:
+        """End the check without asking what it found; the collector has its objects back."""
+        self._steps.close()
+
+    def _send(self, step: int, failure: str) -> Check | None:
+        try:
+            self._steps.send((time.perf_counter() - self._started, failure))
+        except StopIteration as stop:
+            check: Check = stop.value
+            return check
+        self._go_on(step)
+        return None
+
+    def _go_on(self, step: int) -> None:
+        self.next_step = step + self.steps_per_run
+        self._started = time.perf_counter()
