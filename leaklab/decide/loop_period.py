@@ -1,4 +1,4 @@
-"""Find what a loop does at fixed distances (validation, checkpoint, epoch): it shows as spikes of a level or of time."""
+"""Find what a loop does at fixed distances, such as validations: it shows as spikes of its times or of a level."""
 
 from __future__ import annotations
 
