@@ -19,6 +19,7 @@ import psutil
 from leaklab.collect.level_history import LevelHistory
 from leaklab.collect.meters import accelerator_bytes, free_accelerator_bytes, native_heap_bytes
 from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.decide.rising_level import FIRST_LOOK, find_rise, next_look
 from leaklab.errors import CheckRunningError, LeakFound
 from leaklab.model.monitor import (
     ACCELERATOR,
@@ -108,6 +109,7 @@ class Monitor:
         self._step = 0
         self._next = 0
         self._next_level = 1
+        self._next_look = FIRST_LOOK
         self._started = self._ended = 0.0
         self._longest = 0.0
         self._level_cost = 0.0
@@ -156,7 +158,8 @@ class Monitor:
                 self._drop_stretch()
             else:
                 self._end_stretch(failure or _END)
-            self._read_levels()
+                self._read_levels()
+                self._tell(self._judge_levels(), may_raise=False)
         finally:
             self._drop_stretch()
             self._ended = time.perf_counter()
@@ -302,18 +305,36 @@ class Monitor:
         )
 
     def _judge_levels(self) -> list[StateChange]:
-        """Let the levels speak on what stands: whether it goes on, and whether it matters by now."""
+        """Let the levels speak: what rises that no check has found, what goes on, what matters by now."""
+        free, changes = _free_memory(), []
+        if self._step >= self._next_look or not self._is_running:
+            changes = self._look_for_rises(free)
         if not self._states.standing:
-            return []
-        free, last = _free_memory(), self._checks[-1].last_step if self._checks else 0
+            return changes
+        last = self._checks[-1].last_step if self._checks else 0
         levels = {
             HOST: (self._history.heap(), self._history.rss()),
             ACCELERATOR: (self._history.accelerator(),),
         }
         return [
+            *changes,
             *self._states.take_standstill(self._step, last, levels, self.total_steps, free),
             *self._states.weigh(self._step, self.total_steps, free),
         ]
+
+    def _look_for_rises(self, free: Free) -> list[StateChange]:
+        """Ask the rule on levels; what rises without a known place lets the next check begin at once."""
+        changes: list[StateChange] = []
+        is_rising = False
+        for memory, series in ((HOST, self._history.heap()), (ACCELERATOR, self._history.accelerator())):
+            rise = find_rise(*series)
+            found = None if rise is None else (rise.since_step, rise.per_step)
+            changes += self._states.take_level(memory, self._step, found, self.total_steps, free)
+            is_rising |= rise is not None
+        if any(change.state is LoopState.GROWING for change in changes):
+            self._schedule.hasten(self._step)
+        self._next_look = next_look(self._step, is_rising=is_rising)
+        return changes
 
     def _begin_stretch(self) -> None:
         now = time.perf_counter()
