@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import psutil
 
 from leaklab.collect.level_history import LevelHistory
 from leaklab.collect.meters import accelerator_bytes, free_accelerator_bytes, native_heap_bytes
+from leaklab.decide.loop_period import find_periods
 from leaklab.decide.loop_states import Free, LoopStates
 from leaklab.decide.rising_level import FIRST_LOOK, find_rise, next_look
 from leaklab.errors import CheckRunningError, LeakFound
@@ -338,7 +340,10 @@ class Monitor:
 
     def _begin_stretch(self) -> None:
         now = time.perf_counter()
-        steps_per_run = self._schedule.steps_per_run(self._step, self._seconds_per_step(now), self.total_steps, None)
+        steps, seconds = self._history.seconds()
+        periods = find_periods(steps[1:], np.diff(seconds) / np.maximum(np.diff(steps), 1))
+        per_step = self._seconds_per_step(now)
+        steps_per_run = self._schedule.steps_per_run(self._step, per_step, self.total_steps, periods)
         self._announce(steps_per_run)
         self._collect()
         with_lines = not self._states.has_all_lines  # a place that was found before has its line

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from leaklab.decide.loop_period import run_length
 
 _FEWEST_STEPS = 23
 """Of a run. Not 25: that divides the 50, 100, 200 steps after which loops validate and log."""
@@ -64,20 +67,19 @@ class Schedule:
         affordable = math.ceil(cost / (_SHARE_OF_LEVELS * seconds_per_step)) if seconds_per_step > 0 else 1
         return max(affordable, spacing, 1)
 
-    def steps_per_run(self, step: int, seconds_per_step: float, total_steps: int | None, period: int | None) -> int:
+    def steps_per_run(self, step: int, seconds_per_step: float, total_steps: int | None, periods: Sequence[int]) -> int:
         """Return how many steps are one run of the next check.
 
         Args:
             step: Steps so far.
             seconds_per_step: Of the loop.
             total_steps: Steps of the whole loop; None where nobody told.
-            period: Steps after which the loop does something else (validates, saves); None if none is known.
+            periods: Steps after which the loop does something else (validates, saves), as far as they are known.
         """
         steps = min(max(_FEWEST_STEPS, step // _RUNS_OF_ALL), _MOST_STEPS)
         if seconds_per_step > 0:
             steps = min(steps, max(_FEWEST_OF_SLOW, int(_MOST_SECONDS / seconds_per_step)))
+        steps = run_length(steps, periods)
         if total_steps is not None:
             steps = min(steps, max(1, (total_steps - step) // _RUNS_THAT_FIT))
-        if period is not None and steps <= period <= 4 * steps:
-            steps = period
         return steps
