@@ -11,6 +11,7 @@ import platform
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -31,44 +32,18 @@ from leaklab.check.native_caches import discount_caches
 from leaklab.check.one_check import one_at_a_time
 from leaklab.check.other_threads import ThreadClocks, thread_words
 from leaklab.check.replaced_places import find_replaced
+from leaklab.check.run_rows import run_rows
+from leaklab.check.statement_runs import FoundStatements, SplitCell, find_statements
 from leaklab.check.steps import Ran, RunRequest, Steps
-from leaklab.collect.census import DisturbedError
+from leaklab.collect.census import Baseline, DisturbedError
 from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.collect.native_lines import require_memray
-from leaklab.cure.applying import ReplaceableCell
 from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
-from leaklab.model import MIN_RUNS, Check, Run, Settings
+from leaklab.model import MIN_RUNS, Check, Settings
 from leaklab.model.cure import Cure
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_has_frozen, user_lets_collect
 from leaklab.text import format_seconds
 from leaklab.version import environment
-
-
-def run_rows(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:
-    """Return the figures of every measured run."""
-    rows = []
-    for number in range(1, measurement.n_runs + 1):
-        figures = measurement.meters.row(number)
-        rows.append(
-            Run(
-                number=number,
-                seconds=float(figures["seconds"] or 0.0),
-                n_born=int(figures["born"] or 0),
-                n_kept=explained.kept[number - 1],
-                n_tensors_kept=explained.tensors_kept[number - 1],
-                tensor_bytes_kept=explained.tensor_bytes_kept[number - 1],
-                heap_bytes=_whole(figures["heap"]),
-                python_blocks=_whole(figures["blocks"]),
-                accelerator_bytes=_whole(figures["accelerator"]),
-                rss_bytes=int(figures["rss"] or 0),
-            )
-        )
-    return tuple(rows)
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
 
 _SHORT_RUNS, _SHORT_SECONDS = 111, 0.005
 """With fewer runs, or longer ones, the check has too few looks at the heap to leave one out."""
@@ -118,7 +93,7 @@ def check_steps(
     settings: Settings,
     namespace: dict[str, Any] | None,
     cell_name: Callable[[str], str] = lambda _filename: "",
-    checked: ReplaceableCell | FunctionType | None = None,
+    checked: SplitCell | FunctionType | None = None,
     *,
     in_loop: bool = False,
 ) -> Steps:
@@ -158,12 +133,14 @@ def check_steps(
         # From here on nothing is measured: what tracing does to the figures is in no record.
         lines = yield from _find_lines(progress, measurement, explained, namespace, cell_name, in_loop=in_loop)
         native = yield from _find_native_lines(progress, measurement, explained, cell_name)
+        statements = FoundStatements()
         cures = {}
         if not in_loop:
+            statements = yield from _find_statements(progress, measurement, explained, lines, checked)
             cures = yield from _find_cures(progress, measurement, explained, lines, namespace, checked, cell_name)
     finally:
         restored = () if in_loop else state.restore()
-    return _completed(check, (lines, native), cures, restored)
+    return _completed(check, (lines, native), statements, cures, restored)
 
 
 def _warm_up(progress: _Progress) -> Generator[int, Ran, None]:
@@ -181,9 +158,7 @@ def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, tuple[Measu
     """Measure; where the cell freezes or thaws objects, start again with a census that can bear it."""
     while True:
         progress.collects = user_lets_collect() and not progress.cell_freezes
-        taker = choose_baseline(
-            user_froze=progress.user_froze, cell_freezes=progress.cell_freezes, collects=progress.collects
-        )
+        taker = _baseline(progress)
         room = (progress.max_runs or MOST_RUNS) + MAX_TRACED_RUNS
         is_short = (
             progress.warmup_seconds > _SHORT_SECONDS
@@ -203,6 +178,12 @@ def _measure_undisturbed(progress: _Progress) -> Generator[int, Ran, tuple[Measu
             return measurement, judgement
         finally:
             measurement.abandon()
+
+
+def _baseline(progress: _Progress) -> Baseline:
+    return choose_baseline(
+        user_froze=progress.user_froze, cell_freezes=progress.cell_freezes, collects=progress.collects
+    )
 
 
 def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ran, Judgement | None]:
@@ -342,13 +323,30 @@ def _find_native_lines(
     return (yield from find_native_lines(leaks, next_run=number, cell_name=cell_name, seconds_left=left))
 
 
+def _find_statements(
+    progress: _Progress,
+    measurement: Measurement,
+    explained: Explained,
+    lines: FoundLines,
+    checked: SplitCell | FunctionType | None,
+) -> Generator[int, Ran, FoundStatements]:
+    """Run the cell statement by statement, where the settings want that; not after a run that failed."""
+    if not progress.settings.statements or progress.failure:
+        return FoundStatements()
+    if checked is None or isinstance(checked, FunctionType):
+        return FoundStatements(notes=("only the statements of a cell can be run one by one, not those of a function",))
+    left = progress.settings.max_seconds - progress.seconds
+    maker = partial(_baseline, progress)
+    return (yield from find_statements(checked, maker, measurement, explained.leaks, lines, seconds_left=left))
+
+
 def _find_cures(  # noqa: PLR0917 - what the steps before have found, in their order
     progress: _Progress,
     measurement: Measurement,
     explained: Explained,
     lines: FoundLines,
     namespace: dict[str, Any] | None,
-    checked: ReplaceableCell | FunctionType | None,
+    checked: SplitCell | FunctionType | None,
     cell_name: Callable[[str], str],
 ) -> Generator[int, Ran, dict[str, tuple[Cure, ...]]]:
     """Try the changes that would end the leaks, where the settings want that; not after a run that failed."""
@@ -381,14 +379,18 @@ _TRIALS_SHARE, _LEAST_TRIAL_SECONDS = 2.0, 5.0
 
 
 def _completed(
-    check: Check, found: tuple[FoundLines, ...], cures: dict[str, tuple[Cure, ...]], restored: tuple[str, ...]
+    check: Check,
+    found: tuple[FoundLines, ...],
+    statements: FoundStatements,
+    cures: dict[str, tuple[Cure, ...]],
+    restored: tuple[str, ...],
 ) -> Check:
-    """Return *check* with the lines and the cures that were found, and with what was put back at the end."""
-    notes = [*check.notes, *(note for lines in found for note in lines.notes)]
+    """Return *check* with the lines, statements and cures that were found, and with what was put back at the end."""
+    notes = [*check.notes, *(note for lines in found for note in lines.notes), *statements.notes]
     if restored:
         notes.append(f"the cell changed the garbage collector; put back: {', '.join(restored)}")
     leaks, bounded = with_cures(with_lines(check.leaks, found), cures), with_lines(check.bounded, found)
-    return replace(check, leaks=leaks, bounded=bounded, notes=tuple(notes))
+    return replace(check, leaks=leaks, bounded=bounded, notes=tuple(notes), statements=statements.rows)
 
 
 def _record(progress: _Progress, measurement: Measurement, judgement: Judgement | None, explained: Explained) -> Check:

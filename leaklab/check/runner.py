@@ -19,6 +19,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from leaklab.check.notebook_records import OutputRecords
+from leaklab.check.statements import Statement, split_statements
 from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.cure.edits import NotTriedError
 from leaklab.cure.whole_cell import MAGIC_LINE
@@ -146,6 +147,7 @@ class Cell:
         self.outputs = OutputRecords(shell)
         # A comment stands for the magic's own line: blank lines would be stripped by the transformation.
         text = MAGIC_LINE * n_lines_above + shell.transform_cell(source)
+        self._text, self._written = text, MAGIC_LINE * n_lines_above + source
         self._name: str = shell.compile.cache(text, max(shell.execution_count - 1, 0), raw_code=source)
         with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
             tree = shell.transform_ast(shell.compile.ast_parse(text, filename=self._name))
@@ -154,6 +156,8 @@ class Cell:
                 raise UsageError(msg)
             self._shows_last = not _ends_with_semicolon(text)
             self._body, self._last = self._compile(tree)
+        self._statements: Sequence[CodeType] = ()
+        self._after: Callable[[int], object] | None = None
 
     @property
     def filename(self) -> str:
@@ -182,6 +186,32 @@ class Cell:
         finally:
             self._body, self._last = kept
 
+    @contextmanager
+    def by_statement(self, after: Callable[[int], object]) -> Iterator[Sequence[Statement]]:
+        """Run the cell statement by statement inside; yields the statements.
+
+        Args:
+            after: Called after each of them with its place, 0 for the first, and with -1 before the first. It must not
+                raise.
+        """
+        with self._shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+            tree = self._shell.transform_ast(self._shell.compile.ast_parse(self._text, filename=self._name))
+            statements = split_statements(tree, self._text, self._written)
+            compiled = []
+            for statement in statements:
+                # Alone, a text would be the docstring of its module, and set a variable.
+                is_text = isinstance(statement.nodes[0], ast.Expr) and isinstance(
+                    statement.nodes[0].value, ast.Constant
+                )
+                before = [ast.copy_location(ast.Pass(), statement.nodes[0])] if is_text else []
+                module = ast.Module([*before, *statement.nodes], [])
+                compiled.append(self._shell.compile(module, self._name, "exec"))
+        self._statements, self._after = compiled, after
+        try:
+            yield statements
+        finally:
+            self._statements, self._after = (), None
+
     def cell_name(self, filename: str) -> str:
         """Return what the notebook calls the cell that *filename* stands for; empty for a real file."""
         return "this cell" if filename == self._name else cell_name(self._shell, filename)
@@ -201,16 +231,24 @@ class Cell:
         """
         __tracebackhide__ = True
         with nullcontext() if shown else self.outputs.captured(number):
-            exec(self._body, self._shell.user_ns)  # noqa: S102 - running the user's cell is the purpose
-            if self._last is not None:
-                self._show(eval(self._last, self._shell.user_ns), shown=shown)  # noqa: S307
+            if self._after is not None:
+                self._after(-1)
+                for place, code in enumerate(self._statements):
+                    exec(code, self._shell.user_ns)  # noqa: S102
+                    self._after(place)
+            else:
+                exec(self._body, self._shell.user_ns)  # noqa: S102 - running the user's cell is the purpose
+                if self._last is not None:
+                    self._show(eval(self._last, self._shell.user_ns), shown=shown)  # noqa: S307
             _flush_figures()
 
     async def run_async(self, number: int = 0, *, shown: bool) -> None:
         """As `run`, for a cell that awaits."""
         __tracebackhide__ = True
         with nullcontext() if shown else self.outputs.captured(number):
-            for code in (self._body, self._last):
+            if self._after is not None:
+                self._after(-1)
+            for place, code in enumerate(self._statements or (self._body, self._last)):
                 if code is None:
                     continue
                 value = eval(code, self._shell.user_ns)  # noqa: S307
@@ -218,6 +256,8 @@ class Cell:
                 if code is self._last:
                     self._show(value, shown=shown)
                 del value
+                if self._after is not None:
+                    self._after(place)
             _flush_figures()
 
     def _show(self, value: object, *, shown: bool) -> None:

@@ -74,6 +74,11 @@ class LeakLab(ShellMagics):
     @argument(
         "--native", action="store_true", help="Name the C or C++ code that leaks (needs leaklab[native]: memray)."
     )
+    @argument(
+        "--statements",
+        action="store_true",
+        help="Run a few more times statement by statement: what each leaves behind.",
+    )
     @argument("--no-summaries", action="store_true", help="Do not show shapes and lengths of values.")
     @argument("--redact", action="store_true", help="Hide summaries, keys, strings and folders of your data.")
     @argument("--show-output", action="store_true", help="Show the output of every run, not only of the first.")
@@ -157,6 +162,7 @@ class LeakLab(ShellMagics):
                 sites=True if options.sites else False if options.no_sites else None,
                 native=options.native,
                 cure=True if options.cure else False if options.no_cure else None,
+                statements=options.statements,
             )
         except (ValueError, MissingExtraError) as error:
             raise UsageError(str(error)) from None

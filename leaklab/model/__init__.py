@@ -17,6 +17,7 @@ from leaklab.model.check import (
     Outcome,
     Run,
     Settings,
+    StatementGrowth,
     TensorGrowth,
     Verdict,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "RootPath",
     "Run",
     "Settings",
+    "StatementGrowth",
     "Status",
     "Step",
     "TensorGrowth",

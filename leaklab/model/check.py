@@ -37,6 +37,8 @@ class Settings:
         native: Whether to run it under memray to name the C or C++ code that leaks (``--native``).
         cure: Whether to run it a few more times with changes that would end a leak (``--cure``, ``--no-cure``); None:
             if a leak was found, a run takes no longer than a few seconds, and *sites* does not forbid further runs.
+        statements: Whether to run a cell a few more times statement by statement, to say which of them make what stays
+            (``--statements``).
     """
 
     max_runs: int | None = None
@@ -47,6 +49,7 @@ class Settings:
     sites: bool | None = None
     native: bool = False
     cure: bool | None = None
+    statements: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings under which no verdict is possible."""
@@ -229,6 +232,32 @@ class Leak:
 
 
 @dataclass(frozen=True, slots=True)
+class StatementGrowth:
+    """What one statement of a cell made that was still alive runs later: births, of which others may be the holders.
+
+    Several statements on one line are one. What such a statement made in place of older objects that it let go is not
+    counted.
+
+    Attributes:
+        line: First line in the cell, 1 for the line of the magic.
+        end_line: Last line.
+        source: Its text.
+        objects_per_run: Objects that the garbage collector lists: no numbers, no strings, no arrays.
+        tensors_per_run: The tensors among those.
+        bytes_per_run: Their bytes, with storages of tensors that no older tensor has.
+        holders: Expressions for the holders of leaks that get their new entries while it runs.
+    """
+
+    line: int
+    end_line: int
+    source: str
+    objects_per_run: float
+    tensors_per_run: float
+    bytes_per_run: float
+    holders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """Everything one check found: the record behind a `LeakReport`.
 
@@ -239,6 +268,7 @@ class Check:
         notes: Caveats and observations, one sentence each; what could not be measured is said here.
         failure: Empty, or why the check ended early (``ValueError in run 3``); the tables then hold what was measured.
         environment: Versions, as ``(name, version)``.
+        statements: What each statement of the cell left behind, in their order; empty unless asked for.
     """
 
     settings: Settings
@@ -253,6 +283,7 @@ class Check:
     failure: str = ""
     environment: tuple[tuple[str, str], ...] = ()
     schema: int = SCHEMA_VERSION
+    statements: tuple[StatementGrowth, ...] = ()
 
 
 NOTEBOOK_SCHEMA = 1

@@ -8,6 +8,7 @@ from leaklab.model import Check, Leak, Run
 from leaklab.model.sentences import growth_sentence, growth_words, place_words
 from leaklab.render.advice import advice_of
 from leaklab.render.leaks_by_line import LeakRow, LineGroup, headline, line_groups, told_in_full
+from leaklab.render.statements import STATEMENT_COLUMNS, STATEMENTS_NOTE, STATEMENTS_TITLE, statement_rows
 from leaklab.render.words import (
     LABEL_WIDTH,
     effort_words,
@@ -23,6 +24,7 @@ from leaklab.text import SHOWN_LIMIT, clipped, columns, format_bytes, format_sec
 _N_TOLD_IN_FULL = 5
 _N_TABLE_ROWS = 30
 _N_ROWS_OF_A_LINE = 8
+_N_STATEMENTS = 100
 _N_RUN_ROWS = 4  # at either end of the table of runs
 _TITLE_LIMIT = 400
 _NARROW = 100  # columns: in fewer the table of runs has no place for all of its columns
@@ -38,7 +40,7 @@ def render_text(check: Check) -> str:
     blocks = [list(_verdict(check))]
     if is_leak(check) and check.leaks:
         blocks += _leak_blocks(check)
-    blocks += [list(_bounded_block(check.bounded)), list(_notes_block(check.notes))]
+    blocks += [list(_statements_block(check)), list(_bounded_block(check.bounded)), list(_notes_block(check.notes))]
     if check.runs and (is_leak(check) or check.failure):
         blocks.append(list(_runs_block(check.runs)))
     blocks.append(list(_environment_block(check)))
@@ -130,6 +132,23 @@ def _table_row(row: LeakRow, place: int, rate: int) -> Iterator[str]:
     start = f"  {row.number:>4}  {shorten(row.place, place):<{place}}  {shorten(row.rate, rate):<{rate}}  "
     indent = " " * len(start)
     yield from wrap(("tried: " if row.is_tried else "") + row.change, start, indent)
+
+
+def _statements_block(check: Check) -> Iterator[str]:
+    """Yield the cell's statements, each with what it left behind beside its source."""
+    if not check.statements:
+        return
+    yield STATEMENTS_TITLE
+    yield from wrap(STATEMENTS_NOTE, "  ", "  ")
+    widths = (9, 9, 9, 12)
+    yield "".join(f"{name:>{width}}" for name, width in zip(STATEMENT_COLUMNS, widths, strict=False)) + "  statement"
+    for row in statement_rows(check.statements[:_N_STATEMENTS]):
+        start = "".join(f"{cell:>{width}}" for cell, width in zip(row.cells, widths, strict=True)) + "  "
+        yield shorten(start + row.source, columns())
+        if row.keeps:
+            yield from wrap(row.keeps, " " * len(start), " " * (len(start) + 2))
+    if (hidden := len(check.statements) - _N_STATEMENTS) > 0:
+        yield f"  ... {hidden:,} more statements"
 
 
 def _bounded_block(places: tuple[Leak, ...]) -> Iterator[str]:

@@ -142,6 +142,8 @@ _LEFT_OUT = (
     ("changed_cell", ""),
     ("also_causes", ()),
     ("only_path", False),
+    ("statements", False),
+    ("statements", ()),
 )
 """Fields that version 0.1.0 did not have, at values that say nothing: a file is then as that version wrote it."""
 

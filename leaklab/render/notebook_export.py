@@ -34,6 +34,7 @@ from leaklab.render.drawing import draw_svg
 from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_to_json, tally_words
 from leaklab.render.leaks_by_line import headline, line_groups, told_in_full
 from leaklab.render.plots import plot_png
+from leaklab.render.statements import STATEMENT_COLUMNS, STATEMENTS_NOTE, STATEMENTS_TITLE, statement_rows
 from leaklab.render.templates import FONT, page, read, render
 from leaklab.render.words import code_parts, effort_words, failure_words, leak_facts, projection_words, render_path
 from leaklab.text import clipped, fenced, format_bytes, shorten, visible
@@ -269,6 +270,9 @@ def _check_lines(number: int, noted: KeptCheck) -> Iterator[str]:
             yield ""
             yield from _answer(leak)
         yield from _folded("Evidence", _evidence(leak))
+    if check.statements:
+        yield ""
+        yield from _folded(STATEMENTS_TITLE, _statement_table(check))
     yield ""
     yield from _folded("The whole report as text", fenced(render_text(check)))
 
@@ -303,6 +307,15 @@ def _leak_table(leaks: tuple[Leak, ...]) -> Iterator[str]:
             yield f"| {row.number} | {_marked(row.place)} | {_plain(row.rate)} | {_code(group.line)} | {change} |"
         n_left = max(n_left - len(group.rows), 0)
     yield ""
+
+
+def _statement_table(check: Check) -> Iterator[str]:
+    yield STATEMENTS_NOTE
+    yield ""
+    yield f"| {' | '.join(STATEMENT_COLUMNS)} | statement |"
+    yield "| ---: | ---: | ---: | ---: | --- |"
+    for row in statement_rows(check.statements[:_N_TABLE_ROWS]):
+        yield f"| {' | '.join(row.cells)} | {_code(row.source)} {_marked(row.keeps)} |"
 
 
 def _evidence(leak: Leak) -> Iterator[str]:

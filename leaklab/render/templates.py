@@ -20,6 +20,7 @@ from leaklab.model import Outcome, Status
 from leaklab.model.sentences import growth_sentence, growth_words, place_words
 from leaklab.render import words
 from leaklab.render.advice import advice_of
+from leaklab.render.statements import STATEMENTS_NOTE, STATEMENTS_TITLE, statement_rows
 from leaklab.text import format_bytes, format_rate, format_seconds, shorten, visible, well_formed
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def _environment() -> jinja2.Environment:
         "ACCENT": ACCENT, "CALM": CALM, "GREY": GREY, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL,
         "OUTCOME_COLOURS": OUTCOME_COLOURS, "STATUS_COLOURS": STATUS_COLOURS, "words": words, "FONT": FONT,
         "advice_of": advice_of, "growth_sentence": growth_sentence, "growth_words": growth_words,
-        "place_words": place_words,
+        "place_words": place_words, "statement_rows": statement_rows, "STATEMENTS_NOTE": STATEMENTS_NOTE,
+        "STATEMENTS_TITLE": STATEMENTS_TITLE,
     }  # fmt: skip
     return environment
 

@@ -161,6 +161,32 @@ def make_checks() -> None:
     write("check_clean.html", without_pictures(reports["clean"].to_html()))
 
 
+STATEMENTS = (
+    """
+import torch
+model = torch.nn.Linear(8, 4)
+log, best = [], []
+""",
+    """%%leakcheck -q -n 12 --no-cure --statements -T check_statements.json
+loss = model(torch.ones(16, 8)).sum()
+log.append({"loss": loss, "step": 1})
+for value in (0.1, 0.2):
+    if value > 0.1:
+        best.append(model.weight.clone())
+model.register_forward_hook(lambda *_: None)
+loss = float(loss.detach())
+""",
+)
+
+
+def make_statements() -> None:
+    """A cell with what each of its statements leaves behind; leaklab can do that since 0.2.0."""
+    with contextlib.chdir(RECORDS), open_shell() as run:
+        for cell in STATEMENTS:
+            run(cell.strip())
+        write("check_statements.json", Path("check_statements.json").read_text())
+
+
 def without_pictures(page: str) -> str:
     """Leave out the pixels: the record is what is read back."""
     return re.sub(r"(data:image/[a-z+]+;base64,)[A-Za-z0-9+/=]+", r"\1", page)
@@ -425,7 +451,10 @@ def print_live(*names: str) -> None:
     sys.stdout.write(json.dumps(told))
 
 
-STAGES = (make_checks, derive_checks, make_notebooks, make_answers, make_run, make_differences, make_snapshots)
+STAGES = (
+    make_checks, make_statements, derive_checks, make_notebooks, make_answers, make_run, make_differences,
+    make_snapshots,
+)  # fmt: skip
 
 if __name__ == "__main__":
     wanted = sys.argv[1:]

@@ -24,7 +24,7 @@ SERIES = {
 }
 
 
-NEWER = (("n_places", 1), ("cures", []), ("cure", None), ("also_causes", []))
+NEWER = (("n_places", 1), ("cures", []), ("cure", None), ("also_causes", []), ("statements", False), ("statements", []))
 """Fields that version 0.1.0 did not have, with the values that an older file gets."""
 
 
