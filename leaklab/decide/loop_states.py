@@ -61,13 +61,13 @@ class LoopStates:
     @property
     def standing(self) -> tuple[GrowingPlace, ...]:
         """The places that grow, those that are leaks first, then by their rates."""
-        places = (place for place in self._places.values() if place.stands)
+        places = (place for place in tuple(self._places.values()) if place.stands)  # other threads ask, too
         return tuple(sorted(places, key=lambda place: (place.state is not LoopState.LEAK, -place.bytes_per_step)))
 
     @property
     def state(self) -> LoopState:
         """The worst state of all places."""
-        states = {place.state for place in self._places.values()}
+        states = {place.state for place in tuple(self._places.values())}
         for worst in (LoopState.LEAK, LoopState.GROWING):
             if worst in states:
                 return worst

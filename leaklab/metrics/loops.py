@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from leaklab.model.monitor import LoopState, MonitorStatus
+from leaklab.monitoring.running import running_monitors
+from leaklab.runtime.objects import loaded_variables
 from leaklab.text import shorten, well_formed
 
 _UNNAMED = "loop"
@@ -56,8 +58,9 @@ class Loops:
     figures that stayed would be an alarm for a loop that does not exist.
 
     Args:
-        monitors: What `leaklab.monitor` gave; held weakly.
-        rank: Of this process; None: what the environment says (``RANK``, set by torchrun), else 0.
+        monitors: What `leaklab.monitor` gave; held weakly. None: those that run at the moment of reading.
+        rank: Of this process; None: what ``torch.distributed`` says where it was initialised, else the environment
+            (``RANK``, set by torchrun), else 0.
 
     Raises:
         TypeError: if one of *monitors* is something else.
@@ -68,7 +71,7 @@ class Loops:
             if not isinstance(getattr(monitor, "status", None), MonitorStatus):
                 msg = f"a monitor is what leaklab.monitor() gives, not {type(monitor).__name__!r}"
                 raise TypeError(msg)
-        self._find = _given(monitors)
+        self._find: Callable[[], Sequence[Watched]] = _given(monitors) if monitors else running_monitors
         self._rank = str(_rank() if rank is None else rank)
         self._runs: weakref.WeakKeyDictionary[Watched, str] = weakref.WeakKeyDictionary()
         self._holders: set[str] = set()
@@ -102,6 +105,9 @@ def _given(monitors: Sequence[Watched]) -> Callable[[], list[Watched]]:
 
 
 def _rank() -> int:
+    group = loaded_variables("torch.distributed")
+    if "get_rank" in group and group["is_available"]() and group["is_initialized"]():
+        return int(group["get_rank"]())
     told = os.environ.get("RANK", "")
     return int(told) if told.isdecimal() else 0
 

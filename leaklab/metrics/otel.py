@@ -43,9 +43,9 @@ def observe(*monitors: Watched, meter: Meter | None = None, rank: int | None = N
     Only the API is used: where the figures go, how often, and to which collector is what the program has told the SDK.
 
     Args:
-        monitors: What `leaklab.monitor` gave; held weakly.
+        monitors: What `leaklab.monitor` gave; held weakly. None: all that run.
         meter: Makes the instruments; None: the meter ``leaklab`` of the global provider.
-        rank: Value of the attribute ``rank``; None: what the environment says (``RANK``), else 0.
+        rank: Value of the attribute ``rank``; None: what torch.distributed or ``RANK`` says, else 0.
 
     Returns:
         Has ``stop()``, and is a context manager that calls it.

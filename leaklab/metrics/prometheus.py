@@ -27,8 +27,8 @@ class Collector:
     that is gone end.
 
     Args:
-        monitors: What `leaklab.monitor` gave.
-        rank: Value of the label ``rank``; None: what the environment says (``RANK``), else 0.
+        monitors: What `leaklab.monitor` gave; none: all that run.
+        rank: Value of the label ``rank``; None: what torch.distributed or ``RANK`` says, else 0.
 
     Raises:
         TypeError: if one of *monitors* is something else.
@@ -67,8 +67,8 @@ def write_textfile(path: FilePath, *monitors: Watched, rank: int | None = None) 
 
     Args:
         path: In the folder that the node exporter reads; ends in ``.prom``. Every job needs a file of its own.
-        monitors: What `leaklab.monitor` gave.
-        rank: Value of the label ``rank``; None: what the environment says (``RANK``), else 0.
+        monitors: What `leaklab.monitor` gave; none: all that run.
+        rank: Value of the label ``rank``; None: what torch.distributed or ``RANK`` says, else 0.
 
     Raises:
         ValueError: if *path* does not end in ``.prom``.

@@ -119,12 +119,12 @@ def push(
 
     Args:
         url: Of the gateway, such as ``http://gateway:9091``.
-        monitors: What `leaklab.monitor` gave; held weakly.
+        monitors: What `leaklab.monitor` gave; held weakly. None: all that run.
         job: Value of the label ``job``; the other labels of a group are ``run`` and ``rank``.
         every_seconds: From one push to the next.
         linger_seconds: The end waits so long between the last push and the deletion. A job that ends sooner than
             Prometheus asks twice gives it one scrape interval here.
-        rank: Value of the label ``rank``; None: what the environment says (``RANK``), else 0.
+        rank: Value of the label ``rank``; None: what torch.distributed or ``RANK`` says, else 0.
 
     Returns:
         Has ``stop()``, and is a context manager that calls it.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from functools import cache
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from leaklab.errors import MetricsError
 from leaklab.metrics.loops import Watched
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _LAST_PORT = 65_535
 _LOOPBACK = "127.0.0.1"
+_SERVERS: WeakSet[WSGIServer] = WeakSet()
 
 
 class MetricsServer:
@@ -31,6 +34,9 @@ class MetricsServer:
 
     def __init__(self, server: WSGIServer, thread: Thread) -> None:
         self._server, self._thread = server, thread
+        thread.name = "leaklab.metrics.serve"
+        _register_at_fork()
+        _SERVERS.add(server)
         self.port = server.server_port
         host = str(server.server_address[0])
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/metrics"
@@ -60,9 +66,9 @@ def serve(port: int, *monitors: Watched, address: str = _LOOPBACK, rank: int | N
 
     Args:
         port: 0 takes any that is free: the result says which. Ranks on one machine need different ones.
-        monitors: What `leaklab.monitor` gave; held weakly.
+        monitors: What `leaklab.monitor` gave; held weakly. None: all that run.
         address: Where to listen: ``"0.0.0.0"`` is every network of the machine.
-        rank: Value of the label ``rank``; None: what the environment says (``RANK``), else 0.
+        rank: Value of the label ``rank``; None: what torch.distributed or ``RANK`` says, else 0.
 
     Returns:
         Has ``stop()``, and is a context manager that calls it.
@@ -83,6 +89,18 @@ def serve(port: int, *monitors: Watched, address: str = _LOOPBACK, rank: int | N
         return MetricsServer(*start_http_server(port, addr=address, registry=registry))
     except OSError as error:
         raise MetricsError(_problem(port, address, error)) from error
+
+
+@cache
+def _register_at_fork() -> None:
+    """Let no process that is forked keep a port: a worker that loads data may outlive the server."""
+    if hasattr(os, "register_at_fork"):  # not on Windows
+        os.register_at_fork(after_in_child=_close_all)
+
+
+def _close_all() -> None:
+    for server in tuple(_SERVERS):
+        server.socket.close()
 
 
 def _problem(port: int, address: str, error: OSError) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import io
 import textwrap
+import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leaklab.metrics.loops import Loops, Watched
@@ -29,6 +30,8 @@ class Page(Protocol):
 class WatchedLoop(Watched, Protocol):
     """A monitor, as far as it is handed over."""
 
+    on_change: Callable[[StateChange], object] | None
+
     @property
     def changes(self) -> Sequence[StateChange]:
         """The states that were come to, in the order of their steps."""
@@ -49,26 +52,68 @@ class Tracker(Protocol):
 
 
 class TrackerLog:
-    """What hands the changes of one loop over to one tracker. The monitor is held weakly."""
+    """What hands the changes of one loop over to one tracker, as they come, until ``finish()``.
+
+    The monitor is held weakly. It calls this as its ``on_change``, after the function that was there before.
+
+    Attributes:
+        problem: What the tracker raised when it was last given something; empty if nothing. The loop goes on.
+    """
 
     def __init__(self, tracker: Tracker, monitor: WatchedLoop) -> None:
+        self.problem = ""
         self._tracker = tracker
-        self._monitor = weakref.ref(monitor)
         self._loops = Loops((monitor,))
-        self._n_told = 0
-        self.update()
+        self._monitor = weakref.ref(monitor)
+        self._last: StateChange | None = None
+        self._is_finished = False
+        self._before = monitor.on_change
+        self._hook = self._on_change
+        self._hand_over(monitor)
+        monitor.on_change = self._hook
 
-    def update(self) -> int:
-        """Hand over what has changed since the last call; return how many changes of state that were.
+    def finish(self) -> None:
+        """Hand over what is left, with the report as it is now: after the loop, before the tracker is closed.
 
-        Call it after every step if you like: where nothing has changed, it compares two numbers. With a state that is
-        a leak or an alarm goes the report.
+        A second call does nothing.
         """
         monitor = self._monitor()
-        if monitor is None or len(changes := monitor.changes) == self._n_told:
-            return 0
-        fresh = changes[self._n_told :]
-        self._n_told = len(changes)
+        if monitor is None or self._is_finished:
+            return
+        self._is_finished = True
+        if monitor.on_change is self._hook:
+            monitor.on_change = self._before
+        self._hand_over(monitor)
+        self._tracker.take_report(monitor.status.step, monitor.report)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.finish()
+
+    def _on_change(self, change: StateChange) -> None:
+        if self._before is not None:
+            self._before(change)
+        monitor = self._monitor()
+        if monitor is None or self._is_finished:
+            return
+        try:
+            self._hand_over(monitor)
+        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training is worth more than its log
+            if not self.problem:
+                warnings.warn(f"a tracker did not take what leaklab found: {error!r}", RuntimeWarning, stacklevel=2)
+            self.problem = repr(error)
+        else:
+            self.problem = ""
+
+    def _hand_over(self, monitor: WatchedLoop) -> None:
+        """Hand over what has changed since the last time; with a leak or an alarm goes the report."""
+        changes = monitor.changes
+        fresh = changes[_number_known(changes, self._last) :]
+        if not fresh:
+            return
+        self._last = fresh[-1]
         (reading,) = self._loops.read()
         figures = {
             _TAG + metric.name.removeprefix("leaklab_"): figure
@@ -79,24 +124,17 @@ class TrackerLog:
         self._tracker.take(reading.status.step, figures, changes, len(fresh))
         if any(change.is_alarm or change.state is LoopState.LEAK for change in fresh):
             self._tracker.take_report(reading.status.step, monitor.report)
-        return len(fresh)
 
-    def finish(self) -> None:
-        """Hand over what is left, with the last report: call it before the tracker is closed."""
-        self.update()
-        monitor = self._monitor()
-        if monitor is not None:
-            self._tracker.take_report(monitor.status.step, monitor.report)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.finish()
+def _number_known(changes: Sequence[StateChange], last: StateChange | None) -> int:
+    """Return how many of *changes* came up to *last*: a monitor drops some in the middle when they are many."""
+    return next((number for number in range(len(changes), 0, -1) if changes[number - 1] is last), 0)
 
 
 def log_to(tracker: Any, monitor: WatchedLoop) -> TrackerLog:
-    """Hand over the figures, the changes of state and the report of a loop to a tracker, at changes of state only.
+    """Hand a loop over to a tracker: figures, sentences and the report, whenever the state of the loop changes.
+
+    Where the tracker raises, the loop goes on, and a warning says so once.
 
     Args:
         tracker: A ``SummaryWriter`` of TensorBoard, the module ``mlflow`` with a run that is active, or a run of
@@ -104,8 +142,8 @@ def log_to(tracker: Any, monitor: WatchedLoop) -> TrackerLog:
         monitor: What `leaklab.monitor` gave; held weakly.
 
     Returns:
-        Has ``update()``, to be called now and then while the loop runs, and ``finish()``; as a context manager it
-        calls that.
+        Has ``finish()``, and is a context manager that calls it: enter it before the monitor, so that the monitor has
+        ended by then.
 
     Raises:
         TypeError: if *tracker* is none of these, or *monitor* is no monitor.

@@ -51,10 +51,14 @@ class PlayedMonitor:
         self.status = status
         self.changes = tuple(changes)
         self.report = PlayedReport()
+        self.on_change = None
 
     def come_to(self, state, step, words, **more):
-        self.changes += (StateChange(step, state, words, step, **more),)
+        change = StateChange(step, state, words, step, **more)
+        self.changes += (change,)
         self.status = replace(self.status, state=state, step=step)
+        if self.on_change is not None:
+            self.on_change(change)
 
 
 def promtool(*arguments, text=None):

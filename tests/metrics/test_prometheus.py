@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -179,6 +180,19 @@ def test_the_rank_is_the_environments_unless_it_is_given(monkeypatch):
     assert figure(told(PlayedMonitor()), "leaklab_steps_total", rank="0") == 1_200
 
 
+def test_the_rank_is_that_of_the_process_group_where_there_is_one(tmp_path):
+    code = (
+        "import torch.distributed as dist\n"
+        f"dist.init_process_group('gloo', init_method='file://{tmp_path}/meet', rank=0, world_size=1)\n"
+        "dist.get_rank = lambda: 7\n"
+        "from leaklab.metrics import Loops\n"
+        "print(Loops(())._rank)\n"
+        "dist.destroy_process_group()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "7\n"
+
+
 def test_what_is_no_monitor_is_refused():
     with pytest.raises(TypeError, match=r"a monitor is what leaklab.monitor\(\) gives, not 'list'"):
         Collector([])
@@ -198,6 +212,23 @@ def test_the_server_answers_on_loopback_alone_until_it_is_stopped():
     assert repr(server) == "<MetricsServer stopped>"
     with serve(server.port, monitor) as again:  # the port is free again
         assert again.port == server.port
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_worker_does_not_keep_the_port():
+    monitor = PlayedMonitor()
+    with serve(0, monitor) as server:
+        worker = os.fork()
+        if worker == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        with serve(server.port, monitor):
+            pass
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        os.waitpid(worker, 0)
 
 
 def fetched(url):

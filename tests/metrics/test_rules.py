@@ -70,6 +70,32 @@ def test_an_alert_fires_when_it_should(alert, series, minutes, fires, tmp_path):
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
+def test_the_alert_of_a_leak_names_the_holder(tmp_path):
+    (tmp_path / "alerts.yml").write_text(alert_rules(), "utf-8")
+    labels = {"job": "j", "run": "train", "rank": "0"}
+    expected = {
+        "exp_labels": {**labels, "outcome": "leak", "severity": "warning"},
+        "exp_annotations": {
+            "summary": "train, rank 0, leaks memory",
+            "description": "leaklab has proven a leak. The largest growth is held by history.",
+        },
+    }
+    series = {LEAK: "1x60", f'leaklab_leak_info{{{WHO}, holder="history"}}': "1x60"}
+    test = {
+        "rule_files": ["alerts.yml"],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "alert_rule_test": [{"eval_time": "30m", "alertname": "LeaklabLeak", "exp_alerts": [expected]}],
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(json.dumps(test), "utf-8")
+    answer = promtool("test", "rules", str(tmp_path / "test.yml"))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
 def test_promtool_accepts_the_rules(tmp_path):
     (tmp_path / "alerts.yml").write_text(alert_rules(), "utf-8")
     answer = promtool("check", "rules", str(tmp_path / "alerts.yml"))
