@@ -15,6 +15,7 @@ __getattr__ = lazy_names(
         "checkpoint_levels": "judge_habit judge_slowdown",
         "heap_diff": "compare_heap_snapshots compare_places",
         "loop_period": "find_periods run_length",
+        "loop_states": "LoopStates",
         "rising_level": "find_rise next_look",
         "trend": "kendall_tau mann_kendall_z",
         "verdict": "conclude next_phase",
