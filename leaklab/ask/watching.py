@@ -8,7 +8,7 @@ import inspect
 import sys
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -19,12 +19,14 @@ from leaklab.collect.heap_snapshot import NotebookContext, notebook_context
 from leaklab.collect.snapshot_sizes import take_totals
 from leaklab.decide.checkpoint_levels import judge_habit
 from leaklab.model.heap_diff import HeapSnapshotRecord, Totals
+from leaklab.render.sparkline import draw_levels
 from leaklab.reports.heap_diff import MemDiff
 from leaklab.runtime.objects import loaded_variables
-from leaklab.text import format_seconds, signed_bytes, signed_words, visible
+from leaklab.text import format_bytes, format_seconds, signed_bytes, signed_words, visible
 
 _MAX_CELLS = 200  # different texts that are remembered; the one not executed for longest is forgotten first
 _MAX_RUNS = 64
+_N_LEVELS = 16
 _ALARMS = frozenset({4, 8, 16, 32, _MAX_RUNS})
 
 _Watch = TypeVar("_Watch", bound="watch")
@@ -170,11 +172,23 @@ class CellWatcher:
     Args:
         records: Returns the containers of the notebook's own texts, asked anew each time: a reset makes new ones.
         write: Takes each line.
+        encoding: Of where the lines go: what it cannot say is not used.
+        alarmed: Returns a text in the colour of an alarm, where there is colour.
     """
 
-    def __init__(self, records: Callable[[], Iterable[object]], write: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        records: Callable[[], Iterable[object]],
+        write: Callable[[str], object],
+        *,
+        encoding: Callable[[], str | None] = lambda: "utf-8",
+        alarmed: Callable[[str], str] = str,
+    ) -> None:
         self._records = records
         self._write = write
+        self._encoding = encoding
+        self._alarmed = alarmed
+        self._levels: deque[int] = deque(maxlen=_N_LEVELS)
         self._last: Totals | None = None
         self._runs: OrderedDict[str, list[Totals]] = OrderedDict()
         self._started = 0.0
@@ -201,15 +215,20 @@ class CellWatcher:
             return
         self.n_cells += 1
         change = now.since(before)
-        self._write(f"leakwatch In[{number}] {format_seconds(seconds)}: {change_words(change)}\n")
+        level = now.heap_bytes if now.heap_bytes >= 0 else now.tensor_bytes
+        self._levels.append(level)
+        levels = f"{draw_levels(self._levels, encoding=self._encoding())} {format_bytes(level)}"
+        self._write(f"leakwatch In[{number}] {format_seconds(seconds):>7}  {change_words(change)}  {levels}\n")
         runs = self._remember(source.strip(), change)
         habit = judge_habit(runs)
         # Said once, then again whenever the executions have doubled.
         if habit is not None and len(runs) in _ALARMS:
             self.n_alarms += 1
+            words = self._alarmed(f"leakwatch ALARM In[{number}]")
             self._write(
-                f"leakwatch ALARM In[{number}]: each of the last {habit.n_runs} executions of this cell left"
-                f" {habit.words}; write %%leakcheck above it to see who holds them\n"
+                f"{words}: each of the last {habit.n_runs} executions of this cell left {habit.words}\n"
+                "    what to do: write %%leakcheck above this cell and run it again: it says who holds them, and"
+                " which line does it\n"
             )
 
     def status(self) -> str:
@@ -240,7 +259,8 @@ class CellWatcher:
 
 
 def change_words(change: Totals) -> str:
-    """Return what a cell changed: ``+12 objects, +1 tensor, +32.0 KiB in tensors, native heap +36.2 KiB``."""
-    counts = [signed_words(change.n_objects, "objects"), signed_words(change.n_tensors, "tensors")]
-    words = [f"{signed_bytes(change.tensor_bytes)} in tensors"] if change.tensor_bytes else []
-    return ", ".join([*counts, *words, f"native heap {signed_bytes(change.heap_bytes)}"])
+    """Return what a cell changed: ``+1 tensor (+32.0 KiB), +11 other objects, native heap +36.2 KiB``."""
+    n_bytes = f" ({signed_bytes(change.tensor_bytes)})" if change.tensor_bytes else ""
+    others = signed_words(change.n_objects - change.n_tensors, "other objects")
+    tensors = signed_words(change.n_tensors, "tensors")
+    return f"{tensors}{n_bytes}, {others}, native heap {signed_bytes(change.heap_bytes)}"

@@ -139,7 +139,7 @@ def judge_habit(runs: Sequence[Totals]) -> Habit | None:
     for amounts, floor, unit in (
         ([run.n_tensors for run in later], 0.0, "tensors"),
         ([run.tensor_bytes for run in later], 0.0, "in tensors"),
-        ([run.n_objects for run in later], _LEAST_OBJECTS, "objects"),
+        ([run.n_objects - run.n_tensors for run in later], _LEAST_OBJECTS, "other objects"),
         ([run.heap_bytes for run in later], _LEAST_HEAP, "of native heap"),
     ):
         rate = _steady_rate(amounts, floor)
@@ -157,7 +157,7 @@ def _steady_rate(amounts: Sequence[int], floor: float) -> float:
 
 
 def _amount(rate: float, unit: str) -> str:
-    is_count = unit in ("tensors", "objects")
+    is_count = unit in ("tensors", "other objects")
     if is_count:
         return f"+{unit_words(rate, unit)}"
     return f"+{format_bytes(rate)} {unit}"

@@ -26,7 +26,8 @@ class LeakWatchMagics(Magics):
     def leakwatch(self, line: str) -> None:
         """Say after every cell what it left behind: ``%leakwatch on``, ``off`` or ``status``.
 
-        One line a cell: its time, and how many objects, tensors and bytes more there are than after the cell before.
+        One line a cell: its time, how many tensors, other objects and bytes more there are than after the cell before,
+        and the level of the native heap after each of the last cells.
         A cell whose executions all leave something behind, the first not counted, raises an alarm from the fourth on.
         Garbage is collected after every cell, which is most of the cost: some 0.1 s for 170,000 objects; ``status``
         tells what it was here.
@@ -53,9 +54,16 @@ class LeakWatchMagics(Magics):
             return
         from leaklab.ask.watching import CellWatcher
         from leaklab.collect.heap_snapshot import notebook_context
+        from leaklab.render.terminal import in_alarm
 
         shell: Any = self.shell
-        self._watcher = CellWatcher(lambda: notebook_context(shell.user_ns, shell).records, _write)
+        in_notebook = getattr(shell, "kernel", None) is not None
+        self._watcher = CellWatcher(
+            lambda: notebook_context(shell.user_ns, shell).records,
+            _write,
+            encoding=_encoding,
+            alarmed=lambda words: in_alarm(words, in_notebook=in_notebook),
+        )
         self._watcher.start_cell()
         for event, callback in zip(_EVENTS, (self._before_cell, self._after_cell), strict=True):
             self._events.register(event, callback)
@@ -80,6 +88,10 @@ class LeakWatchMagics(Magics):
         if self._watcher is not None and not source.lstrip().startswith("%leakwatch"):
             shell: Any = self.shell
             self._watcher.end_cell(shell.execution_count, source)
+
+
+def _encoding() -> str | None:
+    return getattr(sys.stdout, "encoding", None)
 
 
 def _write(text: str) -> None:

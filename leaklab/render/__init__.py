@@ -24,6 +24,7 @@ __getattr__ = lazy_names(
         "notebook_export": "SCRIPT print_pdf render_collection render_markdown require_browser security_policy "
         "with_classes without_tooltips",
         "plots": "plot_alt plot_growth plot_png",
+        "sparkline": "draw_levels",
         "tables": "container_table leak_table leaks_csv object_table run_table tensor_table",
         "templates": "page",
         "training_run": "memory_rows run_html run_text",

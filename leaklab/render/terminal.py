@@ -32,6 +32,12 @@ def on_terminal(text: str) -> str:
     return coloured(text) if is_wanted else text
 
 
+def in_alarm(text: str, *, in_notebook: bool) -> str:
+    """Return *text* in the colour of a leak, where standard output is a terminal that shows it, or a notebook."""
+    is_wanted = in_notebook or (_is_terminal() and os.environ.get("TERM") != "dumb")
+    return f"{_STYLES['LEAK']}{text}{_RESET}" if is_wanted and not os.environ.get("NO_COLOR") else text
+
+
 def coloured(text: str) -> str:
     """Return *text* with outcomes, changed lines, expressions and the suspect reference in colour."""
     text = _EXPRESSION.sub(lambda found: f"{_BOLD}{found[0]}{_RESET}", text)

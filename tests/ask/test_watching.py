@@ -119,14 +119,29 @@ def test_a_cell_that_leaves_a_tensor_each_time_raises_one_alarm():
         watcher.start_cell()
         KEPT.append(torch.ones(1000))
         watcher.end_cell(number, "  keep.append(torch.ones(1000))\n")
-    assert "+1 tensor, +3.91 KiB in tensors" in lines[0]
+    assert "+1 tensor (+3.91 KiB), " in lines[0]
     alarms = [line for line in lines if "ALARM" in line]
     (alarm,) = alarms
-    assert alarm == (
-        "leakwatch ALARM In[4]: each of the last 3 executions of this cell left +1 tensor, +3.91 KiB in tensors;"
-        " write %%leakcheck above it to see who holds them\n"
+    first, second = alarm.splitlines()
+    assert first == (
+        "leakwatch ALARM In[4]: each of the last 3 executions of this cell left +1 tensor, +3.91 KiB in tensors"
     )
+    assert second.startswith("    what to do: write %%leakcheck above this cell")
     assert watcher.status().startswith("leakwatch is on: 5 cells watched, 1 alarm; watching took ")
+
+
+def test_the_levels_of_the_last_cells_are_drawn_and_an_alarm_is_coloured():
+    lines: list[str] = []
+    watcher = CellWatcher(list, lines.append, encoding=lambda: "latin-1", alarmed="<{}>".format)
+    for number in range(1, 5):
+        watcher.start_cell()
+        KEPT.append(torch.ones(3_000_000))
+        watcher.end_cell(number, "keep.append(torch.ones(3_000_000))\n")
+    drawn = lines[3].rsplit("  ", 1)[1].split()[0]
+    assert len(drawn) == 4
+    assert drawn.isascii()
+    assert list(drawn) == sorted(drawn, key="_.-=*#".index)
+    assert lines[4].startswith("<leakwatch ALARM In[4]>: ")
 
 
 def test_the_notebook_is_watched_from_on_to_off(notebook):
@@ -135,7 +150,7 @@ def test_the_notebook_is_watched_from_on_to_off(notebook):
     n_before = {name: len(callbacks[name]) for name in ("pre_run_cell", "post_run_cell")}
     assert notebook.run("%leakwatch status").out == "leakwatch is off\n"
     assert "leakwatch is on" in notebook.run("%leakwatch on").out
-    assert "+1 tensor, +12 B in tensors" in notebook.run("x = torch.ones(3)").out
+    assert "+1 tensor (+12 B), " in notebook.run("x = torch.ones(3)").out
     assert "1 cell watched" in notebook.run("%leakwatch status").out
     assert notebook.run("%leakwatch off").out == "leakwatch is off\n"
     assert notebook.run("y = torch.ones(3)").out == ""

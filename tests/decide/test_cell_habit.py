@@ -41,7 +41,7 @@ def test_two_or_three_objects_of_the_notebook_itself_raise_no_alarm():
 def test_many_objects_of_each_execution_do():
     habit = judge_habit(runs(0, 0, 0, 0, n_objects=40))
     assert habit is not None
-    assert habit.words == "+40 objects"
+    assert habit.words == "+40 other objects"
 
 
 def test_the_heap_counts_from_64_kib_on():
