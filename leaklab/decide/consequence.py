@@ -32,6 +32,8 @@ class Consequence:
         """Return it as a clause: ``memory is full at step 310,000``."""
         if self.full_at_step is not None and self.matters:
             return f"memory is full at step {self.full_at_step:,}"
+        if not self.n_bytes:
+            return "the loop has ended"
         until = "the loop is twice as long" if total_steps is None else f"the end at step {total_steps:,}"
         return f"until {until} that takes {format_bytes(self.n_bytes)} of {format_bytes(self.free_bytes)} free"
 

@@ -19,6 +19,7 @@ from leaklab.model.monitor import (
     ACCELERATOR,
     HOST,
     LEVEL,
+    LEVEL_WORDS,
     MEMORIES,
     GrowingPlace,
     LoopState,
@@ -258,9 +259,6 @@ def is_on_accelerator(leak: Leak) -> bool:
     return kind.endswith(("Tensor", "Parameter")) and device.isalpha() and device not in ("cpu", "meta", "")
 
 
-_LEVEL_WORDS: Mapping[str, str] = {HOST: "the native heap", ACCELERATOR: "the accelerator's memory"}
-
-
 def _change(
     place: GrowingPlace, step: int, result: Consequence, total_steps: int | None, limit: Leak | None
 ) -> StateChange:
@@ -298,5 +296,5 @@ def _line_words(leak: Leak) -> str:
 
 def _name(place: GrowingPlace) -> str:
     if place.leak is None:
-        return _LEVEL_WORDS[place.fingerprint.removeprefix(LEVEL)]
+        return LEVEL_WORDS[place.memory]
     return quoted(place.leak.holder) if place.leak.holder else place.leak.what

@@ -49,6 +49,7 @@ class StateChange:
 
 
 HOST, ACCELERATOR = MEMORIES = "host", "accelerator"
+LEVEL_WORDS = {HOST: "the native heap", ACCELERATOR: "the accelerator's memory"}
 LEVEL = "level:"
 """What the fingerprint of a level that rises begins with, by no place that was found."""
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from leaklab.model.check import Leak
-from leaklab.model.monitor import GrowingPlace, Levels, LoopState, MonitorRecord, MonitorStatus, StretchCheck
+from leaklab.model.monitor import (
+    LEVEL_WORDS,
+    GrowingPlace,
+    Levels,
+    LoopState,
+    MonitorRecord,
+    MonitorStatus,
+    StretchCheck,
+)
 from leaklab.model.sentences import growth_sentence
 from leaklab.render.templates import render
 from leaklab.render.words import render_path
@@ -72,9 +80,8 @@ def place_line(place: GrowingPlace) -> str:
     """Return what grows, since when, and how sure that is."""
     sure = {LoopState.LEAK: "a leak"}.get(place.state, "not yet told from something that fills")
     if place.leak is None:
-        return (
-            f"a level rises by {format_bytes(place.bytes_per_step)} every step since step {place.since_step:,}: {sure}"
-        )
+        growth = f"{LEVEL_WORDS[place.memory]} grows by {format_bytes(place.bytes_per_step)} every step"
+        return f"{growth} since step {place.since_step:,}: {sure}"
     return f"{growth_sentence(place.leak, 'step')} since step {place.since_step:,}: {sure}"
 
 
