@@ -95,6 +95,8 @@ def _period_of_spikes(at: Column, heights: Column, least: float) -> int | None:
     tallest = at[np.sort(starts[np.argsort(heights[starts])[-N_TALLEST:]])].tolist()
     pairs = sorted((later - one, one) for i, one in enumerate(tallest) for later in tallest[i + 1 : i + 4])
     for distance, first in pairs:
+        if distance <= 2 * tolerance:  # the next spike could not be told from the same one
+            continue
         hits, n_promised = _followed(spikes, first, distance, tolerance, (at[0], at[-1]))
         if len(hits) >= n_needed and len(hits) >= MIN_SHARE * n_promised:
             begin, end = min(hits), max(hits)

@@ -72,3 +72,22 @@ def test_a_run_is_no_part_of_a_period_that_is_too_long_for_it(wanted, period):
     assert wanted <= n <= max(2 * wanted, 4 * wanted)
     runs = period / n
     assert n % period == 0 or abs(runs - round(runs)) > 0.1 or runs > 2 * wanted
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.floats(0, 1e3)), min_size=2, max_size=120),
+    st.integers(1, 4_000),
+)
+def test_however_unevenly_samples_lie_an_answer_comes_and_no_period_is_shorter_than_what_can_be_seen(samples, n_wanted):
+    steps = np.cumsum([gap for gap, _value in samples])
+    periods = find_periods(steps, [value for _gap, value in samples])
+    widest = int(np.diff(steps).max())
+    assert list(periods) == sorted(set(periods))
+    assert all(period >= (widest if widest > 1 else 1) for period in periods)
+    assert n_wanted <= run_length(n_wanted, periods) or not periods
+
+
+def test_spikes_closer_than_samples_may_lie_do_not_hold_the_search():
+    steps = np.array([*range(40), 200, *range(201, 240)])
+    values = np.where(np.arange(len(steps)) % 5 == 0, 9.0, 1.0)
+    assert all(period > 0 for period in find_periods(steps, values))
