@@ -1,0 +1,1 @@
+"""Monitors as callbacks of training frameworks; each module imports its framework when it is imported itself."""
