@@ -68,7 +68,7 @@ def watched_loop(*, leaks: bool, n_steps: int = N_STEPS) -> tuple[leaklab.Monito
                 watch.step()
                 cpu = time.process_time() - cpu
                 spent += cpu
-                if cpu > 0.001:  # noqa: PLR2004
+                if cpu > 0.001:
                     pauses.append(cpu)
     finally:
         monitor_module.time, stretch_module.time = real

@@ -154,6 +154,7 @@ class Monitor:
         if not self._is_running:
             return
         self._is_running = False
+        self._next = 0  # a later step is to be told
         self._failure = failure
         try:
             if failure in ("KeyboardInterrupt", "SystemExit", "GeneratorExit"):

@@ -83,7 +83,7 @@ def test_however_unevenly_samples_lie_an_answer_comes_and_no_period_is_shorter_t
     periods = find_periods(steps, [value for _gap, value in samples])
     widest = int(np.diff(steps).max())
     assert list(periods) == sorted(set(periods))
-    assert all(period >= (widest if widest > 1 else 1) for period in periods)
+    assert all(period >= (max(1, widest)) for period in periods)
     assert n_wanted <= run_length(n_wanted, periods) or not periods
 
 

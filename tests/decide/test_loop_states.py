@@ -1,0 +1,174 @@
+"""What becomes of the growing places of a loop, check by check: growing, a leak, withdrawn, an alarm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leaklab.decide.consequence import consequence_of
+from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.model import Check, Leak, Outcome, RootPath, Settings, Verdict
+from leaklab.model.monitor import ACCELERATOR, HOST, LoopState, StretchCheck
+
+MIB = 2**20
+FREE = Free(host=1_000 * MIB)
+
+
+def leak(
+    name="history", *, per_run=23 * 1024.0, unit="objects", cause="appended", what="torch.Tensor (4,) float32 cpu"
+):
+    return Leak(
+        what, RootPath("notebook variable", ()), name, cause, "", per_run, 23.0, unit, (), f"of {name}", "grows"
+    )
+
+
+def stretch(first, last, *leaks, outcome=None, failure=""):
+    outcome = outcome or (Outcome.LEAK if leaks else Outcome.CLEAN)
+    check = Check(Settings(), Verdict(outcome, "because", 24), leaks, (), (), (), (), (), failure=failure)
+    return StretchCheck(first, last, 23, check)
+
+
+def states_of(changes):
+    return [(change.state.value, change.is_alarm) for change in changes]
+
+
+def test_what_grows_is_a_leak_only_when_it_still_does_at_twice_the_steps():
+    states = LoopStates()
+    assert states.state is LoopState.WARMING_UP
+    assert states_of(states.take_check(stretch(200, 800, leak()), 20_000, FREE)) == [("growing", False)]
+    assert states.next_look(stretch(200, 800)) == 1_600
+    assert states.take_check(stretch(900, 1_500, leak()), 20_000, FREE) == [], "not yet twice as far"
+    changes = states.take_check(stretch(1_700, 2_300, leak()), 20_000, FREE)
+    assert states_of(changes) == [("leak", True)]
+    assert changes[0].since_step == 200
+    assert changes[0].bytes_per_step == pytest.approx(1024)
+    assert "`history` grows by 1 tensor (1.00 KiB) every step since step 200" in changes[0].words
+    assert states.next_look(stretch(1_700, 2_300)) is None, "what is certain needs no more checks"
+
+
+def test_what_a_later_check_does_not_find_is_withdrawn_once():
+    states = LoopStates()
+    states.take_check(stretch(200, 800, leak()), None, FREE)
+    assert states_of(states.take_check(stretch(1_600, 2_200), None, FREE)) == [("stopped", False)]
+    assert states.take_check(stretch(4_000, 4_600), None, FREE) == []
+    assert states.state is LoopState.STEADY
+    again = states.take_check(stretch(9_000, 9_600, leak()), None, FREE)
+    assert again[0].state is LoopState.GROWING
+    assert again[0].since_step == 9_000
+
+
+@pytest.mark.parametrize("unknown", [{"outcome": Outcome.INCONCLUSIVE}, {"failure": "the end of the loop in run 3"}])
+def test_a_check_without_a_verdict_withdraws_nothing(unknown):
+    states = LoopStates()
+    states.take_check(stretch(200, 800, leak()), None, FREE)
+    assert states.take_check(stretch(1_600, 2_200, **unknown), None, FREE) == []
+    assert states.state is LoopState.GROWING
+
+
+def test_a_graph_that_grows_is_a_leak_at_once():
+    changes = LoopStates().take_check(stretch(200, 800, leak(unit="graph nodes")), 1_000_000, FREE)
+    assert states_of(changes) == [("leak", True)]
+
+
+def test_an_alarm_waits_until_the_rate_matters():
+    states = LoopStates()
+    states.take_check(stretch(200, 800, leak(per_run=23.0)), None, FREE)
+    states.take_check(stretch(1_600, 2_200, leak(per_run=23.0)), None, FREE)
+    assert states.weigh(5_000_000, None, FREE) == [], "a byte a step takes 5 MB until the loop is twice as long"
+    changes = states.weigh(12_000_000, None, FREE)
+    assert states_of(changes) == [("leak", True)]
+    assert states.weigh(13_000_000, None, FREE) == [], "told once"
+
+
+def test_what_may_still_stop_by_itself_alarms_only_if_memory_may_end_first():
+    small, large = leak(per_run=23 * 1024.0), leak(per_run=23 * MIB)
+    assert states_of(LoopStates().take_check(stretch(200, 800, small), 100_000, FREE)) == [("growing", False)]
+    changes = LoopStates().take_check(stretch(200, 800, large), 100_000, FREE)
+    assert states_of(changes) == [("growing", True)]
+    assert changes[0].full_at_step == 1_800
+    assert "memory is full at step 1,800" in changes[0].words
+
+
+def test_native_memory_is_a_leak_only_when_the_level_has_risen_all_along():
+    states = LoopStates()
+    native = leak("", unit="bytes", cause="native", what="native memory (malloc)")
+    states.take_check(stretch(200, 800, native), 20_000, FREE)
+    assert states.take_check(stretch(1_700, 2_300, native), 20_000, FREE) == []
+    assert states.take_level(HOST, 1_500, (100, 1_000.0), 20_000, FREE) == []
+    assert states_of(states.take_level(HOST, 5_000, (100, 1_000.0), 20_000, FREE)) == [("leak", True)]
+
+
+def test_a_level_that_known_places_explain_says_nothing_and_one_that_rests_is_withdrawn():
+    states = LoopStates()
+    assert states_of(states.take_level(HOST, 900, (100, 1_000.0), 20_000, FREE)) == [("growing", False)]
+    assert states.bytes_per_step == pytest.approx(1_000)
+    states.take_check(stretch(1_000, 1_500, leak()), 20_000, FREE)
+    assert states.bytes_per_step == pytest.approx(1_024), "a level and the place under it are counted once"
+    assert states.take_level(HOST, 1_600, (100, 1_000.0), 20_000, FREE) == []
+    assert [place.fingerprint for place in states.standing] == ["of history"]
+    assert states_of(states.take_level(ACCELERATOR, 1_700, (100, 9e6), 20_000, FREE)) == [("growing", True)]
+    assert states_of(states.take_level(ACCELERATOR, 1_900, None, 20_000, FREE)) == [("stopped", False)]
+
+
+def test_levels_that_stand_still_withdraw_what_would_show_in_them():
+    states = LoopStates()
+    states.take_check(stretch(200, 800, leak(per_run=23 * MIB)), 20_000, FREE)
+    steps = np.arange(0.0, 2_000, 10)
+    flat, rising = np.full(len(steps), 1e9), 1e9 + steps * MIB
+    assert states.take_standstill(2_000, 800, {HOST: [(steps, flat), (steps, rising)]}, 20_000, FREE) == []
+    assert states.take_standstill(2_000, 800, {HOST: []}, 20_000, FREE) == []
+    changes = states.take_standstill(2_000, 800, {HOST: [(steps, flat), (steps, flat)]}, 20_000, FREE)
+    assert states_of(changes) == [("stopped", False)]
+
+
+def test_lines_found_before_stay_with_a_place():
+    states = LoopStates()
+    states.take_check(stretch(200, 800, replace(leak(), sites=("train.py:3: h.append(x)  # keeps it",))), None, FREE)
+    assert states.has_all_lines
+    changes = states.take_check(stretch(1_700, 2_300, leak()), None, FREE)
+    assert "train.py:3: h.append(x) keeps it" in changes[0].words
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("check"), st.sets(st.integers(0, 90), max_size=12)),
+            st.tuples(st.just("level"), st.one_of(st.none(), st.floats(1, 1e9))),
+        ),
+        max_size=30,
+    )
+)
+def test_whatever_happens_the_table_stays_small_and_no_state_is_told_twice(events):
+    states, told, step = LoopStates(), {}, 100
+    for kind, what in events:
+        step = int(step * 1.5) + 1
+        if kind == "check":
+            changes = states.take_check(stretch(step, step + 10, *(leak(str(n)) for n in what)), None, FREE)
+        else:
+            changes = states.take_level(HOST, step, None if what is None else (step // 2, what), None, FREE)
+        for change in changes:
+            assert told.get(change.fingerprint) != (change.state, change.is_alarm) or change.state is LoopState.GROWING
+            told[change.fingerprint] = change.state, change.is_alarm
+        assert len(states.standing) <= 65
+        assert states.bytes_per_step >= 0
+
+
+@given(st.floats(1, 1e9), st.integers(1, 10**6), st.one_of(st.none(), st.integers(1, 10**7)), st.floats(1, 1e12))
+def test_memory_is_full_when_the_rate_says_so(rate, step, total, free):
+    result = consequence_of(rate, step, total, free)
+    if result.full_at_step is not None:
+        assert result.full_at_step >= step
+        assert (result.full_at_step - step) * rate <= free * (1 + 1e-9)
+        assert total is None or result.full_at_step <= total
+    else:
+        assert total is not None
+        assert (total - step) * rate <= free * (1 + 1e-9) or total <= step
+
+
+def test_nothing_that_grows_has_no_consequence():
+    result = consequence_of(0.0, 500, None, 1e9)
+    assert (result.n_bytes, result.full_at_step, result.matters) == (0.0, None, False)
