@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
     from leaklab.model.paths import CutResult
     from leaklab.monitoring.api import monitor, steps
+    from leaklab.monitoring.listening import Listener, listen
     from leaklab.monitoring.monitor import Monitor
+    from leaklab.monitoring.out_of_memory import OutOfMemoryWatch, on_oom
     from leaklab.render.answer_html import AutogradGraph
     from leaklab.render.dot import BackReferenceGraph, PathGraph
     from leaklab.render.figure import ReportFigure
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from leaklab.reports.loading import load
     from leaklab.reports.monitor import MonitorReport
     from leaklab.reports.notebook import NotebookComparison, NotebookReport, load_report
+    from leaklab.reports.process import ProcessReport
     from leaklab.reports.training_run import TrainingRun
 
 _NAMES_OF = {
@@ -60,7 +63,9 @@ _NAMES_OF = {
     "leaklab.model": ("Leak", "Outcome", "RootPath", "Settings", "Verdict"),
     "leaklab.model.paths": ("CutResult",),
     "leaklab.monitoring.api": ("monitor", "steps"),
+    "leaklab.monitoring.listening": ("Listener", "listen"),
     "leaklab.monitoring.monitor": ("Monitor",),
+    "leaklab.monitoring.out_of_memory": ("OutOfMemoryWatch", "on_oom"),
     "leaklab.render.answer_html": ("AutogradGraph",),
     "leaklab.render.dot": ("BackReferenceGraph", "PathGraph"),
     "leaklab.render.figure": ("ReportFigure",),
@@ -72,6 +77,7 @@ _NAMES_OF = {
     "leaklab.reports.loading": ("load",),
     "leaklab.reports.monitor": ("MonitorReport",),
     "leaklab.reports.notebook": ("NotebookComparison", "NotebookReport", "load_report"),
+    "leaklab.reports.process": ("ProcessReport",),
     "leaklab.reports.training_run": ("TrainingRun",),
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}
@@ -99,6 +105,7 @@ __all__ = [
     "LeakFound",
     "LeakReport",
     "LeaklabError",
+    "Listener",
     "MemDiff",
     "MetricsError",
     "MissingExtraError",
@@ -106,8 +113,10 @@ __all__ = [
     "MonitorReport",
     "NotebookComparison",
     "NotebookReport",
+    "OutOfMemoryWatch",
     "Outcome",
     "PathGraph",
+    "ProcessReport",
     "ReportError",
     "ReportFigure",
     "RootPath",
@@ -123,11 +132,13 @@ __all__ = [
     "diff",
     "explore",
     "leakcheck",
+    "listen",
     "load",
     "load_cuda_snapshot",
     "load_ipython_extension",
     "load_report",
     "monitor",
+    "on_oom",
     "record_cuda",
     "snapshot",
     "steps",

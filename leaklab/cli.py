@@ -75,6 +75,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(perform=_demo)
     _add_report_commands(commands)
+    ask = commands.add_parser(
+        "ask",
+        help="ask a running process what it holds",
+        description="Send a process that has called leaklab.listen() its signal, and print its answer: memory, objects"
+        " by type, who holds the largest tensors. Exit status 1 if it does not listen, or does not answer in time.",
+    )
+    ask.add_argument("pid", type=int, metavar="PID", help="number of the process, on this machine, of the same user")
+    ask.add_argument(
+        "--timeout", type=_seconds, default=60.0, metavar="S", help="seconds to wait (default: %(default)g)"
+    )
+    ask.set_defaults(perform=_ask)
     cuda = commands.add_parser(
         "cuda",
         help="compare CUDA memory snapshots, or show one",
@@ -250,6 +261,14 @@ def _demo(arguments: argparse.Namespace) -> int:
     if demo.failure:
         print(f"leaklab: {demo.failure}", file=sys.stderr)
         return FAILED
+    return OK
+
+
+def _ask(arguments: argparse.Namespace) -> int:
+    from leaklab.monitoring.listeners import ask
+    from leaklab.render.terminal import on_terminal
+
+    print(on_terminal(ask(arguments.pid, arguments.timeout)), end="")
     return OK
 
 

@@ -19,6 +19,7 @@ from leaklab.explain.alive_counts import read_counts
 from leaklab.explain.live_graph import live_graph, overview
 from leaklab.heap.hidden_references import untracked_holders
 from leaklab.heap.names import best_reference
+from leaklab.heap.roots import empty_snapshots
 from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap, view_for_path
 from leaklab.model import RootPath
 from leaklab.model.alive import HeapOverview, LiveGraph, WhyAliveRecord
@@ -126,11 +127,14 @@ def _best_path(borrowed: list[Any], namespace: dict[str, Any], asked: str, *, su
     """Return the best path only. Garbage need not be collected first: no root reaches it."""
     raw, address = read_counts(borrowed), id(borrowed[0])
     ignored: list[object] = [borrowed]
-    with (
-        _objects_with(borrowed, {}, ignored) as objects,
-        view_for_path(objects, address, namespace, ignored, summaries=summaries) as view,
-    ):
-        found = explain_best_path(view, view.index.vertex_of(address), raw, asked=asked)
+    try:
+        with (
+            _objects_with(borrowed, {}, ignored) as objects,
+            view_for_path(objects, address, namespace, ignored, summaries=summaries) as view,
+        ):
+            found = explain_best_path(view, view.index.vertex_of(address), raw, asked=asked)
+    finally:
+        empty_snapshots()
     return replace(found, environment=environment())
 
 

@@ -19,6 +19,6 @@ __getattr__ = lazy_names(
         "roots": "Root Start find_roots find_starts local_variables running_frames",
         "shortest_paths": "ROOT UNREACHED levels path_to reach search",
         "source_lines": "LineWriter Origin SourceLine cell_name find_line origin_of running_cell_name short_path",
-        "view": "BASELINE Births HeapView heap_view view_for_path",
+        "view": "BASELINE Births HeapView NO_BIRTHS borrow_heap heap_view view_for_path",
     },
 )

@@ -394,6 +394,16 @@ def local_variables(frame: FrameType) -> list[tuple[str, Any]]:
     return variables
 
 
+def empty_snapshots() -> None:
+    """Empty the dicts that `local_variables` had to leave as they were, because the list of the heap held them.
+
+    A dict that an earlier look left on a frame, empty, is in that list. To be called when the list is empty.
+    """
+    if _SNAPSHOTS:
+        for running in running_frames():
+            local_variables(running.frame)
+
+
 def _of_thread(innermost: FrameType, thread: str) -> Iterator[RunningFrame]:
     frames: list[FrameType] = []
     frame: FrameType | None = innermost

@@ -22,7 +22,7 @@ from leaklab.heap.dominators import DominatorTree, dominators
 from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import HeapIndex, ReferencePass, own_dicts
 from leaklab.heap.paths import Described, describe_path
-from leaklab.heap.roots import Start, find_starts, interpreter_tables, is_shell_type
+from leaklab.heap.roots import Start, empty_snapshots, find_starts, interpreter_tables, is_shell_type
 from leaklab.heap.shared_data import Storages, storages_in
 from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach, search
 from leaklab.model import RootPath, Status, Step
@@ -203,6 +203,7 @@ def borrow_heap(
     *,
     heap: AbstractContextManager[list[object]] | None = None,
     summaries: bool = True,
+    starts: Sequence[Start] = (),
 ) -> Iterator[HeapView]:
     """Lend the heap as a view; no automatic collection runs inside.
 
@@ -212,9 +213,16 @@ def borrow_heap(
         own: As for `heap_view`.
         heap: Lends every object and empties the list; by default `whole_heap`.
         summaries: Whether paths may show shapes and lengths.
+        starts: As for `heap_view`.
     """
-    with heap or whole_heap() as objects, heap_view(objects, births, namespace, own, summaries=summaries) as view:
-        yield view
+    try:
+        with (
+            heap or whole_heap() as objects,
+            heap_view(objects, births, namespace, own, summaries=summaries, starts=starts) as view,
+        ):
+            yield view
+    finally:
+        empty_snapshots()
 
 
 @contextmanager
@@ -290,6 +298,7 @@ def view_for_path(
     own: Sequence[object] = (),
     *,
     summaries: bool = True,
+    more_starts: Sequence[Start] = (),
 ) -> Iterator[HeapView]:
     """Build a view that shows the best path to the object at *address* as a view of the whole heap would, and sooner.
 
@@ -301,8 +310,9 @@ def view_for_path(
         namespace: The user's variables.
         own: As `heap_view` has it.
         summaries: Whether paths may show shapes and lengths.
+        more_starts: Where paths may begin as well, beside what `find_starts` finds.
     """
-    starts = find_starts(namespace)
+    starts = [*find_starts(namespace), *more_starts]
     ignored = [id(thing) for thing in (*own, own, objects)]
     places = on_best_paths(objects, address, starts, ignored)
     part = objects if places is None else picked(objects, np.array(places, np.int64))

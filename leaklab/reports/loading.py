@@ -19,6 +19,7 @@ from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.reports.monitor import MonitorReport
 from leaklab.reports.notebook import NotebookReport, load_report
+from leaklab.reports.process import ProcessReport
 from leaklab.reports.training_run import TrainingRun
 from leaklab.runtime.gc_control import gc_paused
 
@@ -31,6 +32,7 @@ KINDS: dict[str, type[Any]] = {
     "leaklab checks": NotebookReport,
     "leaklab difference": MemDiff,
     "leaklab monitor": MonitorReport,
+    "leaklab process": ProcessReport,
     "leaklab snapshot": CudaSnapshot,
     "leaklab snapshot series": SnapshotComparison,
     "leaklab training run": TrainingRun,
@@ -49,7 +51,7 @@ def load(path: FilePath) -> Any:
 
     Returns:
         What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `MemDiff`, `TrainingRun`,
-        `MonitorReport`, `HeapSnapshot`, `CudaSnapshot` or `SnapshotComparison`.
+        `MonitorReport`, `ProcessReport`, `HeapSnapshot`, `CudaSnapshot` or `SnapshotComparison`.
 
     Raises:
         ReportError: if the file cannot be read, or holds nothing that this version of leaklab can read.

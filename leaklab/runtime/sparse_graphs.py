@@ -22,12 +22,22 @@ _MOST_PROCESSORS = 64
 
 def has_room(n_bytes: int) -> bool:
     """Return whether the system would give the process *n_bytes* of address space, in one piece."""
-    private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
     try:
-        mmap.mmap(-1, n_bytes, **private).close()
+        private_memory(n_bytes).close()
     except (OSError, MemoryError):
         return False
     return True
+
+
+def private_memory(n_bytes: int) -> mmap.mmap:
+    """Return so much address space of this process alone; no memory stands behind it until it is written to.
+
+    Raises:
+        OSError: if the system does not give it.
+    """
+    if sys.platform == "win32":
+        return mmap.mmap(-1, n_bytes)
+    return mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _refuse_without_room() -> None:
@@ -46,4 +56,4 @@ if "scipy.sparse.csgraph" not in sys.modules:
 from scipy.sparse import csr_array  # noqa: E402 - there is room
 from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow  # noqa: E402
 
-__all__ = ["breadth_first_order", "connected_components", "csr_array", "has_room", "maximum_flow"]
+__all__ = ["breadth_first_order", "connected_components", "csr_array", "has_room", "maximum_flow", "private_memory"]

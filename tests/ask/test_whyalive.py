@@ -458,3 +458,15 @@ def test_where_no_root_reaches_the_object_everything_is_told_that_is_known():
     why = whyalive(reference(), namespace={}, only_path=True)
     assert why.hold is Hold.GARBAGE
     assert not why.record.only_path
+
+
+@pytest.mark.parametrize("only_path", [False, True])
+def test_variables_of_the_asking_function_are_not_kept_by_asking_twice(only_path):
+    """The dict that the first question leaves on the frame, empty, was filled by the second for as long as it ran."""
+    asked, other = Box(), Box()
+    gone = weakref.ref(other)
+    for _ in range(3):
+        whyalive(asked, only_path=only_path)
+    del other
+    gc.collect()
+    assert gone() is None

@@ -1,0 +1,80 @@
+"""Who holds the largest tensors: one row for each holder, whatever the number of tensors in it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from leaklab.explain import held_by, storages_by_path, storages_by_size
+from leaklab.heap import NO_BIRTHS, borrow_heap
+
+KIB = 1 << 10
+
+
+def rows_of(namespace):
+    """Holder, number of tensors and KiB of what *namespace* holds."""
+    with borrow_heap(NO_BIRTHS, namespace) as view:
+        found = held_by(view, storages_by_path(view), 100)
+    return {row.holder: (row.n_tensors, row.n_bytes // KIB) for row in found}
+
+
+class Trainer:
+    def __init__(self, **held):
+        vars(self).update(held)
+
+
+def kib(n_kib):
+    return torch.ones(n_kib * KIB // 4)
+
+
+@pytest.fixture
+def large():
+    """Larger than all that other tests hold: small holders are left out."""
+    return 512
+
+
+def test_items_of_a_container_are_one_row(large):
+    namespace = {"trainer": Trainer(history=[{"loss": kib(large)} for _ in range(3)]), "batch": kib(large)}
+    rows = rows_of(namespace)
+    assert rows["trainer.history"] == (3, 3 * large)
+    assert rows["batch"] == (1, large)
+
+
+def test_parameters_and_gradients_are_the_models_and_moments_the_optimizers():
+    model = nn.Sequential(nn.Linear(512, 512, bias=False))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 512)).sum().backward()
+    optimizer.step()
+    rows = rows_of({"optimizer": optimizer, "model": model})
+    assert rows["model"] == (2, 2 * KIB)
+    assert rows["optimizer"] == (3, 2 * KIB)  # two moments, and a step of four bytes
+
+
+def test_what_a_graph_saved_is_the_graphs(large):
+    weight = torch.ones(large * KIB // 4, requires_grad=True)
+    losses = [(weight * kib(large)).sum() for _ in range(2)]
+    rows = rows_of({"losses": losses, "weight": weight})
+    assert rows["weight"] == (1, large)
+    assert rows["the graph of losses"] == (2, 2 * large)
+
+
+def test_storage_is_counted_once(large):
+    whole = kib(large)
+    assert rows_of({"whole": whole, "views": [whole[:4], whole[4:8]]})["whole"] == (1, large)
+    assert [storage.n_bytes for storage in storages_by_size([whole, whole[:1]], [0, 1])] == [large * KIB]
+
+
+def test_local_variable_of_a_running_function_is_named(large):
+    outputs = [kib(large)]
+    name = "outputs in test_local_variable_of_a_running_function_is_named()"
+    assert rows_of({})[name] == (1, large)
+    del outputs
+
+
+def test_path_to_a_tensor_judges_nothing(large):
+    namespace = {"held": [kib(large)]}
+    with borrow_heap(NO_BIRTHS, namespace) as view:
+        row = next(row for row in held_by(view, storages_by_path(view), 100) if row.holder == "held")
+    assert {step.status.value for step in row.path.steps} == {"unknown"}
+    assert row.what == f"torch.Tensor ({large * KIB // 4},) float32 cpu"
