@@ -1,0 +1,13 @@
+"""The live strip: memory and state of a loop, drawn while its cell runs."""
+
+from __future__ import annotations
+
+from leaklab.lazy import lazy_names
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "showing": "Strip StripSource show_strip",
+        "widget": "StripWidget",
+    },
+)

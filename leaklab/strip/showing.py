@@ -1,0 +1,145 @@
+"""Show the strip of a loop wherever its user looks: in the notebook, on a terminal, or nowhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from contextlib import suppress
+from typing import Protocol
+
+from leaklab.model.monitor import MonitorRecord, MonitorStatus, StateChange
+from leaklab.runtime.objects import running_shell
+from leaklab.strip.terminal import TerminalLine
+
+PERIOD_SECONDS = 0.5
+_JOIN_SECONDS = 2.0
+_MOST_FAILURES = 5
+
+
+class StripSource(Protocol):
+    """What a strip shows: a `Monitor`, or whatever has the same three attributes, to be read from any thread."""
+
+    @property
+    def status(self) -> MonitorStatus:
+        """What is known now."""
+
+    @property
+    def changes(self) -> tuple[StateChange, ...]:
+        """The states that were come to, oldest first."""
+
+    @property
+    def record(self) -> MonitorRecord:
+        """Everything that is known now."""
+
+
+class Face(Protocol):
+    """Where a strip is seen."""
+
+    def sample(self, status: MonitorStatus) -> None:
+        """Show one more moment."""
+
+    def news(self, record: MonitorRecord) -> None:
+        """Show what has changed."""
+
+    def clear_line(self) -> None:
+        """Take away a line that is not ended."""
+
+    def finish(self, record: MonitorRecord | None) -> None:
+        """Leave what stays; *record* is None where the source is gone."""
+
+
+class Strip:
+    """A shown strip; a thread draws it anew twice a second until it is closed, or its source is gone.
+
+    The thread neither collects garbage nor walks the heap, and holds the source only while it reads it.
+
+    Args:
+        source: What is shown; referred to weakly.
+        face: Where; None for nowhere: then there is no thread either.
+        period: Seconds between two looks.
+    """
+
+    def __init__(self, source: StripSource, face: Face | None, period: float = PERIOD_SECONDS) -> None:
+        self._source = weakref.ref(source)
+        self._face = face
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        if face is not None:
+            arguments = (self._source, face, self._ended, period)
+            self._thread = threading.Thread(target=_draw, args=arguments, name="leaklab strip", daemon=True)
+            self._thread.start()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the thread draws."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def clear_line(self) -> None:
+        """Take the line away, before something else is printed; it comes again. Does nothing in a notebook."""
+        if self._face is not None:
+            self._face.clear_line()
+
+    def close(self) -> None:
+        """End the thread, and leave the picture and the text that stay; a second call does nothing."""
+        face, self._face = self._face, None
+        if face is None or self._ended.is_set():
+            return
+        self._ended.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_SECONDS)
+        source = self._source()
+        with suppress(Exception):  # a front end that is gone must not end the user's loop
+            face.finish(None if source is None else source.record)
+
+
+def show_strip(source: StripSource) -> Strip:
+    """Show the strip of *source* below the cell that runs, or as one line of a terminal; in other places nothing.
+
+    Args:
+        source: A monitor that runs. It is not kept alive.
+
+    Returns:
+        The strip; `close` it when the loop ends. One whose source is gone ends by itself.
+    """
+    return Strip(source, _face(source))
+
+
+def _face(source: StripSource) -> Face | None:
+    kernel = getattr(running_shell(), "kernel", None)
+    # What an engine of ipyparallel displays is shown by its client, but no update of it.
+    if kernel is not None and not type(kernel).__module__.startswith("ipyparallel."):
+        from leaklab.strip.widget import NotebookFace  # noqa: PLC0415 - paid by those who have a notebook
+
+        return NotebookFace(source)
+    try:
+        return TerminalLine() if sys.stdout.isatty() else None
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return None
+
+
+def _draw(reference: weakref.ref[StripSource], face: Face, ended: threading.Event, period: float) -> None:
+    """Look at the source until the strip is closed; in this function, so that the thread holds no strip."""
+    last: StateChange | None = None
+    n_failures = 0
+    while not ended.wait(period):
+        source = reference()
+        if source is None:
+            ended.set()
+            with suppress(Exception):
+                face.finish(None)
+            return
+        try:
+            changes = source.changes
+            face.sample(source.status)
+            if changes and changes[-1] is not last:
+                face.news(source.record)
+                last = changes[-1]
+            n_failures = 0
+        except Exception:  # noqa: BLE001 - the loop writes while this reads: the next look may go well
+            n_failures += 1
+            if n_failures >= _MOST_FAILURES:
+                return
+        finally:
+            source = None
+            changes = ()
