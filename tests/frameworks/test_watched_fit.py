@@ -56,7 +56,7 @@ def test_neither_the_callback_nor_its_report_keeps_the_trainer():
 
 
 def test_an_exception_ends_the_watch_of_a_with_block():
-    with pytest.raises(KeyError), WatchedFit(first_step=LATE, quiet=True) as watch:  # noqa: PT012
+    with pytest.raises(KeyError), WatchedFit(first_step=LATE, quiet=True) as watch:
         watch.begin_fit(10, {})
         raise KeyError
     assert watch.monitor.record.failure == "KeyError"
