@@ -253,8 +253,8 @@ def per_step(leak: Leak, steps_per_run: int) -> Leak:
 
 
 def is_on_accelerator(leak: Leak) -> bool:
-    """Return whether what grows are tensors of an accelerator; their device is the last word of what they are."""
-    kind, _, rest = leak.what.partition(" ")
+    """Return whether what grows are tensors of an accelerator: their device is the last word of the first kind."""
+    kind, _, rest = leak.what.partition(" and ")[0].partition(" ")
     device = rest.rpartition(" ")[2].partition(":")[0]
     return kind.endswith(("Tensor", "Parameter")) and device.isalpha() and device not in ("cpu", "meta", "")
 

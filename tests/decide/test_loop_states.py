@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.decide.consequence import consequence_of
-from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.decide.loop_states import Free, LoopStates, is_on_accelerator
 from leaklab.model import Check, Leak, Outcome, RootPath, Settings, Verdict
 from leaklab.model.monitor import ACCELERATOR, HOST, LoopState, StretchCheck
 
@@ -82,6 +82,21 @@ def test_an_alarm_waits_until_the_rate_matters():
     changes = states.weigh(12_000_000, None, FREE)
     assert states_of(changes) == [("leak", True)]
     assert states.weigh(13_000_000, None, FREE) == [], "told once"
+
+
+@pytest.mark.parametrize(
+    ("what", "is_there"),
+    [
+        ("torch.Tensor (4,) float32 cpu", False),
+        ("torch.Tensor (512, 64) float32 cpu and 1 other kind", False),
+        ("torch.Tensor (512, 64) float32 cuda:0 and 2 other kinds", True),
+        ("torch.nn.parameter.Parameter (4,) float32 mps:0", True),
+        ("torch.Tensor (4,) float32 meta", False),
+        ("dict and 1 other kind", False),
+    ],
+)
+def test_the_device_is_read_from_the_first_kind(what, is_there):
+    assert is_on_accelerator(leak(what=what)) is is_there
 
 
 def test_what_may_still_stop_by_itself_alarms_only_if_memory_may_end_first():
