@@ -6,10 +6,12 @@ another one stays where it is, and only hands on.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import sys
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol
@@ -26,7 +28,7 @@ _cause_of = BaseException.__dict__["__cause__"].__get__
 _context_of = BaseException.__dict__["__context__"].__get__
 _FASTEST_BYTES_PER_SECOND = 4 << 30
 """No program takes memory faster than it can be written to."""
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 _REARMED_BELOW = 0.95
 """Of the level at which a limit counts as nearly reached."""
 
@@ -162,6 +164,38 @@ def _observe(device: int, wanted: int, total: int, free: int) -> None:
     for answers in tuple(_device_answers):
         with suppress(Exception):  # it would pass through the C++ code of the allocator
             answers.on_device(device, wanted, total, free)
+
+
+_PENDING_CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+
+def in_main_thread(work: Callable[[], None], max_seconds: float) -> None:
+    """Run *work* once, between two instructions of the main thread: the program stands still, and takes no more memory.
+
+    In the calling thread where the main thread does not come to that within *max_seconds*, because it waits or is in C
+    code. Returns when the work is done.
+    """
+    claimed, begun, done = threading.Lock(), threading.Event(), threading.Event()
+
+    def once(_unused: object = None) -> int:
+        if claimed.acquire(blocking=False):
+            begun.set()
+            try:
+                with suppress(Exception):
+                    work()
+            finally:
+                done.set()
+        return 0
+
+    call = _PENDING_CALL(once)
+    _pending_calls.append(call)  # the interpreter has no reference to it
+    if ctypes.pythonapi.Py_AddPendingCall(call, None) != 0 or not begun.wait(max_seconds):
+        once()
+    done.wait()
+
+
+_pending_calls: deque[Any] = deque(maxlen=32)
+"""The interpreter has room for as many; each is needed until it was called, which may be late."""
 
 
 class LimitThread(threading.Thread):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from leaklab.files import FilePath
 from leaklab.monitoring.last_moments import (
     ErrorHooks,
     ignore_devices,
+    in_main_thread,
     is_of_device,
     is_out_of_memory,
     limit_threads,
@@ -31,7 +32,7 @@ from leaklab.text import format_bytes
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from typing_extensions import Self
 
@@ -39,7 +40,9 @@ _PREFIX = "out_of_memory"
 _RESERVE_BYTES = 128 << 20
 _OWN_SHARE = 0.05
 """Looking at the heap may take no more than this part of the time: some programs try until a batch fits."""
-_NO_INTERRUPTION_SECONDS = 5.0
+_MAIN_THREAD_SECONDS = 0.2
+"""So long the report waits for the main thread to come to its next instruction."""
+_KILLED = "the process did not live to look at its objects"
 
 
 def on_oom(
@@ -165,20 +168,32 @@ class _Reporter:
 
     def on_limit(self, limit: MemoryLimit, used: int) -> None:
         """Report on a limit that is nearly reached; called in a thread of its own."""
-        with _uninterrupted():
-            self._report(
-                f"the {limit.words} is nearly reached: {format_bytes(used)} of {format_bytes(limit.n_bytes)} are used; "
-                "beyond it, the kernel kills the process",
-                calls_of(sys._current_frames().get(threading.main_thread().ident or 0)),  # noqa: SLF001 - of all threads
-            )
+        occasion = (
+            f"the {limit.words} is nearly reached: {format_bytes(used)} of {format_bytes(limit.n_bytes)} are used; "
+            "beyond it, the kernel kills the process"
+        )
+
+        def report() -> None:
+            stack = calls_of(sys._current_frames().get(threading.main_thread().ident or 0))  # noqa: SLF001 - of all threads
+            self._report(occasion, stack, is_urgent=True)
+
+        in_main_thread(report, _MAIN_THREAD_SECONDS)
         self._say()
 
     def _report(
-        self, occasion: str, stack: Sequence[str], ended: Sequence[FrameType] = (), *, of_device: bool = False
+        self,
+        occasion: str,
+        stack: Sequence[str],
+        ended: Sequence[FrameType] = (),
+        *,
+        of_device: bool = False,
+        is_urgent: bool = False,
     ) -> None:
         with self._lock:
             self._reserve.free()
             try:
+                if is_urgent:  # what costs no time comes first: the process may be killed while it looks at its heap
+                    self._files.write(take_stock(occasion, stack=stack, notes=[_KILLED], looks=False))
                 self._write(occasion, stack, ended, of_device=of_device)
             finally:
                 self._reserve.take()
@@ -231,14 +246,3 @@ class _Reserve:
         space, self._space = self._space, None
         if space is not None:
             space.close()
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let no other thread of Python run inside, but while this one waits: they would take more memory meanwhile."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_NO_INTERRUPTION_SECONDS)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -71,6 +74,52 @@ def test_death_of_a_thread_leaves_one_too(tmp_path):
     assert done.returncode == 0
     assert "who held the memory is told in" in done.stderr
     assert "\n             from notebook variable: history  [0]  ['loss']\n" in file.read_text("utf-8")
+
+
+GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+"""Version 1 has a tree of its own for memory."""
+KILLED = """
+import os, sys
+with open(sys.argv[2] + "/cgroup.procs", "w") as group:
+    group.write(str(os.getpid()))
+import torch, leaklab
+
+def train(history):
+    while True:
+        history.append(torch.ones(1 << 19))
+
+history = []
+watch = leaklab.on_oom(sys.argv[1])
+train(history)
+"""
+
+
+@pytest.fixture
+def small_group():
+    """A control group of 900 MiB; skips where none can be made."""
+    for mount, name in zip(GROUPS, ("memory.limit_in_bytes", "memory.max"), strict=True):
+        group = mount / f"leaklab_test_{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            if (group / name).exists():
+                (group / name).write_text(str(900 << 20))
+                yield group
+                return
+        finally:
+            group.rmdir()
+    pytest.skip("no control group can be made here")
+
+
+def test_process_that_the_kernel_kills_has_left_a_report(small_group, tmp_path):
+    asked = [sys.executable, "-c", KILLED, str(tmp_path), str(small_group)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    text = next(tmp_path.glob("*.txt")).read_text("utf-8")
+    assert text.startswith("the limit of the container is nearly reached: ")
+    assert " MiB  history\n" in text or "the process did not live to look at its objects" in text
 
 
 class Told(list):
@@ -273,12 +322,30 @@ def test_limit_of_the_container_is_told_once_for_each_crossing(tmp_path, monkeyp
     assert told == [950, 990]
 
 
+def test_main_thread_stands_still_while_another_has_work_done_in_it():
+    told = []
+
+    def work():
+        told.append(threading.current_thread() is threading.main_thread())
+
+    thread = threading.Thread(target=last_moments.in_main_thread, args=(work, 60))
+    thread.start()
+    while thread.is_alive():
+        sum(range(1000))
+    assert told == [True]
+    thread = threading.Timer(0.1, last_moments.in_main_thread, args=(work, 0.01))
+    thread.start()
+    time.sleep(1)  # in C code
+    assert told == [True, False]
+    sum(range(1000))
+    assert told == [True, False]  # not a second time when it comes back
+
+
 def test_report_at_the_limit_of_the_container(tmp_path, monkeypatch, capsys):
     (tmp_path / "stat").write_text("anon 5\n")
     (tmp_path / "current").write_text(f"{95 << 20}\n")
     limit = MemoryLimit(100 << 20, "limit of the container", tmp_path / "current", tmp_path / "stat", ())
     monkeypatch.setattr(last_moments, "memory_limit", lambda: limit)
-    interval = sys.getswitchinterval()
     with leaklab.on_oom(tmp_path / "reports") as watch:
         until = time.monotonic() + 30
         while "told in" not in capsys.readouterr().err:
@@ -287,7 +354,6 @@ def test_report_at_the_limit_of_the_container(tmp_path, monkeypatch, capsys):
     text = watch.file.read_text("utf-8")
     assert text.startswith("the limit of the container is nearly reached: 95.0 MiB of 100 MiB are used; beyond it, the")
     assert "in test_report_at_the_limit_of_the_container" in text  # where the main thread was
-    assert sys.getswitchinterval() == interval
 
 
 def test_cell_that_runs_out_of_memory_leaves_a_report(notebook, tmp_path, capsys):
