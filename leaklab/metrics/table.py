@@ -6,10 +6,10 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import psutil
-
+from leaklab.collect.meters import free_accelerator_bytes
 from leaklab.metrics.loops import Reading
 from leaklab.model.monitor import LoopState, MonitorStatus
+from leaklab.monitoring.memory_limits import free_host_bytes
 from leaklab.version import __version__
 
 Figures = Mapping[str, float]
@@ -136,8 +136,13 @@ METRICS = (
     ),
     Metric(
         "leaklab_host_available_bytes", "leaklab.host.available", "By", Kind.GAUGE,
-        "Memory of the host that can be had without swapping, at the moment of asking.",
-        _figure(lambda _: psutil.virtual_memory().available),
+        "Memory that the process can still have of the host without swapping, or of its container if that has less.",
+        _figure(lambda _: free_host_bytes()),
+    ),
+    Metric(
+        "leaklab_accelerator_available_bytes", "leaklab.accelerator.available", "By", Kind.GAUGE,
+        "Free on the accelerator that has the least of it; absent without one.",
+        _figure(lambda _: free_accelerator_bytes() or None),
     ),
     Metric(
         "leaklab_checks_total", "leaklab.checks", "{check}", Kind.COUNTER,

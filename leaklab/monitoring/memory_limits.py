@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+import psutil
 
 _UNLIMITED = 1 << 60  # what version 1 says for no limit is a little below 2^63
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -63,6 +66,19 @@ def memory_limit(membership: Path = _MEMBERSHIP, mounts: Path = _MOUNTS) -> Memo
                 names = "memory.limit_in_bytes", "memory.usage_in_bytes"
                 limits += _limits(mounts / "memory", path, *names, _TAKEN_BACK_1)
     return min(limits, key=lambda limit: limit.n_bytes, default=None)
+
+
+def free_host_bytes() -> int:
+    """Return what this process can still take of the host's memory: what the machine has, or its container if less."""
+    free, limit = int(psutil.virtual_memory().available), _limit()
+    used = None if limit is None else limit.used_bytes()
+    return free if limit is None or used is None else max(min(free, limit.n_bytes - used), 0)
+
+
+@cache
+def _limit() -> MemoryLimit | None:
+    """Return the limit, which is looked for once: a dozen files, at every reading of a level, would be too dear."""
+    return memory_limit()
 
 
 def _limits(mount: Path, path: str, name: str, usage: str, taken_back: tuple[str, ...]) -> Iterator[MemoryLimit]:

@@ -33,6 +33,7 @@ from leaklab.model.monitor import (
     StateChange,
     StretchCheck,
 )
+from leaklab.monitoring.memory_limits import free_host_bytes
 from leaklab.monitoring.running import dismiss, enlist
 from leaklab.monitoring.schedule import Schedule
 from leaklab.monitoring.stretch import Stretch
@@ -460,7 +461,7 @@ class Monitor:
 
 
 def _free_memory() -> Free:
-    return Free(float(psutil.virtual_memory().available), float(free_accelerator_bytes()))
+    return Free(float(free_host_bytes()), float(free_accelerator_bytes()))
 
 
 def _weakly(name: str, root: object) -> weakref.ref[Any]:
