@@ -86,8 +86,12 @@ class Loops:
         status = monitor.status
         run = self._runs.get(monitor)
         if run is None:
-            run = self._runs[monitor] = _free_name(_label(status.name) or _UNNAMED, self._runs.values())
+            run = self._runs[monitor] = _free_name(_label(self._bare(status.name)) or _UNNAMED, self._runs.values())
         return Reading(run, self._rank, status, self._holder(status))
+
+    def _bare(self, name: str) -> str:
+        """Return *name* without this rank, which callbacks of frameworks write after it: all ranks are one run."""
+        return name.removesuffix(f"rank {self._rank}").rstrip()
 
     def _holder(self, status: MonitorStatus) -> str:
         if not status.holder or status.state not in {LoopState.GROWING, LoopState.LEAK}:

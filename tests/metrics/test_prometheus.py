@@ -136,6 +136,16 @@ def test_a_loop_without_a_name_has_one():
     assert figure(told(PlayedMonitor(replace(CLEAN, name=""))), "leaklab_steps_total", run="loop") == 1_200
 
 
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [("train rank 3", "train"), ("rank 3", "loop"), ("train rank 13", "train rank 13"), ("rank", "rank")],
+)
+def test_the_rank_is_no_part_of_the_run(name, run):
+    """Callbacks of frameworks name the monitors of a distributed job so; rules compare the ranks of one run."""
+    found = told(PlayedMonitor(replace(CLEAN, name=name)), rank=3)
+    assert figure(found, "leaklab_steps_total", run=run, rank="3") == 1_200
+
+
 def test_names_of_any_text_are_told():
     name = 'a "b"\n\\c \ud800 ' + "d" * 500
     ((run, value),) = {

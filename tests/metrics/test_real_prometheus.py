@@ -81,6 +81,7 @@ def test_a_prometheus_that_asks_a_leaking_loop_raises_the_alarm(tmp_path, capsys
             time.sleep(0.5)
             firing = asked(database, 'ALERTS{alertname="LeaklabAlarm", alertstate="firing"}')
         seconds = time.monotonic() - started
+        assert firing, f"no alarm within {seconds:.0f} s: {asked(database, 'leaklab_verdict == 1')}"
         ((_, steps),) = asked(database, "leaklab_steps_total")
         ((holder, _),) = asked(database, "leaklab_leak_info")
         ((_, growth),) = asked(database, "leaklab_growth_bytes_per_step")
