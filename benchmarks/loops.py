@@ -1,7 +1,7 @@
 """Judge the monitor by twenty real loops of 20,000 steps: ten leak, ten do not; the truth is written beside each.
 
-Usage: ``python benchmarks/loops.py [--steps N] [NAME ...]``; needs lightning, transformers, accelerate, torchmetrics and
-pytorch-ignite. Each loop has a process of its own, and the machine of each is said to have 256 MiB free: what takes a
+Usage: ``python benchmarks/loops.py [--steps N] [NAME ...]``; it needs lightning, transformers, accelerate, torchmetrics
+and pytorch-ignite. Each loop has a process of its own, and its machine is said to have 256 MiB free: what takes a
 hundredth of that until the end matters. A row is right if a leak stands in alarm with its holder, or if nothing does
 where nothing leaks. Prints a row for each loop and one line per bar; the exit status is the number of bars missed.
 """

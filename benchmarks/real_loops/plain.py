@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import torch
-from real_loops.truth import RealLoop
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import leaklab
+from real_loops.truth import RealLoop
 
 if TYPE_CHECKING:
     from leaklab.monitoring.monitor import Monitor
@@ -38,14 +38,18 @@ def update(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tens
     return loss.detach()
 
 
+def observe(seen: torch.Tensor, _module: nn.Module, gradients: Any) -> None:
+    """Add what comes back to what was *seen*."""
+    seen += gradients[0].mean()
+
+
 def hooks(n_steps: int) -> Monitor:
     """Every tenth step registers a hook that looks at activations, and nobody removes it."""
     model, optimizer = network()
     with leaklab.monitor(total_steps=n_steps, quiet=True) as watch:
         for step in range(n_steps):
             if step % 10 == 0:
-                seen = torch.zeros(1_000)
-                model[1].register_full_backward_pre_hook(lambda *_args, seen=seen: None)
+                model[1].register_full_backward_pre_hook(functools.partial(observe, torch.zeros(1_000)))
             update(model, optimizer, torch.randn(8, 32))
             watch.step()
     return watch
@@ -73,7 +77,7 @@ def cyclic_garbage(n_steps: int) -> Monitor:
 
 
 def parameter_groups(n_steps: int) -> Monitor:
-    """Every 40th step thaws a layer by a parameter group of its own, one that is in the optimizer already by its name."""
+    """Every 40th step thaws a layer by a parameter group of its own, whether or not there is one already."""
     model, _ = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with leaklab.monitor(total_steps=n_steps, quiet=True) as watch:

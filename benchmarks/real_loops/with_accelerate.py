@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torchmetrics
 from accelerate import Accelerator
-from real_loops.truth import RealLoop
 from torch.utils.data import DataLoader, TensorDataset
 
 import leaklab
+from real_loops.truth import RealLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,9 @@ import torch
 from ignite.engine import Engine, Events
 from ignite.handlers import EarlyStopping
 from ignite.metrics import RunningAverage
-from real_loops.truth import RealLoop
 
 from leaklab.frameworks.ignite import attach
+from real_loops.truth import RealLoop
 
 if TYPE_CHECKING:
     from leaklab.monitoring.monitor import Monitor
@@ -50,7 +50,7 @@ def handlers(n_steps: int) -> Monitor:
     @engine.on(Events.EPOCH_STARTED)
     def compare(engine: Engine) -> None:
         weights = torch.zeros(20_000)
-        engine.add_event_handler(Events.EPOCH_COMPLETED(every=1_000), lambda: weights.sum())
+        engine.add_event_handler(Events.EPOCH_COMPLETED(every=1_000), lambda: print(weights.sum()))
 
     return _ran(engine, n_steps)
 

@@ -10,10 +10,10 @@ import torch
 import torchmetrics
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
-from real_loops.truth import RealLoop
 from torch.utils.data import DataLoader, TensorDataset
 
 from leaklab.frameworks.lightning import LightningMonitor
+from real_loops.truth import RealLoop
 
 if TYPE_CHECKING:
     from leaklab.monitoring.monitor import Monitor

@@ -6,10 +6,10 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 import torch
-from real_loops.truth import RealLoop
 from transformers import Trainer, TrainingArguments
 
 from leaklab.frameworks.transformers import TransformersMonitor
+from real_loops.truth import RealLoop
 
 if TYPE_CHECKING:
     from leaklab.monitoring.monitor import Monitor
@@ -53,7 +53,9 @@ def _trained(trainer: type[Trainer], n_steps: int, **options: Any) -> Monitor:
             **{"logging_steps": 500, "save_strategy": "no", **options},
         )
         data = [{"x": row} for row in torch.randn(2_000, 32)]
-        trainer(model=Regression(), args=arguments, train_dataset=data, eval_dataset=data[:80], callbacks=[watch]).train()
+        trainer(
+            model=Regression(), args=arguments, train_dataset=data, eval_dataset=data[:80], callbacks=[watch]
+        ).train()
     assert watch.monitor is not None
     return watch.monitor
 
