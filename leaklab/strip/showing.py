@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import weakref
 from contextlib import suppress
 from typing import Protocol
@@ -13,6 +14,9 @@ from leaklab.runtime.objects import running_shell
 from leaklab.strip.terminal import TerminalLine
 
 PERIOD_SECONDS = 0.5
+MOST_SHARE = 0.0008
+"""Of a processor; where a look costs more than that allows every half second, the looks are further apart."""
+_NEWEST_WEIGHT = 0.2
 _JOIN_SECONDS = 2.0
 _MOST_FAILURES = 5
 
@@ -50,23 +54,26 @@ class Face(Protocol):
 
 
 class Strip:
-    """A shown strip; a thread draws it anew twice a second until it is closed, or its source is gone.
+    """A shown strip; a thread draws it anew about twice a second until it is closed, or its source is gone.
 
     The thread neither collects garbage nor walks the heap, and holds the source only while it reads it.
 
     Args:
         source: What is shown; referred to weakly.
         face: Where; None for nowhere: then there is no thread either.
-        period: Seconds between two looks.
+        period: Least seconds between two looks.
+        share: Of a processor that the looks may take.
     """
 
-    def __init__(self, source: StripSource, face: Face | None, period: float = PERIOD_SECONDS) -> None:
+    def __init__(
+        self, source: StripSource, face: Face | None, period: float = PERIOD_SECONDS, share: float = MOST_SHARE
+    ) -> None:
         self._source = weakref.ref(source)
         self._face = face
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         if face is not None:
-            arguments = (self._source, face, self._ended, period)
+            arguments = (self._source, face, self._ended, period, share)
             self._thread = threading.Thread(target=_draw, args=arguments, name="leaklab strip", daemon=True)
             self._thread.start()
 
@@ -118,11 +125,12 @@ def _face(source: StripSource) -> Face | None:
         return None
 
 
-def _draw(reference: weakref.ref[StripSource], face: Face, ended: threading.Event, period: float) -> None:
+def _draw(reference: weakref.ref[StripSource], face: Face, ended: threading.Event, period: float, share: float) -> None:
     """Look at the source until the strip is closed; in this function, so that the thread holds no strip."""
     last: StateChange | None = None
     n_failures = 0
-    while not ended.wait(period):
+    cost = 0.0
+    while not ended.wait(max(period, cost / share)):
         source = reference()
         if source is None:
             ended.set()
@@ -130,8 +138,12 @@ def _draw(reference: weakref.ref[StripSource], face: Face, ended: threading.Even
                 face.finish(None)
             return
         try:
+            began = time.thread_time()
             changes = source.changes
             face.sample(source.status)
+            seconds = time.thread_time() - began
+            # The first look imports; the typical one comes out over the next.
+            cost = min(seconds, period * share) if not cost else cost + _NEWEST_WEIGHT * (seconds - cost)
             if changes and changes[-1] is not last:
                 face.news(source.record)
                 last = changes[-1]

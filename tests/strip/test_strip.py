@@ -79,7 +79,7 @@ def until(condition) -> None:
 
 def test_samples_go_on_until_it_is_closed_and_each_change_is_told_once():
     source, face = Source(), Face()
-    strip = Strip(source, face, period=0.01)
+    strip = Strip(source, face, period=0.01, share=1)
     until(lambda: face.n_samples >= 3)
     source.changes = (GROWS,)
     until(lambda: face.told)
@@ -93,7 +93,7 @@ def test_samples_go_on_until_it_is_closed_and_each_change_is_told_once():
 
 def test_the_source_is_not_kept_alive_and_the_thread_ends_with_it():
     source, face = Source(), Face()
-    strip, gone = Strip(source, face, period=0.01), weakref.ref(source)
+    strip, gone = Strip(source, face, period=0.01, share=1), weakref.ref(source)
     until(lambda: face.n_samples)
     del source
     until(lambda: not strip.is_live)
@@ -107,7 +107,7 @@ def test_the_source_is_not_kept_alive_and_the_thread_ends_with_it():
 def test_a_front_end_that_is_gone_ends_the_strip_and_not_the_loop():
     source, face = Source(), Face()
     face.fails = True
-    strip = Strip(source, face, period=0.01)
+    strip = Strip(source, face, period=0.01, share=1)
     until(lambda: not strip.is_live)
     assert face.n_samples == 5
     strip.close()
@@ -115,7 +115,7 @@ def test_a_front_end_that_is_gone_ends_the_strip_and_not_the_loop():
 
 def test_nothing_grows_and_nothing_is_collected_while_samples_are_taken():
     source, face = Source(), Face()
-    strip = Strip(source, face, period=0.0001)
+    strip = Strip(source, face, period=0.0001, share=1)
     try:
         until(lambda: face.n_samples > 200)
         gc.collect()
@@ -126,6 +126,21 @@ def test_nothing_grows_and_nothing_is_collected_while_samples_are_taken():
         assert [one["collections"] for one in gc.get_stats()][2] == collections[2]
     finally:
         strip.close()
+
+
+def test_looks_that_cost_much_are_far_apart():
+    class DearFace(Face):
+        def sample(self, status: MonitorStatus) -> None:
+            super().sample(status)
+            began = time.thread_time()
+            while time.thread_time() - began < 0.01:
+                pass
+
+    source, face = Source(), DearFace()
+    strip = Strip(source, face, period=0.01, share=0.02)
+    time.sleep(2)
+    strip.close()
+    assert 2 <= face.n_samples <= 20
 
 
 def test_where_nobody_looks_there_is_no_thread(monkeypatch):
