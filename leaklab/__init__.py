@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from leaklab.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from leaklab import metrics as metrics
     from leaklab.ask.alive import whyalive
     from leaklab.ask.autograd import autograd
     from leaklab.ask.cuda import compare_cuda_snapshots, load_cuda_snapshot

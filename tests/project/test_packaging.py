@@ -39,6 +39,10 @@ def test_wheel_holds_the_package_the_first_notebook_and_the_type_marker(wheel):
     assert {"leaklab/__init__.py", "leaklab/_notebooks/01_find_a_leak.ipynb", "leaklab/py.typed"} <= set(wheel)
 
 
+def test_wheel_holds_the_alert_rules_and_the_dashboard(wheel):
+    assert {"leaklab/metrics/files/alerts.yml", "leaklab/metrics/files/dashboard.json"} <= set(wheel)
+
+
 def test_wheel_holds_nothing_but_the_package_and_its_metadata(wheel):
     assert {name.split("/")[0].split("-")[0] for name in wheel} == {"leaklab"}
 
