@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import psutil
 
+from leaklab.collect.accelerators import accelerator_bytes, peak_accelerator_bytes
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.checkpoint import whole_heap
 from leaklab.collect.measurement import choose_baseline
-from leaklab.collect.meters import accelerator_bytes
 from leaklab.explain.training_run import training_survivor_bytes, training_survivors
 from leaklab.heap.view import Births, borrow_heap
 from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
@@ -28,7 +28,7 @@ from leaklab.render.training_run import run_text
 from leaklab.reports.training_run import TrainingRun
 from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
-from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type, loaded_variables
+from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type
 from leaklab.runtime.sizes import storage_bytes
 from leaklab.text import printable
 
@@ -194,7 +194,7 @@ def _levels() -> MemoryLevels:
         finally:
             objects.clear()
     return MemoryLevels(
-        tensors, psutil.Process().memory_info().rss, accelerator_bytes(), _peak_rss(), _peak_accelerator()
+        tensors, psutil.Process().memory_info().rss, accelerator_bytes(), _peak_rss(), peak_accelerator_bytes()
     )
 
 
@@ -206,11 +206,3 @@ def _peak_rss() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, KiB elsewhere
-
-
-def _peak_accelerator() -> int | None:
-    """Return the allocator's own peak, without resetting it: the figure is the user's."""
-    cuda = loaded_variables("torch.cuda")
-    if not cuda or not cuda["is_available"]() or not cuda["is_initialized"]():
-        return None
-    return sum(int(cuda["max_memory_allocated"](index)) for index in range(cuda["device_count"]()))

@@ -7,6 +7,7 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
+        "accelerators": "accelerator_bytes accelerator_levels free_accelerator_bytes peak_accelerator_bytes",
         "allocation_lines": "Makers StorageLines innermost_and_asking line_that_made",
         "census": "Census DisturbedError FrozenCensus RefreezingCensus ScanCensus sorted_census",
         "change_lines": "LineWatch watchpoint",

@@ -21,8 +21,9 @@ import msgspec
 import numpy as np
 import psutil
 
+from leaklab.collect.accelerators import accelerator_bytes
 from leaklab.collect.checkpoint import container_lengths, heap_objects
-from leaklab.collect.meters import accelerator_bytes, native_heap_bytes
+from leaklab.collect.meters import native_heap_bytes
 from leaklab.collect.slots import MIN_BYTES
 from leaklab.collect.snapshot_sizes import TensorTable, bytes_of_kinds, find_arrays, storage_mask, tensor_mask
 from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from leaklab.collect.meters import accelerator_levels, native_heap_bytes
+from leaklab.collect.accelerators import accelerator_levels
+from leaklab.collect.meters import native_heap_bytes
 from leaklab.model.monitor import Levels
 
 N_KEPT = 256

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 
+from leaklab.collect.accelerators import accelerator_bytes, free_accelerator_bytes
 from leaklab.runtime.objects import loaded_variables
 
 _COLUMNS = ("seconds", "born", "heap", "blocks", "accelerator", "rss")
@@ -33,50 +33,6 @@ def native_heap_bytes() -> int | None:
     except (AttributeError, RuntimeError, OSError):  # musl, older macOS: psutil has no such call there
         return None
     return int(info.heap_used) + int(info.mmap_used)
-
-
-def accelerator_bytes() -> int | None:
-    """Return the bytes that torch has allocated on all accelerators of the machine; None without one."""
-    accelerator = loaded_variables("torch.accelerator")
-    if "memory_allocated" not in accelerator or not accelerator["is_available"]():
-        return None
-    return sum(int(accelerator["memory_allocated"](index)) for index in range(accelerator["device_count"]()))
-
-
-def accelerator_levels() -> tuple[int, int] | None:
-    """Return the bytes allocated and reserved on all accelerators; None where the program has used none so far.
-
-    Made to be asked often: it initialises nothing, and of torch's statistics it reads the table that the allocator
-    fills, not the list that ``memory_stats()`` sorts out of it.
-    """
-    cuda, inner = loaded_variables("torch.cuda"), loaded_variables("torch._C")
-    if "is_initialized" in cuda and cuda["is_initialized"]():
-        return _summed(inner["_cuda_memoryStats"], cuda["device_count"]())
-    metal = loaded_variables("torch.mps")
-    if "_mps_currentAllocatedMemory" in inner and inner["_mps_is_available"]():
-        return int(metal["current_allocated_memory"]()), int(metal["driver_allocated_memory"]())
-    accelerator = loaded_variables("torch.accelerator")
-    if "_accelerator_getDeviceStats" not in inner or not accelerator["is_available"]():
-        return None
-    if not inner["_accelerator_isAllocatorInitialized"]():
-        return None
-    return _summed(inner["_accelerator_getDeviceStats"], accelerator["device_count"]())
-
-
-def _summed(stats_of: Callable[[int], dict[str, Any]], n_devices: int) -> tuple[int, int]:
-    tables = [stats_of(index) for index in range(n_devices)]
-    allocated, reserved = (
-        sum(int(table[kind]["all"]["current"]) for table in tables) for kind in ("allocated_bytes", "reserved_bytes")
-    )
-    return allocated, reserved
-
-
-def free_accelerator_bytes() -> int:
-    """Return the bytes free on the accelerator with the least of them; 0 without one, or where nobody tells."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or not cuda.is_available() or not cuda.is_initialized():
-        return 0
-    return min(int(cuda.mem_get_info(index)[0]) for index in range(cuda.device_count()))
 
 
 class Meters:

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from leaklab.collect.meters import free_accelerator_bytes
+from leaklab.collect.accelerators import free_accelerator_bytes
 from leaklab.metrics.loops import Reading
 from leaklab.model.monitor import LoopState, MonitorStatus
 from leaklab.monitoring.memory_limits import free_host_bytes

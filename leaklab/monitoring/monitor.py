@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import psutil
 
+from leaklab.collect.accelerators import accelerator_bytes, free_accelerator_bytes
 from leaklab.collect.level_history import LevelHistory
-from leaklab.collect.meters import accelerator_bytes, free_accelerator_bytes, native_heap_bytes
+from leaklab.collect.meters import native_heap_bytes
 from leaklab.decide.loop_period import find_periods
 from leaklab.decide.loop_states import Free, LoopStates
 from leaklab.decide.rising_level import FIRST_LOOK, find_rise, next_look

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
+from leaklab.collect.accelerators import accelerator_levels
 from leaklab.collect.checkpoint import whole_heap
-from leaklab.collect.meters import accelerator_levels, native_heap_bytes
+from leaklab.collect.meters import native_heap_bytes
 from leaklab.explain.largest_tensors import (
     MOST_LOOKED_UP,
     Storage,

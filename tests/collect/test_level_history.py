@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.collect import N_KEPT, LevelHistory, level_history, meters
+from leaklab.collect import N_KEPT, LevelHistory, accelerators, level_history, meters
 
 DISTANCES = st.one_of(
     st.lists(st.integers(1, 5_000), min_size=1, max_size=1_500),
@@ -98,7 +98,7 @@ def test_notes_leave_no_object_behind():
 def test_a_note_costs_microseconds(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(level_history, "native_heap_bytes", meters.native_heap_bytes)
-    monkeypatch.setattr(level_history, "accelerator_levels", meters.accelerator_levels)
+    monkeypatch.setattr(level_history, "accelerator_levels", accelerators.accelerator_levels)
     history, started = LevelHistory(), time.process_time()
     for step in range(2_000):
         history.note(step, 0.0)
@@ -119,12 +119,12 @@ def fake_cuda(monkeypatch, *, initialized):
 
 def test_cards_in_use_are_added_up(monkeypatch):
     fake_cuda(monkeypatch, initialized=True)
-    assert meters.accelerator_levels() == (201, 2_001)
+    assert accelerators.accelerator_levels() == (201, 2_001)
 
 
 def test_cards_that_the_program_has_not_touched_are_not_asked(monkeypatch):
     fake_cuda(monkeypatch, initialized=False)
-    assert meters.accelerator_levels() is None
+    assert accelerators.accelerator_levels() is None
 
 
 def test_any_other_accelerator_is_asked_once_its_allocator_is_there(monkeypatch):
@@ -138,9 +138,9 @@ def test_any_other_accelerator_is_asked_once_its_allocator_is_there(monkeypatch)
     accelerator.is_available, accelerator.device_count = lambda: True, lambda: 1
     for name, module in (("torch._C", inner), ("torch.accelerator", accelerator), ("torch.cuda", None)):
         monkeypatch.setitem(sys.modules, name, module)
-    assert meters.accelerator_levels() is None
+    assert accelerators.accelerator_levels() is None
     ready.append(True)
-    assert meters.accelerator_levels() == (7, 8)
+    assert accelerators.accelerator_levels() == (7, 8)
 
 
 def test_without_torch_there_is_no_accelerator_and_none_is_loaded():
@@ -155,10 +155,10 @@ def test_a_tensor_on_the_card_is_seen_and_reading_before_does_not_initialise_it(
     if not torch.cuda.is_available():
         pytest.skip("no card")
     if not torch.cuda.is_initialized():
-        assert meters.accelerator_levels() is None
+        assert accelerators.accelerator_levels() is None
         assert not torch.cuda.is_initialized()
     kept = torch.ones(1_000_000, device="cuda")
-    allocated, reserved = meters.accelerator_levels()
+    allocated, reserved = accelerators.accelerator_levels()
     assert allocated >= 4_000_000
     assert reserved >= allocated
     del kept

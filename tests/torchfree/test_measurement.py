@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import sys
-import types
 
 import pytest
 
@@ -287,14 +285,6 @@ def test_the_records_of_the_runs_are_left_out_of_the_level(monkeypatch):
     figures.read(0, 0.0, 0)
     figures.read(1, 0.0, 50, recorded_bytes=800)
     assert figures.heap(1) == (1000.0, 1000.0)
-
-
-def test_the_accelerators_of_the_machine_are_added_up(monkeypatch):
-    accelerator = types.ModuleType("torch.accelerator")
-    accelerator.is_available, accelerator.device_count = lambda: True, lambda: 2
-    accelerator.memory_allocated = lambda index: 100 + index
-    monkeypatch.setitem(sys.modules, "torch.accelerator", accelerator)
-    assert meters.accelerator_bytes() == 201
 
 
 def test_the_native_heap_grows_by_what_is_allocated():
