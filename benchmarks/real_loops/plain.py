@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import leaklab
-from real_loops.truth import RealLoop
+from real_loops.truth import OVERHEAD, RealLoop
 
 if TYPE_CHECKING:
     from leaklab.monitoring.monitor import Monitor
@@ -46,7 +46,7 @@ def observe(seen: torch.Tensor, _module: nn.Module, gradients: Any) -> None:
 def hooks(n_steps: int) -> Monitor:
     """Every tenth step registers a hook that looks at activations, and nobody removes it."""
     model, optimizer = network()
-    with leaklab.monitor(total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(total_steps=n_steps, overhead=OVERHEAD, quiet=True) as watch:
         for step in range(n_steps):
             if step % 10 == 0:
                 model[1].register_full_backward_pre_hook(functools.partial(observe, torch.zeros(1_000)))
@@ -67,7 +67,7 @@ def cyclic_garbage(n_steps: int) -> Monitor:
     """The collector is off, for speed, and every step leaves a cycle."""
     model, optimizer = network()
     gc.disable()
-    with leaklab.monitor(total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(total_steps=n_steps, overhead=OVERHEAD, quiet=True) as watch:
         for _ in range(n_steps):
             Node()
             update(model, optimizer, torch.randn(8, 32))
@@ -80,7 +80,7 @@ def parameter_groups(n_steps: int) -> Monitor:
     """Every 40th step thaws a layer by a parameter group of its own, whether or not there is one already."""
     model, _ = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with leaklab.monitor(total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(total_steps=n_steps, overhead=OVERHEAD, quiet=True) as watch:
         for step in range(n_steps):
             if step % 40 == 0:
                 optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(4_000))]})
@@ -92,7 +92,7 @@ def parameter_groups(n_steps: int) -> Monitor:
 def futures(n_steps: int) -> Monitor:
     """Results are written by a pool of threads; the futures are kept, to look at their errors some day."""
     model, optimizer = network()
-    with ThreadPoolExecutor(2) as pool, leaklab.monitor(total_steps=n_steps, quiet=True) as watch:
+    with ThreadPoolExecutor(2) as pool, leaklab.monitor(total_steps=n_steps, overhead=OVERHEAD, quiet=True) as watch:
         for _ in range(n_steps):
             batch = torch.randn(8, 32)
             update(model, optimizer, batch)
@@ -105,7 +105,7 @@ def replay_buffer(n_steps: int) -> Monitor:
     """A buffer of 6,000 transitions fills, then the oldest ones are overwritten."""
     model, optimizer = network()
     capacity = 6_000
-    with leaklab.monitor(total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(total_steps=n_steps, overhead=OVERHEAD, quiet=True) as watch:
         for step in range(n_steps):
             transition = torch.randn(8, 32)
             if len(replay) < capacity:
@@ -123,7 +123,7 @@ def warm_up_and_schedule(n_steps: int) -> Monitor:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=n_steps + 1)
     best: dict[str, torch.Tensor] = {}
     average = torch.optim.swa_utils.AveragedModel(model)
-    with leaklab.monitor(total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(total_steps=n_steps, overhead=OVERHEAD, quiet=True) as watch:
         for step in range(n_steps):
             update(model, optimizer, torch.randn(8, 32))
             schedule.step()
@@ -144,7 +144,7 @@ def persistent_workers(n_steps: int) -> Monitor:
     data = TensorDataset(torch.randn(8_000, 32))
     loader = DataLoader(data, batch_size=8, num_workers=2, persistent_workers=True, shuffle=True)
     made = 0
-    with leaklab.monitor(total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(total_steps=n_steps, overhead=OVERHEAD, quiet=True) as watch:
         while made < n_steps:
             for (batch,) in loader:
                 update(model, optimizer, batch)
@@ -159,7 +159,7 @@ def windows(n_steps: int) -> Monitor:
     """Losses of the latest 500 steps are averaged, and printed every 1,000."""
     model, optimizer = network()
     recent: list[float] = []
-    with leaklab.monitor(total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(total_steps=n_steps, overhead=OVERHEAD, quiet=True) as watch:
         for step in range(n_steps):
             window.append(update(model, optimizer, torch.randn(8, 32)))
             recent.append(float(window[-1]))
@@ -180,7 +180,7 @@ def least_recently_used(n_steps: int) -> Monitor:
     model, optimizer = network()
     cache: collections.OrderedDict[int, torch.Tensor] = collections.OrderedDict()
     draws = torch.distributions.Exponential(0.001).sample((n_steps,)).long().tolist()
-    with leaklab.monitor(total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(total_steps=n_steps, overhead=OVERHEAD, quiet=True) as watch:
         for word in draws:
             encoded(word)
             cache[word] = cache.pop(word, None) if word in cache else torch.full((64,), float(word))
@@ -193,7 +193,7 @@ def least_recently_used(n_steps: int) -> Monitor:
 
 LOOPS = (
     RealLoop(hooks, "plain", "_backward_pre_hooks", "register_full_backward_pre_hook"),
-    RealLoop(cyclic_garbage, "plain", "", "Node()"),
+    RealLoop(cyclic_garbage, "plain", "", "self.parent = self"),
     RealLoop(parameter_groups, "plain", "optimizer.param_groups", "add_param_group"),
     RealLoop(futures, "plain", "pending", "pending.append"),
     RealLoop(replay_buffer, "plain"),

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
 import leaklab
-from real_loops.truth import RealLoop
+from real_loops.truth import OVERHEAD, RealLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,9 @@ def growing_graph(n_steps: int) -> Monitor:
     """The mean loss is summed up with its graph."""
     accelerator, model, optimizer, loader = _prepared()
     total: Any = 0.0
-    with leaklab.monitor(f"rank {accelerator.process_index}", total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(
+        f"rank {accelerator.process_index}", total_steps=n_steps, overhead=OVERHEAD, quiet=True
+    ) as watch:
         for batch in _batches(loader, n_steps):
             with accelerator.accumulate(model):
                 loss = model(batch).pow(2).mean()
@@ -56,7 +58,9 @@ def metric_never_reset(n_steps: int) -> Monitor:
     """A metric that keeps all it has seen is asked at the end of the training only."""
     accelerator, model, optimizer, loader = _prepared()
     everything = torchmetrics.CatMetric()
-    with leaklab.monitor(f"rank {accelerator.process_index}", total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(
+        f"rank {accelerator.process_index}", total_steps=n_steps, overhead=OVERHEAD, quiet=True
+    ) as watch:
         for batch in _batches(loader, n_steps):
             with accelerator.accumulate(model):
                 outputs = model(batch)
@@ -71,7 +75,9 @@ def metric_never_reset(n_steps: int) -> Monitor:
 def curriculum(n_steps: int) -> Monitor:
     """Batches get larger in five stages, the last of them in the middle of the training."""
     accelerator, model, optimizer, loader = _prepared()
-    with leaklab.monitor(f"rank {accelerator.process_index}", total_steps=n_steps, quiet=True) as watch:
+    with leaklab.monitor(
+        f"rank {accelerator.process_index}", total_steps=n_steps, overhead=OVERHEAD, quiet=True
+    ) as watch:
         for step, batch in enumerate(_batches(loader, n_steps)):
             larger = batch.repeat(1 + min(10 * step // n_steps, 5), 1)
             with accelerator.accumulate(model):

@@ -11,7 +11,7 @@ from ignite.handlers import EarlyStopping
 from ignite.metrics import RunningAverage
 
 from leaklab.frameworks.ignite import attach
-from real_loops.truth import RealLoop
+from real_loops.truth import OVERHEAD, RealLoop
 
 if TYPE_CHECKING:
     from leaklab.monitoring.monitor import Monitor
@@ -37,7 +37,7 @@ def _trainer() -> Engine:
 
 
 def _ran(engine: Engine, n_steps: int) -> Monitor:
-    watch = attach(engine, quiet=True)
+    watch = attach(engine, overhead=OVERHEAD, quiet=True)
     engine.run([torch.randn(8, 32) for _ in range(_BATCHES)], max_epochs=n_steps // _BATCHES)
     assert watch.monitor is not None
     return watch.monitor

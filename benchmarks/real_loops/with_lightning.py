@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
 from leaklab.frameworks.lightning import LightningMonitor
-from real_loops.truth import RealLoop
+from real_loops.truth import OVERHEAD, RealLoop
 
 if TYPE_CHECKING:
     from leaklab.monitoring.monitor import Monitor
@@ -77,7 +77,7 @@ def _fitted(module: Regression, n_steps: int, *callbacks: Any, logger: Any = Fal
     def loader(n_batches: int) -> DataLoader[Any]:
         return DataLoader(TensorDataset(torch.randn(8 * n_batches, 32)), batch_size=8)
 
-    watch = LightningMonitor(quiet=True)
+    watch = LightningMonitor(overhead=OVERHEAD, quiet=True)
     trainer = pl.Trainer(
         accelerator="cpu",
         max_steps=n_steps,

@@ -9,7 +9,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from leaklab.frameworks.transformers import TransformersMonitor
-from real_loops.truth import RealLoop
+from real_loops.truth import OVERHEAD, RealLoop
 
 if TYPE_CHECKING:
     from leaklab.monitoring.monitor import Monitor
@@ -41,7 +41,7 @@ class Keeping(Trainer):
 
 
 def _trained(trainer: type[Trainer], n_steps: int, **options: Any) -> Monitor:
-    with tempfile.TemporaryDirectory() as folder, TransformersMonitor(quiet=True) as watch:
+    with tempfile.TemporaryDirectory() as folder, TransformersMonitor(overhead=OVERHEAD, quiet=True) as watch:
         arguments = TrainingArguments(
             output_dir=folder,
             max_steps=n_steps,
