@@ -21,6 +21,5 @@ __getattr__ = lazy_names(
         "object_traces": "N_FRAMES python_traces",
         "slots": "GrownSlot find_slots grown_slots",
         "snapshot_sizes": "take_totals",
-        "step_times": "StepTimes",
     },
 )
