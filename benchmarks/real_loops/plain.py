@@ -44,12 +44,12 @@ def observe(seen: torch.Tensor, _module: nn.Module, gradients: Any) -> None:
 
 
 def hooks(n_steps: int) -> Monitor:
-    """Every tenth step registers a hook that looks at activations, and nobody removes it."""
+    """Every hundredth step registers a hook that looks at activations, and nobody removes it."""
     model, optimizer = network()
     with leaklab.monitor(total_steps=n_steps, overhead=OVERHEAD, quiet=True) as watch:
         for step in range(n_steps):
-            if step % 10 == 0:
-                model[1].register_full_backward_pre_hook(functools.partial(observe, torch.zeros(1_000)))
+            if step % 100 == 0:
+                model[1].register_full_backward_pre_hook(functools.partial(observe, torch.zeros(10_000)))
             update(model, optimizer, torch.randn(8, 32))
             watch.step()
     return watch
