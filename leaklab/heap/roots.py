@@ -355,16 +355,19 @@ def places_in_code() -> dict[str, tuple[int, ...]]:
 def other_threads() -> dict[int, str]:
     """Return the names of the other threads that run Python code, by the number that the system has for them.
 
-    Those of the front end are left out, and those that Python did not start.
+    Those of the front end and our own are left out, and those that Python did not start.
     """
     found: dict[int, str] = {}
     threads = sys._current_frames()  # noqa: SLF001
     del threads[threading.get_ident()]  # a variable that is this function's own frame would be a cycle
     for ident, innermost in threads.items():
         frame: FrameType | None = innermost
+        outermost = ""
         while frame is not None and origin_of(frame.f_code.co_filename) is not Origin.FRONT_END:
+            if frame.f_code.co_filename != threading.__file__:
+                outermost = frame.f_code.co_filename
             frame = frame.f_back
-        if frame is None:
+        if frame is None and origin_of(outermost) is not Origin.LEAKLAB:
             number = _of_thread_object(ident, "_native_id")
             if type(number) is int:
                 found[number] = _thread_name(ident)

@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 
+from leaklab.heap.roots import other_threads
 from leaklab.model.monitor import Levels, LoopState, MonitorRecord, MonitorStatus, StateChange
 from leaklab.render import strip_html, strip_line, strip_svg, strip_text
 from leaklab.strip import Strip, show_strip
@@ -126,6 +127,22 @@ def test_nothing_grows_and_nothing_is_collected_while_samples_are_taken():
         assert [one["collections"] for one in gc.get_stats()][2] == collections[2]
     finally:
         strip.close()
+
+
+def test_its_thread_is_none_of_the_users():
+    wake = threading.Event()
+    users = threading.Thread(target=wake.wait, name="of the user")
+    source, face = Source(), Face()
+    strip = Strip(source, face, period=0.001, share=1)
+    users.start()
+    try:
+        until(lambda: face.n_samples)
+        names = [set(other_threads().values()) for _ in range(200)]
+    finally:
+        wake.set()
+        users.join()
+        strip.close()
+    assert all("of the user" in found and "leaklab strip" not in found for found in names)
 
 
 def test_looks_that_cost_much_are_far_apart():
