@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
@@ -32,11 +32,16 @@ class Push:
 
     def __init__(self, url: str, loops: Loops, job: str, every_seconds: float, linger_seconds: float) -> None:
         self.problem = ""
+        self._has_warned = False
         self._url, self._job = url, job
         self._loops = loops
         self._every_seconds, self._linger_seconds = every_seconds, linger_seconds
         self._groups: set[tuple[str, str]] = set()
-        self._push_all()
+        try:
+            self._push_all()
+        except MetricsError:
+            self._try(self._delete_all)  # of several loops some may be there already
+            raise
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep_pushing, name="leaklab.metrics.push", daemon=True)
         self._thread.start()
@@ -70,6 +75,10 @@ class Push:
     def _keep_pushing(self) -> None:
         while not self._ended.wait(self._every_seconds):
             self._try(self._push_all)
+            if self.problem and not self._has_warned:
+                self._has_warned = True
+                with suppress(RuntimeWarning):  # where a filter makes it an error, it would end this thread
+                    warnings.warn(f"{self.problem}; it is tried again", RuntimeWarning, stacklevel=2)
 
     def _try(self, act: Callable[[], None]) -> None:
         try:
@@ -131,7 +140,8 @@ def push(
 
     Raises:
         ValueError: if a time is none.
-        MetricsError: if the first push fails; what fails later is a warning at the end.
+        MetricsError: if the first push fails. What fails later is a warning, once, and one more if figures may stay at
+            the gateway.
         MissingExtraError: without ``prometheus_client``.
     """
     if not (0 < every_seconds < math.inf and 0 <= linger_seconds < math.inf):

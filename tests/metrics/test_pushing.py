@@ -20,16 +20,17 @@ class Gateway:
     """Keeps the groups that were put, as a push gateway does."""
 
     def __init__(self):
-        self.groups, self.puts, self.refuses = {}, [], False
+        self.groups, self.puts, self.refuses, self.most = {}, [], False, 1_000
 
     def answer(self, handler):
         body = handler.rfile.read(int(handler.headers.get("Content-Length", 0))).decode()
-        if handler.command == "PUT" and not self.refuses:
+        is_refused = self.refuses or (handler.command == "PUT" and len(self.puts) >= self.most)
+        if handler.command == "PUT" and not is_refused:
             self.groups[handler.path] = body
             self.puts.append(handler.path)
         elif handler.command == "DELETE":
             self.groups.pop(handler.path, None)
-        handler.send_response(500 if self.refuses else 202)
+        handler.send_response(500 if is_refused else 202)
         handler.end_headers()
 
 
@@ -113,17 +114,29 @@ def test_a_gateway_that_fails_later_disturbs_nothing_and_is_told_once_at_the_end
     with gateway() as kept:
         pushed = push(kept.url, monitor, every_seconds=0.02)
         kept.refuses = True
-        wait_until(lambda: pushed.problem)
+        with pytest.warns(RuntimeWarning, match=r"did not take the figures: .*; it is tried again$"):
+            wait_until(lambda: pushed._has_warned)
+        time.sleep(0.1)  # a second warning would be an error
         assert "did not take the figures" in pushed.problem
         with pytest.warns(RuntimeWarning, match="did not take the figures: .*; figures of this job may stay there"):
             pushed.stop()
+
+
+def test_a_first_push_that_fails_half_way_leaves_nothing():
+    first, second = PlayedMonitor(), PlayedMonitor(replace(CLEAN, name="second"))
+    with gateway() as kept:
+        kept.most = 1
+        with pytest.raises(leaklab.MetricsError):
+            push(kept.url, first, second)
+        assert kept.groups == {}
 
 
 def test_a_gateway_that_comes_back_is_no_problem_any_more():
     with gateway() as kept:
         pushed = push(kept.url, PlayedMonitor(), every_seconds=0.02)
         kept.refuses = True
-        wait_until(lambda: pushed.problem)
+        with pytest.warns(RuntimeWarning, match="it is tried again"):
+            wait_until(lambda: pushed._has_warned)
         kept.refuses = False
         wait_until(lambda: not pushed.problem)
         with warnings.catch_warnings():
