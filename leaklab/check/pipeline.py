@@ -36,6 +36,7 @@ from leaklab.check.run_rows import run_rows
 from leaklab.check.statement_runs import FoundStatements, SplitCell, find_statements
 from leaklab.check.steps import Ran, RunRequest, Steps
 from leaklab.collect.census import Baseline, DisturbedError
+from leaklab.collect.holder_lengths import HolderLengths
 from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.collect.native_lines import require_memray
 from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
@@ -95,7 +96,7 @@ def check_steps(
     cell_name: Callable[[str], str] = lambda _filename: "",
     checked: SplitCell | FunctionType | None = None,
     *,
-    in_loop: bool = False,
+    in_loop: HolderLengths | None = None,
 ) -> Steps:
     """Check what the front end runs whenever this yields.
 
@@ -104,9 +105,8 @@ def check_steps(
         namespace: The dict that the code's global variables live in, the first place to look for holders.
         cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
         checked: What the front end runs, where that is a cell or a function of Python's: trials change it.
-        in_loop: Whether a run is the next stretch of a loop that goes on: nothing that the loop computes with is
-            switched, no change is tried, what it chose for the collector meanwhile stays, and its running functions
-            are traced as well.
+        in_loop: Is told the places that grow, where a run is the next stretch of a loop that goes on: nothing is
+            switched or tried there, and the functions that run are traced as well.
 
     Returns:
         The record, through ``StopIteration``; also after a failed run, with what was measured until then.
@@ -126,20 +126,23 @@ def check_steps(
         measurement, judgement = yield from _measure_undisturbed(progress)
         progress.measuring_seconds = time.perf_counter() - started
         explained = _explain(measurement, judgement, namespace, settings)
-        if not in_loop:
+        if in_loop is None:
             explained = yield from _discount_caches(progress, measurement, explained)
         explained = yield from _find_replaced(progress, measurement, judgement, explained, namespace)
         check = _record(progress, measurement, judgement, explained)
+        if in_loop is not None:
+            in_loop.note(explained.addresses)
         # From here on nothing is measured: what tracing does to the figures is in no record.
-        lines = yield from _find_lines(progress, measurement, explained, namespace, cell_name, in_loop=in_loop)
+        is_loop = in_loop is not None
+        lines = yield from _find_lines(progress, measurement, explained, namespace, cell_name, in_loop=is_loop)
         native = yield from _find_native_lines(progress, measurement, explained, cell_name)
         statements = FoundStatements()
         cures = {}
-        if not in_loop:
+        if in_loop is None:
             statements = yield from _find_statements(progress, measurement, explained, lines, checked)
             cures = yield from _find_cures(progress, measurement, explained, lines, namespace, checked, cell_name)
     finally:
-        restored = () if in_loop else state.restore()
+        restored = state.restore() if in_loop is None else ()
     return _completed(check, (lines, native), statements, cures, restored)
 
 

@@ -33,6 +33,7 @@ _MOST_PLACES = 64
 _MUCH = 0.5
 _CLEAR_BYTES = 32 * 2**20
 _STILL = 0.25
+_CLEAR_COUNT, _LONGER = 16, 1.2
 Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _NODES, _NATIVE = "graph nodes", "native"
 _TELLING = (Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED)
@@ -58,6 +59,8 @@ class LoopStates:
     def __init__(self) -> None:
         self._places: dict[str, GrowingPlace] = {}
         self._is_checked = False
+        self._lengths: dict[str, tuple[int, int]] = {}  # the step of the last look that showed it longer, its length
+        self._longest: dict[str, int] = {}  # of what was emptied
 
     @property
     def standing(self) -> tuple[GrowingPlace, ...]:
@@ -95,14 +98,24 @@ class LoopStates:
         standing = self.standing
         return bool(standing) and all(place.leak is not None and place.leak.sites for place in standing)
 
-    def take_check(self, done: StretchCheck, total_steps: int | None, free: Free) -> list[StateChange]:
-        """Take in the check of a stretch that has ended; return what became of the places."""
+    def take_check(
+        self, done: StretchCheck, total_steps: int | None, free: Free, lengths: Mapping[str, int] | None = None
+    ) -> list[StateChange]:
+        """Take in the check of a stretch that has ended; return what became of the places.
+
+        Args:
+            done: The check.
+            total_steps: Steps of the whole loop; None where nobody told.
+            free: What is free now.
+            lengths: How long the containers of its leaks are now, by fingerprint, where that is known.
+        """
         check = done.check
         is_telling = check.verdict.outcome in _TELLING and not check.failure
         self._is_checked |= is_telling
         found = {leak.fingerprint: per_step(leak, done.steps_per_run) for leak in check.leaks}
+        self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
         limits = {leak.fingerprint: leak for leak in check.bounded}
-        places = [self._with(leak, done) for leak in found.values()]
+        places = [self._with(leak, done) for leak in found.values() if leak.fingerprint not in self._longest]
         if is_telling:
             gone = (place for place in self.standing if place.leak is not None and place.fingerprint not in found)
             places += [self._stopped(place, done.first_step) for place in gone]
@@ -131,6 +144,30 @@ class LoopStates:
             LEVEL + memory, state, since, seen, rate, memory, is_alarm=known is not None and known.is_alarm
         )
         return list(self._put(place, step, total_steps, free, None))
+
+    def _note_lengths(self, step: int, lengths: Mapping[str, int]) -> None:
+        for fingerprint, length in lengths.items():
+            self._lengths[fingerprint] = step, length
+            # What was emptied before is filled again: news only when it gets longer than it ever was.
+            if length > _LONGER * self._longest.get(fingerprint, 0):
+                self._longest.pop(fingerprint, None)
+
+    def take_lengths(
+        self, step: int, lengths: Mapping[str, int], total_steps: int | None, free: Free
+    ) -> list[StateChange]:
+        """Withdraw the places whose container is not longer than it was, such as one that every epoch empties."""
+        changes: list[StateChange] = []
+        for place in self.standing:
+            length, known = lengths.get(place.fingerprint), self._lengths.get(place.fingerprint)
+            if length is None or known is None or place.leak is None:
+                continue
+            before, longest = known
+            if length > longest:
+                self._lengths[place.fingerprint] = step, length
+            elif place.leak.count_per_run * (step - before) >= _CLEAR_COUNT:
+                self._longest[place.fingerprint] = longest
+                changes += self._put(self._stopped(place, step), step, total_steps, free, None)
+        return changes
 
     def take_standstill(
         self, step: int, seen_at: int, levels: Mapping[str, Sequence[Series]], total_steps: int | None, free: Free
@@ -214,6 +251,7 @@ class LoopStates:
             stopped = sorted((p for p in self._places.values() if not p.stands), key=lambda p: p.since_step)
             for place in (stopped or list(self._places.values()))[:1]:
                 del self._places[place.fingerprint]
+                self._lengths.pop(place.fingerprint, None)
 
     def _rate_in(self, memory: str) -> float:
         return max(self._rate_of_places(memory), self._rate_of_level(memory))

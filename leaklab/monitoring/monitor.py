@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,15 +17,12 @@ import numpy as np
 import psutil
 
 from leaklab.collect.accelerators import accelerator_bytes, free_accelerator_bytes
-from leaklab.collect.level_history import LevelHistory
 from leaklab.collect.meters import native_heap_bytes
 from leaklab.decide.loop_period import find_periods
 from leaklab.decide.loop_states import Free, LoopStates
-from leaklab.decide.rising_level import FIRST_LOOK, find_rise, next_look
 from leaklab.errors import CheckRunningError, LeakFound
 from leaklab.model.monitor import (
-    ACCELERATOR,
-    HOST,
+    LEVEL,
     Levels,
     LoopState,
     MonitorRecord,
@@ -34,7 +30,9 @@ from leaklab.model.monitor import (
     StateChange,
     StretchCheck,
 )
+from leaklab.monitoring.level_watch import LevelWatch
 from leaklab.monitoring.memory_limits import free_host_bytes
+from leaklab.monitoring.roots import Roots
 from leaklab.monitoring.running import dismiss, enlist
 from leaklab.monitoring.schedule import Schedule
 from leaklab.monitoring.stretch import Stretch
@@ -100,11 +98,10 @@ class Monitor:
         self.fail = fail
         self.quiet = quiet
         self.on_change = on_change
-        self._namespace = namespace
-        self._roots = {key: _weakly(key, root) for key, root in (roots or {}).items()}
+        self._roots = Roots(namespace, roots)
         self._schedule = Schedule(overhead, first_step)
-        self._history = LevelHistory()
         self._states = LoopStates()
+        self._watch = LevelWatch(self._states)
         self._stretch: Stretch | None = None
         self._stretch_seconds = 0.0
         self._changes: list[StateChange] = []
@@ -112,11 +109,8 @@ class Monitor:
         self._notes: list[str] = []
         self._step = 0
         self._next = 0
-        self._next_level = 1
-        self._next_look = FIRST_LOOK
         self._started = self._ended = 0.0
         self._longest = 0.0
-        self._level_cost = 0.0
         self._failure = ""
         self._n_checks = 0
         self._is_running = False
@@ -142,7 +136,7 @@ class Monitor:
             raise RuntimeError(msg)
         self._started = time.perf_counter()
         self._is_running = True
-        self._history.note(0, 0.0)
+        self._watch.history.note(0, 0.0)
         self._schedule.begin(self.total_steps)
         self._next = 1
         enlist(self)
@@ -222,7 +216,7 @@ class Monitor:
     @property
     def levels(self) -> Levels:
         """Memory over the steps."""
-        return self._history.levels()
+        return self._watch.history.levels()
 
     @property
     def changes(self) -> tuple[StateChange, ...]:
@@ -279,7 +273,7 @@ class Monitor:
             self._stretch_seconds += time.perf_counter() - now
             if check is not None:
                 changes += self._take(check)
-        if self._step >= self._next_level:
+        if self._step >= self._watch.next_step:
             self._read_levels()
             changes += self._judge_levels()
         if (
@@ -291,66 +285,40 @@ class Monitor:
         return changes
 
     def _set_next(self) -> None:
-        due = [self._next_level, self._schedule.next_check if self._stretch is None else self._stretch.next_step]
+        due = [self._watch.next_step, self._schedule.next_check if self._stretch is None else self._stretch.next_step]
         self._next = max(min(due), self._step + 1)
-        if (
-            self._stretch is None and self._schedule.next_check <= self._step
-        ):  # due, but too dear now: at the next level
-            self._next = max(self._next_level, self._step + 1)
+        is_postponed = self._stretch is None and self._schedule.next_check <= self._step  # due, but too dear now
+        if is_postponed:
+            self._next = max(self._watch.next_step, self._step + 1)
 
     def _read_levels(self) -> None:
-        began = time.perf_counter()
-        self._history.note(self._step, began - self._started)
-        cost = time.perf_counter() - began
-        # The first reading imports and opens; what is typical comes out over the next ones.
-        self._level_cost = cost if not self._level_cost else min(self._level_cost * 1.1, cost)
-        per_step = self._seconds_per_step(began)
-        self._next_level = self._step + self._schedule.steps_between_levels(
-            per_step, self._level_cost, self._history.spacing
-        )
+        now = time.perf_counter()
+        self._watch.read(self._step, now - self._started, self._seconds_per_step(now))
 
     def _judge_levels(self) -> list[StateChange]:
-        """Let the levels speak: what rises that no check has found, what goes on, what matters by now."""
-        free, changes = _free_memory(), []
-        if self._step >= self._next_look or not self._is_running:
-            changes = self._look_for_rises(free)
-        if not self._states.standing:
-            return changes
-        last = self._checks[-1].last_step if self._checks else 0
-        levels = {
-            HOST: (self._history.heap(), self._history.rss()),
-            ACCELERATOR: (self._history.accelerator(),),
-        }
-        return [
-            *changes,
-            *self._states.take_standstill(self._step, last, levels, self.total_steps, free),
-            *self._states.weigh(self._step, self.total_steps, free),
-        ]
-
-    def _look_for_rises(self, free: Free) -> list[StateChange]:
-        """Ask the rule on levels; what rises without a known place lets the next check begin at once."""
-        changes: list[StateChange] = []
-        is_rising = False
-        for memory, series in ((HOST, self._history.heap()), (ACCELERATOR, self._history.accelerator())):
-            rise = find_rise(*series)
-            found = None if rise is None else (rise.since_step, rise.per_step)
-            changes += self._states.take_level(memory, self._step, found, self.total_steps, free)
-            is_rising |= rise is not None
-        if any(change.state is LoopState.GROWING for change in changes):
-            self._schedule.hasten(self._step)
-        self._next_look = next_look(self._step, is_rising=is_rising)
+        checked_at = self._checks[-1].last_step if self._checks else 0
+        changes = self._watch.judge(
+            self._step,
+            self.total_steps,
+            _free_memory(),
+            checked_at,
+            is_checking=self._stretch is not None,
+            is_last=not self._is_running,
+        )
+        if any(change.fingerprint.startswith(LEVEL) and change.state is LoopState.GROWING for change in changes):
+            self._schedule.hasten(self._step)  # it rises in no place that is known
         return changes
 
     def _begin_stretch(self) -> None:
         now = time.perf_counter()
-        steps, seconds = self._history.seconds()
+        steps, seconds = self._watch.history.seconds()
         periods = find_periods(steps[1:], np.diff(seconds) / np.maximum(np.diff(steps), 1))
         per_step = self._seconds_per_step(now)
         steps_per_run = self._schedule.steps_per_run(self._step, per_step, self.total_steps, periods)
         self._announce(steps_per_run)
         self._collect()
         with_lines = not self._states.has_all_lines  # a place that was found before has its line
-        stretch = Stretch(self.name, steps_per_run, self._variables(), with_lines=with_lines)
+        stretch = Stretch(self.name, steps_per_run, self._roots.variables(), self._watch.lengths, with_lines=with_lines)
         try:
             stretch.begin(self._step)
         except CheckRunningError:
@@ -386,12 +354,6 @@ class Monitor:
                 f"{format_bytes(freed)}, which the collector had not come to by itself"
             )
 
-    def _variables(self) -> dict[str, Any] | None:
-        if not self._roots:
-            return self._namespace
-        alive = ((key, reference()) for key, reference in self._roots.items())
-        return {key: root for key, root in alive if root is not None}
-
     def _take(self, check: Any) -> list[StateChange]:
         stretch, self._stretch = self._stretch, None
         if stretch is None:
@@ -401,7 +363,8 @@ class Monitor:
         if len(self._checks) > _MOST_CHECKS:
             del self._checks[1]
         self._n_checks += 1
-        changes = self._states.take_check(done, self.total_steps, _free_memory())
+        lengths = self._watch.lengths.read()
+        changes = self._states.take_check(done, self.total_steps, _free_memory(), lengths)
         self._schedule.end_check(self._step, self._stretch_seconds, self._states.next_look(done))
         return changes
 
@@ -463,15 +426,6 @@ class Monitor:
 
 def _free_memory() -> Free:
     return Free(float(free_host_bytes()), float(free_accelerator_bytes()))
-
-
-def _weakly(name: str, root: object) -> weakref.ref[Any]:
-    try:
-        return weakref.ref(root)
-    except TypeError:
-        kind = type(root).__name__
-        msg = f"the root {name!r} is a {kind}, which cannot be referred to weakly: give the object that has it"
-        raise TypeError(msg) from None
 
 
 def _refuse_wrong_numbers(*, total_steps: object, overhead: object, first_step: object) -> None:

@@ -62,11 +62,6 @@ class Schedule:
         """Let the next check begin at *step*, if it was to be later."""
         self.next_check = min(self.next_check, step)
 
-    def steps_between_levels(self, seconds_per_step: float, cost: float, spacing: int) -> int:
-        """Return after how many steps the levels are read again, where one reading takes *cost* seconds."""
-        affordable = math.ceil(cost / (_SHARE_OF_LEVELS * seconds_per_step)) if seconds_per_step > 0 else 1
-        return max(affordable, spacing, 1)
-
     def steps_per_run(self, step: int, seconds_per_step: float, total_steps: int | None, periods: Sequence[int]) -> int:
         """Return how many steps are one run of the next check.
 
@@ -83,3 +78,9 @@ class Schedule:
         if total_steps is not None:
             steps = min(steps, max(1, (total_steps - step) // _RUNS_THAT_FIT))
         return steps
+
+
+def steps_between_levels(seconds_per_step: float, cost: float, spacing: int) -> int:
+    """Return after how many steps the levels are read again, where one reading takes *cost* seconds."""
+    affordable = math.ceil(cost / (_SHARE_OF_LEVELS * seconds_per_step)) if seconds_per_step > 0 else 1
+    return max(affordable, spacing, 1)

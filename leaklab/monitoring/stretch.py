@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from leaklab.check.pipeline import check_steps
+from leaklab.collect.holder_lengths import HolderLengths
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import Check, Settings
 
@@ -21,18 +22,25 @@ class Stretch:
         name: What the user calls the loop.
         steps_per_run: So many steps are one run.
         namespace: The variables among which holders are looked for first.
+        lengths: Is told the places that grow.
         with_lines: Whether to trace some runs for the lines of what leaks.
     """
 
     def __init__(
-        self, name: str, steps_per_run: int, namespace: dict[str, Any] | None, *, with_lines: bool = True
+        self,
+        name: str,
+        steps_per_run: int,
+        namespace: dict[str, Any] | None,
+        lengths: HolderLengths,
+        *,
+        with_lines: bool = True,
     ) -> None:
         self.steps_per_run = steps_per_run
         self.first_step = self.next_step = 0
         settings = Settings(
             _MOST_RUNS, n_warmups=0, max_seconds=_NO_LIMIT, name=name, sites=None if with_lines else False, cure=False
         )
-        self._steps = check_steps(settings, namespace, running_cell_name, in_loop=True)
+        self._steps = check_steps(settings, namespace, running_cell_name, in_loop=lengths)
         self._started = 0.0
 
     def begin(self, step: int) -> None:

@@ -187,3 +187,15 @@ def test_memory_is_full_when_the_rate_says_so(rate, step, total, free):
 def test_nothing_that_grows_has_no_consequence():
     result = consequence_of(0.0, 500, None, 1e9)
     assert (result.n_bytes, result.full_at_step, result.matters) == (0.0, None, False)
+
+
+def test_what_every_epoch_empties_is_withdrawn_and_told_again_only_when_it_is_longer_than_ever():
+    states = LoopStates()
+    states.take_check(stretch(200, 800, leak()), None, FREE, {"of history": 800})
+    states.take_check(stretch(1_700, 2_300, leak()), None, FREE, {"of history": 2_300})
+    assert states.take_lengths(4_000, {"of history": 4_000}, None, FREE) == []
+    assert states.take_lengths(5_000, {}, None, FREE) == [], "nobody knows"
+    assert states_of(states.take_lengths(5_500, {"of history": 500}, None, FREE)) == [("stopped", False)]
+    assert states.take_check(stretch(8_000, 8_600, leak()), None, FREE, {"of history": 3_600}) == []
+    again = states.take_check(stretch(16_000, 16_600, leak()), None, FREE, {"of history": 11_600})
+    assert states_of(again) == [("growing", False)]
