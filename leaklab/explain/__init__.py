@@ -15,7 +15,7 @@ __getattr__ = lazy_names(
         "group_sizes": "EDGE_BYTES GRADIENT_BYTES NODE_BYTES TENSOR_BYTES "
         "GroupSizer content_of has_optimizer native_parts",
         "groups": "group_survivors",
-        "largest_tensors": "held_by storages_by_path storages_by_size",
+        "largest_tensors": "buffers_by_size held_by storages_by_path storages_by_size",
         "limits": "FAR Limit known_limit",
         "live_graph": "overview",
         "owners": "Owner",

@@ -1,20 +1,34 @@
-"""Say who holds the largest tensors: one row for each holder, its tensors added up."""
+"""Say who holds the largest tensors, and arrays and bytes as large: one row for each holder, its data added up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import array
+import gc
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
 
+import numpy as np
+
 from leaklab.heap.paths import Described
+from leaklab.heap.roots import local_variables
 from leaklab.heap.view import HeapView
 from leaklab.model import RootPath, Status
 from leaklab.model.process import HeldTensors
+from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import is_kind_of, loaded_type, summary, type_name
 from leaklab.runtime.sizes import storages_of
 
 MOST_LOOKED_UP = 400
 """Storages whose path is looked up, the largest first: 0.1 to 1 ms each."""
+_MOST_HOLDERS = 300_000
+"""Objects asked for the arrays that they refer to: 1 microsecond each."""
+_BUFFERS = frozenset(map(id, (np.ndarray, bytes, bytearray, array.array)))
+_UNTRACKED = frozenset(map(id, (dict, tuple)))  # where nothing in them is tracked
+_DEEPEST = 3
+_COST_OF_LIBRARIES = 16  # what a path from a module of a library costs; from anything of the user's it is less
 _STEPS_TO_MODULE = 3  # its table of parameters, perhaps its dict, the module
 _MOST_REFERRERS = 64
 _LEAST_SHARE = 0.01
@@ -25,15 +39,17 @@ _Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A storage by one of the tensors that show it.
+    """A storage by one of the tensors that show it, or an array by what refers to it.
 
     Attributes:
-        place: Position of that tensor.
+        place: Position of that tensor, or of what refers to the array.
         n_bytes: Its size.
+        below: For an array the objects that lead from there to it, itself last; the user's: not to be kept.
     """
 
     place: int
     n_bytes: int
+    below: tuple[Any, ...] = ()
 
 
 def storages_by_size(objects: Sequence[Any], places: Iterable[int]) -> list[Storage]:
@@ -57,12 +73,58 @@ def storages_by_path(view: HeapView) -> list[Storage]:
     return storages_by_size(view.objects, nearest_first)
 
 
+def buffers_by_size(view: HeapView) -> tuple[list[Storage], bool]:
+    """Return the arrays of numpy, bytes and the like that the program holds, the largest first; and whether all.
+
+    The collector does not track them, so they are no vertices: the place of each is what refers to it. Looked at is
+    what the user's variables, modules and running functions lead to, the nearest first; not what libraries hold. The
+    memory of a tensor that an array shares is the tensor's.
+    """
+    costs = np.array([start.cost for start in view.starts], np.int64)
+    is_users = (view.tree.root_of >= 0) & (costs[view.tree.root_of] < _COST_OF_LIBRARIES)
+    if view.namespace >= 0:
+        is_users[view.namespace] = True
+    vertices = np.flatnonzero(is_users)
+    nearest = vertices[np.argsort(view.tree.cost[vertices], kind="stable")]
+    found: dict[int, Storage] = {}
+    for vertex in nearest[:_MOST_HOLDERS].tolist():
+        for below in _untracked_below((view.objects[vertex],)):
+            buffer = _owner(below[-1])
+            if buffer is not None and id(buffer) not in found:
+                found[id(buffer)] = Storage(vertex, _bytes_of(buffer), below[1:])
+    return sorted(found.values(), key=lambda storage: -storage.n_bytes), len(nearest) <= _MOST_HOLDERS
+
+
+def _untracked_below(chain: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Yield the ways from the last of *chain* to arrays and bytes, also through dicts and tuples of nothing else."""
+    last = chain[-1]
+    is_frame = type(last) is FrameType  # of one that runs, the collector does not tell the variables
+    for thing in [value for _, value in local_variables(last)] if is_frame else get_referents(last):
+        kind = id(type(thing))
+        if kind in _BUFFERS:
+            yield (*chain, thing)
+        elif kind in _UNTRACKED and len(chain) <= _DEEPEST and not gc.is_tracked(thing):
+            yield from _untracked_below((*chain, thing))
+
+
+def _owner(buffer: Any) -> Any:
+    """Return what owns the memory that *buffer* shows; None if it is neither an array nor bytes."""
+    while type(buffer) is np.ndarray and buffer.base is not None:
+        buffer = buffer.base
+    return buffer if id(type(buffer)) in _BUFFERS else None
+
+
+def _bytes_of(buffer: Any) -> int:
+    return int(buffer.nbytes) if type(buffer) is np.ndarray else sys.getsizeof(buffer)
+
+
 def held_by(view: HeapView, storages: Sequence[Storage], limit: int) -> tuple[HeldTensors, ...]:
     """Return who holds *storages*, whose places are vertices of *view*; *limit* holders at most."""
     groups: dict[_Key, list[Storage]] = {}
     names: dict[_Key, str] = {}
     for storage in storages:
-        key, name = _holder(view, storage.place)
+        holder, name = _holder(view, storage)
+        key = (*holder, bool(storage.below))
         names.setdefault(key, name)  # that of the largest
         groups.setdefault(key, []).append(storage)
     rows = sorted((_row(view, names[key], group) for key, group in groups.items()), key=lambda row: -row.n_bytes)
@@ -74,42 +136,49 @@ def _row(view: HeapView, holder: str, group: list[Storage]) -> HeldTensors:
     largest = group[0]
     return HeldTensors(
         holder=holder,
-        what=tensor_text(view.objects[largest.place], summaries=view.summaries),
+        what=tensor_text(largest.below[-1] if largest.below else view.objects[largest.place], summaries=view.summaries),
         n_tensors=len(group),
         n_bytes=sum(storage.n_bytes for storage in group),
         largest_bytes=largest.n_bytes,
-        path=_path(view, _in_module(view, largest.place)),
+        path=_path(view, largest),
+        unit="arrays" if largest.below else "tensors",
     )
 
 
-def _path(view: HeapView, vertex: int) -> RootPath | None:
-    """Return the path to a tensor; nobody has judged what is on it."""
-    if not view.is_reached(vertex):
+def _described(view: HeapView, storage: Storage) -> tuple[Described, list[object]]:
+    """Return the path to a tensor or an array, which must be reached, and the objects that it was made of."""
+    if storage.below:
+        things = [view.objects[vertex] for vertex in view.path(storage.place)] or [view.objects[storage.place]]
+        return view.describe_child(storage.place, *storage.below), [*things, *storage.below]
+    vertex = _in_module(view, storage.place)
+    return view.describe(vertex), [view.objects[passed] for passed in view.path(vertex)]
+
+
+def _path(view: HeapView, storage: Storage) -> RootPath | None:
+    """Return the path to a tensor or an array; nobody has judged what is on it."""
+    if not view.is_reached(storage.place):
         return None
-    path = view.describe(vertex).path
+    path = _described(view, storage)[0].path
     return replace(path, steps=tuple(replace(step, status=Status.UNKNOWN) for step in path.steps))
 
 
 def tensor_text(tensor: object, *, summaries: bool = True) -> str:
-    """Return type, shape, dtype and device of *tensor*."""
+    """Return type, shape, dtype and device of *tensor*; of an array what it has of these."""
     return " ".join(filter(None, (type_name(type(tensor)), summary(tensor) if summaries else "")))
 
 
-def _holder(view: HeapView, vertex: int) -> tuple[_Key, str]:
-    """Return what tells the holder of a tensor from others, and its name.
+def _holder(view: HeapView, storage: Storage) -> tuple[_Key, str]:
+    """Return what tells the holder of a tensor or an array from others, and its name.
 
     The parameters of a model and their gradients are the model's, what an optimizer keeps is the optimizer's, and the
     items of a container are the container's.
     """
-    if not view.is_reached(vertex):
+    if not view.is_reached(storage.place):
         return (_UNREACHED,), _UNREACHED
-    vertex = _in_module(view, vertex)
-    described = view.describe(vertex)
+    described, things = _described(view, storage)
     graph = described.graph_owner
     inner = described if graph is None else graph
-    vertices = view.path(vertex)
-    things = [view.objects[vertices[position]] for position in inner.positions]
-    n_steps = _n_steps(inner, things)
+    n_steps = _n_steps(inner, [things[position] for position in inner.positions])
     of = _first(inner, n_steps)
     name = of.name if graph is None else f"the graph of {of.name}"
     return (inner.path.root, of.stable, graph is not None), name

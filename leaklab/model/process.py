@@ -49,7 +49,7 @@ class KindCount:
 
 @dataclass(frozen=True, slots=True)
 class HeldTensors:
-    """Tensors that the same place holds, each storage counted once.
+    """Tensors, or arrays and bytes, that the same place holds; each storage counted once.
 
     Attributes:
         holder: Python expression for what holds them, or words for it; empty if that was not looked for.
@@ -57,7 +57,8 @@ class HeldTensors:
         n_tensors: How many.
         n_bytes: Bytes of their storages.
         largest_bytes: Bytes of the largest storage.
-        path: From a root to the largest; None where none is known.
+        path: From a root to the largest, or to what refers to it where it is an array; None where none is known.
+        unit: What they are: ``tensors`` or ``arrays``.
     """
 
     holder: str
@@ -66,6 +67,7 @@ class HeldTensors:
     n_bytes: int
     largest_bytes: int
     path: RootPath | None = None
+    unit: str = "tensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class ProcessRecord:
         kinds: The most frequent types.
         n_tensors: Tensors alive.
         tensor_bytes: Bytes of their storages.
-        tensors: The largest tensors by holder, the most bytes first.
+        tensors: The largest tensors and arrays by holder, the most bytes first.
         monitors: Where the monitors stand that run in the process.
         notes: Caveats, and what could not be looked at, one sentence each.
         files: Names of the files written beside the report.

@@ -27,6 +27,7 @@ from leaklab.collect.meters import native_heap_bytes
 from leaklab.explain.largest_tensors import (
     MOST_LOOKED_UP,
     Storage,
+    buffers_by_size,
     held_by,
     storages_by_path,
     storages_by_size,
@@ -53,6 +54,7 @@ _N_PATHS_AT_LIMIT = 3
 _N_CALLS = 40
 _COST_OF_ENDED_FUNCTION = 8  # as much as a path from a running function costs
 _NO_HEAP = "there was too little memory to look at the objects: only the levels are told"
+_NOT_ALL_ARRAYS = "the program holds very many objects: arrays that hang on the farthest of them were not looked for"
 _NO_HOLDERS = "there was too little memory to look for every holder: only the largest tensors are told"
 
 
@@ -122,7 +124,7 @@ def _last_changes(monitors: Iterable[Monitor]) -> Iterator[str]:
 def rehearse() -> None:
     """Do all of it once on a heap of two objects, so that nothing has to be imported or compiled when it matters."""
     with heap_view([[], {}], NO_BIRTHS, main_variables()) as view:
-        held_by(view, storages_by_path(view), _N_HOLDERS)
+        held_by(view, [*storages_by_path(view), *buffers_by_size(view)[0]], _N_HOLDERS)
     report = take_stock("a rehearsal", stack=calls_of(sys._getframe()), looks=False)  # noqa: SLF001 - the caller's
     for write in (str, ProcessReport.to_html):
         write(report)
@@ -190,8 +192,10 @@ def _look_at_all(heap: _Heap, namespace: dict[str, Any] | None, ended: Sequence[
     with borrow_heap(NO_BIRTHS, namespace, [ended], starts=starts) as view:
         storages = storages_by_path(view)
         _count(heap, view.n_heap, view.types, len(view.tensors), storages)
-        heap.tensors = held_by(view, storages[:MOST_LOOKED_UP], _N_HOLDERS)
-        heap.notes += view.notes
+        buffers, is_complete = buffers_by_size(view)
+        largest = sorted([*storages, *buffers], key=lambda storage: -storage.n_bytes)[:MOST_LOOKED_UP]
+        heap.tensors = held_by(view, largest, _N_HOLDERS)
+        heap.notes += [*view.notes, *([] if is_complete else [_NOT_ALL_ARRAYS])]
 
 
 def _list_tensors(heap: _Heap) -> None:

@@ -49,7 +49,7 @@ def tensors_words(held: HeldTensors) -> str:
     """Return how many tensors one place holds, and of what kind."""
     if held.n_tensors == 1:
         return held.what
-    return f"{unit_words(held.n_tensors, 'tensors')}, the largest {format_bytes(held.largest_bytes)}: {held.what}"
+    return f"{unit_words(held.n_tensors, held.unit)}, the largest {format_bytes(held.largest_bytes)}: {held.what}"
 
 
 def holder_words(held: HeldTensors) -> str:
@@ -106,7 +106,7 @@ def _lines(record: ProcessRecord) -> Iterator[str]:
     yield from _part("Where it was, innermost call last", record.stack)
     if record.n_objects:
         yield ""
-        yield from wrap(f"Largest tensors by holder ({heap_words(record)})")
+        yield from wrap(f"Largest tensors and arrays by holder ({heap_words(record)})")
     for held in record.tensors:
         yield from wrap(f"{format_bytes(held.n_bytes):>9}  {holder_words(held)}", "  ", " " * 13)
         yield from wrap(tensors_words(held), " " * 13, " " * 13)

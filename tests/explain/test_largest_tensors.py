@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from leaklab.explain import held_by, storages_by_path, storages_by_size
+from leaklab.explain import buffers_by_size, held_by, storages_by_path, storages_by_size
 from leaklab.heap import NO_BIRTHS, borrow_heap
 
 KIB = 1 << 10
@@ -78,3 +79,27 @@ def test_path_to_a_tensor_judges_nothing(large):
         row = next(row for row in held_by(view, storages_by_path(view), 100) if row.holder == "held")
     assert {step.status.value for step in row.path.steps} == {"unknown"}
     assert row.what == f"torch.Tensor ({large * KIB // 4},) float32 cpu"
+
+
+def test_arrays_and_bytes_are_their_containers():
+    class Dataset:
+        def __init__(self):
+            self.cache = {number: np.ones(512 * KIB // 8) for number in range(3)}
+            self.raw = [bytes(600 * KIB), bytearray(500 * KIB)]
+            self.view = np.ones(700 * KIB // 8)[:10]  # keeps all of what it shows a part of
+
+    namespace = {"dataset": Dataset(), "shared": torch.ones(900 * KIB // 4), "scale": np.ones(800 * KIB // 8)}
+    namespace["of_tensor"] = namespace["shared"].numpy()
+    local = np.ones(650 * KIB // 8)
+    with borrow_heap(NO_BIRTHS, namespace) as view:
+        buffers, is_complete = buffers_by_size(view)
+        rows = {row.holder: row for row in held_by(view, buffers, 100)}
+    assert is_complete
+    assert (rows["dataset.cache"].n_tensors, rows["dataset.cache"].n_bytes) == (3, 3 * 512 * KIB)
+    assert (rows["dataset.cache"].unit, rows["dataset.cache"].what) == ("arrays", "numpy.ndarray (65536,) float64")
+    assert (rows["dataset.raw"].n_tensors, rows["dataset.raw"].n_bytes // KIB) == (2, 1100)
+    assert rows["dataset.view"].n_bytes == 700 * KIB
+    assert (rows["scale"].n_bytes, rows["scale"].what) == (800 * KIB, "numpy.ndarray (102400,) float64")
+    assert rows["local in test_arrays_and_bytes_are_their_containers()"].n_bytes == 650 * KIB
+    del local
+    assert not any("of_tensor" in holder for holder in rows)  # its memory is the tensor's

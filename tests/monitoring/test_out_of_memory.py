@@ -58,7 +58,7 @@ def test_death_under_a_limit_leaves_a_readable_report(tmp_path):
     assert "DefaultCPUAllocator: can't allocate memory" in done.stderr  # the program's own traceback, and after it:
     assert done.stderr.endswith(f"leaklab: who held the memory is told in {file}\n")
     assert text.startswith("the program ran out of memory: RuntimeError: ")
-    rows = text.partition("Largest tensors by holder")[2].splitlines()
+    rows = text.partition("Largest tensors and arrays by holder")[2].splitlines()
     assert rows[1].split()[-1] == "history"
     assert "the largest 2.00 MiB: torch.Tensor (524288,) float32 cpu" in rows[2]
     assert "outputs in train()" in text  # a variable of a function that the error had ended by then
@@ -268,12 +268,12 @@ def test_last_of_many_failed_allocations_is_told_and_few_are_looked_into(card, t
             card.fail()
         assert time.perf_counter() - began < 10
         last = watch.file.read_text("utf-8")
-        assert "Largest tensors by holder" in first
-        assert "Largest tensors by holder" not in last
+        assert "Largest tensors and arrays by holder" in first
+        assert "Largest tensors and arrays by holder" not in last
         assert "the objects were looked at a moment ago" in last
         assert len(list(tmp_path.iterdir())) == 3
         end_by(torch.OutOfMemoryError("CUDA out of memory"))  # nobody survived it: now there is time
-        assert "Largest tensors by holder" in watch.file.read_text("utf-8")
+        assert "Largest tensors and arrays by holder" in watch.file.read_text("utf-8")
 
 
 def test_error_that_the_observer_has_told_is_not_told_again(card, tmp_path, capsys):
@@ -424,3 +424,18 @@ def test_nothing_of_the_program_is_held_afterwards(tmp_path):
     gc.collect()
     assert seen[0]() is None
     assert out_of_memory.OutOfMemoryWatch is type(watch)
+
+
+def test_own_thread_is_no_thread_of_the_program(tmp_path):
+    from leaklab.heap.roots import other_threads
+
+    limit = MemoryLimit(1 << 60, "limit of the container", tmp_path / "current", tmp_path / "stat", ())
+    limit.usage.write_text("0")
+    limit.statistics.write_text("anon 0\n")
+    thread = LimitThread(Told(), limit, 0.9)
+    thread.start()
+    try:
+        assert thread.name not in other_threads().values()
+    finally:
+        thread.stop()
+        thread.join()

@@ -65,7 +65,7 @@ Where it was, innermost call last
   train.py:41 in <module>: train()
   train.py:30 in train: loss.backward()
 
-Largest tensors by holder (200,000 objects, 60 tensors of 70.0 GiB)
+Largest tensors and arrays by holder (200,000 objects, 60 tensors of 70.0 GiB)
    60.0 GiB  trainer.history
              53 tensors, the largest 2.00 GiB: torch.Tensor (512, 1024) float32 cuda:0
              from notebook variable: trainer  .history  [0]
