@@ -6,8 +6,6 @@ table, states and checks are few and plain.
 
 from __future__ import annotations
 
-import gc
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -36,17 +34,16 @@ from leaklab.monitoring.roots import Roots
 from leaklab.monitoring.running import dismiss, enlist
 from leaklab.monitoring.schedule import Schedule
 from leaklab.monitoring.stretch import Stretch
+from leaklab.monitoring.voice import Voice
 from leaklab.reports.monitor import MonitorReport
 from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
-from leaklab.text import format_bytes, format_seconds, printable, unit_words
+from leaklab.text import format_bytes, unit_words
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Item = TypeVar("Item")
 _MOST_CHANGES, _MOST_CHECKS, _MOST_NOTES = 200, 8, 50
-_PAUSE_SECONDS, _PAUSE_SECONDS_PER_MILLION = 0.5, 2.5
-"""What the longest pause takes: some look at the whole heap."""
 _END = "the end of the loop"
 _COLLECTED_BYTES, _COLLECTED_OBJECTS = 2**20, 10_000
 """Cyclic garbage that is worth a word."""
@@ -69,7 +66,7 @@ class Monitor:
         first_step: The first check begins after so many steps: until then the loop warms up.
         on_change: Called with each `StateChange`; what it raises ends the loop.
         fail: Whether `step` raises `LeakFound` when a leak is certain and matters.
-        quiet: Whether nothing is printed.
+        quiet: Whether nothing is printed, and no strip shown.
 
     Raises:
         TypeError: if an argument is of the wrong type, or a root cannot be referred to weakly.
@@ -100,6 +97,7 @@ class Monitor:
         self.on_change = on_change
         self._roots = Roots(namespace, roots)
         self._schedule = Schedule(overhead, first_step)
+        self._voice = Voice(name)
         self._states = LoopStates()
         self._watch = LevelWatch(self._states)
         self._stretch: Stretch | None = None
@@ -140,6 +138,8 @@ class Monitor:
         self._schedule.begin(self.total_steps)
         self._next = 1
         enlist(self)
+        if not self.quiet:
+            self._voice.show(self)
 
     def stop(self, failure: str = "") -> None:
         """End the watch; a check under way ends with what it has found. Does nothing for a monitor that is stopped.
@@ -163,6 +163,7 @@ class Monitor:
             self._drop_stretch()
             self._ended = time.perf_counter()
             dismiss(self)
+            self._voice.end()
 
     def step(self, n_steps: int = 1) -> None:
         """Note that *n_steps* more steps of the loop were made; call it at the end of each.
@@ -315,7 +316,8 @@ class Monitor:
         periods = find_periods(steps[1:], np.diff(seconds) / np.maximum(np.diff(steps), 1))
         per_step = self._seconds_per_step(now)
         steps_per_run = self._schedule.steps_per_run(self._step, per_step, self.total_steps, periods)
-        self._announce(steps_per_run)
+        if not self.quiet and not self._n_checks:
+            self._voice.announce(self._step, steps_per_run)
         self._collect()
         with_lines = not self._states.has_all_lines  # a place that was found before has its line
         stretch = Stretch(self.name, steps_per_run, self._roots.variables(), self._watch.lengths, with_lines=with_lines)
@@ -326,19 +328,6 @@ class Monitor:
             return
         self._stretch = stretch
         self._stretch_seconds = time.perf_counter() - now
-
-    def _announce(self, steps_per_run: int) -> None:
-        """Say before the first check that the loop will pause: other ranks of a job wait meanwhile."""
-        if self.quiet or self._n_checks:
-            return
-        seconds = _PAUSE_SECONDS + _PAUSE_SECONDS_PER_MILLION * len(gc.get_objects()) / 1e6
-        name = f" {self.name}" if self.name else ""
-        sys.stdout.write(
-            printable(
-                f"leaklab monitor{name}: checking a stretch from step {self._step:,} on, {steps_per_run} steps a run; "
-                f"the loop pauses a few times, for up to about {format_seconds(seconds)}\n"
-            )
-        )
 
     def _collect(self) -> None:
         """Say what cyclic garbage had piled up: the checks collect it, and would hide that nobody else does."""
@@ -399,17 +388,12 @@ class Monitor:
             if len(self._changes) > _MOST_CHANGES:
                 del self._changes[_MOST_CHANGES // 2]
             if not self.quiet:
-                sys.stdout.write(f"{self._line(change)}\n")
+                self._voice.tell(change)
             if self.on_change is not None:
                 self.on_change(change)
         certain = [change for change in changes if change.state is LoopState.LEAK and change.is_alarm]
         if self.fail and certain and may_raise:
             raise LeakFound(certain[0].words)
-
-    def _line(self, change: StateChange) -> str:
-        name = f" {self.name}" if self.name else ""
-        alarm = " ALARM" if change.is_alarm else ""
-        return printable(f"leaklab monitor{name}, step {change.step:,}:{alarm} {change.state.value}: {change.words}")
 
     def _note(self, words: str) -> None:
         self._notes.append(words)

@@ -116,9 +116,12 @@ def _face(source: StripSource) -> Face | None:
     kernel = getattr(running_shell(), "kernel", None)
     # What an engine of ipyparallel displays is shown by its client, but no update of it.
     if kernel is not None and not type(kernel).__module__.startswith("ipyparallel."):
-        from leaklab.strip.widget import NotebookFace  # noqa: PLC0415 - paid by those who have a notebook
+        try:
+            from leaklab.strip.widget import NotebookFace  # noqa: PLC0415 - paid by those who have a notebook
 
-        return NotebookFace(source)
+            return NotebookFace(source)
+        except Exception:  # noqa: BLE001 - whatever a front end lacks: the user's loop goes on without a strip
+            return None
     try:
         return TerminalLine() if sys.stdout.isatty() else None
     except (AttributeError, ValueError):  # there is none, or it is closed

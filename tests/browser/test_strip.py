@@ -10,15 +10,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.notebook]
 
 LOOP = """
 import os, time, leaklab
-from leaklab.strip import show_strip
 history = []
-with leaklab.monitor("epoch", total_steps=10**6, quiet=True) as watch:
-    strip = show_strip(watch)
+with leaklab.monitor("epoch", total_steps=10**6) as watch:
     while not os.path.exists("enough"):
         history.append(bytearray(10_000))
         time.sleep(0.005)
         watch.step()
-    strip.close()
 """
 STEP = "() => Number(document.querySelector('.lls-facts').textContent.match(/step ([0-9,]+)/)[1].replaceAll(',', ''))"
 
