@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     """Makes so many steps and returns the monitor that watched them."""
 
 OVERHEAD = 1.0
-"""What watching costs is judged by `benchmarks/monitor.py`. Steps take 1 to 5 milliseconds here, those of a training 50,
-and a machine that does other work makes the difference larger: checks that are due there would be too dear here."""
+"""Whether watching is cheap is not judged here. Steps take 1 to 5 milliseconds here, those of a training 50;
+and a busy machine makes the difference larger: checks that are due there would be too dear here."""
 
 
 @dataclass(frozen=True)
