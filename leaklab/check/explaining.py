@@ -40,7 +40,7 @@ from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import are_library_weakrefs, is_library_matter, lives_by_its_keys
 from leaklab.heap.view import Births, HeapView, borrow_heap
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
-from leaklab.model.check import NativeParts
+from leaklab.model.check import UNREAD_GRAPH, NativeParts
 from leaklab.model.paths import CycleCertainty
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.text import format_bytes
@@ -264,9 +264,6 @@ def _limited(view: HeapView, finding: _Finding, sample: int) -> _Finding:
     return replace(finding, growth=bounded, limited_bytes=leak.bytes_per_run)
 
 
-_UNREAD_GRAPH = "an autograd graph (most likely) that is too large to be read"
-
-
 def _of_orphans(survey: _Survey, orphans: Orphans) -> _Finding:
     """Describe survivors that no root reaches."""
     view, summary = survey.view, survey.sizer.count(orphans.members, [])
@@ -287,7 +284,7 @@ def _of_orphans(survey: _Survey, orphans: Orphans) -> _Finding:
     if judged[0].outcome is Outcome.LEAK:
         leak = replace(leak, retained_bytes=survey.retained.of_orphans(orphans.members))
     if orphans.certainty is CycleCertainty.UNSEEN and suspect is None and summary.has_graph and view.n_unwalked:
-        leak = replace(leak, holder=_UNREAD_GRAPH, holders=(_UNREAD_GRAPH,), retained_bytes=None)
+        leak = replace(leak, holder=UNREAD_GRAPH, holders=(UNREAD_GRAPH,), retained_bytes=None)
     return _finding(survey, leak, group, summary, judged)
 
 

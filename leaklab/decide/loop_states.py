@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from leaklab.decide.consequence import Consequence, consequence_of
 from leaklab.model import Leak, Outcome
+from leaklab.model.check import UNREAD_GRAPH
 from leaklab.model.monitor import (
     ACCELERATOR,
     HOST,
@@ -35,7 +36,7 @@ _CLEAR_BYTES = 32 * 2**20
 _STILL = 0.25
 _CLEAR_COUNT, _LONGER = 16, 1.2
 Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
-_NODES, _NATIVE = "graph nodes", "native"
+_NODES, _NATIVE, _GRAPH = "graph nodes", "native", "graph-kept"
 _TELLING = (Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED)
 _EXPLAINED = 0.5
 """A level whose rise is by so large a part that of known places says nothing new."""
@@ -113,6 +114,7 @@ class LoopStates:
         is_telling = check.verdict.outcome in _TELLING and not check.failure
         self._is_checked |= is_telling
         found = {leak.fingerprint: per_step(leak, done.steps_per_run) for leak in check.leaks}
+        found = self._with_known_graphs(found)
         self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
         limits = {leak.fingerprint: leak for leak in check.bounded}
         places = [self._with(leak, done) for leak in found.values() if leak.fingerprint not in self._longest]
@@ -144,6 +146,19 @@ class LoopStates:
             LEVEL + memory, state, since, seen, rate, memory, is_alarm=known is not None and known.is_alarm
         )
         return list(self._put(place, step, total_steps, free, None))
+
+    def _with_known_graphs(self, found: dict[str, Leak]) -> dict[str, Leak]:
+        """Return *found* with the graphs that an earlier check could still read, where they are too large by now.
+
+        A graph that grows by every step soon has more nodes than can be followed. What hangs on it, and the memory of
+        its nodes, would pass for other leaks.
+        """
+        known = {place.fingerprint: place.leak for place in self.standing if place.leak is not None}
+        graphs = {key: leak for key, leak in known.items() if leak.cause == _GRAPH}
+        if not graphs or all(leak.holder != UNREAD_GRAPH for leak in found.values()):
+            return found
+        read = {key: leak for key, leak in found.items() if leak.holder != UNREAD_GRAPH and leak.cause != _NATIVE}
+        return {**graphs, **read}
 
     def _note_lengths(self, step: int, lengths: Mapping[str, int]) -> None:
         for fingerprint, length in lengths.items():

@@ -66,6 +66,9 @@ class Settings:
 
 MIN_RUNS = 5
 
+UNREAD_GRAPH = "an autograd graph (most likely) that is too large to be read"
+"""The holder of what hangs on more autograd nodes than can be followed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from leaklab.decide.consequence import consequence_of
 from leaklab.decide.loop_states import Free, LoopStates, is_on_accelerator
 from leaklab.model import Check, Leak, Outcome, RootPath, Settings, Verdict
+from leaklab.model.check import UNREAD_GRAPH
 from leaklab.model.monitor import ACCELERATOR, HOST, LoopState, StretchCheck
 
 MIB = 2**20
@@ -199,3 +200,17 @@ def test_what_every_epoch_empties_is_withdrawn_and_told_again_only_when_it_is_lo
     assert states.take_check(stretch(8_000, 8_600, leak()), None, FREE, {"of history": 3_600}) == []
     again = states.take_check(stretch(16_000, 16_600, leak()), None, FREE, {"of history": 11_600})
     assert states_of(again) == [("growing", False)]
+
+
+def test_a_graph_that_has_become_too_large_to_be_read_is_still_the_place_that_was_found():
+    states = LoopStates()
+    graph = leak("total", cause="graph-kept")
+    states.take_check(stretch(200, 800, graph), None, FREE)
+    unread = leak(UNREAD_GRAPH, cause="native")
+    native = leak("", unit="bytes", cause="native", what="native memory (malloc)")
+    changes = states.take_check(stretch(1_700, 2_300, unread, native, leak("other")), None, FREE)
+    assert [(change.fingerprint, change.state.value) for change in changes] == [
+        ("of total", "leak"),
+        ("of other", "growing"),
+    ]
+    assert [place.leak.bytes_per_run for place in states.standing] == [pytest.approx(1024), pytest.approx(1024)]
