@@ -6,22 +6,57 @@ import errno
 import os
 import socket
 from functools import cache
-from typing import TYPE_CHECKING
+from socketserver import ThreadingMixIn
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from leaklab.errors import MetricsError
 from leaklab.metrics.loops import Watched
 from leaklab.metrics.prometheus import Collector, registry_of
 
 if TYPE_CHECKING:
-    from threading import Thread
-    from wsgiref.simple_server import WSGIServer
-
+    from prometheus_client import CollectorRegistry
     from typing_extensions import Self
 
 _LAST_PORT = 65_535
 _LOOPBACK = "127.0.0.1"
 _SERVERS: WeakSet[WSGIServer] = WeakSet()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Gives each request a thread, so that one who asks and does not listen holds up nobody.
+
+    The threads begin in code of ours: a check that runs meanwhile knows by that that they are not the user's.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, port: int, address: str, registry: CollectorRegistry) -> None:
+        from prometheus_client import make_wsgi_app  # noqa: PLC0415 - an extra
+
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family, *_, place = found[0]
+        super().__init__((str(place[0]), port), _Handler)
+        self.set_app(make_wsgi_app(registry))
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer one request."""
+        super().process_request_thread(request, client_address)
+
+    def answer(self) -> None:
+        """Answer until it is shut down."""
+        self.serve_forever()
+
+
+class _Handler(WSGIRequestHandler):
+    """Writes no line for every request."""
+
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+        """Write nothing."""
 
 
 class MetricsServer:
@@ -32,11 +67,12 @@ class MetricsServer:
         port: The port; the one that was free where 0 was asked for.
     """
 
-    def __init__(self, server: WSGIServer, thread: Thread) -> None:
-        self._server, self._thread = server, thread
-        thread.name = "leaklab.metrics.serve"
+    def __init__(self, server: _Server) -> None:
+        self._server = server
         _register_at_fork()
         _SERVERS.add(server)
+        self._thread = Thread(target=server.answer, name="leaklab.metrics.serve", daemon=True)
+        self._thread.start()
         self.port = server.server_port
         host = str(server.server_address[0])
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/metrics"
@@ -74,7 +110,7 @@ def serve(port: int, *monitors: Watched, address: str = _LOOPBACK, rank: int | N
         Has ``stop()``, and is a context manager that calls it.
 
     Raises:
-        ValueError: if *port* is none.
+        ValueError: if *port* or *address* is none.
         MetricsError: if nothing can listen there; the message says what to do.
         MissingExtraError: without ``prometheus_client``.
     """
@@ -82,12 +118,13 @@ def serve(port: int, *monitors: Watched, address: str = _LOOPBACK, rank: int | N
         shown = repr(port) if type(port) in {int, float, str} else type(port).__name__
         msg = f"a port is a whole number from 0 (any that is free) to {_LAST_PORT}, not {shown}"
         raise ValueError(msg)
+    if type(address) is not str or not address:
+        msg = f"an address is a name or a number such as {_LOOPBACK!r} or '0.0.0.0' for every network, not {address!r}"
+        raise ValueError(msg)
     registry = registry_of(Collector(*monitors, rank=rank))
-    from prometheus_client import start_http_server  # noqa: PLC0415 - an extra
-
     try:
-        return MetricsServer(*start_http_server(port, addr=address, registry=registry))
-    except OSError as error:
+        return MetricsServer(_Server(port, address, registry))
+    except (OSError, UnicodeError) as error:
         raise MetricsError(_problem(port, address, error)) from error
 
 
@@ -103,8 +140,8 @@ def _close_all() -> None:
         server.socket.close()
 
 
-def _problem(port: int, address: str, error: OSError) -> str:
-    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+def _problem(port: int, address: str, error: OSError | UnicodeError) -> str:
+    if isinstance(error, (socket.gaierror, UnicodeError)) or error.errno == errno.EADDRNOTAVAIL:
         return f"cannot listen on {address!r}: this machine has no such address; give {_LOOPBACK!r} or one of its own"
     if error.errno == errno.EADDRINUSE:
         return f"cannot listen on port {port} of {address}: it is in use; give another one, or 0 for any that is free"

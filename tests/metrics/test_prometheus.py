@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read
 
 import leaklab
+from leaklab.heap.roots import other_threads
 from leaklab.metrics import METRICS, Collector, Kind, serve, write_textfile
 from leaklab.model.monitor import LoopState
 
@@ -266,7 +268,26 @@ def test_a_port_in_use_is_told_in_one_sentence():
             serve(port, PlayedMonitor())
 
 
-@pytest.mark.parametrize("address", ["192.0.2.7", "no.such.host.invalid"])
+def test_a_request_that_never_comes_holds_up_nobody():
+    monitor = PlayedMonitor()
+    with serve(0, monitor) as server, socket.create_connection(("127.0.0.1", server.port)):
+        assert figure(samples(fetched(server.url)), "leaklab_steps_total") == 1_200
+
+
+def test_its_threads_are_none_of_the_users():
+    with serve(0, PlayedMonitor()) as server, socket.create_connection(("127.0.0.1", server.port)):
+        fetched(server.url)  # by now the other one waits for its request
+        assert threading.active_count() >= 3
+        assert other_threads() == {}
+
+
+def test_every_network_is_never_meant_by_accident():
+    for address in ("", None):
+        with pytest.raises(ValueError, match=r"'0\.0\.0\.0' for every network"):
+            serve(0, PlayedMonitor(), address=address)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "no.such.host.invalid", "a" * 70])
 def test_a_foreign_address_is_told_in_one_sentence(address):
     with pytest.raises(leaklab.MetricsError, match=rf"^cannot listen on '{address}': this machine has no such address"):
         serve(0, PlayedMonitor(), address=address)
