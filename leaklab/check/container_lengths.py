@@ -28,6 +28,7 @@ _LEAST_LOOKS = 3
 _EXPLAINED_SHARE = 0.9
 _MANY_CONTAINERS = 8
 """Fewer that stop or give back one by one are not one table that grows as a whole."""
+_FULL_SHARE = 0.95
 _LEAST_SHARE = 0.5
 """Of what a container grew by, so much must be survivors: of numbers and short texts the container itself is told."""
 
@@ -41,12 +42,15 @@ class LengthWitness:
         objects_per_place: Leaked objects of the kind that matters for each place that leaked objects take.
         n_places: The sum of their lengths now.
         keeps_pace: Whether they never got shorter, and gained in the last phase as before, but for one entry.
+        is_full: Whether nearly all of their places have what leaks, or the like of it from before the first run: what is
+            new replaces that. A list of 10,000 times None has as many places, and is filled one by one.
     """
 
     growth: Growth
     objects_per_place: float
     n_places: int
     keeps_pace: bool
+    is_full: bool
 
     @property
     def count_per_run(self) -> float:
@@ -55,8 +59,12 @@ class LengthWitness:
 
     @property
     def is_limit(self) -> bool:
-        """Whether the length has stopped, so that it is the limit of what is kept. A vast one saves nobody's memory."""
-        return self.growth.outcome in (Outcome.CLEAN, Outcome.BOUNDED) and self.n_places <= FAR
+        """Whether the length has stopped, so that it is the limit of what is kept.
+
+        A vast one saves nobody's memory, unless it is reached.
+        """
+        has_stopped = self.growth.outcome in (Outcome.CLEAN, Outcome.BOUNDED)
+        return has_stopped and (self.n_places <= FAR or self.is_full)
 
 
 def split_by_container(view: HeapView, group: Group, measurement: Measurement) -> Iterator[Group]:
@@ -118,7 +126,9 @@ def length_witness(
     missing = before * (at_runs[-1] - at_runs[-2]) - (lengths[-1] - lengths[-2])
     keeps_pace = bool((np.diff(lengths) >= 0).all() and missing <= 1)
     share = min(1.0, n_new / max(n_grown, 1))
-    return LengthWitness(growth, share * len(main_objects) / n_taken, int(lengths[-1]), keeps_pace)
+    n_places = int(lengths[-1])
+    is_full = _n_alike(view, group, parents) >= _FULL_SHARE * n_places
+    return LengthWitness(growth, share * len(main_objects) / n_taken, n_places, keeps_pace, is_full)
 
 
 def _lengths(view: HeapView, parents: Sequence[int], measurement: Measurement) -> npt.NDArray[np.int64]:
@@ -183,6 +193,13 @@ def _n_places(view: HeapView, parent: int, entries: set[int]) -> int:
         items: list[tuple[object, object]] = list(dict.items(thing))  # type: ignore[arg-type]  # it is a dict
         return sum(1 for key, value in items if id(value) in addresses or id(key) in addresses)
     return sum(1 for vertex in view.index.referents(parent).tolist() if vertex in entries)
+
+
+def _n_alike(view: HeapView, group: Group, parents: Sequence[int]) -> int:
+    """Return how many objects of the kinds of the entries of *group* are in *parents*, each counted once."""
+    kinds = np.unique(view.kinds[group.entries])
+    inside = np.unique(np.concatenate([view.index.referents(parent) for parent in parents]))
+    return int(np.isin(view.kinds[inside], kinds).sum())
 
 
 def _n_new(view: HeapView, parent: int) -> int:

@@ -221,3 +221,27 @@ def test_all_links_of_a_chain_count():
 
     leak = only_leak(check(cell, box=box))
     assert (leak.holder, leak.count_per_run) == ("box.head", 1.0)
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+@pytest.mark.parametrize("make", [Thing, lambda: torch.zeros(10)])
+def test_a_vast_container_that_is_full_of_the_like_is_no_leak(make, as_dict):
+    places = {number: make() for number in range(6_000)} if as_dict else [make() for _ in range(6_000)]
+    turn = itertools.count()
+
+    def cell():
+        places[next(turn) % 6_000] = make()
+
+    report = check(cell, places=places)
+    assert report.leaks == ()
+    assert [leak.holder for leak in report.check.bounded] == ["places"]
+
+
+@pytest.mark.parametrize("fill", [None, torch.zeros(0)])
+def test_a_vast_container_whose_places_are_empty_still_leaks(fill):
+    places, turn = [fill] * 6_000, itertools.count()
+
+    def cell():
+        places[next(turn)] = torch.zeros(10)
+
+    assert only_leak(check(cell, places=places)).holder == "places"
