@@ -42,8 +42,8 @@ class LengthWitness:
         objects_per_place: Leaked objects of the kind that matters for each place that leaked objects take.
         n_places: The sum of their lengths now.
         keeps_pace: Whether they never got shorter, and gained in the last phase as before, but for one entry.
-        is_full: Whether nearly all of their places have what leaks, or the like of it from before the first run: what is
-            new replaces that. A list of 10,000 times None has as many places, and is filled one by one.
+        is_full: Whether nearly all of their places have what leaks, or the like of it from before the first run, which
+            what is new replaces. A list of 10,000 times None has as many places, and is filled one by one.
     """
 
     growth: Growth
