@@ -76,6 +76,7 @@ class Listener:
         self.file: Path | None = None
         self._files = files
         self._is_answering = False
+        self._n_asked = 0
         self._is_on = True
         self._handler = self._answer
         self._before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(signum, self._handler)
@@ -112,10 +113,14 @@ class Listener:
 
     def _answer(self, signum: int, frame: FrameType | None) -> None:
         """Report, then do what was done before."""
-        if self._is_on and not self._is_answering:  # a second request in the middle of the first is answered by that
+        self._n_asked += 1
+        if self._is_on and not self._is_answering:
             self._is_answering = True
+            n_answered = 0
             try:
-                self._report(frame)
+                while n_answered < self._n_asked:  # asked again meanwhile: that asker waits for an answer, too
+                    n_answered = self._n_asked
+                    self._report(frame)
             except Exception as error:  # noqa: BLE001 - the program is not to die of a question
                 _say(f"leaklab: no report was made: {type(error).__name__}: {error}\n")
             finally:

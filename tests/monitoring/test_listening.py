@@ -91,6 +91,28 @@ def test_handler_that_was_there_is_called_and_comes_back(tmp_path, handler, capf
 
 
 @posix_only
+def test_question_in_the_middle_of_an_answer_is_answered_after_it(tmp_path, handler, capfd, monkeypatch):
+    """The text of the first may have been read already when the page of it is still being written."""
+    from leaklab.monitoring.report_files import ReportFiles
+
+    write = ReportFiles.write
+    written = []
+
+    def asks_again(files, report):
+        write(files, report)
+        written.append(report)
+        if len(written) == 1:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(ReportFiles, "write", asks_again)
+    with leaklab.listen(signal.SIGUSR1, tmp_path):
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert len(written) == 2
+    assert capfd.readouterr().err.count("asked for by SIGUSR1\n") == 2
+
+
+@posix_only
 def test_listener_over_which_another_handler_was_put_only_hands_on(tmp_path, handler):
     listener = leaklab.listen(signal.SIGUSR1, tmp_path)
     ours = signal.getsignal(signal.SIGUSR1)
