@@ -51,7 +51,7 @@ def watched_loop(*, leaks: bool, n_steps: int = N_STEPS) -> tuple[leaklab.Monito
     """Return the report, the processor's seconds within ``step()``, its pauses above 1 ms, and what was printed."""
     net = torch.nn.Linear(16, 16)
     clock, printed, pauses, spent = Clock(), io.StringIO(), [], 0.0
-    stand_in = SimpleNamespace(perf_counter=clock.perf_counter)
+    stand_in = SimpleNamespace(perf_counter=clock.perf_counter, thread_time=time.thread_time)
     real = monitor_module.time, stretch_module.time
     monitor_module.time = stretch_module.time = stand_in
     try:

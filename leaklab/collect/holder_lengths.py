@@ -9,8 +9,10 @@ from typing import Protocol
 import numpy as np
 
 from leaklab.collect.checkpoint import measure_of
-from leaklab.runtime.addresses import addresses_of
+from leaklab.runtime.addresses import addresses_of, kinds_of
 from leaklab.runtime.gc_control import gc_paused, user_has_frozen
+from leaklab.runtime.kind_table import KindTable
+from leaklab.runtime.objects import is_tensor_type
 
 _N_LINKS = 3
 """So far from what grows its container is looked for: an entry, its container, the object whose attribute that is."""
@@ -82,6 +84,15 @@ class HolderLengths:
                         lengths[fingerprint] = length
                     break
         return lengths
+
+
+def count_tensors() -> int:
+    """Return how many tensors Python knows; lists the heap, as `HolderLengths.read` does."""
+    with gc_paused():
+        objects = gc.get_objects()
+        kinds = kinds_of(objects)
+        objects.clear()
+    return int(KindTable(kinds).mask(is_tensor_type).sum())
 
 
 def _length_of(thing: object) -> tuple[int, int] | None:

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 
 from leaklab.collect.accelerators import accelerator_bytes, free_accelerator_bytes
+from leaklab.collect.holder_lengths import count_tensors
 from leaklab.collect.meters import native_heap_bytes
 from leaklab.decide.loop_period import find_periods
 from leaklab.decide.loop_states import Free, LoopStates
@@ -108,9 +109,10 @@ class Monitor:
         self._step = 0
         self._next = 0
         self._started = self._ended = 0.0
-        self._longest = 0.0
+        self._longest = self._own_seconds = 0.0
         self._failure = ""
         self._n_checks = 0
+        self._n_tensors: int | None = None
         self._is_running = False
 
     def __enter__(self) -> Self:
@@ -190,8 +192,8 @@ class Monitor:
     def status(self) -> MonitorStatus:
         """What is known now; may be asked from any thread."""
         free = _free_memory()
-        largest = next(iter(self._states.standing), None)
         places = self._states.standing
+        holders = (place.leak.holder for place in places if place.leak is not None)
         last = self._checks[-1].check if self._checks else None
         return MonitorStatus(
             name=self.name,
@@ -204,14 +206,15 @@ class Monitor:
             bytes_per_step=self._states.bytes_per_step,
             kept_bytes=sum(place.bytes_per_step * (self._step - place.since_step) for place in places),
             n_survivors=0 if last is None else sum(run.n_kept for run in last.runs),
+            n_tensors=self._n_tensors,
             full_at_step=self._states.full_at_step(self._step, self.total_steps, free),
             total_steps=self.total_steps,
             heap_bytes=native_heap_bytes(),
             rss_bytes=psutil.Process().memory_info().rss,
             accelerator_bytes=accelerator_bytes(),
-            own_seconds=self._schedule.spent_seconds,
+            own_seconds=self._own_seconds,
             longest_seconds=self._longest,
-            holder=largest.leak.holder if largest is not None and largest.leak is not None else "",
+            holder=next(holders, ""),
         )
 
     @property
@@ -251,7 +254,7 @@ class Monitor:
         if not self._is_running:
             msg = "the monitor is not running: count steps inside of its `with` block, or between start() and stop()"
             raise RuntimeError(msg)
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.thread_time()
         changes: list[StateChange] = []
         try:
             changes = self._due(began)
@@ -262,7 +265,8 @@ class Monitor:
             raise
         finally:
             seconds = time.perf_counter() - began
-            self._schedule.spent_seconds += seconds
+            self._own_seconds += seconds
+            self._schedule.spent_seconds += time.thread_time() - cpu_began
             self._longest = max(self._longest, seconds)
             self._set_next()
         self._tell(changes)
@@ -270,8 +274,9 @@ class Monitor:
     def _due(self, now: float) -> list[StateChange]:
         changes = []
         if self._stretch is not None and self._step >= self._stretch.next_step:
+            cpu_began = time.thread_time()
             check = self._stretch.advance(self._step)
-            self._stretch_seconds += time.perf_counter() - now
+            self._stretch_seconds += time.thread_time() - cpu_began
             if check is not None:
                 changes += self._take(check)
         if self._step >= self._watch.next_step:
@@ -311,7 +316,7 @@ class Monitor:
         return changes
 
     def _begin_stretch(self) -> None:
-        now = time.perf_counter()
+        now, cpu_began = time.perf_counter(), time.thread_time()
         steps, seconds = self._watch.history.seconds()
         periods = find_periods(steps[1:], np.diff(seconds) / np.maximum(np.diff(steps), 1))
         per_step = self._seconds_per_step(now)
@@ -327,7 +332,7 @@ class Monitor:
             self._schedule.next_check = self._step + steps_per_run
             return
         self._stretch = stretch
-        self._stretch_seconds = time.perf_counter() - now
+        self._stretch_seconds = time.thread_time() - cpu_began
 
     def _collect(self) -> None:
         """Say what cyclic garbage had piled up: the checks collect it, and would hide that nobody else does."""
@@ -352,7 +357,7 @@ class Monitor:
         if len(self._checks) > _MOST_CHECKS:
             del self._checks[1]
         self._n_checks += 1
-        lengths = self._watch.lengths.read()
+        lengths, self._n_tensors = self._watch.lengths.read(), count_tensors()
         changes = self._states.take_check(done, self.total_steps, _free_memory(), lengths)
         self._schedule.end_check(self._step, self._stretch_seconds, self._states.next_look(done))
         return changes
@@ -369,7 +374,7 @@ class Monitor:
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
             return
-        self._schedule.spent_seconds += time.perf_counter() - began
+        self._own_seconds += time.perf_counter() - began
         self._tell(changes, may_raise=False)
 
     def _give_up(self, error: Exception) -> None:
@@ -405,7 +410,7 @@ class Monitor:
         return (time.perf_counter() if self._is_running else self._ended) - self._started
 
     def _seconds_per_step(self, now: float) -> float:
-        return max(now - self._started - self._schedule.spent_seconds, 0.0) / max(self._step, 1)
+        return max(now - self._started - self._own_seconds, 0.0) / max(self._step, 1)
 
 
 def _free_memory() -> Free:

@@ -32,8 +32,8 @@ class Schedule:
         overhead: The share of the loop's time that watching may take.
         first_step: The step after which the first check may begin.
         next_check: The step at which the next check is due.
-        expected_seconds: What a check is expected to take; 0.0 before the first.
-        spent_seconds: What watching took so far.
+        expected_seconds: What a check is expected to take of the processor; 0.0 before the first.
+        spent_seconds: What watching took of the processor so far; on a loaded machine its pauses are longer.
     """
 
     overhead: float
