@@ -297,29 +297,23 @@ def test_snapshot_that_would_be_too_large_is_a_note(card, tmp_path, monkeypatch)
     assert not list(tmp_path.glob("*.pickle"))
 
 
-def test_limit_of_the_container_is_told_once_for_each_crossing(tmp_path, monkeypatch):
-    monkeypatch.setattr(last_moments, "_SHORTEST_PAUSE", 0.005)
-    monkeypatch.setattr(last_moments, "_LONGEST_PAUSE", 0.005)
-    used = tmp_path / "memory.current"
-    (tmp_path / "memory.stat").write_text("inactive_file 0\n")
+def test_limit_of_the_container_is_told_once_for_each_crossing(monkeypatch):
+    monkeypatch.setattr(last_moments, "_SHORTEST_PAUSE", 0.001)
+    monkeypatch.setattr(last_moments, "_LONGEST_PAUSE", 0.001)
+    uses = iter([100, 899, 950, 960, 890, 960, 700, 990, 995, None])
+
+    class Played:
+        n_bytes = 1000
+
+        def used_bytes(self):
+            return next(uses)
+
     told = Told()
-
-    def use(n_bytes):
-        beside = tmp_path / "new"
-        beside.write_text(str(n_bytes))
-        beside.replace(used)
-        time.sleep(0.15)
-
-    use(100)
-    limit = MemoryLimit(1000, "limit of the container", used, tmp_path / "memory.stat", ("inactive_file",))
-    thread = LimitThread(told, limit, 0.9)
+    thread = LimitThread(told, Played(), 0.9)
     thread.start()
-    for n_bytes in (100, 899, 950, 890, 960, 700, 990):
-        use(n_bytes)
-    used.unlink()
-    thread.join(10)
+    thread.join(TIMEOUT_SECONDS)
     assert not thread.is_alive()  # the group is gone
-    assert told == [950, 990]
+    assert told == [950, 990]  # a level that moves around the limit is told once
 
 
 def test_main_thread_stands_still_while_another_has_work_done_in_it():
