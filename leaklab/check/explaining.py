@@ -256,8 +256,10 @@ def _limited(view: HeapView, finding: _Finding, sample: int) -> _Finding:
     limit = known_limit([view.objects[v] for v in takewhile(lambda v: not view.leaked[v], view.path(sample))])
     if limit is None:
         return finding
-    if limit.is_far(leak.bytes_per_run):
-        full = format_bytes(limit.entries * leak.bytes_per_run)
+    # One object that matters for each entry, as Limit.reason takes it: a run may add several entries.
+    bytes_per_entry = leak.bytes_per_run / (leak.count_per_run or 1.0)
+    if limit.is_far(bytes_per_entry):
+        full = format_bytes(limit.entries * bytes_per_entry)
         reason = f"{growth.reason}; its holder, {limit.words}, would keep {full} when it is full"
         return replace(finding, growth=replace(growth, reason=reason))
     bounded = Growth(Outcome.BOUNDED, 0.0, limit.reason(leak.count_per_run, leak.bytes_per_run))

@@ -245,3 +245,19 @@ def test_a_vast_container_whose_places_are_empty_still_leaks(fill):
         places[next(turn)] = torch.zeros(10)
 
     assert only_leak(check(cell, places=places)).holder == "places"
+
+
+@pytest.mark.parametrize(("n_added", "n_floats", "is_leak"), [(20, 64, False), (1, 3_000, True)])
+def test_how_far_a_limit_is_does_not_depend_on_how_many_entries_a_run_adds(n_added, n_floats, is_leak):
+    turn = itertools.count()
+
+    @functools.lru_cache(maxsize=2_000)
+    def encoded(word):
+        return torch.full((n_floats,), float(word))
+
+    def cell():
+        for _ in range(n_added):
+            encoded(next(turn))
+
+    report = leaklab.leakcheck(cell, runs=40, namespace={"encoded": encoded}, sites=False)
+    assert bool(report.leaks) is is_leak
