@@ -2,8 +2,9 @@
 
 Usage: ``python benchmarks/loops.py [--steps N] [NAME ...]``; it needs lightning, transformers, accelerate, torchmetrics
 and pytorch-ignite. Each loop has a process of its own, and its machine is said to have 256 MiB free, or as much less as
-the loops are made shorter: what takes a hundredth of that until the end matters. A row is right if a leak stands in alarm with its holder, or if nothing does
-where nothing leaks. Prints a row for each loop and one line per bar; the exit status is the number of bars missed.
+the loops are made shorter: what takes a hundredth of that until the end matters. A row is right if a leak stands in
+alarm with its holder, or if nothing does where nothing leaks. Prints a row for each loop and one line per bar; the exit
+status is the number of bars missed.
 """
 
 from __future__ import annotations
