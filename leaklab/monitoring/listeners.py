@@ -19,6 +19,7 @@ import psutil
 from leaklab.errors import LeaklabError
 from leaklab.files import write_bytes
 
+_PREFIX = "leaklab_listening_"
 _POLL_SECONDS = 0.02
 
 
@@ -26,8 +27,19 @@ def announce(signum: int, text_file: Path) -> None:
     """Say that this process answers *signum* in *text_file*; where nothing can be written, ``kill`` still asks it."""
     started = psutil.Process().create_time()
     words = json.dumps({"signum": int(signum), "file": str(text_file), "started": started})
+    _remove_stale()
     with suppress(LeaklabError):
         write_bytes(_announcement(os.getpid()), words.encode())
+
+
+def _remove_stale() -> None:
+    """Remove what processes have left that were killed."""
+    with suppress(OSError):
+        for file in _announcement(0).parent.glob(f"{_PREFIX}*.json"):
+            number = file.stem.removeprefix(_PREFIX)
+            if number.isdecimal() and not psutil.pid_exists(int(number)):
+                with suppress(OSError):  # somebody else's
+                    file.unlink(missing_ok=True)
 
 
 def withdraw() -> None:
@@ -59,7 +71,7 @@ def ask(pid: int, max_seconds: float) -> str:
 
 
 def _announcement(pid: int) -> Path:
-    return Path(tempfile.gettempdir()) / f"leaklab_listening_{pid}.json"
+    return Path(tempfile.gettempdir()) / f"{_PREFIX}{pid}.json"
 
 
 def _said_by(pid: int) -> dict[str, Any]:

@@ -207,6 +207,20 @@ def test_file_of_a_process_that_is_gone_is_not_believed(tmp_path, monkeypatch):
 
 
 @posix_only
+def test_files_of_processes_that_were_killed_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(listeners.tempfile, "gettempdir", lambda: str(tmp_path))
+    for name in (
+        "leaklab_listening_999999999.json",
+        f"leaklab_listening_{os.getppid()}.json",
+        "leaklab_listening_x.json",
+    ):
+        (tmp_path / name).touch()
+    listeners.announce(signal.SIGUSR2, tmp_path / "answer.txt")
+    left = {file.name for file in tmp_path.iterdir()}
+    assert left == {f"leaklab_listening_{pid}.json" for pid in (os.getppid(), os.getpid(), "x")}
+
+
+@posix_only
 def test_answer_that_does_not_come_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "kill", lambda *_: None)
     listeners.announce(signal.SIGUSR2, tmp_path / "answer.txt")
