@@ -114,9 +114,8 @@ class _Births:
         """Take everything alive as the baseline."""
         self._n_slots = n_statements + 1
         self._cohorts = Cohorts((_N_RUNS + 1) * self._n_slots)
-        # Objects of the baseline that died, by run and statement: an array, which no census lists.
-        self._n_freed = np.zeros((_N_RUNS, n_statements), np.int64)
-        self._n_frozen = 0
+        # How much of the baseline was alive before each run: an array, which no census lists.
+        self._n_frozen = np.zeros(_N_RUNS + 1, np.int64)
         # All of ours is made before the one count, or is gone at the other.
         self._kinds_before = self._kinds_now()
         self._taker = self._make_taker()
@@ -124,16 +123,16 @@ class _Births:
         self._taker.begin()
 
     def count(self, place: int) -> None:
-        """Count what the statement at *place* bore, and what it let go; -1 is what comes before the first."""
+        """Count what the statement at *place* bore; -1 is what comes before the first."""
         self._take()
-        n_frozen = self._count_frozen()
-        if place >= 0:
-            self._n_freed[self.n_runs, place] = self._n_frozen - n_frozen
-        self._n_frozen = n_frozen
+        if place < 0:
+            self._count_frozen()
 
     def end(self) -> None:
         """Give the baseline up, and see what there is of each type."""
         if self._taker is not None:
+            if self.n_runs == _N_RUNS:
+                self._count_frozen()
             self._taker.end()
             self._taker = None
             self._kinds_after = self._kinds_now()
@@ -158,8 +157,9 @@ class _Births:
         with self._measurement.heap() as objects:
             return kinds_of(objects)
 
-    def _count_frozen(self) -> int:
-        return gc.get_freeze_count() if self._counts_frozen else 0
+    def _count_frozen(self) -> None:
+        # It walks all objects, 50 ms for 200,000: too dear after every statement.
+        self._n_frozen[self.n_runs] = gc.get_freeze_count() if self._counts_frozen else 0
 
     def _rows(
         self, objects: list[Any], statements: Sequence[Statement], holders: Sequence[tuple[str, ...]]
@@ -221,10 +221,9 @@ class _Births:
         n_variables = max(n_last - n_born.sum() / n_counted, 0)
         to_replace = max(n_dead - n_variables, 0) * n_counted / self.n_runs
         left = n_born.copy()
-        freed = self._n_freed[1 : self.n_runs - 1].sum(axis=0)
         if self._counts_frozen:  # what died in the first run only was not replaced, as what dies in every run is
-            to_replace = min(to_replace, float(freed.sum()))
-        ranks = [(bool(held), n == 0) for held, n in zip(holders, freed.tolist(), strict=True)]
+            to_replace = min(to_replace, float(self._n_frozen[1] - self._n_frozen[self.n_runs - 1]))
+        ranks = [bool(held) for held in holders]
         for rank in sorted(set(ranks)):
             chosen = np.array([one == rank for one in ranks]) & (left > 0)
             if to_replace <= 0 or not chosen.any():
