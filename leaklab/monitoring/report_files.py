@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import psutil
+
 from leaklab.errors import LeaklabError, ReportError
 from leaklab.files import FilePath, replacing
 from leaklab.reports.process import ProcessReport
@@ -44,7 +46,7 @@ class ReportFiles:
             reason = error.strerror or error
             msg = f"cannot make the folder {os.fspath(folder)!r}: {reason}; give one that can be written"
             raise ReportError(msg) from error
-        self._began = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        self._began = time.strftime("%Y%m%dT%H%M%S", time.gmtime(psutil.Process().create_time()))
 
     @property
     def text_file(self) -> Path:

@@ -196,8 +196,8 @@ def test_process_that_does_not_listen_gets_no_signal(capsys, monkeypatch):
 @posix_only
 def test_file_of_a_process_that_is_gone_is_not_believed(tmp_path, monkeypatch):
     """Its number may be another process's by now."""
-    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a signal was sent"))
     listeners.announce(signal.SIGUSR2, tmp_path / "answer.txt")
+    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a signal was sent"))
     file = listeners._announcement(os.getpid())
     file.write_text(file.read_text().replace('"started": ', '"started": 1'))
     with pytest.raises(leaklab.LeaklabError, match=r"does not listen"):
