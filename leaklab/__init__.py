@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leaklab.explorer.widget import Explorer, explore
     from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
     from leaklab.model.paths import CutResult
-    from leaklab.monitoring.api import monitor, steps
+    from leaklab.monitoring.api import WatchedSteps, monitor, steps
     from leaklab.monitoring.listening import Listener, listen
     from leaklab.monitoring.monitor import Monitor
     from leaklab.monitoring.out_of_memory import OutOfMemoryWatch, on_oom
@@ -63,7 +63,7 @@ _NAMES_OF = {
     "leaklab.explorer.widget": ("Explorer", "explore"),
     "leaklab.model": ("Leak", "Outcome", "RootPath", "Settings", "Verdict"),
     "leaklab.model.paths": ("CutResult",),
-    "leaklab.monitoring.api": ("monitor", "steps"),
+    "leaklab.monitoring.api": ("WatchedSteps", "monitor", "steps"),
     "leaklab.monitoring.listening": ("Listener", "listen"),
     "leaklab.monitoring.monitor": ("Monitor",),
     "leaklab.monitoring.out_of_memory": ("OutOfMemoryWatch", "on_oom"),
@@ -126,6 +126,7 @@ __all__ = [
     "SnapshotError",
     "TrainingRun",
     "Verdict",
+    "WatchedSteps",
     "WhyAlive",
     "autograd",
     "compare_cuda_snapshots",

@@ -44,8 +44,8 @@ def made():
 def test_a_list_that_keeps_losses_is_found_with_its_line_and_becomes_a_leak():
     net, optimizer = made()
     history = []
-    with leaklab.monitor(total_steps=2_500, first_step=20, quiet=True) as watch:
-        for _ in range(2_500):
+    with leaklab.monitor(total_steps=3_600, first_step=20, quiet=True) as watch:
+        for _ in range(3_600):
             history.append(train(net, optimizer))  # this line keeps
             watch.step()
     assert [change.state for change in watch.changes] == [LoopState.GROWING, LoopState.LEAK]
@@ -158,8 +158,8 @@ def test_what_the_loop_chose_for_the_collector_meanwhile_stays():
 def test_cyclic_garbage_with_the_collector_off_is_found():
     gc.disable()
     try:
-        with leaklab.monitor(first_step=20, total_steps=3_000, quiet=True) as watch:
-            for _ in range(3_000):
+        with leaklab.monitor(first_step=20, total_steps=3_600, quiet=True) as watch:
+            for _ in range(3_600):
                 batch = Batch()
                 batch.me = batch
                 watch.step()
