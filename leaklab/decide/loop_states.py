@@ -34,6 +34,7 @@ _MOST_PLACES = 64
 _MUCH = 0.5
 _CLEAR_BYTES = 32 * 2**20
 _STILL = 0.25
+_LATER = 4
 _CLEAR_COUNT, _LONGER = 16, 1.2
 Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _NODES, _NATIVE, _GRAPH = "graph nodes", "native", "graph-kept"
@@ -89,9 +90,14 @@ class LoopStates:
         return min((result.full_at_step for result in results if result.full_at_step is not None), default=None)
 
     def next_look(self, done: StretchCheck) -> int | None:
-        """Return the step at which a check has to look again at what is not certain; None if nothing is in doubt."""
+        """Return the step at which a check has to look again at what stands; None if nothing does.
+
+        At twice the steps what grows is called a leak, or withdrawn; later, what was called one may still stop.
+        """
+        if not self.standing:
+            return None
         is_open = any(place.state is LoopState.GROWING for place in self.standing)
-        return 2 * done.last_step if is_open else None
+        return (2 if is_open else _LATER) * done.last_step
 
     @property
     def has_all_lines(self) -> bool:
