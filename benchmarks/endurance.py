@@ -36,7 +36,7 @@ CELLS = {
 def levels(shell: InteractiveShell) -> tuple[int, int, int, int]:
     """Return objects, bytes that malloc has handed out, threads, descriptors.
 
-    IPython 9 keeps whatever is displayed, 40 KiB for the page of a report, for its ``%notebook``: that is dropped first.
+    IPython 9 keeps what is displayed for its ``%notebook``, 40 KiB for the page of a report: that is dropped first.
     """
     getattr(shell.history_manager, "outputs", {}).clear()
     gc.collect()
