@@ -144,6 +144,9 @@ class LoopStates:
         if rise is None:
             if known is None or not known.stands:
                 return []
+            if self._rate_of_places(memory) >= _EXPLAINED * known.bytes_per_step:
+                del self._places[LEVEL + memory]  # the rise was that of places which are known by now
+                return []
             return list(self._put(self._stopped(known, step), step, total_steps, free, None))
         since, rate = rise
         state = LoopState.GROWING

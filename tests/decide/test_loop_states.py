@@ -125,7 +125,10 @@ def test_a_level_that_known_places_explain_says_nothing_and_one_that_rests_is_wi
     states.take_check(stretch(1_000, 1_500, leak()), 20_000, FREE)
     assert states.bytes_per_step == pytest.approx(1_024), "a level and the place under it are counted once"
     assert states.take_level(HOST, 1_600, (100, 1_000.0), 20_000, FREE) == []
-    assert [place.fingerprint for place in states.standing] == ["of history"]
+    assert {place.fingerprint for place in states.standing} == {"of history"}
+    states.take_level(HOST, 1_650, (100, 9_000.0), 20_000, FREE)
+    states.take_check(stretch(1_700, 1_800, leak(), leak("more", per_run=23 * 8_000.0)), 20_000, FREE)
+    assert states.take_level(HOST, 1_690, None, 20_000, FREE) == [], "it goes on, by places that are known"
     assert states_of(states.take_level(ACCELERATOR, 1_700, (100, 9e6), 20_000, FREE)) == [("growing", True)]
     assert states_of(states.take_level(ACCELERATOR, 1_900, None, 20_000, FREE)) == [("stopped", False)]
 
