@@ -159,13 +159,22 @@ class Monitor:
                 self._drop_stretch()
             else:
                 self._end_stretch(failure or _END)
-                self._read_levels()
-                self._tell(self._judge_levels(), may_raise=False)
+                self._look_last()
         finally:
             self._drop_stretch()
             self._ended = time.perf_counter()
             dismiss(self)
             self._voice.end()
+
+    def _look_last(self) -> None:
+        """Read the levels once more, and tell what they say at the end."""
+        try:
+            self._read_levels()
+            changes = self._judge_levels()
+        except Exception as error:  # noqa: BLE001 - whatever it is: the error of the loop, if any, must come through
+            self._note(f"the levels at the end could not be judged: {type(error).__name__}: {error}")
+            return
+        self._tell(changes, may_raise=False)
 
     def step(self, n_steps: int = 1) -> None:
         """Note that *n_steps* more steps of the loop were made; call it at the end of each.
