@@ -460,6 +460,7 @@ def test_where_no_root_reaches_the_object_everything_is_told_that_is_known():
     assert not why.record.only_path
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("only_path", [False, True])
 def test_variables_of_the_asking_function_are_not_kept_by_asking_twice(only_path):
     """The dict that the first question leaves on the frame, empty, was filled by the second for as long as it ran."""

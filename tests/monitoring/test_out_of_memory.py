@@ -396,6 +396,7 @@ def test_numbers_that_make_no_sense_are_refused(wrong, tmp_path):
         leaklab.on_oom(tmp_path, **wrong)
 
 
+@pytest.mark.untraced
 def test_nothing_of_the_program_is_held_afterwards(tmp_path):
     import gc
     import weakref
