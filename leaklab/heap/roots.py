@@ -31,7 +31,7 @@ from leaklab.runtime.objects import (
     module_dict,
     type_name,
 )
-from leaklab.runtime.ours import HISTORY_HOMES, SHELL_NAMES, is_history_name
+from leaklab.runtime.ours import HISTORY_HOMES, IMPORT_NAMES, SHELL_NAMES, is_history_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -128,7 +128,9 @@ def _variables(root: Root, namespace: dict[str, Any]) -> Iterator[Start]:
         cost = 0
         if is_history := is_history_name(name):
             cost = _COST_OF_HISTORY_NAME if name in HISTORY_HOMES else _COST_OF_HISTORY_COPY
-        is_shells = name in SHELL_NAMES or is_shell_type(type(value)) or _is_function_of_shell(value)
+        is_shells = (
+            name in SHELL_NAMES or name in IMPORT_NAMES or is_shell_type(type(value)) or _is_function_of_shell(value)
+        )
         if is_shells:
             cost = _COST_OF_SHELL
         expression = name if name.isidentifier() else f"globals()[{name!r}]"

@@ -33,6 +33,8 @@ HISTORY_CONTAINERS = (*HISTORY_HOMES, "_ih", "_oh", "_dh")
 """The variables that are a list or dict of the whole history; the values in it are the user's."""
 SHELL_NAMES = ("get_ipython", "exit", "quit")
 """Variables that IPython gives to every notebook. Not ``open``: many users have one of their own."""
+IMPORT_NAMES = ("__builtins__", "__cached__", "__loader__", "__spec__")
+"""Variables of a module by which Python has imported it; a loader of a test runner knows the whole run."""
 _HISTORY_NAME = re.compile(rf"{OUTPUT_NAMES}|In|_ih|_i{{1,3}}|_i\d+|_dh")
 
 

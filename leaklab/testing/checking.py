@@ -1,0 +1,151 @@
+"""Check one test, and put what was found into words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from leaklab.check.api import leakcheck
+from leaklab.errors import CheckRunningError
+from leaklab.model import Leak, Outcome
+from leaklab.model.sentences import growth_sentence
+from leaklab.render.advice import patch_text
+from leaklab.reports.check import LeakReport
+from leaklab.testing.repeating import NotRepeatableError, Turns
+from leaklab.testing.screen import leaves_something
+
+_PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTest:
+    """What checking a test told.
+
+    Attributes:
+        report: None where no whole check was made.
+        note: What the reader should know, in a sentence; empty if nothing.
+        known: Reasons why the leak does not count; empty if it does.
+        new: The leaks that count.
+    """
+
+    report: LeakReport | None = None
+    note: str = ""
+    known: str = ""
+    new: Sequence[Leak] = ()
+    properties: list[tuple[str, object]] = field(default_factory=list)
+
+    @property
+    def fails(self) -> bool:
+        """Whether the test is to fail."""
+        return bool(self.new) and not self.known
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Each leak's fingerprint, with what it is in words."""
+        leaks = self.report.leaks if self.report is not None and self.report.leaked else ()
+        return {leak.fingerprint: growth_sentence(leak) for leak in leaks}
+
+    @property
+    def record_json(self) -> str:
+        """The record of a test that leaks; empty for others."""
+        return self.report.to_json() if self.report is not None and self.report.leaked else ""
+
+    @property
+    def text(self) -> str:
+        """What failed: for each leak the place, the rate, the line and the change that was tried; then the report."""
+        lines = []
+        for leak in self.new:
+            lines += [f"LEAKED  {growth_sentence(leak)}", *(f"    {site}" for site in leak.sites)]
+            patch = patch_text(leak)
+            if patch:
+                lines += ["    this change was tried, and ends it:", *(f"    {line}" for line in patch.splitlines())]
+            lines += [f"    fingerprint {leak.fingerprint}", ""]
+        return "\n".join([*lines, str(self.report)])
+
+    @property
+    def annotations(self) -> str:
+        """The leaks as commands for GitHub, each on the line that keeps."""
+        return "\n".join(annotation_of(leak) for leak in self.new)
+
+
+def check_item(
+    item: pytest.Item,
+    *,
+    screened: bool,
+    baseline: Mapping[str, str],
+    runs: int | None = None,
+    warmup: int = 2,
+    seconds: float = 20.0,
+    known: str = "",
+) -> CheckedTest:
+    """Run *item* repeatedly.
+
+    Args:
+        item: The test.
+        screened: Whether a few runs may show that a whole check is not needed.
+        baseline: Fingerprints of leaks that do not count.
+        runs: Upper limit of measured runs.
+        warmup: Runs before measuring.
+        seconds: Time limit.
+        known: Why a leak of this test is accepted; empty if it is not.
+    """
+    turns = Turns(item)
+    try:
+        if screened and not leaves_something(turns.run):
+            return _without_report("clean", "leaves nothing behind in the few runs of the screen")
+        turns.run()  # the wider fixtures are there then
+        variables = turns.variables()
+        report = leakcheck(turns.run, runs=runs, warmup=warmup, seconds=seconds, namespace=variables, name=item.name)
+    except NotRepeatableError as error:
+        return _without_report("not repeatable", f"not repeatable: {error}")
+    except CheckRunningError as error:
+        return _without_report("not checked", str(error))
+    new = [leak for leak in report.leaks if leak.fingerprint not in baseline] if report.leaked else []
+    note = ""
+    if report.leaked and not new:
+        note = "leaks as the baseline says"
+    elif new and known:
+        note = f"leaked (known): {known}"
+    elif report.verdict.outcome is Outcome.INCONCLUSIVE:
+        note = str(report.verdict)
+    return CheckedTest(report, note, known, tuple(new), _properties(report))
+
+
+def _without_report(outcome: str, note: str) -> CheckedTest:
+    return CheckedTest(note=note, properties=[("leaklab_outcome", outcome)])
+
+
+def _properties(report: LeakReport) -> list[tuple[str, object]]:
+    fingerprints = " ".join(leak.fingerprint for leak in report.leaks) if report.leaked else ""
+    return [
+        ("leaklab_outcome", report.verdict.outcome.value),
+        ("leaklab_bytes_per_run", f"{report.verdict.bytes_per_run:.0f}"),
+        ("leaklab_fingerprints", fingerprints),
+    ]
+
+
+def annotation_of(leak: Leak) -> str:
+    """Return the command that puts *leak* on its line in a pull request."""
+    place = next((match for site in leak.sites if (match := _PLACE.match(site))), None)
+    where = "" if place is None else f" file={_escaped(place['file'])},line={place['line']},title=leak"
+    return f"::error{where}::{_escaped(growth_sentence(leak))}"
+
+
+def _escaped(text: str) -> str:
+    """Return *text* as a value of a workflow command."""
+    for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), (":", "%3A"), (",", "%2C")):
+        text = text.replace(character, code)
+    return text
+
+
+def write_page(path: Path, records: Sequence[tuple[str, str]]) -> None:
+    """Write one page of the tests that leak: their names, and their records as JSON."""
+    from leaklab.model.check import KeptCheck, NotebookChecks  # noqa: PLC0415 - only where a page is wanted
+    from leaklab.reports.notebook import NotebookReport  # noqa: PLC0415
+
+    checks = tuple(KeptCheck(LeakReport.from_json(record).record, test) for test, record in records)
+    NotebookReport(NotebookChecks("Tests that leak", checks)).save(path)

@@ -1,0 +1,40 @@
+"""Tell within milliseconds whether a test leaves objects behind: what does not needs no whole check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leaklab.collect.census import DisturbedError
+from leaklab.collect.measurement import Cohorts, choose_baseline
+from leaklab.runtime.gc_control import collect_quietly, user_has_frozen, user_lets_collect
+
+_N_WARMUPS, _N_RUNS = 2, 4
+
+
+def leaves_something(run: Callable[[], object]) -> bool:
+    """Run a few times; return whether each of the last but one left objects that live at the end.
+
+    True also where that cannot be told, as where the test freezes the collector's objects. Growth of what the collector
+    does not list (numbers, strings, buffers) is not seen.
+    """
+    for _ in range(_N_WARMUPS):
+        run()
+    collects = user_lets_collect()
+    taker = choose_baseline(user_froze=user_has_frozen(), cell_freezes=False, collects=collects)
+    cohorts = Cohorts(_N_RUNS)
+    if collects:
+        collect_quietly()
+    cohorts.start_phase()
+    taker.begin()
+    try:
+        for _ in range(_N_RUNS):
+            taker.mark()
+            run()
+            census = taker.take()
+            cohorts.add(census)
+        cohorts.keep_alive_ones(census.addresses, census.kinds)
+    except DisturbedError:
+        return True
+    finally:
+        taker.end()
+    return all(cohorts.sizes()[:-1])

@@ -1,0 +1,207 @@
+"""The plug-in for pytest, run as a user runs it: in a process of its own, over suites written here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import leaklab
+
+ROOT = Path(leaklab.__file__).parent.parent
+SUITE = """
+import asyncio
+import unittest
+
+import pytest
+import torch
+
+KEPT = []
+
+
+@pytest.fixture(scope="module")
+def model():
+    return torch.nn.Linear(3, 3)
+
+
+@pytest.mark.leakcheck
+def test_leaks():
+    KEPT.append(torch.ones(10))
+
+
+@pytest.mark.leakcheck
+def test_hook(model):
+    model.register_forward_hook(lambda *_: None)
+
+
+@pytest.mark.leakcheck
+@pytest.mark.parametrize("rows", [1, 2])
+def test_clean(rows, model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("ROWS", str(rows))
+    (tmp_path / "file").write_text("x")
+    print(model(torch.ones(rows, 3)).sum())
+
+
+@pytest.mark.leakcheck(known="an old friend")
+def test_known():
+    KEPT.append(torch.ones(10))
+
+
+@pytest.mark.leakcheck
+def test_fails():
+    assert 0
+
+
+@pytest.mark.leakcheck
+def test_skipped():
+    pytest.skip("no")
+
+
+turns = []
+
+
+@pytest.mark.leakcheck
+def test_only_once():
+    turns.append(1)
+    assert len(turns) != 2
+
+
+class TestClass:
+    @pytest.mark.leakcheck
+    def test_method(self):
+        self.value = [1]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.data = torch.ones(4)
+
+    @pytest.mark.leakcheck
+    def test_unittest(self):
+        self.assertEqual(float(self.data.sum()), 4)
+
+
+def test_not_marked():
+    KEPT.append(torch.ones(10))
+"""
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
+    if "leaklab" not in _entry_points():  # a checkout that is used without being installed anew
+        command += ["-p", "leaklab.testing.plugin"]
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "GITHUB_ACTIONS": "", **environment}
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "COV_CORE_SOURCE"):
+        settings.pop(name, None)
+    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+
+
+def _entry_points() -> set[str]:
+    from importlib.metadata import entry_points
+
+    return {point.name for point in entry_points(group="pytest11")}
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("suite")
+    (folder / "test_some.py").write_text(SUITE, "utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\n", "utf-8")
+    return folder
+
+
+@pytest.mark.untraced
+def test_marked_tests_are_checked_and_the_others_are_left_alone(suite):
+    done = run(suite, "-v", "--junitxml=results.xml", "-rA", GITHUB_ACTIONS="true")
+    words = {}
+    for line in done.stdout.splitlines():
+        name, _, rest = line.partition(" ")
+        if name.startswith("test_some.py::"):
+            words[name.removeprefix("test_some.py::")] = rest.split()[0]
+    assert words == {
+        "test_leaks": "LEAKED",
+        "test_hook": "LEAKED",
+        "test_clean[1]": "PASSED",
+        "test_clean[2]": "PASSED",
+        "test_known": "PASSED",
+        "test_fails": "FAILED",
+        "test_skipped": "SKIPPED",
+        "test_only_once": "PASSED",
+        "TestClass::test_method": "PASSED",
+        "Case::test_unittest": "PASSED",
+        "test_not_marked": "PASSED",
+    }, done.stdout
+    assert done.returncode == 1
+    assert "LEAKED  `model._forward_hooks` grows by 1 function" in done.stdout
+    line = 1 + SUITE.splitlines().index("    KEPT.append(torch.ones(10))")
+    assert f"test_some.py:{line} in test_leaks: KEPT.append(torch.ones(10))  # keeps it" in done.stdout
+    assert f"::error file=test_some.py,line={line},title=leak::`KEPT` grows by 1 tensor" in done.stdout
+    assert "leaked (known): an old friend" in done.stdout
+    assert "not repeatable: the test raised AssertionError" in done.stdout
+    properties = {
+        case.get("name"): {p.get("name"): p.get("value") for p in case.iter("property")}
+        for case in ET.parse(suite / "results.xml").iter("testcase")  # noqa: S314 - written a moment ago
+    }
+    assert properties["test_leaks"]["leaklab_outcome"] == "leak"
+    assert int(properties["test_leaks"]["leaklab_bytes_per_run"]) > 40
+    assert len(properties["test_leaks"]["leaklab_fingerprints"]) == 12
+    assert properties["test_clean[1]"]["leaklab_outcome"] == "clean"
+    assert properties["test_not_marked"] == {}
+
+
+@pytest.mark.untraced
+def test_a_baseline_is_written_accepted_by_several_processes_and_told_when_it_is_stale(suite):
+    chosen = ("-k", "test_leaks or test_hook or test_method", "--leakcheck-baseline=known.txt")
+    assert run(suite, "-q", *chosen, "--leakcheck-update-baseline").returncode == 0
+    text = (suite / "known.txt").read_text("utf-8")
+    assert "test_some.py::test_hook\n    " in text
+    assert "`model._forward_hooks` grows by 1 function" in text
+    (suite / "known.txt").write_text(text + "\ntest_some.py::TestClass::test_method\n    0123456789ab  gone\n", "utf-8")
+    done = run(suite, "-q", *chosen, "-n", "2", "--leakcheck-html=leaks.html")
+    assert done.returncode == 0, done.stdout
+    assert "leakcheck: the baseline's 0123456789ab of test_some.py::TestClass::test_method was not found any more" in (
+        done.stdout
+    )
+    assert "test_hook" in (suite / "leaks.html").read_text("utf-8")
+
+
+@pytest.mark.untraced
+def test_a_whole_suite_is_screened_first(suite):
+    done = run(suite, "-q", "--leakcheck", "-k", "test_not_marked or test_method", "-rA")
+    assert "1 passed, " in done.stdout
+    assert "1 leaked" in done.stdout, done.stdout
+
+
+def test_a_suite_without_checks_pays_for_neither_torch_nor_leaklab():
+    heavy = "('torch', 'leaklab', 'numpy')"
+    code = f"import sys, leaklab.testing.plugin; print(sorted(n for n in sys.modules if n.startswith({heavy})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == str(
+        ["leaklab", "leaklab.lazy", "leaklab.testing", "leaklab.testing.plugin", "leaklab.version"]
+    )
+
+
+def test_a_marker_that_nobody_understands_is_refused_before_any_test_runs(tmp_path):
+    text = "import pytest\n@pytest.mark.leakcheck(times=3)\ndef test_one(): raise SystemExit(9)\n"
+    (tmp_path / "test_one.py").write_text(text, "utf-8")
+    done = run(tmp_path, "-q")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "leakcheck takes known, runs, seconds, warmup, each by its name, not times" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--leakcheck-update-baseline",), "--leakcheck-update-baseline needs the file to write"),
+        (("-o", "leakcheck=some"), "leakcheck must be marked, all or none, not 'some'"),
+    ],
+)
+def test_bad_options_are_answered_in_a_sentence(tmp_path, arguments, words):
+    (tmp_path / "test_one.py").write_text("def test_one(): pass\n", "utf-8")
+    done = run(tmp_path, *arguments)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert words in done.stderr
