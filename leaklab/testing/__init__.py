@@ -5,7 +5,12 @@ Nothing here imports torch before a check begins.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from leaklab.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from leaklab.testing.assertion import assert_no_leak
 
 __all__ = ["assert_no_leak"]
 __getattr__ = lazy_names(__name__, {"assertion": "assert_no_leak"})
