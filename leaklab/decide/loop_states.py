@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from leaklab.decide.consequence import Consequence, consequence_of
 from leaklab.model import Leak, Outcome
-from leaklab.model.check import UNREAD_GRAPH
+from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.monitor import (
     ACCELERATOR,
     HOST,
@@ -120,7 +120,8 @@ class LoopStates:
         is_telling = check.verdict.outcome in _TELLING and not check.failure
         self._is_checked |= is_telling
         found = {leak.fingerprint: per_step(leak, done.steps_per_run) for leak in check.leaks}
-        found = self._with_known_graphs(found)
+        if any(UNFOLLOWED_NODES in note for note in check.notes):
+            found = self._with_known_graphs(found)
         self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
         limits = {leak.fingerprint: leak for leak in check.bounded}
         places = [self._with(leak, done) for leak in found.values() if leak.fingerprint not in self._longest]
@@ -164,8 +165,9 @@ class LoopStates:
         """
         known = {place.fingerprint: place.leak for place in self.standing if place.leak is not None}
         graphs = {key: leak for key, leak in known.items() if leak.cause == _GRAPH}
-        if not graphs or all(leak.holder != UNREAD_GRAPH for leak in found.values()):
-            return found
+        of_nodes = sum(leak.bytes_per_run for leak in found.values() if leak.cause == _NATIVE)
+        if of_nodes < _EXPLAINED * sum(leak.bytes_per_run for leak in graphs.values()):
+            return found  # whatever grows now, those graphs do not
         read = {key: leak for key, leak in found.items() if leak.holder != UNREAD_GRAPH and leak.cause != _NATIVE}
         return {**graphs, **read}
 

@@ -16,6 +16,7 @@ import torch
 
 from leaklab.heap.index import ReferencePass
 from leaklab.heap.roots import local_variables, places_in_code, running_frames
+from leaklab.model.check import UNFOLLOWED_NODES
 from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
     AddressTable,
@@ -92,7 +93,7 @@ def hidden_edges(objects: list[Any], references: ReferencePass | None = None) ->
 def _left_out(n_unwalked: int) -> Iterator[str]:
     if n_unwalked:
         yield (
-            f"{n_unwalked:,} autograd nodes were not followed further: reading more than {MAX_WRAPPED_NODES:,} "
+            f"{n_unwalked:,} {UNFOLLOWED_NODES}: reading more than {MAX_WRAPPED_NODES:,} "
             "of a graph from Python could crash the process when the graph is freed; what was counted of graphs is a "
             "lower bound"
         )

@@ -68,6 +68,8 @@ MIN_RUNS = 5
 
 UNREAD_GRAPH = "an autograd graph (most likely) that is too large to be read"
 """The holder of what hangs on more autograd nodes than can be followed."""
+UNFOLLOWED_NODES = "autograd nodes were not followed further"
+"""What a note says of a graph that is too large."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from leaklab.decide.consequence import consequence_of
 from leaklab.decide.loop_states import Free, LoopStates, is_on_accelerator
 from leaklab.model import Check, Leak, Outcome, RootPath, Settings, Verdict
-from leaklab.model.check import UNREAD_GRAPH
+from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.monitor import ACCELERATOR, HOST, LoopState, StretchCheck
 
 MIB = 2**20
@@ -211,9 +211,15 @@ def test_a_graph_that_has_become_too_large_to_be_read_is_still_the_place_that_wa
     states.take_check(stretch(200, 800, graph), None, FREE)
     unread = leak(UNREAD_GRAPH, cause="native")
     native = leak("", unit="bytes", cause="native", what="native memory (malloc)")
-    changes = states.take_check(stretch(1_700, 2_300, unread, native, leak("other")), None, FREE)
+    done = stretch(1_700, 2_300, unread, native, leak("other"))
+    noted = replace(done, check=replace(done.check, notes=(f"20,001 {UNFOLLOWED_NODES}: too many",)))
+    changes = states.take_check(noted, None, FREE)
     assert [(change.fingerprint, change.state.value) for change in changes] == [
         ("of total", "leak"),
         ("of other", "growing"),
     ]
     assert [place.leak.bytes_per_run for place in states.standing] == [pytest.approx(1024), pytest.approx(1024)]
+    small = stretch(5_000, 5_600, leak("", unit="bytes", cause="native", per_run=23.0, what="native memory (malloc)"))
+    noted = replace(small, check=replace(small.check, notes=noted.check.notes))
+    changes = states.take_check(noted, None, FREE)
+    assert ("of total", "stopped") in [(change.fingerprint, change.state.value) for change in changes], "it was let go"
