@@ -16,6 +16,7 @@ from pathlib import Path
 from whole_checks import FOLDER, files_with_whole_checks
 
 N_AT_ONCE = 2
+PASSED, NO_TESTS = 0, 5
 
 
 def main() -> int:
@@ -27,8 +28,10 @@ def main() -> int:
             status, output, seconds = done.result()
             file = running[done].relative_to(FOLDER.parent)
             last = output.strip().rpartition("\n")[2].strip("= ")
-            print(f"{file}: {last} ({seconds:.0f} s)" if status == 0 else f"\n{file}\n{output}", flush=True)
-            failed += [] if status == 0 else [str(file)]
+            # A file whose framework is not installed is skipped as a whole, which pytest counts as no tests.
+            is_fine = status == PASSED or (status == NO_TESTS and "skipped" in last)
+            print(f"{file}: {last} ({seconds:.0f} s)" if is_fine else f"\n{file}\n{output}", flush=True)
+            failed += [] if is_fine else [str(file)]
     print(f"FAILED: {', '.join(failed)}" if failed else "all tests passed")
     return len(failed)
 
