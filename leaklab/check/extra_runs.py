@@ -44,7 +44,7 @@ _LONG_SECONDS = 10.0
 """After so many seconds of runs that look for lines, no more are made for what leaks in some runs only."""
 MAX_TRACED_RUNS = 3 * _MAX_EACH
 _N_LINES = 2
-_LEAST_SECONDS_BETWEEN, _MOST_SECONDS_BETWEEN = 0.05, 0.5
+_LEAST_SECONDS_BETWEEN, _MOST_SECONDS_BETWEEN = 0.2, 0.5
 _FEWEST = 0.25
 """A line that did less than this share of what was seen is not named."""
 
