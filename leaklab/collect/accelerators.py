@@ -17,7 +17,7 @@ _BYTES = ("allocated_bytes", "reserved_bytes")
 
 
 @dataclass(frozen=True, slots=True)
-class _Allocator:
+class _DeviceAllocator:
     """The allocator of the accelerators in use.
 
     Attributes:
@@ -55,18 +55,18 @@ class _Allocator:
         return free
 
 
-def _allocator() -> _Allocator | None:
+def _allocator() -> _DeviceAllocator | None:
     """Return the allocator of the accelerators in use; None while the program has used none."""
     inner = loaded_variables("torch._C")
     for name in ("cuda", "xpu"):  # torch.accelerator has no memory before torch 2.9
         module = loaded_variables(f"torch.{name}")
         stats_of = inner.get(f"_{name}_memoryStats")
         if stats_of is not None and "is_initialized" in module and module["is_initialized"]():
-            return _Allocator(stats_of, module.get("mem_get_info"), module["device_count"]())
+            return _DeviceAllocator(stats_of, module.get("mem_get_info"), module["device_count"]())
     accelerator, stats_of = loaded_variables("torch.accelerator"), inner.get("_accelerator_getDeviceStats")
     if stats_of is None or not accelerator["is_available"]() or not inner["_accelerator_isAllocatorInitialized"]():
         return None
-    return _Allocator(stats_of, accelerator.get("get_memory_info"), accelerator["device_count"]())
+    return _DeviceAllocator(stats_of, accelerator.get("get_memory_info"), accelerator["device_count"]())
 
 
 def _metal_levels() -> tuple[int, int] | None:

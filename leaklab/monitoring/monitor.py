@@ -34,7 +34,7 @@ from leaklab.monitoring.memory_limits import free_host_bytes
 from leaklab.monitoring.roots import Roots
 from leaklab.monitoring.running import dismiss, enlist
 from leaklab.monitoring.schedule import Schedule
-from leaklab.monitoring.stretch import Stretch
+from leaklab.monitoring.stretch import LoopStretch
 from leaklab.monitoring.voice import Voice
 from leaklab.reports.monitor import MonitorReport
 from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
@@ -101,7 +101,7 @@ class Monitor:
         self._voice = Voice(name)
         self._states = LoopStates()
         self._watch = LevelWatch(self._states)
-        self._stretch: Stretch | None = None
+        self._stretch: LoopStretch | None = None
         self._stretch_seconds = 0.0
         self._changes: list[StateChange] = []
         self._checks: list[StretchCheck] = []
@@ -334,7 +334,9 @@ class Monitor:
             self._voice.announce(self._step, steps_per_run)
         self._collect()
         with_lines = not self._states.has_all_lines  # a place that was found before has its line
-        stretch = Stretch(self.name, steps_per_run, self._roots.variables(), self._watch.lengths, with_lines=with_lines)
+        stretch = LoopStretch(
+            self.name, steps_per_run, self._roots.variables(), self._watch.lengths, with_lines=with_lines
+        )
         try:
             stretch.begin(self._step)
         except CheckRunningError:

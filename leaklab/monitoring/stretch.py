@@ -15,7 +15,7 @@ _NO_LIMIT = 1e9
 """Seconds: the loop takes the time it takes, and how often it is checked is decided by what checks cost."""
 
 
-class Stretch:
+class LoopStretch:
     """One check, which the loop's steps drive; used once: `begin`, then `advance` at each `next_step`.
 
     Args:

@@ -29,7 +29,7 @@ _N_SPARKS = 40
 _INK = "#444444"
 
 
-class _Series(NamedTuple):
+class _DrawnSeries(NamedTuple):
     name: str
     colour: str
     dashes: str
@@ -86,17 +86,17 @@ def strip_svg(levels: Levels, changes: Sequence[StateChange]) -> str:
     return "".join(_svg(levels, changes))
 
 
-def _series(levels: Levels) -> list[_Series]:
+def _series(levels: Levels) -> list[_DrawnSeries]:
     all_of_them = (
-        _Series("native heap", CALM, "", levels.heap_bytes),
-        _Series("process (resident)", GREY, "", levels.rss_bytes),
-        _Series("accelerator, allocated", GOOD, "", levels.accelerator_bytes),
-        _Series("accelerator, reserved", GOOD, "4 3", levels.reserved_bytes),
+        _DrawnSeries("native heap", CALM, "", levels.heap_bytes),
+        _DrawnSeries("process (resident)", GREY, "", levels.rss_bytes),
+        _DrawnSeries("accelerator, allocated", GOOD, "", levels.accelerator_bytes),
+        _DrawnSeries("accelerator, reserved", GOOD, "4 3", levels.reserved_bytes),
     )
     return [one for one in all_of_them if any(level >= 0 for level in one.levels)]
 
 
-def _figures(one: _Series) -> tuple[str, str]:
+def _figures(one: _DrawnSeries) -> tuple[str, str]:
     known = [level for level in one.levels if level >= 0]
     return format_bytes(known[-1]), signed_bytes(known[-1] - known[0])
 
