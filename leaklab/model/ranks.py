@@ -1,0 +1,44 @@
+"""The records of a check of many processes: what each of them found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leaklab.model.check import Check
+from leaklab.model.monitor import MonitorRecord
+
+RANKS_SCHEMA = 1
+"""Raised whenever the record changes so that older files cannot be read any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecord:
+    """What one process of many found.
+
+    Attributes:
+        rank: Its number in the group, from 0.
+        world_size: How many processes the group has; 0 where nobody said so (files of a folder, engines).
+        host: The name of its machine.
+        pid: Its process number there.
+        label: How people call it where it is no rank: ``engine 3``, the address of a worker; empty for a rank.
+        check: Its check, also a partial one; None if it has none.
+        monitor: Its monitor's record, where a loop was watched; None if none was.
+        error: One sentence on why it has no answer, or only a partial one; empty if it has one.
+    """
+
+    rank: int
+    world_size: int
+    host: str
+    pid: int
+    label: str = ""
+    check: Check | None = None
+    monitor: MonitorRecord | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RanksRecord:
+    """What all of them found, in the order of their ranks."""
+
+    ranks: tuple[RankRecord, ...]
+    schema: int = RANKS_SCHEMA
