@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from leaklab.monitoring.listening import Listener, listen
     from leaklab.monitoring.monitor import Monitor
     from leaklab.monitoring.out_of_memory import OutOfMemoryWatch, on_oom
+    from leaklab.ranks.gathering import merge
     from leaklab.render.answer_html import AutogradGraph
     from leaklab.render.dot import BackReferenceGraph, PathGraph
     from leaklab.render.figure import ReportFigure
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from leaklab.reports.monitor import MonitorReport
     from leaklab.reports.notebook import NotebookComparison, NotebookReport, load_report
     from leaklab.reports.process import ProcessReport
+    from leaklab.reports.ranks import RanksReport
     from leaklab.reports.training_run import TrainingRun
 
 _NAMES_OF = {
@@ -67,6 +69,7 @@ _NAMES_OF = {
     "leaklab.monitoring.listening": ("Listener", "listen"),
     "leaklab.monitoring.monitor": ("Monitor",),
     "leaklab.monitoring.out_of_memory": ("OutOfMemoryWatch", "on_oom"),
+    "leaklab.ranks.gathering": ("merge",),
     "leaklab.render.answer_html": ("AutogradGraph",),
     "leaklab.render.dot": ("BackReferenceGraph", "PathGraph"),
     "leaklab.render.figure": ("ReportFigure",),
@@ -79,6 +82,7 @@ _NAMES_OF = {
     "leaklab.reports.monitor": ("MonitorReport",),
     "leaklab.reports.notebook": ("NotebookComparison", "NotebookReport", "load_report"),
     "leaklab.reports.process": ("ProcessReport",),
+    "leaklab.reports.ranks": ("RanksReport",),
     "leaklab.reports.training_run": ("TrainingRun",),
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}
@@ -118,6 +122,7 @@ __all__ = [
     "Outcome",
     "PathGraph",
     "ProcessReport",
+    "RanksReport",
     "ReportError",
     "ReportFigure",
     "RootPath",
@@ -139,6 +144,7 @@ __all__ = [
     "load_cuda_snapshot",
     "load_ipython_extension",
     "load_report",
+    "merge",
     "monitor",
     "on_oom",
     "record_cuda",

@@ -17,6 +17,7 @@ from leaklab.errors import LeaklabError
 if TYPE_CHECKING:
     from leaklab.notebooks import Demo
     from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+    from leaklab.reports.ranks import RanksReport
 
     _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
 
@@ -122,6 +123,18 @@ def _add_report_commands(commands: _Commands) -> None:
     )
     compare.add_argument("after", type=Path, metavar="AFTER", help="the report made after it, of the same checks")
     compare.set_defaults(perform=_compare)
+    merge = commands.add_parser(
+        "merge",
+        help="make one report of those of many ranks",
+        description="Read the files rank_0.json, rank_1.json, ... in a folder, one of each process that checked the"
+        " same program, and print one answer: which ranks leak, and which leaks they have in common. Exit status 1 if"
+        " there is nothing to merge, or with --fail-on-leak if a rank leaks.",
+    )
+    merge.add_argument("folder", type=Path, metavar="DIR", help="the folder, or one file that was merged before")
+    merge.add_argument("--html", type=Path, metavar="FILE", help="also write a page, with the report of each rank")
+    merge.add_argument("--json", type=Path, metavar="FILE", help="also write all figures")
+    merge.add_argument("--fail-on-leak", action="store_true", help="exit with 1 if a rank leaks")
+    merge.set_defaults(perform=_merge)
 
 
 def _add_cuda_commands(commands: _Commands, *, is_old: bool = False) -> None:
@@ -213,7 +226,7 @@ def _cuda_show(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _write_views(arguments: argparse.Namespace, views: CudaSnapshot | SnapshotComparison) -> None:
+def _write_views(arguments: argparse.Namespace, views: CudaSnapshot | SnapshotComparison | RanksReport) -> None:
     for file, write in ((arguments.html, views.to_html), (arguments.json, views.to_json)):
         if file is not None:
             write(file)
@@ -301,6 +314,20 @@ def _compare(arguments: argparse.Namespace) -> int:
     comparison = compare_reports(load_report(arguments.before), load_report(arguments.after))
     print(comparison)
     return OK if comparison.passed else FAILED
+
+
+def _merge(arguments: argparse.Namespace) -> int:
+    from leaklab.ranks.gathering import merge
+    from leaklab.render.terminal import on_terminal
+
+    _refuse_missing_folders(arguments)
+    report = merge(arguments.folder)
+    print(on_terminal(str(report)), end="")
+    _write_views(arguments, report)
+    if arguments.fail_on_leak and report.leaked:
+        print("leaklab: a rank leaks (--fail-on-leak)", file=sys.stderr)
+        return FAILED
+    return OK
 
 
 def _refuse_missing_folder(file: Path) -> None:

@@ -10,13 +10,16 @@ from leaklab.model.monitor import MonitorRecord
 RANKS_SCHEMA = 1
 """Raised whenever the record changes so that older files cannot be read any more."""
 
+UNNUMBERED = -1
+"""The rank of a process that nobody gave a number."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankRecord:
     """What one process of many found.
 
     Attributes:
-        rank: Its number in the group, from 0.
+        rank: Its number in the group, from 0; `UNNUMBERED` until `leaklab.merge` gives it one.
         world_size: How many processes the group has; 0 where nobody said so (files of a folder, engines).
         host: The name of its machine.
         pid: Its process number there.
@@ -38,7 +41,14 @@ class RankRecord:
 
 @dataclass(frozen=True, slots=True)
 class RanksRecord:
-    """What all of them found, in the order of their ranks."""
+    """What all of them found.
+
+    Attributes:
+        ranks: In the order of their numbers.
+        notes: What the reader should know of how they were gathered, one sentence each: files that could not be read,
+            answers that came twice.
+    """
 
     ranks: tuple[RankRecord, ...]
+    notes: tuple[str, ...] = ()
     schema: int = RANKS_SCHEMA

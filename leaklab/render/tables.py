@@ -15,6 +15,7 @@ from leaklab.model.autograd import AutogradRecord, GraphPart
 from leaklab.model.cuda import CallFrame, LiveStack, PoolUse, SnapshotSeries
 from leaklab.model.heap_diff import Difference
 from leaklab.render.heap_diff import lines_of
+from leaklab.render.ranks_rows import RankAnswer
 from leaklab.text import cell_text
 
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ _DEVICE_USES: _Types = {
     "requested_bytes": "int64", "pending_bytes": "int64", "inactive_split_bytes": "int64", "releasable_bytes": "int64",
     "largest_free_bytes": "int64", "fragmentation": "float64",
 }  # fmt: skip
+_RANKS: _Types = {
+    "rank": "int64", "label": "string", "host": "string", "pid": "int64", "verdict": "string",
+    "bytes_per_turn": "int64", "turn": "string", "worst_place": "string", "n_leaks": "int64",
+    "fingerprints": "string", "reason": "string",
+}  # fmt: skip
 _POOLS: _Types = {"device": "string", "pool": "string", **_DEVICE_USES}
 
 
@@ -146,6 +152,10 @@ def _of_item(position: int, name: str) -> Callable[[Any], object]:
     return lambda row: getattr(row[position], name)
 
 
+def _of_record(name: str) -> Callable[[Any], object]:
+    return lambda row: getattr(row.record, name)
+
+
 def _level_at(number: int) -> Callable[[Any], object]:
     return lambda stack: stack.live_bytes[number]
 
@@ -156,7 +166,10 @@ def _blanks(numbers: Iterable[int]) -> str:
 
 def _whole_bytes(row: Any) -> int:
     """Return the bytes per run as a whole number: pandas would write 2.031321e+06."""
-    n_bytes: float = row.bytes_per_run
+    return _bounded_bytes(row.bytes_per_run)
+
+
+def _bounded_bytes(n_bytes: float) -> int:
     return round(min(max(n_bytes, -_MOST_BYTES), _MOST_BYTES))
 
 
@@ -215,6 +228,22 @@ def leak_table(check: Check) -> pd.DataFrame:
 def leaks_csv(check: Check) -> str:
     """Return the table of leaks as CSV with a header line; only the header where nothing leaks."""
     return _csv(leak_table(check))
+
+
+def rank_table(answers: Sequence[RankAnswer]) -> pd.DataFrame:
+    """Return one row for each process, indexed by its rank.
+
+    ``bytes_per_turn`` is what each ``turn`` leaves behind: a run of a check, a step of a loop.
+    """
+    computed: _Computed = {
+        **{name: _of_record(name) for name in ("rank", "label", "host", "pid")},
+        "verdict": lambda row: row.word,
+        "bytes_per_turn": lambda row: _bounded_bytes(row.bytes_per_turn),
+        "worst_place": lambda row: row.leaks[0].holder if row.leaks else "",
+        "n_leaks": lambda row: len(row.leaks),
+        "fingerprints": lambda row: "; ".join(sorted({leak.fingerprint for leak in row.leaks})),
+    }
+    return _frame(answers, _RANKS, "rank", computed)
 
 
 def path_table(alive: WhyAliveRecord) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.reports.monitor import MonitorReport
 from leaklab.reports.notebook import NotebookReport, load_report
 from leaklab.reports.process import ProcessReport
+from leaklab.reports.ranks import RanksReport
 from leaklab.reports.training_run import TrainingRun
 from leaklab.runtime.gc_control import gc_paused
 
@@ -33,6 +34,7 @@ KINDS: dict[str, type[Any]] = {
     "leaklab difference": MemDiff,
     "leaklab monitor": MonitorReport,
     "leaklab process": ProcessReport,
+    "leaklab ranks": RanksReport,
     "leaklab snapshot": CudaSnapshot,
     "leaklab snapshot series": SnapshotComparison,
     "leaklab training run": TrainingRun,
@@ -45,13 +47,13 @@ def load(path: FilePath) -> Any:
     """Open a file that leaklab wrote, of whatever kind it is.
 
     Args:
-        path: A report that `save` or `to_json` wrote (``.json``), the page of a check or a notebook (``.html``), a
-            `HeapSnapshot` (``.npz``), or a file of ``torch.cuda.memory._dump_snapshot`` (``.pickle``). What is in the
-            file decides, not its name, but for ``.pickle`` and ``.pkl``.
+        path: A report that `save` or `to_json` wrote (``.json``), the page of a check, a notebook or many ranks
+            (``.html``), a `HeapSnapshot` (``.npz``), or a file of ``torch.cuda.memory._dump_snapshot`` (``.pickle``).
+            What is in the file decides, not its name, but for ``.pickle`` and ``.pkl``.
 
     Returns:
         What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `MemDiff`, `TrainingRun`,
-        `MonitorReport`, `ProcessReport`, `HeapSnapshot`, `CudaSnapshot` or `SnapshotComparison`.
+        `MonitorReport`, `ProcessReport`, `RanksReport`, `HeapSnapshot`, `CudaSnapshot` or `SnapshotComparison`.
 
     Raises:
         ReportError: if the file cannot be read, or holds nothing that this version of leaklab can read.
@@ -69,8 +71,8 @@ def load(path: FilePath) -> Any:
     form = "" if record is None else format_of(record)
     if form in ("leaklab check", "leaklab checks"):
         return load_report(path)
-    if form in KINDS and not is_page:
-        return KINDS[form].from_json(path)
+    if form in KINDS and (not is_page or form == "leaklab ranks"):
+        return KINDS[form].load(path)
     raise ReportError(_refusal(path, is_page=is_page))
 
 
