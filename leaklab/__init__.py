@@ -11,6 +11,7 @@ from leaklab.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from leaklab import metrics as metrics
+    from leaklab import remote as remote
     from leaklab.ask.alive import whyalive
     from leaklab.ask.autograd import autograd
     from leaklab.ask.cuda import compare_cuda_snapshots, load_cuda_snapshot
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from leaklab.monitoring.monitor import Monitor
     from leaklab.monitoring.out_of_memory import OutOfMemoryWatch, on_oom
     from leaklab.ranks.gathering import merge
+    from leaklab.remote import gather
     from leaklab.render.answer_html import AutogradGraph
     from leaklab.render.dot import BackReferenceGraph, PathGraph
     from leaklab.render.figure import ReportFigure
@@ -70,6 +72,7 @@ _NAMES_OF = {
     "leaklab.monitoring.monitor": ("Monitor",),
     "leaklab.monitoring.out_of_memory": ("OutOfMemoryWatch", "on_oom"),
     "leaklab.ranks.gathering": ("merge",),
+    "leaklab.remote": ("gather",),
     "leaklab.render.answer_html": ("AutogradGraph",),
     "leaklab.render.dot": ("BackReferenceGraph", "PathGraph"),
     "leaklab.render.figure": ("ReportFigure",),
@@ -86,7 +89,7 @@ _NAMES_OF = {
     "leaklab.reports.training_run": ("TrainingRun",),
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}
-_PACKAGES = frozenset({"metrics"})
+_PACKAGES = frozenset({"metrics", "remote"})
 """Public packages: what is in them is reached by their names."""
 _OLD_NAMES = {
     "Moment": "HeapSnapshot",
@@ -138,6 +141,7 @@ __all__ = [
     "cut_cycles",
     "diff",
     "explore",
+    "gather",
     "leakcheck",
     "listen",
     "load",

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from leaklab.heap.known_holders import known_holder
 from leaklab.model import Leak, Status
@@ -26,11 +27,36 @@ _N_SHOWN = 3
 
 BOOKKEEPING_BYTES = 4096
 _BOOKKEEPERS = ("IPython.core.history.", "IPython.core.displayhook.", "IPython.core.compilerop.")
+_DASK_NOTES = re.compile(
+    r"^(\.(io_loop|profile|profile_history|profile_keys|profile_keys_history|profile_recent|log|stimulus_log"
+    r"|transfer_incoming_log|transfer_outgoing_log)|local 'recent' of _watch\(\)|recent)$"
+)
+"""Where a worker of Dask notes its state and samples what its threads do, every 10 ms; all have a limit, by time."""
+_DASK_SAMPLE = re.compile(r"^\['[^;]*;.*[;…]")
+"""The key of a function in such a sample."""
 
 
 def is_bookkeeping(leak: Leak) -> bool:
-    """Return whether *leak* is the little that a notebook notes for every cell that it runs."""
-    return _is_of_notebook(leak) and leak.bytes_per_run < BOOKKEEPING_BYTES
+    """Return whether *leak* is what an engine's worker notes of its work, or the little a notebook notes of a cell."""
+    return _is_of_dask(leak) or (_is_of_notebook(leak) and leak.bytes_per_run < BOOKKEEPING_BYTES)
+
+
+def _is_of_dask(leak: Leak) -> bool:
+    steps = leak.path.steps
+    by_monitor = any(step.kind == "distributed.system_monitor.SystemMonitor" for step in steps)
+    pairs = list(pairwise(steps))
+    by_worker = any(
+        before.kind.startswith("distributed.") and _DASK_NOTES.match(step.reference) for before, step in pairs
+    )
+    # While the heap was read the worker began a new sample: then the attribute that has it is not known.
+    by_sample = any(
+        before.reference == "['children']" and _DASK_SAMPLE.match(step.reference) for before, step in pairs
+    ) and any(step.kind.startswith("distributed.") for step in steps)
+    return by_monitor or by_worker or by_sample
+
+
+def _keeper(leak: Leak) -> str:
+    return "Dask's" if _is_of_dask(leak) else "the notebook's"
 
 
 def _is_of_notebook(leak: Leak) -> bool:
@@ -105,7 +131,7 @@ size 1 may truly make it 1.4, and the missing 0.4 are then in what is left over.
 
 
 def drop_noise(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
-    """Turn what is only a consequence, or the notebook's own bookkeeping, into notes.
+    """Turn what is only a consequence, or the bookkeeping of notebook or engine, into notes.
 
     Returns:
         The leaks that remain, and the notes.
@@ -113,7 +139,7 @@ def drop_noise(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
     leaks = _history_as_one(leaks)
     own = [leak for leak in leaks if is_bookkeeping(leak)]
     notes = [
-        f"the notebook's own bookkeeping grows by {format_bytes(leak.bytes_per_run)} per run in {leak.holder}"
+        f"{_keeper(leak)} own bookkeeping grows by {format_bytes(leak.bytes_per_run)} per run in {leak.holder}"
         for leak in own
     ]
     logs = [leak for leak in leaks if leak not in own and is_log(leak)]

@@ -304,7 +304,7 @@ class RunningFrame:
     Attributes:
         frame: The frame itself. The collector does not list it while it runs.
         function: Qualified name of its function.
-        thread: Name of its thread, empty for the main thread.
+        thread: Name of its thread, empty for the main thread and the one that asks.
         origin: Whose code it is.
     """
 
@@ -315,18 +315,19 @@ class RunningFrame:
 
 
 def running_frames() -> list[RunningFrame]:
-    """Return the running functions of all threads, main thread first and innermost first.
+    """Return the running functions of all threads, that of the caller and the main thread first, innermost first.
 
     Left out are the bodies of modules and cells, whose variables are no secret to the collector, and leaklab's own
     functions with the library functions that they called. A function of the user's that called leaklab is listed.
     """
-    main = threading.main_thread().ident
-    by_thread = sorted(sys._current_frames().items(), key=lambda item: item[0] != main)  # noqa: SLF001
+    # A worker of an engine checks in a thread of its own: its functions are no more a thread's than those of a script.
+    own = (threading.get_ident(), threading.main_thread().ident)
+    by_thread = sorted(sys._current_frames().items(), key=lambda item: item[0] not in own)  # noqa: SLF001
     try:
         return [
             running
             for ident, frame in by_thread
-            for running in _of_thread(frame, "" if ident == main else _thread_name(ident))
+            for running in _of_thread(frame, "" if ident in own else _thread_name(ident))
         ]
     finally:
         # This function's own frame is in the list: left there, the two and all variables of our callers, which are the

@@ -11,9 +11,9 @@ from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from leaklab.errors import ReportError
-from leaklab.magics.options import journal_of, unquoted
+from leaklab.magics.options import unquoted
 from leaklab.render.json import tally_words
-from leaklab.reports.notebook import Journal, NotebookReport, check_export_target
+from leaklab.reports.notebook import Journal, NotebookReport, check_export_target, journal_of
 
 
 @magics_class

@@ -19,7 +19,7 @@ from IPython.display import display
 
 from leaklab.errors import ReportError
 from leaklab.render.base import check_target
-from leaklab.reports.notebook import Journal
+from leaklab.reports.notebook import journal_of
 from leaklab.text import shorten
 
 DEFAULTS = "LeakLab"
@@ -28,14 +28,6 @@ MAX_PATHS = 8
 _WORD = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^\s"'])+)""")
 _EXPRESSION_LIMIT = 120
 _MESSAGE_LIMIT = 200
-HOLDER = "LeakReportMagics"
-"""Name of the registered magics that hold the journal: it lives and dies with the loaded extension."""
-
-
-def journal_of(shell: Any) -> Journal | None:
-    """Return the journal of the notebook; None if leaklab's magics are not loaded there."""
-    journal = getattr(shell.magics_manager.registry.get(HOLDER), "journal", None)
-    return journal if isinstance(journal, Journal) else None
 
 
 def note(shell: Any, report: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leaklab.model.check import Check
+from leaklab.model.check import Check, Leak
 from leaklab.model.monitor import MonitorRecord
 
 RANKS_SCHEMA = 1
@@ -52,3 +52,26 @@ class RanksRecord:
     ranks: tuple[RankRecord, ...]
     notes: tuple[str, ...] = ()
     schema: int = RANKS_SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLeak:
+    """One leak, known by its fingerprint, with the processes that have it.
+
+    Attributes:
+        leak: As the process with the highest rate tells it.
+        ranks: Those that have it.
+        is_certain: Whether one of them calls it a leak; else it only grows so far.
+        lowest: The lowest rate among them, in bytes each turn.
+        highest: The highest.
+        bounded: The ranks where the same place grew and stopped.
+        turn: ``run`` or ``step``.
+    """
+
+    leak: Leak
+    ranks: tuple[int, ...]
+    is_certain: bool
+    lowest: float
+    highest: float
+    bounded: tuple[int, ...] = ()
+    turn: str = "run"

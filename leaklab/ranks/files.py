@@ -38,7 +38,7 @@ def write_rank(folder: FilePath, record: RankRecord) -> Path:
 
 
 def read_folder(folder: FilePath) -> tuple[list[RankRecord], list[str]]:
-    """Return the records in *folder*, and a sentence for each file that holds none.
+    """Return the records in *folder*, or in a file of many ranks, and a sentence for each file that holds none.
 
     Read are files named ``rank_0.json``, ``rank_1.json``, ...; where there are none, all files ``*.json``. A rank whose
     file cannot be read has a record that says why.
@@ -48,7 +48,8 @@ def read_folder(folder: FilePath) -> tuple[list[RankRecord], list[str]]:
     """
     place = Path(folder)
     if place.is_file():
-        return records_in(read_bytes(place), place.name), []
+        report = RanksReport.load(place)
+        return list(report.record.ranks), list(report.record.notes)
     try:
         names = sorted(entry.name for entry in place.iterdir() if entry.name.endswith(".json"))
     except OSError as error:

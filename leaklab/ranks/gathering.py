@@ -138,7 +138,11 @@ def _numbered(records: Sequence[RankRecord]) -> Iterator[RankRecord]:
     taken = {record.rank for record in records}
     free = iter(number for number in range(len(records) + len(taken)) if number not in taken)
     for record in records:
-        yield replace(record, rank=next(free)) if record.rank == UNNUMBERED else record
+        if record.rank == UNNUMBERED:
+            number = next(free)
+            yield replace(record, rank=number, label=record.label or f"worker {number}")
+        else:
+            yield record
 
 
 def _oddities(records: Sequence[RankRecord], by_rank: Mapping[int, Sequence[RankRecord]]) -> Iterator[str]:
@@ -149,7 +153,7 @@ def _oddities(records: Sequence[RankRecord], by_rank: Mapping[int, Sequence[Rank
     if len(sizes) > 1:
         listed = " and ".join(map(str, sizes))
         yield f"the answers come from groups of {listed} processes: some of them may be left of an earlier run"
-    ranks = {record.rank for record in records} - {UNNUMBERED}
+    ranks = {record.rank for record in records if not record.label} - {UNNUMBERED}
     gaps = [] if sizes or not ranks else sorted(set(range(max(ranks))) - ranks)
     if gaps:
         yield f"there is an answer of rank {max(ranks)}, but none of rank{'s' if len(gaps) > 1 else ''} {spans(gaps)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from leaklab.model.check import Outcome
-from leaklab.model.ranks import RanksRecord
+from leaklab.model.ranks import RanksRecord, SharedLeak
 from leaklab.model.sentences import growth_sentence, more_words, place_words
 from leaklab.render.advice import advice_of
 from leaklab.render.ranks_rows import (
@@ -13,7 +13,6 @@ from leaklab.render.ranks_rows import (
     NO_ANSWER,
     RankAnswer,
     RankRow,
-    SharedLeak,
     answers_of,
     named,
     names_of,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from leaklab.model.check import Check, Leak, Outcome
 from leaklab.model.monitor import LEVEL_WORDS, LoopState, MonitorRecord
-from leaklab.model.ranks import RankRecord, RanksRecord
+from leaklab.model.ranks import RankRecord, RanksRecord, SharedLeak
 from leaklab.render.leaks_by_line import headline
 from leaklab.render.monitor import state_words
 from leaklab.text import format_bytes, shorten
@@ -176,29 +176,6 @@ def rows_of(answers: Sequence[RankAnswer]) -> tuple[RankRow, ...]:
     return tuple(sorted(rows, key=lambda row: (not row.is_odd, _weight(row.answers[0]), len(row.answers))))
 
 
-@dataclass(frozen=True, slots=True)
-class SharedLeak:
-    """One leak, known by its fingerprint, with the processes that have it.
-
-    Attributes:
-        leak: As the process with the highest rate tells it.
-        ranks: Those that have it.
-        is_certain: Whether one of them calls it a leak; else it only grows so far.
-        lowest: The lowest rate among them, in bytes each turn.
-        highest: The highest.
-        bounded: The ranks where the same place grew and stopped.
-        turn: ``run`` or ``step``.
-    """
-
-    leak: Leak
-    ranks: tuple[int, ...]
-    is_certain: bool
-    lowest: float
-    highest: float
-    bounded: tuple[int, ...] = ()
-    turn: str = RUN
-
-
 def shared_leaks(answers: Sequence[RankAnswer]) -> tuple[SharedLeak, ...]:
     """Return each leak once, what fewest processes have first, then the highest rate."""
     found: dict[tuple[str, str], list[tuple[RankAnswer, float, Leak]]] = {}
@@ -238,10 +215,13 @@ def noun_of(records: Iterable[RankRecord]) -> str:
 
 
 def _noun(record: RankRecord) -> str:
+    return "rank" if not record.label else record.label.partition(" ")[0] if _has_number(record) else "worker"
+
+
+def _has_number(record: RankRecord) -> bool:
+    """Return whether the rank is all that its name says beside the noun: ``engine 3``."""
     word, _, number = record.label.partition(" ")
-    if not record.label:
-        return "rank"
-    return word if number == str(record.rank) and word.isalpha() else "worker"
+    return not record.label or (word.isalpha() and number == str(record.rank))
 
 
 def named(records: Sequence[RankRecord], noun: str) -> str:
@@ -251,7 +231,7 @@ def named(records: Sequence[RankRecord], noun: str) -> str:
 
 def names_of(records: Sequence[RankRecord]) -> str:
     """Return ``2``, ``0-62, 64``; the labels of workers, of many the first."""
-    if all(_noun(one) != "worker" for one in records):
+    if all(map(_has_number, records)):
         return spans(one.rank for one in records)
     names = [shorten(one.label, _LABEL_LIMIT) or f"number {one.rank}" for one in records]
     more = f" and {len(names) - _N_NAMED:,} more" if len(names) > _N_NAMED else ""

@@ -101,6 +101,8 @@ def _lines(name: str, check: Check, comparison: Comparison | None) -> list[str]:
     return lines + [f"  {line}" for line in (comparison.lines if comparison else ())]
 
 
+HOLDER = "LeakReportMagics"
+"""Name of the registered magics that hold the journal: it lives and dies with the loaded extension."""
 MAX_CHECKS, MAX_OTHERS = 200, 30
 """A record takes some 10 KB, other reports more: more of them would weigh on the notebook."""
 _MARKUP_LIMIT = 300_000  # characters of one other report; a graph in it takes most of them
@@ -130,6 +132,11 @@ class Journal:
             self._others.append((report, place))
         self._n_forgotten += _shorten(self._checks, MAX_CHECKS) + _shorten(self._others, MAX_OTHERS)
 
+    @property
+    def last(self) -> Check | None:
+        """The record of the last check; None before the first."""
+        return self._checks[-1].check if self._checks else None
+
     def collect(self, namespace: Mapping[str, Any], *, title: str = "", redact: bool = False) -> NotebookChecks:
         """Return all that was noted, and the reports of `leaklab.leakcheck` that variables in *namespace* hold."""
         noted = list(self._checks)
@@ -150,6 +157,12 @@ class Journal:
                 "oldest report of this notebook is" if self._n_forgotten == 1 else "oldest reports of this notebook are"
             )
             yield f"the {self._n_forgotten:,} {words} not here: {kept}"
+
+
+def journal_of(shell: Any) -> Journal | None:
+    """Return the journal of the notebook; None if leaklab's magics are not loaded there."""
+    journal = getattr(shell.magics_manager.registry.get(HOLDER), "journal", None)
+    return journal if isinstance(journal, Journal) else None
 
 
 def redacted_checks(collection: NotebookChecks) -> NotebookChecks:

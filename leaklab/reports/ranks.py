@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from leaklab.errors import ReportError
 from leaklab.model import SCHEMA_VERSION, Outcome
 from leaklab.model.monitor import MONITOR_SCHEMA
-from leaklab.model.ranks import RANKS_SCHEMA, RankRecord, RanksRecord
+from leaklab.model.ranks import RANKS_SCHEMA, RankRecord, RanksRecord, SharedLeak
 from leaklab.render.base import Forms, Report
 from leaklab.render.json import check_fields
 from leaklab.render.ranks import ranks_headline, ranks_text
 from leaklab.render.ranks_html import ranks_html, ranks_page
-from leaklab.render.ranks_rows import SharedLeak, answers_of, rows_of, shared_leaks
+from leaklab.render.ranks_rows import answers_of, rows_of, shared_leaks
 from leaklab.render.tables import rank_table
 from leaklab.reports.check import LeakReport
 from leaklab.reports.monitor import MonitorReport
@@ -38,7 +38,7 @@ def _restored(fields: Any) -> Any:
     """Return *fields*; refuse them where a report within is of another version than this one reads."""
     for one in fields["ranks"]:
         for name, schema in (("check", SCHEMA_VERSION), ("monitor", MONITOR_SCHEMA)):
-            found = one.get(name)
+            found = one[name]
             if found is not None and found["schema"] != schema:
                 msg = f"the {name} of rank {one['rank']} was made by another version of leaklab: use one for all ranks"
                 raise ReportError(msg)
