@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from leaklab.ask.watching import watch
     from leaklab.check.api import leakcheck
     from leaklab.cuda.recording import CudaRecorder, record_cuda
-    from leaklab.errors import LeakFound, LeaklabError, MetricsError, MissingExtraError, ReportError, SnapshotError
+    from leaklab.errors import (
+        LeakFound,
+        LeaklabError,
+        MetricsError,
+        MissingExtraError,
+        RankError,
+        ReportError,
+        SnapshotError,
+    )
     from leaklab.explorer.widget import Explorer, explore
     from leaklab.model import Leak, Outcome, RootPath, Settings, Verdict
     from leaklab.model.paths import CutResult
@@ -61,6 +69,7 @@ _NAMES_OF = {
         "LeaklabError",
         "MetricsError",
         "MissingExtraError",
+        "RankError",
         "ReportError",
         "SnapshotError",
     ),
@@ -125,6 +134,7 @@ __all__ = [
     "Outcome",
     "PathGraph",
     "ProcessReport",
+    "RankError",
     "RanksReport",
     "ReportError",
     "ReportFigure",

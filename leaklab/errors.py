@@ -5,6 +5,7 @@
     LeaklabError
     ├── LeakFound            --fail-on-leak: the check says leak
     ├── CheckRunningError    another check is under way in this process
+    ├── RankError            ranks that check together cannot, or not any more
     ├── NotEnoughMemoryError the process gets no memory for what was asked
     ├── ReportError          a saved report cannot be read or written
     ├── SnapshotError        a memory snapshot cannot be read, written or taken
@@ -22,6 +23,9 @@ NO_MEMORY_TO_LOOK = (
     "there is not enough memory to look at all objects: let go of something large and ask again (about 100 bytes an "
     "object)"
 )
+
+ENDS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError", "RankError"})
+"""Names of what ends a check: after one of these no code of the user's runs again."""
 
 
 class LeaklabError(Exception):
@@ -48,6 +52,17 @@ class LeakFound(LeaklabError):  # noqa: N818 - an outcome, not a malfunction; th
 
     Attributes:
         leaklab_report: The `LeakReport` of that check.
+    """
+
+    leaklab_report: Any = None
+    _render_traceback_ = _in_one_line
+
+
+class RankError(LeaklabError):
+    """Ranks that were to check together cannot, or not any more; the message says which rank it is, and why.
+
+    Attributes:
+        leaklab_report: What this rank had found until then, a `LeakReport`; None if nothing had been run.
     """
 
     leaklab_report: Any = None

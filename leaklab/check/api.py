@@ -11,9 +11,10 @@ from typing import Any
 
 from leaklab.check.pipeline import check_steps
 from leaklab.check.runner import Finished, drive, without_own_frames
-from leaklab.errors import LeakFound
+from leaklab.errors import LeakFound, RankError
 from leaklab.heap.source_lines import running_cell_name
-from leaklab.model import Settings
+from leaklab.model import Check, Settings
+from leaklab.ranks.agreement import Agreement
 from leaklab.render.json import redacted
 from leaklab.reports.check import LeakReport
 
@@ -34,6 +35,8 @@ def leakcheck(
     fail_on_leak: bool = False,
     settings: Settings | None = None,
     cure: bool | None = None,
+    group: Any = None,
+    group_timeout: float = 300.0,
 ) -> LeakReport:
     """Run *function* repeatedly and say whether it leaks, what grows, and who holds it.
 
@@ -54,13 +57,19 @@ def leakcheck(
         settings: How to check, as a record, such as ``report.record.settings`` of an earlier check; instead of *runs*,
             *warmup*, *seconds*, *name*, *sites*, *native*, *summaries* and *cure*.
         cure: Whether to call *function* a few more times with changes in memory that would end a leak; None: if it
-            leaks and a call takes no longer than a few seconds.
+            leaks and a call takes no longer than a few seconds, and in a *group* only if asked for.
+        group: The ranks that check together, a ``torch.distributed.ProcessGroup``, or True for all of the job. Each of
+            them has to call this; they agree before each call of *function*, and the first gathers what all found.
+        group_timeout: So many seconds a rank waits for the others before the check is ended.
 
     Returns:
-        The report.
+        The report of this process; on the first rank of *group* its attribute ``ranks`` is the report on all of them.
 
     Raises:
-        LeakFound: if *fail_on_leak* is set and the function leaks; the report is its attribute ``leaklab_report``.
+        LeakFound: if *fail_on_leak* is set and the function leaks, on any rank of *group*; the report is its attribute
+            ``leaklab_report``.
+        RankError: if *group* cannot check together, or another rank of it fails or cannot be reached any more; the
+            partial report is its attribute ``leaklab_report``.
         TypeError: if *function* cannot be called, if calling it would run nothing (coroutine functions, generator
             functions), if another argument is of the wrong type, or if *settings* is given beside what it replaces.
         ValueError: if the settings allow no verdict.
@@ -94,37 +103,77 @@ def leakcheck(
             "change them there: dataclasses.replace(settings, max_runs=24)"
         )
         raise TypeError(msg)
-    if setup is not None:
-        setup()
     variables = _globals_of(function) if namespace is None else namespace
-    steps = check_steps(settings or wanted, variables, running_cell_name, _python_function(function))
-    # Not named here: what the function raises would be in a cycle with this frame.
-    report = _finish(drive(steps, lambda _number: function()), redact=redact)
-    if fail_on_leak:
-        refuse_leak(report)
-    return report
+
+    if group is None or group is False:
+        if setup is not None:
+            setup()
+        steps = check_steps(settings or wanted, variables, running_cell_name, _python_function(function))
+        # Not named here: what the function raises would be in a cycle with this frame.
+        return _finish(drive(steps, lambda _number: function()), None, redact=redact, fail_on_leak=fail_on_leak)
+    with Agreement(group, group_timeout) as agreement:
+        if setup is not None:
+            setup()
+        steps = check_steps(
+            settings or wanted, variables, running_cell_name, _python_function(function), among_ranks=True
+        )
+        return _finish(
+            drive(agreement.agreed(steps), lambda _number: function()),
+            agreement,
+            redact=redact,
+            fail_on_leak=fail_on_leak,
+        )
 
 
-def refuse_leak(report: LeakReport) -> None:
+def report_on(check: Check, agreement: Agreement | None, *, redact: bool) -> LeakReport:
+    """Return the report on *check*; where ranks have agreed on it, they hand in what they found."""
+    if redact:
+        check = redacted(check)
+    if agreement is None:
+        return LeakReport(check)
+    check = agreement.noted(check)
+    return LeakReport(check, agreement.gathered(check))
+
+
+def refuse_leak(report: LeakReport, leaking: str = "") -> None:
     """Raise what ``fail_on_leak`` asks for.
 
+    Args:
+        report: Of this process.
+        leaking: Which ranks leak, where several checked together; empty if none does.
+
     Raises:
-        LeakFound: if the verdict is a leak; *report* is its attribute ``leaklab_report``.
+        LeakFound: if the verdict is a leak, or another rank leaks; *report* is its attribute ``leaklab_report``.
     """
     __tracebackhide__ = True
-    if report.leaked:
-        error = LeakFound(str(report.verdict))
-        error.leaklab_report = report
-        try:
-            raise error
-        finally:
-            del error  # it would be in a cycle with this frame, and keep what the frames above it hold
+    if report.leaked or leaking:
+        _raise_with(report, LeakFound(str(report.verdict) if report.leaked else leaking))
 
 
-def _finish(finished: Finished, *, redact: bool) -> LeakReport:
-    """Return the report, or raise what the function raised."""
+def refuse_end(report: LeakReport, agreement: Agreement | None) -> None:
+    """Raise what ended the check on all ranks, if something did.
+
+    Raises:
+        RankError: with *report* as its attribute ``leaklab_report``.
+    """
     __tracebackhide__ = True
-    report = LeakReport(redacted(finished.check) if redact else finished.check)
+    if agreement is not None and agreement.ended:
+        _raise_with(report, RankError(f"{agreement.ended}: the check ended on all ranks"))
+
+
+def _raise_with(report: LeakReport, error: LeakFound | RankError) -> None:
+    __tracebackhide__ = True
+    error.leaklab_report = report
+    try:
+        raise error
+    finally:
+        del error  # it would be in a cycle with this frame, and keep what the frames above it hold
+
+
+def _finish(finished: Finished, agreement: Agreement | None, *, redact: bool, fail_on_leak: bool) -> LeakReport:
+    """Return the report, or raise what the function raised, or what is to be raised because of the verdict."""
+    __tracebackhide__ = True
+    report = report_on(finished.check, agreement, redact=redact)
     try:
         if finished.error is not None:
             with suppress(Exception):  # an exception's class may refuse new attributes in any way
@@ -133,6 +182,9 @@ def _finish(finished: Finished, *, redact: bool) -> LeakReport:
     finally:
         # This frame will be part of the error's traceback: without the name there is no cycle of the two.
         del finished
+    refuse_end(report, agreement)
+    if fail_on_leak:
+        refuse_leak(report, "" if agreement is None else agreement.leaking)
     return report
 
 

@@ -62,6 +62,7 @@ class _Progress:
     """What one check knows while it runs."""
 
     settings: Settings
+    among_ranks: bool = False
     seconds: float = 0.0  # of the user's code, warm-ups not counted
     counting_seconds: float = 0.0
     measuring_seconds: float = 0.0  # of all that was counted, with the looks at the heap
@@ -97,6 +98,7 @@ def check_steps(
     checked: SplitCell | FunctionType | None = None,
     *,
     in_loop: HolderLengths | None = None,
+    among_ranks: bool = False,
 ) -> Steps:
     """Check what the front end runs whenever this yields.
 
@@ -107,6 +109,7 @@ def check_steps(
         checked: What the front end runs, where that is a cell or a function of Python's: trials change it.
         in_loop: Is told the places that grow, where a run is the next stretch of a loop that goes on: nothing is
             switched or tried there, and the functions that run are traced as well.
+        among_ranks: Whether other processes make the same runs: they would wait for one whose trial fails.
 
     Returns:
         The record, through ``StopIteration``; also after a failed run, with what was measured until then.
@@ -118,7 +121,7 @@ def check_steps(
     if settings.native:
         require_memray()
     state = GcState.now()
-    progress = _Progress(settings, user_froze=user_has_frozen())
+    progress = _Progress(settings, user_froze=user_has_frozen(), among_ranks=among_ranks)
     restored: tuple[str, ...] = ()
     try:
         yield from _warm_up(progress)
@@ -274,15 +277,10 @@ def _find_replaced(
         return explained
     settings = progress.settings
     left, number = settings.max_seconds - progress.seconds, measurement.n_runs + 1
+    creep, summaries = 0.0 if judgement is None else judgement.creep, settings.summaries
     return (
         yield from find_replaced(
-            explained,
-            measurement,
-            namespace,
-            creep=0.0 if judgement is None else judgement.creep,
-            next_run=number,
-            seconds_left=left,
-            summaries=settings.summaries,
+            explained, measurement, namespace, creep=creep, next_run=number, seconds_left=left, summaries=summaries
         )
     )
 
@@ -360,7 +358,8 @@ def _find_cures(  # noqa: PLR0917 - what the steps before have found, in their o
     allowed = max(_TRIALS_SHARE * progress.measuring_seconds, _LEAST_TRIAL_SECONDS)
     seconds = min(settings.max_seconds - progress.seconds, allowed)
     per_run = progress.seconds / max(measurement.n_runs, 1)
-    is_slow = settings.cure is None and per_run > _SLOW_SECONDS
+    obstacle = f"a run takes {format_seconds(per_run)}" if per_run > _SLOW_SECONDS else ""
+    obstacle = "the other ranks would wait for one whose trial fails" if progress.among_ranks else obstacle
     return (
         yield from find_cures(
             measurement,
@@ -370,7 +369,7 @@ def _find_cures(  # noqa: PLR0917 - what the steps before have found, in their o
             checked,
             cell_name=cell_name,
             seconds=seconds,
-            obstacle=f"a run takes {format_seconds(per_run)}: --cure (cure=True) tries it" if is_slow else "",
+            obstacle=f"{obstacle}: --cure (cure=True) tries it" if obstacle and settings.cure is None else "",
         )
     )
 

@@ -18,6 +18,7 @@ from leaklab.cure.keeping import KeptData
 from leaklab.cure.levels import Gain, Heap, LevelReader
 from leaklab.cure.restoring import to_the_end
 from leaklab.cure.training import Behaviour, Observer, harm_of
+from leaklab.errors import ENDS
 from leaklab.model.cure import Change, Cure, CureOutcome
 
 Ran = tuple[float, str]
@@ -29,8 +30,6 @@ N_RUNS = sum(_PARTS)
 _MAX_TRIED = 4
 """So many candidates of one leak are tried."""
 _MAX_TOLD = 5
-_ENDS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError"})
-"""After one of these no code of the user's runs again."""
 _BEST_FIRST = (
     CureOutcome.CURED, CureOutcome.LESSENED, CureOutcome.NOT_TRIED, CureOutcome.NO_EFFECT, CureOutcome.HARMFUL,
 )  # fmt: skip
@@ -211,7 +210,7 @@ class _Trials:
             result = yield from self._runs(changes, (*self._kept, candidate))
         except NotTriedError as refused:
             return _Told(candidate, CureOutcome.NOT_TRIED, str(refused))
-        if result.failure in _ENDS:
+        if result.failure in ENDS:
             self._stopped = f"a trial was ended by {result.failure}"
             return _Told(candidate, CureOutcome.NOT_TRIED, self._stopped)
         if result.failure:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, Verdict
 from leaklab.render import tables
@@ -25,6 +25,7 @@ from leaklab.text import format_bytes, shorten, unit_words
 if TYPE_CHECKING:
     import leaklab
     from leaklab.render.figure import ReportFigure
+    from leaklab.reports.ranks import RanksReport
 
 
 _NAME_LIMIT = 60
@@ -213,7 +214,7 @@ SUFFIXES: Final = _FORMS.suffixes
 class LeakReport(Report[Check]):
     """The result of a check.
 
-    It holds the record and nothing else, so it can be pickled and keeps nothing of the user's alive; tables, plots and
+    It holds records and nothing else, so it can be pickled and keeps nothing of the user's alive; tables, plots and
     graphs are made anew each time they are asked for.
 
     Attributes:
@@ -222,6 +223,7 @@ class LeakReport(Report[Check]):
 
     _forms: ClassVar = _FORMS
     record: Check
+    _ranks: Any = field(default=None, compare=False)
 
     objects = Table(tables.object_table)
     """What the runs left behind, by type."""
@@ -236,6 +238,12 @@ class LeakReport(Report[Check]):
     def check(self) -> Check:
         """The record, by its older name."""
         return self.record
+
+    @property
+    def ranks(self) -> RanksReport | None:
+        """The report on all ranks, on the first of those that checked together; else None. It is saved apart."""
+        ranks: RanksReport | None = self._ranks
+        return ranks
 
     @property
     def leaked(self) -> bool:
