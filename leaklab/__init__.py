@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from leaklab.ask.autograd import autograd
     from leaklab.ask.cuda import compare_cuda_snapshots, load_cuda_snapshot
     from leaklab.ask.cut_cycles import cut_cycles
+    from leaklab.ask.find import find
     from leaklab.ask.heap_diff import diff, snapshot
     from leaklab.ask.training_run import training_run
     from leaklab.ask.watching import watch
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         LeaklabError,
         MetricsError,
         MissingExtraError,
+        QueryError,
         RankError,
         ReportError,
         SnapshotError,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from leaklab.reports.autograd import AutogradReport
     from leaklab.reports.check import Comparison, LeakReport
     from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+    from leaklab.reports.found import FoundObjects
     from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
     from leaklab.reports.loading import load
     from leaklab.reports.monitor import MonitorReport
@@ -59,6 +62,7 @@ _NAMES_OF = {
     "leaklab.ask.autograd": ("autograd",),
     "leaklab.ask.cuda": ("compare_cuda_snapshots", "load_cuda_snapshot"),
     "leaklab.ask.cut_cycles": ("cut_cycles",),
+    "leaklab.ask.find": ("find",),
     "leaklab.ask.heap_diff": ("diff", "snapshot"),
     "leaklab.ask.training_run": ("training_run",),
     "leaklab.ask.watching": ("watch",),
@@ -70,6 +74,7 @@ _NAMES_OF = {
         "MetricsError",
         "MissingExtraError",
         "RankError",
+        "QueryError",
         "ReportError",
         "SnapshotError",
     ),
@@ -89,6 +94,7 @@ _NAMES_OF = {
     "leaklab.reports.autograd": ("AutogradReport",),
     "leaklab.reports.check": ("Comparison", "LeakReport"),
     "leaklab.reports.cuda": ("CudaSnapshot", "SnapshotComparison"),
+    "leaklab.reports.found": ("FoundObjects",),
     "leaklab.reports.heap_diff": ("HeapSnapshot", "MemDiff"),
     "leaklab.reports.loading": ("load",),
     "leaklab.reports.monitor": ("MonitorReport",),
@@ -117,6 +123,7 @@ __all__ = [
     "CudaSnapshot",
     "CutResult",
     "Explorer",
+    "FoundObjects",
     "HeapSnapshot",
     "Leak",
     "LeakFound",
@@ -134,6 +141,7 @@ __all__ = [
     "Outcome",
     "PathGraph",
     "ProcessReport",
+    "QueryError",
     "RankError",
     "RanksReport",
     "ReportError",
@@ -151,6 +159,7 @@ __all__ = [
     "cut_cycles",
     "diff",
     "explore",
+    "find",
     "gather",
     "leakcheck",
     "listen",

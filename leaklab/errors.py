@@ -9,6 +9,7 @@
     ├── NotEnoughMemoryError the process gets no memory for what was asked
     ├── ReportError          a saved report cannot be read or written
     ├── SnapshotError        a memory snapshot cannot be read, written or taken
+    ├── QueryError           a condition on objects cannot be understood
     ├── MetricsError         figures of a loop cannot be served or pushed
     └── MissingExtraError    an optional package is needed; the message names the extra
 """
@@ -85,6 +86,12 @@ class MissingExtraError(LeaklabError, ImportError):
 
 class MetricsError(LeaklabError):
     """Figures of a loop cannot be served or pushed; the message says what to do."""
+
+
+class QueryError(LeaklabError, ValueError):
+    """A condition on objects cannot be understood; the message says where, and what is known instead."""
+
+    _render_traceback_ = _in_one_line
 
 
 class SnapshotError(LeaklabError):

@@ -16,6 +16,7 @@ import numpy as np
 
 from leaklab.explain.group_sizes import cpp_bytes
 from leaklab.explain.smallest_cut import freed_without
+from leaklab.heap.exclusive_sizes import exclusive_sizes
 from leaklab.heap.reachability import freed_with_objects, led_to, references_of, references_to
 from leaklab.heap.shared_data import data_of
 from leaklab.runtime.addresses import contents_of, get_referents, is_own_dict
@@ -90,22 +91,9 @@ def retained_sizes(view: HeapView) -> Ints:
     All at once, in less than two ``gc.collect()``. Data that the collector does not track (strings, arrays) is not in
     it, and neither are C++ parts: `retained` counts those too, of the objects that it is asked for.
     """
-    tree = view.dominators
-    weights = np.zeros(len(tree.above), np.int64)
-    weights[tree.reach.bfs_index] = shallow_bytes_of(view.objects, view.kinds)
+    own = shallow_bytes_of(view.objects, view.kinds)
     storages = [storage for storage in view.storages.by_key.values() if not storage.is_used_unseen]
-    owners = tree.reach.bfs_index[[storage.users[0] for storage in storages]] if storages else np.zeros(0, np.int32)
-    shared = [number for number, storage in enumerate(storages) if len(storage.users) > 1]
-    for number in shared:
-        users = tree.reach.bfs_index[storages[number].users]
-        while len(users) > 1:  # halves them: whoever is above both of a pair is above the storage
-            middle = (len(users) + 1) // 2
-            padded = np.append(users, users[:1]) if len(users) % 2 else users
-            users = tree.nearest_above(padded[:middle], padded[middle:])
-        owners[number] = users[0]
-    np.add.at(weights, owners, [storage.n_bytes for storage in storages])
-    sizes: Ints = tree.sums(weights)[tree.reach.bfs_index]
-    return sizes
+    return exclusive_sizes(view.dominators, own, ((each.n_bytes, each.users) for each in storages))[0]
 
 
 def _storages_of(view: HeapView, places: Ints) -> tuple[int, int, bool]:

@@ -6,7 +6,9 @@ the descriptors of the C types themselves, so neither a subclass, nor a hook, no
 
 from __future__ import annotations
 
+import array
 import gc
+import itertools
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Any
@@ -35,7 +37,8 @@ from leaklab.runtime.autograd_graph import (
     tensor_hooks,
 )
 from leaklab.runtime.gc_control import gc_paused
-from leaklab.runtime.objects import has_base
+from leaklab.runtime.objects import has_base, is_exactly
+from leaklab.runtime.sizes import shallow_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,6 +50,8 @@ _base_of = np.ndarray.__dict__["base"].__get__
 _dtype_of = np.ndarray.__dict__["dtype"].__get__
 _shape_of = np.ndarray.__dict__["shape"].__get__
 _MAX_NAMED = 3
+_DATA_TYPES = (np.ndarray, bytes, bytearray, array.array)
+_DATA_KINDS = tuple(map(id, _DATA_TYPES))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -67,7 +72,9 @@ class HiddenEdges:
     notes: tuple[str, ...] = ()
 
 
-def hidden_edges(objects: list[Any], references: ReferencePass | None = None) -> HiddenEdges:
+def hidden_edges(
+    objects: list[Any], references: ReferencePass | None = None, *, min_data_bytes: int | None = None
+) -> HiddenEdges:
     """Find what the collector does not report about *objects*, which ``gc.get_objects()`` returned.
 
     Reading a gradient or a saved tensor for the first time makes a Python object of it that stays for its life: count
@@ -76,13 +83,14 @@ def hidden_edges(objects: list[Any], references: ReferencePass | None = None) ->
     Args:
         objects: The heap.
         references: A pass over them that has not been made; it is made here, so that only one is needed.
+        min_data_bytes: Arrays and bytes of so many bytes, which refer to nothing, become vertices too; none by default.
     """
     before = places_in_code()
     with gc_paused():
         references = ReferencePass(objects) if references is None else references
         found = _FoundArrays(objects, references)
         frame_edges = _frames(found)
-        _arrays(found, references, [target for _, target, _ in frame_edges])
+        _arrays(found, references, [target for _, target, _ in frame_edges], min_data_bytes)
         walk = _graphs(found)
         result = found.result()
     result.n_unwalked = walk.n_unwalked
@@ -157,9 +165,11 @@ def _frames(found: _FoundArrays) -> list[Edge]:
     return edges
 
 
-def _arrays(found: _FoundArrays, references: ReferencePass, local_values: list[Any]) -> None:
-    """Add what numpy arrays hold."""
-    arrays = ArraySearch()
+def _arrays(
+    found: _FoundArrays, references: ReferencePass, local_values: list[Any], min_data_bytes: int | None
+) -> None:
+    """Add what numpy arrays hold, and data."""
+    arrays = ArraySearch(min_data_bytes)
     for unlisted in references.unlisted():
         arrays.among(unlisted)
     arrays.among(local_values)
@@ -193,14 +203,18 @@ class ArraySearch:
     or a tuple that, like ``{"losses": array}``, holds nothing the collector tracks. So the references of the whole heap
     are searched for arrays, and for such untracked containers, which are then searched in turn.
 
+    Args:
+        min_data_bytes: Arrays and bytes that hold nothing are vertices too if they have so many bytes; None for none.
+
     Attributes:
         edges: From an array to its items, and to the object whose memory it shows.
         vertices: Those arrays and containers, by address.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, min_data_bytes: int | None = None) -> None:
         self.edges: list[Edge] = []
         self.vertices: dict[int, Any] = {}
+        self._min_data_bytes = min_data_bytes
 
     def through(self, objects: list[Any]) -> None:
         """Look through the references of *objects*."""
@@ -212,6 +226,8 @@ class ArraySearch:
         kinds = kinds_of(things)
         for position in np.flatnonzero(kinds == id(np.ndarray)).tolist():
             self.into(things[position])
+        for position in self._positions_of_data(kinds):
+            self._note_data(things[position])
         self._follow([things[position] for position in _positions_untracked(things, kinds)])
 
     def into(self, array: Any) -> bool:
@@ -240,10 +256,33 @@ class ArraySearch:
                 if self.into(referents[position]):
                     owner = level[owners[position]]
                     self.vertices[id(owner)] = owner
+            for position in self._positions_of_data(kinds):
+                if self._note_data(referents[position]):
+                    owner = level[owners[position]]
+                    self.vertices[id(owner)] = owner
             nested = _positions_untracked(referents, kinds)
             inside.extend((level[owners[position]], referents[position]) for position in nested)
             containers = [referents[position] for position in nested]
         self._keep_outer(inside)
+
+    def _positions_of_data(self, kinds: Ints) -> list[int]:
+        if self._min_data_bytes is None:
+            return []
+        is_data = kinds == _DATA_KINDS[0]
+        for kind in _DATA_KINDS[1:]:
+            is_data |= kinds == kind
+        return np.flatnonzero(is_data).tolist()
+
+    def _note_data(self, thing: Any) -> bool:
+        """Note *thing*, and the memory that it shows, where that is large enough; return whether it is."""
+        chain = [thing]
+        while type(chain[-1]) is np.ndarray and is_exactly(base := _base_of(chain[-1]), _DATA_TYPES):
+            chain.append(base)
+        is_large = shallow_bytes(chain[-1]) >= (self._min_data_bytes or 0)
+        if is_large and id(thing) not in self.vertices:
+            self.vertices.update((id(each), each) for each in chain)
+            self.edges.extend((view, memory, ".base") for view, memory in itertools.pairwise(chain))
+        return is_large
 
     def _keep_outer(self, inside: list[tuple[Any, Any]]) -> None:
         """Keep each container in which one lies that is kept."""

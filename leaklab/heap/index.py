@@ -34,6 +34,7 @@ from leaklab.runtime.sparse_graphs import csr_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leaklab.heap.names.in_bulk import BulkNames
     from leaklab.runtime.addresses import Ints
 
 
@@ -44,12 +45,17 @@ class HeapIndex:
         ids: Address of each vertex, int64. A vertex is the position of its object in the list the index was built of.
         forward_offsets: Where the references of each vertex begin in *forward_targets*; one more entry than vertices.
         forward_targets: The vertices referred to, vertex after vertex. The same reference may occur twice.
+        names: For each reference the number of its name, as `leaklab.heap.names.in_bulk` gives them; None if the names
+            were not asked for.
     """
 
-    def __init__(self, ids: Ints, forward_offsets: Ints, forward_targets: Ints, table: AddressTable) -> None:
+    def __init__(
+        self, ids: Ints, forward_offsets: Ints, forward_targets: Ints, table: AddressTable, names: Ints | None = None
+    ) -> None:
         self.ids = ids
         self.forward_offsets = forward_offsets
         self.forward_targets = forward_targets
+        self.names = names
         self._table = table
         self._reverse: tuple[Ints, Ints] | None = None
 
@@ -110,8 +116,14 @@ def build_index(
 _PLAIN = np.array([*map(id, (bytes, types.CodeType, type, object, bool, type(None), int, float, str))], np.int64)
 
 
-_PLAIN_AT = np.zeros(N_PLACES, np.int64)
-_PLAIN_AT[places_of(_PLAIN)] = _PLAIN  # one that shares its place with another is looked at in vain, no more
+def _table_of(kinds: Ints) -> Ints:
+    table = np.zeros(N_PLACES, np.int64)
+    table[places_of(kinds)] = kinds  # one that shares its place with another is looked at in vain, no more
+    return table
+
+
+_PLAIN_AT = _table_of(_PLAIN)
+_PLAIN_BUT_BYTES_AT = _table_of(_PLAIN[1:])
 
 
 class ReferencePass:
@@ -121,13 +133,23 @@ class ReferencePass:
         objects: As `build_index` has it.
         ignored: The same.
         types: Those of *objects*, if they are known already.
+        names: Names the references on the way.
+        with_bytes: Whether bytes are among what `unlisted` yields.
 
     Attributes:
         table: The vertex of each address.
         types: The types of the objects.
     """
 
-    def __init__(self, objects: list[object], ignored: Ints | None = None, types: KindTable | None = None) -> None:
+    def __init__(
+        self,
+        objects: list[object],
+        ignored: Ints | None = None,
+        types: KindTable | None = None,
+        *,
+        names: BulkNames | None = None,
+        with_bytes: bool = False,
+    ) -> None:
         self._objects = objects
         self.types = KindTable(kinds_of(objects)) if types is None else types
         self._ids = addresses_of(objects)
@@ -138,6 +160,9 @@ class ReferencePass:
         self._unlisted: list[tuple[Ints, Ints]] = []  # per batch: addresses, and the vertices that refer to them
         self._plain_seen = np.zeros(N_PLACES, np.int64)
         self._is_run = False
+        self._names = names
+        self._numbers: list[Ints] = []  # per batch: those of the names
+        self._plain_at = _PLAIN_BUT_BYTES_AT if with_bytes else _PLAIN_AT
 
     def unlisted(self) -> Iterator[list[object]]:
         """Make the pass; yield for each batch of objects those that they refer to and that are no vertices.
@@ -165,8 +190,10 @@ class ReferencePass:
         with gc_paused():
             n_references = np.concatenate([np.zeros(1, np.int64), *self._counts])
             targets = np.concatenate([np.zeros(0, np.int32), *self._targets])
+            numbers = np.concatenate([np.zeros(0, np.int32), *self._numbers])
             self._counts.clear()
             self._targets.clear()
+            self._numbers.clear()
             offsets = np.cumsum(n_references)
             ids, added = self._ids, _NO_REFERENCES
             table = self.table
@@ -179,8 +206,15 @@ class ReferencePass:
             heads = table.positions(addresses_of([edge[0] for edge in hidden]))
             tails = table.positions(addresses_of([edge[1] for edge in hidden]))
             heads, tails = np.append(added[0], heads), np.append(added[1], tails)
-            offsets, targets = _with_added(offsets, targets, heads, tails, self._dropped)
-            return HeapIndex(ids, offsets, targets, table)
+            kept = _kept(heads, tails, len(offsets) - 1, self._dropped)
+            order = kept[np.argsort(heads[kept], kind="stable")]
+            before = offsets[heads[order] + 1]
+            offsets = offsets + np.append(0, np.cumsum(np.bincount(heads[order], minlength=len(offsets) - 1)))
+            targets = np.insert(targets, before, tails[order]) if len(order) else targets
+            if self._names is None:
+                return HeapIndex(ids, offsets, targets, table)
+            more = np.append(added[2], [self._names.table.number(str(edge[2])) for edge in hidden]).astype(np.int32)
+            return HeapIndex(ids, offsets, targets, table, np.insert(numbers, before, more[order]))
 
     def _batch(self, start: int) -> list[object]:
         """Note the references of one batch; return what is no vertex."""
@@ -188,10 +222,14 @@ class ReferencePass:
         referents, addresses, owners = referents_of(batch)
         is_known, targets = self.table.look_up(addresses)
         heads = np.compress(is_known, owners)
+        numbers = None if self._names is None else self._names.of_batch(batch, addresses).compress(is_known)
         unlisted = self._that_matter(referents, addresses, np.flatnonzero(~is_known))
         if self._dropped is not None:
             kept = ~(self._dropped[targets] | self._dropped[heads + np.int32(start)])
             heads, targets = heads[kept], targets[kept]
+            numbers = None if numbers is None else numbers[kept]
+        if numbers is not None:
+            self._numbers.append(numbers)
         self._counts.append(np.bincount(heads, minlength=len(batch)))
         self._targets.append(targets.astype(np.int32, copy=False))
         self._unlisted.append((addresses[unlisted], owners[unlisted] + np.int32(start)))
@@ -207,13 +245,13 @@ class ReferencePass:
         is_new = self._plain_seen.take(places_of(at)) != at
         places, at = places.compress(is_new), at.compress(is_new)
         kinds = kinds_of(picked(referents, places))
-        is_plain = _PLAIN_AT.take(places_of(kinds)) == kinds
+        is_plain = self._plain_at.take(places_of(kinds)) == kinds
         plain = at.compress(is_plain)
         self._plain_seen[places_of(plain)] = plain
         return places.compress(~is_plain)
 
-    def _around(self, extra: list[object], table: AddressTable) -> tuple[Ints, Ints]:
-        """Return holder and held of the references from and to *extra*, objects that *table* contains by now.
+    def _around(self, extra: list[object], table: AddressTable) -> tuple[Ints, Ints, Ints]:
+        """Return holder, held and name of the references from and to *extra*, objects that *table* contains by now.
 
         Who seemed to refer to one of them in the pass is asked again: an address may have been used again since.
         """
@@ -227,10 +265,11 @@ class ReferencePass:
         held = table.positions(addresses)
         holder_of = np.append(asked, -1)[owners]
         wanted = (held >= 0) & ((held >= n_known) | (holder_of >= n_known))
-        return holder_of[wanted], held[wanted]
+        numbers = np.zeros(len(addresses)) if self._names is None else self._names.of_batch(things, addresses)
+        return holder_of[wanted], held[wanted], numbers[wanted]
 
 
-_NO_REFERENCES = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+_NO_REFERENCES = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def _dropped(table: AddressTable, ignored: Ints | None, n_vertices: int, own_list: int) -> Ints | None:
@@ -245,19 +284,13 @@ def _dropped(table: AddressTable, ignored: Ints | None, n_vertices: int, own_lis
     return dropped
 
 
-def _with_added(offsets: Ints, targets: Ints, heads: Ints, tails: Ints, dropped: Ints | None) -> tuple[Ints, Ints]:
-    """Add references behind the others of their source, except those of which an end is no vertex or dropped."""
+def _kept(heads: Ints, tails: Ints, n_vertices: int, dropped: Ints | None) -> Ints:
+    """Return the positions of those references of which both ends are vertices, and none is dropped."""
     kept = (heads >= 0) & (tails >= 0)
     if dropped is not None:
-        is_dropped = np.append(dropped, np.zeros(len(offsets) - 1 - len(dropped), bool))
+        is_dropped = np.append(dropped, np.zeros(n_vertices - len(dropped), bool))
         kept &= ~is_dropped[heads] & ~is_dropped[tails]
-    if not kept.any():
-        return offsets, targets
-    heads, tails = heads[kept], tails[kept]
-    order = np.argsort(heads, kind="stable")
-    heads, tails = heads[order], tails[order]
-    grown = offsets + np.concatenate([[0], np.cumsum(np.bincount(heads, minlength=len(offsets) - 1))])
-    return grown, np.insert(targets, offsets[heads + 1], tails)
+    return np.flatnonzero(kept)
 
 
 def _reversed(offsets: Ints, targets: Ints) -> tuple[Ints, Ints]:

@@ -84,6 +84,7 @@ class HeapView:
         n_unwalked: Autograd nodes whose inputs were not looked at.
         carriers: The tensors by which the last run hands its graph on to the next; empty where it hands on none.
         summaries: Whether paths may show shapes and lengths.
+        own: Addresses of what is leaklab's.
     """
 
     objects: list[object]
@@ -102,6 +103,7 @@ class HeapView:
     summaries: bool = True
     n_unwalked: int = 0
     carriers: tuple[int, ...] = ()
+    own: Addresses | None = None
     _described: dict[int, Described] = field(default_factory=dict)
 
     @cached_property
@@ -204,6 +206,7 @@ def borrow_heap(
     heap: AbstractContextManager[list[object]] | None = None,
     summaries: bool = True,
     starts: Sequence[Start] = (),
+    min_data_bytes: int | None = None,
 ) -> Iterator[HeapView]:
     """Lend the heap as a view; no automatic collection runs inside.
 
@@ -214,11 +217,14 @@ def borrow_heap(
         heap: Lends every object and empties the list; by default `whole_heap`.
         summaries: Whether paths may show shapes and lengths.
         starts: As for `heap_view`.
+        min_data_bytes: As for `heap_view`.
     """
     try:
         with (
             heap or whole_heap() as objects,
-            heap_view(objects, births, namespace, own, summaries=summaries, starts=starts) as view,
+            heap_view(
+                objects, births, namespace, own, summaries=summaries, starts=starts, min_data_bytes=min_data_bytes
+            ) as view,
         ):
             yield view
     finally:
@@ -234,6 +240,7 @@ def heap_view(
     *,
     summaries: bool = True,
     starts: Sequence[Start] = (),
+    min_data_bytes: int | None = None,
 ) -> Iterator[HeapView]:
     """Build the view of *objects*, which the caller empties.
 
@@ -244,13 +251,15 @@ def heap_view(
         own: Objects that must not appear as holders, beside instances of leaklab's classes, which never do.
         summaries: Whether paths may show shapes and lengths.
         starts: Where paths may begin, as `find_starts` has just returned it; it is asked if there are none.
+        min_data_bytes: Arrays and bytes of so many bytes, which hold nothing, are objects of the view too; by default
+            none is.
     """
     n_heap = len(objects)
     kinds = kinds_of(objects)
     types = KindTable(kinds)
     ignored = np.append(own_addresses(objects, types), [id(thing) for thing in (*own, own, births, objects)])
-    references = ReferencePass(objects, ignored, types)
-    hidden = hidden_edges(objects, references)
+    references = ReferencePass(objects, ignored, types, with_bytes=min_data_bytes is not None)
+    hidden = hidden_edges(objects, references, min_data_bytes=min_data_bytes)
     index = references.finish(hidden.extra_objects, hidden.edges)
     objects.extend(hidden.extra_objects)
     del references
@@ -279,7 +288,7 @@ def heap_view(
     own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
     view = HeapView(
         objects, n_heap, index, kinds, types, tree, starts, birth_run, blamed_run, leaked, in_graph,
-        own_dict, hidden.notes, summaries, hidden.n_unwalked, carrying,
+        own_dict, hidden.notes, summaries, hidden.n_unwalked, carrying, ignored,
     )  # fmt: skip
     try:
         yield view

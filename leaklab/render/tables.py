@@ -13,6 +13,7 @@ from leaklab.model import Check
 from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord, GraphPart
 from leaklab.model.cuda import CallFrame, LiveStack, PoolUse, SnapshotSeries
+from leaklab.model.found import FoundRecord
 from leaklab.model.heap_diff import Difference
 from leaklab.render.heap_diff import lines_of
 from leaklab.render.ranks_rows import RankAnswer
@@ -103,6 +104,10 @@ _RANKS: _Types = {
     "rank": "int64", "label": "string", "host": "string", "pid": "int64", "verdict": "string",
     "bytes_per_turn": "int64", "turn": "string", "worst_place": "string", "n_leaks": "int64",
     "fingerprints": "string", "reason": "string",
+}  # fmt: skip
+_FOUND: _Types = {
+    "type": "string", "holder": "string", "bytes": "int64", "exclusive_bytes": "int64", "shape": "string",
+    "dtype": "string", "device": "string", "requires_grad": "boolean", "place": "string", "number": "int64",
 }  # fmt: skip
 _POOLS: _Types = {"device": "string", "pool": "string", **_DEVICE_USES}
 
@@ -309,6 +314,20 @@ def changes_csv(difference: Difference) -> str:
     """Return the lines of the report as CSV, one change in each."""
     computed: _Computed = {**_HOLDERS, "bytes": lambda line: line.n_bytes}
     return _csv(_frame(lines_of(difference), _CHANGES, computed=computed), index=False)
+
+
+def found_table(found: FoundRecord) -> pd.DataFrame:
+    """Return the objects that fit a condition, the largest first.
+
+    ``bytes`` are the object's own with the storages it uses, ``exclusive_bytes`` what comes back if it goes.
+    """
+    computed: _Computed = {"type": lambda row: row.kind, "bytes": lambda row: row.n_bytes}
+    return _frame(found.rows, _FOUND, computed=computed)
+
+
+def found_csv(found: FoundRecord) -> str:
+    """Return the objects that fit as CSV with a header line."""
+    return _csv(found_table(found), index=False)
 
 
 def part_table(parts: Sequence[GraphPart], index: str) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from leaklab.reports.alive import WhyAlive
 from leaklab.reports.autograd import AutogradReport
 from leaklab.reports.check import LeakReport
 from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+from leaklab.reports.found import FoundObjects
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.reports.monitor import MonitorReport
 from leaklab.reports.notebook import NotebookReport, load_report
@@ -32,6 +33,7 @@ KINDS: dict[str, type[Any]] = {
     "leaklab check": LeakReport,
     "leaklab checks": NotebookReport,
     "leaklab difference": MemDiff,
+    "leaklab found": FoundObjects,
     "leaklab monitor": MonitorReport,
     "leaklab process": ProcessReport,
     "leaklab ranks": RanksReport,

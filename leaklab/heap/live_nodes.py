@@ -1,0 +1,174 @@
+"""Read a borrowed heap as `leaklab.heap.nodes.HeapNodes`, for the length of its ``with``."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leaklab.heap.nodes import Content, Contents, HeapNodes, Kind, StorageUse
+from leaklab.runtime.objects import (
+    has_base,
+    is_tensor_type,
+    loaded_type,
+    no_torch_functions,
+    type_name,
+)
+from leaklab.runtime.sizes import shallow_bytes_of
+
+if TYPE_CHECKING:
+    from leaklab.heap.dominators import DominatorTree
+    from leaklab.heap.roots import Start
+    from leaklab.heap.shared_data import Storages
+    from leaklab.heap.shortest_paths import PathTree
+    from leaklab.heap.view import HeapView
+    from leaklab.runtime.addresses import Ints
+    from leaklab.runtime.kind_table import KindTable
+
+_UNKNOWN = (RuntimeError, TypeError, ValueError, AttributeError)
+_OWN_MODULE = re.compile(r"module 'leaklab(\.[\w.]+)?'")
+_UNREACHED = "no variable reaches it"
+_module_of = type.__dict__["__module__"].__get__
+
+
+class LiveNodes(HeapNodes):
+    """The objects of *view*; what is asked of them in vain is never computed."""
+
+    def __init__(self, view: HeapView) -> None:
+        self._view = view
+        self.index = view.index
+        self.kind_of = view.types.rows
+        self.starts = view.starts
+        self.roots = view.roots
+        self.n_listed = view.n_heap
+        own = np.zeros(0, np.int64) if view.own is None else view.own
+        self.is_foreign = foreign(self.index.vertices_of(own), len(view.objects)) | in_own_modules(
+            self.starts, view.tree
+        )
+
+    @functools.cached_property
+    def kinds(self) -> Sequence[Kind]:
+        """The types."""
+        return kinds_in(self._view.types)
+
+    @functools.cached_property
+    def own_bytes(self) -> Ints:
+        """Of each object alone."""
+        return shallow_bytes_of(self._view.objects, self._view.kinds)
+
+    @functools.cached_property
+    def contents(self) -> Contents:
+        """Of tensors and arrays."""
+        return contents_of(self._view.objects, self._view.types)
+
+    @functools.cached_property
+    def storages(self) -> StorageUse:
+        """Of tensors."""
+        return storage_use(self._view.storages)
+
+    @property
+    def paths(self) -> PathTree:
+        """The cheapest path to each object."""
+        return self._view.tree
+
+    @functools.cached_property
+    def start_vertices(self) -> Ints:
+        """Of the roots."""
+        return self.index.vertices_of(np.array([start.address for start in self.starts], np.int64))
+
+    @property
+    def dominators(self) -> DominatorTree:
+        """Who alone keeps whom alive."""
+        return self._view.dominators
+
+    def name_of(self, vertex: int) -> tuple[str, str]:
+        """Return the expression that a report would give for an object, and where its path begins."""
+        if not self._view.is_reached(vertex):
+            return "", _UNREACHED
+        described = self._view.describe(vertex)
+        return described.code, described.path.root
+
+
+def foreign(vertices: Ints, n_vertices: int) -> Ints:
+    """Return for each of *n_vertices* whether it is one of *vertices*, of which some are -1."""
+    mask: Ints = np.zeros(n_vertices, bool)
+    mask[vertices[vertices >= 0]] = True
+    return mask
+
+
+def in_own_modules(starts: Sequence[Start], paths: PathTree) -> Ints:
+    """Return for each object whether the path to it begins in a module of leaklab's."""
+    is_own = np.array([*(_OWN_MODULE.match(start.words) is not None for start in starts), False], bool)
+    mask: Ints = is_own.take(paths.root_of)  # of -1 the last, which says no
+    return mask
+
+
+def kinds_in(types: KindTable) -> list[Kind]:
+    """Return what is known of each type of the table."""
+    return [Kind(type_name(kind), _module_name(kind), has_base(kind, type)) for kind in types.types]
+
+
+def _module_name(kind: type) -> str:
+    try:
+        name = _module_of(kind)
+    except (AttributeError, TypeError):
+        return ""
+    return name if type(name) is str else ""
+
+
+def contents_of(objects: Sequence[Any], types: KindTable) -> Contents:
+    """Return what the tensors and arrays among *objects*, whose types these are, are."""
+    arrays = loaded_type("numpy", "ndarray")
+    is_tensor = types.mask(is_tensor_type)
+    is_array = types.mask(lambda kind: arrays is not None and has_base(kind, arrays))
+    numbers: dict[Content, int] = {}
+    number_of = np.full(len(types.rows), -1, np.int32)
+    with no_torch_functions():
+        for vertex in np.flatnonzero(is_tensor).tolist():
+            number_of[vertex] = numbers.setdefault(tensor_content(objects[vertex]), len(numbers))
+    for vertex in np.flatnonzero(is_array).tolist():
+        number_of[vertex] = numbers.setdefault(array_content(objects[vertex]), len(numbers))
+    return Contents(number_of, tuple(numbers))
+
+
+def tensor_content(tensor: Any) -> Content:
+    """Return what *tensor* is; to be asked while `leaklab.runtime.objects.no_torch_functions` holds."""
+    base: Any = loaded_type("torch", "Tensor")
+    try:
+        shape = tuple(map(int, base.size(tensor)))
+    except _UNKNOWN:
+        shape = None
+    try:
+        dtype = str(base.dtype.__get__(tensor)).removeprefix("torch.")
+        device = str(base.device.__get__(tensor))
+        requires_grad = bool(base.requires_grad.__get__(tensor))
+    except _UNKNOWN:
+        return Content(shape, None, None, None)
+    return Content(shape, dtype, device, requires_grad)
+
+
+def array_content(array: Any) -> Content:
+    """Return what a numpy array is."""
+    base: Any = loaded_type("numpy", "ndarray")
+    return Content(tuple(base.shape.__get__(array)), str(base.dtype.__get__(array)), "cpu", None)
+
+
+def storage_use(storages: Storages) -> StorageUse:
+    """Return *storages* as arrays."""
+    found = list(storages.by_key.values())
+    return storages_from((each.n_bytes, each.users, each.is_used_unseen) for each in found)
+
+
+def storages_from(found: Iterable[tuple[int, Sequence[int], bool]]) -> StorageUse:
+    """Return the arrays for storages, each given as its size, its users, and whether it is used unseen."""
+    rows = list(found)
+    counts = [len(users) for _size, users, _unseen in rows]
+    return StorageUse(
+        np.array([size for size, _users, _unseen in rows], np.int64),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        np.array([user for _size, users, _unseen in rows for user in users], np.int64),
+        np.array([unseen for _size, _users, unseen in rows], bool),
+    )

@@ -1,0 +1,216 @@
+"""What can be read of a heap, whether it is alive or was saved: one interface for questions, pictures and files.
+
+`HeapNodes` is that interface. Its objects are numbered from 0, and everything about them is in flat arrays by that
+number, its *vertex*. `leaklab.heap.live_nodes` fills it from a borrowed heap, `leaklab.heap.saved_nodes` from a file.
+
+=================== ==================================================================================================
+``index``           who refers to whom: ``referents``, ``referrers``, ``forward_offsets``, ``forward_targets``
+``kind_of``         for each object the number of its type; ``kinds`` has the name, and the module, of each
+``own_bytes``       of each object alone, an array's data included, without storages of tensors
+``contents``        shape, dtype, device and requires_grad of tensors and arrays
+``storages``        the memory of tensors: size, and the objects that use it
+``roots``           where everything that is alive begins
+``starts``          the same in words: variables, modules, running functions; ``variables`` names the user's
+``paths``           the cheapest path to each object: the object before it
+``dominators``      who alone keeps whom alive: ``parents()`` is the tree
+``exclusive_bytes`` what comes back if the object goes, storages included
+``exclusive_parts`` the part of it that no object below has: they add up to the bytes of everything
+``name_of``         what a person calls the object, Python where there is any; ``reference_name`` one reference
+=================== ==================================================================================================
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from leaklab.heap.exclusive_sizes import exclusive_sizes
+
+if TYPE_CHECKING:
+    from leaklab.heap.dominators import DominatorTree
+    from leaklab.heap.index import HeapIndex
+    from leaklab.heap.roots import Start
+    from leaklab.heap.shortest_paths import PathTree, Reach
+    from leaklab.runtime.addresses import Ints
+
+MIN_DATA_BYTES = 1024
+"""Arrays and bytes that refer to nothing are objects of a heap from this size on."""
+
+
+class Kind(NamedTuple):
+    """A type: its qualified name, the module that it is defined in, and whether its objects are classes."""
+
+    name: str
+    module: str
+    is_meta: bool
+
+
+class Content(NamedTuple):
+    """What a tensor or an array is, without its data; None for what it does not tell."""
+
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    device: str | None
+    requires_grad: bool | None
+
+    @property
+    def words(self) -> str:
+        """Shape, dtype and device in a few words."""
+        return f"{'?' if self.shape is None else self.shape} {self.dtype or '?'} {self.device or '?'}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contents:
+    """What the tensors and arrays of a heap are.
+
+    Attributes:
+        number_of: For each object the number of its content, -1 for what is neither tensor nor array.
+        table: The distinct contents.
+    """
+
+    number_of: Ints
+    table: tuple[Content, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StorageUse:
+    """The storages of the tensors of a heap.
+
+    Attributes:
+        sizes: Bytes of each.
+        offsets: Where the users of each storage begin in *users*; one more entry than storages.
+        users: Objects, storage after storage; each storage has one at least.
+        is_used_unseen: Whether C++ uses it without an object that shows it, so that it may outlive all users.
+    """
+
+    sizes: Ints
+    offsets: Ints
+    users: Ints
+    is_used_unseen: Ints
+
+    def bytes_of(self, n_vertices: int) -> Ints:
+        """Return for each object the bytes of the storages it uses, shared ones counted for each user."""
+        result = np.zeros(n_vertices, np.int64)
+        np.add.at(result, self.users, np.repeat(self.sizes, np.diff(self.offsets)))
+        return result
+
+    def bytes_together(self, mask: Ints) -> int:
+        """Return the bytes of the storages that any of the objects of *mask* uses, each once."""
+        if not len(self.sizes):
+            return 0
+        is_used = np.add.reduceat(mask[self.users].astype(np.int64), self.offsets[:-1]) > 0
+        return int(self.sizes[is_used].sum())
+
+
+class HeapNodes(ABC):
+    """The objects of a heap; the module says what can be read of them."""
+
+    index: HeapIndex
+    """Who refers to whom."""
+    kind_of: Ints
+    """For each object the number of its type."""
+    starts: Sequence[Start]
+    """Where paths begin: variables, modules, running functions, the interpreter."""
+    roots: Ints
+    """Where everything that is alive begins."""
+    is_foreign: Ints
+    """For each object whether it is leaklab's own: no answer to any question."""
+    n_listed: int
+    """So many of the objects the collector lists; those after them only hidden references reach."""
+
+    @property
+    @abstractmethod
+    def kinds(self) -> Sequence[Kind]:
+        """The types, by their numbers."""
+
+    @property
+    @abstractmethod
+    def own_bytes(self) -> Ints:
+        """Of each object alone, an array's data included, without storages of tensors."""
+
+    @property
+    @abstractmethod
+    def contents(self) -> Contents:
+        """What the tensors and arrays are."""
+
+    @property
+    @abstractmethod
+    def storages(self) -> StorageUse:
+        """The memory of the tensors."""
+
+    @cached_property
+    def is_class(self) -> Ints:
+        """For each object whether it is a class."""
+        mask: Ints = np.array([kind.is_meta for kind in self.kinds], bool).take(self.kind_of)
+        return mask
+
+    @property
+    def n_objects(self) -> int:
+        """Number of objects, without leaklab's own."""
+        return int(len(self.is_foreign) - self.is_foreign.sum())
+
+    @property
+    @abstractmethod
+    def paths(self) -> PathTree:
+        """The cheapest path to each object, as a tree."""
+
+    @property
+    @abstractmethod
+    def start_vertices(self) -> Ints:
+        """For each of `starts` its object, -1 where that is none of the heap."""
+
+    @abstractmethod
+    def name_of(self, vertex: int) -> tuple[str, str]:
+        """Return the expression for an object, words where Python has none, and where its path begins."""
+
+    @property
+    def reach(self) -> Reach:
+        """All of the heap as a tree of shortest paths; what no root reaches counts as a root: it is alive too."""
+        return self.dominators.reach
+
+    @property
+    @abstractmethod
+    def dominators(self) -> DominatorTree:
+        """Who alone keeps whom alive."""
+
+    @cached_property
+    def used_bytes(self) -> Ints:
+        """Bytes of each object with the storages it uses; what several tensors share counts for each."""
+        found: Ints = self.own_bytes + self.storages.bytes_of(self.index.n_vertices)
+        return found
+
+    @cached_property
+    def _exclusive(self) -> tuple[Ints, Ints]:
+        use = self.storages
+        groups = (
+            (int(use.sizes[number]), use.users[use.offsets[number] : use.offsets[number + 1]].tolist())
+            for number in np.flatnonzero(~use.is_used_unseen).tolist()
+        )
+        return exclusive_sizes(self.dominators, self.own_bytes, groups)
+
+    @property
+    def exclusive_bytes(self) -> Ints:
+        """What comes back if the object goes: itself, and all that nothing else keeps alive."""
+        return self._exclusive[0]
+
+    @property
+    def exclusive_parts(self) -> Ints:
+        """What of `exclusive_bytes` no object that it dominates has; together, the bytes of everything."""
+        return self._exclusive[1]
+
+    @cached_property
+    def variables(self) -> dict[str, int]:
+        """The user's variables by name, each with its object, -1 where that is none of the heap."""
+        vertices = self.start_vertices.tolist()
+        return {
+            start.expression: vertex for start, vertex in zip(self.starts, vertices, strict=True) if start.is_variable
+        }
+
+    def bytes_together(self, mask: Ints) -> int:
+        """Return the bytes of all objects of *mask*, storages counted once."""
+        return int(self.own_bytes[mask].sum()) + self.storages.bytes_together(mask)
