@@ -7,12 +7,22 @@ import traceback
 from typing import Any
 
 TIMEOUT_SECONDS = 120
+PRELOADED = [
+    "torch",
+    "numpy",
+    "IPython.core.interactiveshell",
+    "leaklab.magics",
+    "leaklab.check.api",
+    "leaklab.check.cures",
+    "leaklab.reports.check",
+]
+"""What a check needs, imported once, by the server from which processes are forked."""
 
 
 def apart(function: Any) -> Any:
     """Return what *function*, called without arguments in a fresh process, returned; it must be importable."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "numpy", "IPython.core.interactiveshell", "leaklab.magics"])
+    context.set_forkserver_preload(PRELOADED)
     answers, other_end = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(function, other_end))
     process.start()

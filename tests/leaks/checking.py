@@ -1,7 +1,7 @@
 """Check one case in a process of its own, the way a notebook does: through the cell magic with its defaults.
 
 Hooks, threads and caches that a case leaves behind are what it is about, so no two cases share a process. All are
-forked from one server that has imported torch and the parts of a check already: a start costs milliseconds, not seconds.
+forked from one server that has imported torch and the parts of a check: a start costs milliseconds, not seconds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from apart import PRELOADED
 from leak_case import Case
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 TIMEOUT_SECONDS = 120
-_PARTS_OF_A_CHECK = ("leaklab.check.api", "leaklab.check.cures", "leaklab.magics.leakcheck", "leaklab.reports.check")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Checks:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=2)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["torch", "numpy", "IPython.core.interactiveshell", "leaklab.magics", *_PARTS_OF_A_CHECK])
+        self._context.set_forkserver_preload(PRELOADED)
         self._answers: dict[tuple[str, str], Future[Said]] = {}
 
     def begin(self, case: Case, cell: str) -> None:
