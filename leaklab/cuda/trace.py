@@ -265,14 +265,19 @@ def stacks_after(history: History, n_done: int) -> tuple[LiveStack, ...]:
 OTHERS = "(other stacks)"
 _CPP = "(C++ only)"
 N_BANDS = 8
-N_SAMPLES = 600
+N_STRETCHES = 600
 
 
 def timeline_of(history: History) -> Timeline:
-    """Return the memory along the trace at up to `N_SAMPLES` events, the peak among them."""
+    """Return the memory along the trace: of each of `N_STRETCHES` stretches the event with the most live bytes.
+
+    A spike of one event in a million is among them, where samples at equal distances would miss it.
+    """
     events, levels = history.events, history.levels
+    edges = np.unique(np.linspace(0, events.n + 1, N_STRETCHES + 1).astype(np.int64))
+    highest = [start + int(np.argmax(levels[start:end])) for start, end in zip(edges, edges[1:], strict=False)]
+    samples = np.unique(np.array([0, *highest, events.n], np.int64))
     peak = int(np.argmax(levels))
-    samples = np.unique(np.append(np.linspace(0, events.n, min(N_SAMPLES, events.n + 1)).astype(np.int64), peak))
     times = events.time_us[events.time_us > 0]
     return Timeline(
         device=events.device,

@@ -124,13 +124,14 @@ class TracePoint:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The memory of one device along its trace, at some of its events. Bytes are requested bytes.
+    """The memory of one device along its trace, at the highest event of each stretch. Bytes are requested bytes.
 
     Attributes:
         device: As in `LiveStack`.
         n_events: Length of the trace.
         seconds: From its first event to its last; None where times were not recorded.
-        at_events: Positions of the samples, ascending; 0 is the state before the first event.
+        at_events: Positions of the samples, ascending: the first event with the most live bytes of each stretch, and
+            both ends; 0 is the state before the first event.
         live_bytes: At each sample.
         reserved_bytes: At each sample, as far as the trace recorded segments.
         bands: Live bytes of the largest groups of stacks, with their label; they sum up to ``live_bytes``.

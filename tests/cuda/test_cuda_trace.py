@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from snapshot_writer import KEPT, MODEL, STEP, WARM, Card, Training, snapshot, stack
@@ -175,6 +176,29 @@ def test_timeline_bands_sum_up_to_the_level_at_every_sample():
     sums = [sum(levels[i] for _label, levels in line.bands) for i in range(len(line.at_events))]
     assert list(line.live_bytes) == sums == [after[event].total() for event in line.at_events]
     assert line.live_bytes[line.at_events.index(line.peak_event)] == max(state.total() for state in after)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_timeline_shows_the_maximum_of_every_stretch(seed):
+    card, after = churn(seed, 1500)
+    levels = [state.total() for state in after]
+    (line,) = opened(card).timelines
+    drawn = dict(zip(line.at_events, line.live_bytes, strict=True))
+    n_stretches = 600
+    edges = [len(levels) * i // n_stretches for i in range(n_stretches + 1)]
+    for start, end in pairwise(edges):
+        assert max(drawn.get(event, -1) for event in range(start, end)) == max(levels[start:end])
+
+
+def test_a_spike_of_one_event_is_drawn_at_its_full_height():
+    card = Card()
+    for number in range(20_000):
+        if number == 12_345:
+            card.free(card.alloc(4 << 30, MODEL))
+        card.free(card.alloc(1 << 20, STEP))
+    (line,) = opened(card).timelines
+    assert max(line.live_bytes) == 4 << 30
+    assert sum(level > 1 << 20 for level in line.live_bytes) == 1
 
 
 @pytest.mark.parametrize("expandable", [False, True])
