@@ -73,7 +73,7 @@ def compare_cuda_snapshots(
         snapshots: Files, or snapshots that are open already, oldest first. Those of one process are put in order by
             the times in their traces, else by their steps or the numbers in their names; a note says so. Of a file
             only what is compared stays in memory.
-        key: ``"exact"``, ``"project"`` or ``"auto"``: see `leaklab.model.snapshots.StackKey`.
+        key: ``"exact"``, ``"project"`` or ``"auto"``: see `leaklab.model.cuda.StackKey`.
         card_bytes: Memory of the card, for the projection; None takes it from the files where they tell it.
         audited: As in `load_cuda_snapshot`.
         progress: Called with what is done and what is to be done, in thousandths of a snapshot.

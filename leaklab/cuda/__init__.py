@@ -10,6 +10,9 @@ __getattr__ = lazy_names(
         "reading": "audit memory_ceiling read_pickle",
         "schema": "memory_of",
         "stacks": "StackTable base_name is_project label_of",
-        "trace": "BEFORE histories stacks_after timeline_of",
+        "free_memory": "FreePieces free_pieces",
+        "moments": "BEFORE stacks_after",
+        "timeline": "timeline_of",
+        "trace": "events_of histories",
     },
 )

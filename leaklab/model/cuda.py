@@ -107,7 +107,11 @@ class TracePoint:
         wanted_bytes: What could not be allocated (``oom``); None for a peak.
         free_bytes: What the device had left (``oom``); None for a peak.
         request: The stack that asked for it (``oom``), innermost first.
+        request_label: That stack in one line, the project's own frames; empty for a peak.
         stacks: What was live, largest first.
+        reserved_bytes: What the allocator had taken from the driver; None where the file has no addresses.
+        reserved_free_bytes: The part of it in no live block.
+        largest_free_bytes: The largest piece of that: nothing larger fits without new memory from the driver.
     """
 
     device: str
@@ -120,6 +124,10 @@ class TracePoint:
     free_bytes: int | None
     request: tuple[CallFrame, ...]
     stacks: tuple[LiveStack, ...]
+    request_label: str = ""
+    reserved_bytes: int | None = None
+    reserved_free_bytes: int | None = None
+    largest_free_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def plot_icicle(tree: FrameNode) -> ReportFigure:
         if width > 0.04:  # noqa: PLR2004 - narrower than any word
             room = int(width * 135)
             size = f"  {format_bytes(node.active_bytes)}" if room > 24 else ""  # noqa: PLR2004 - the name comes first
-            label = shorten(_drawable(node.label), max(4, room - len(size))) + size
+            label = _beginning(_drawable(node.label), max(4, room - len(size))) + size
             axes.text(
                 left + 0.004, -row - 0.5, label, va="center", fontsize=7, color="#111111", clip_on=True,
                 parse_math=False,
@@ -67,6 +67,11 @@ def plot_icicle(tree: FrameNode) -> ReportFigure:
     axes.set_axis_off()
     axes.set_title(f"Bytes by frame, outermost first: {_drawable(tree.label)}", fontsize=10, color=INK, loc="left")
     return figure
+
+
+def _beginning(text: str, room: int) -> str:
+    """Return as much of *text* as there is room for: a file and its line come first in the label of a frame."""
+    return text if len(text) <= room else f"{text[: room - 3].rstrip()}..."
 
 
 def colour_number(label: str) -> int:

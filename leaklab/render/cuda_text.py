@@ -37,12 +37,17 @@ def snapshot_line(name: str, devices: Sequence[PoolUse]) -> str:
 
 
 def snapshot_text(facts: SnapshotFacts) -> str:
-    """Return everything about one snapshot that fits a screen or two."""
+    """Return everything about one snapshot that fits a screen or two; why memory ended comes first."""
     lines = [snapshot_line(facts.name, facts.devices), ""]
-    lines += _stack_lines(facts.stacks)
+    moments = telling_moments(facts.moments)
+    for moment in moments:
+        if moment.kind == "oom":
+            lines += _moment_lines(moment)
+    lines += _stack_lines(facts.stacks, is_one_device=len(facts.devices) < 2)  # noqa: PLR2004 - more than one
     lines += _pool_lines(facts.pools)
-    for moment in telling_moments(facts.moments):
-        lines += _moment_lines(moment)
+    for moment in moments:
+        if moment.kind != "oom":
+            lines += _moment_lines(moment)
     if facts.stacks:
         lines += ["frames, outermost first, with what was allocated below them:"]
         lines += [f"  {line}" for line in tree_lines(facts.tree)]
@@ -51,7 +56,7 @@ def snapshot_text(facts: SnapshotFacts) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _stack_lines(stacks: Sequence[LiveStack]) -> Iterator[str]:
+def _stack_lines(stacks: Sequence[LiveStack], *, is_one_device: bool) -> Iterator[str]:
     if not stacks:
         return
     total = sum(stack.active_bytes for stack in stacks) or 1
@@ -59,9 +64,10 @@ def _stack_lines(stacks: Sequence[LiveStack]) -> Iterator[str]:
     yield f"live bytes by call stack ({len(stacks):,}; {framed / total:.0%} of the bytes have one):"
     for stack in stacks[:N_STACKS]:
         blocks = unit_words(stack.n_blocks, "blocks")
+        device = "" if is_one_device else f"{stack.device:<11}  "
         yield (
             f"  {format_bytes(stack.active_bytes):>10}  {stack.active_bytes / total:>5.1%}  {blocks:>13}"
-            f"  {shorten(stack.label, _LABEL_LIMIT)}"
+            f"  {device}{shorten(stack.label, _LABEL_LIMIT)}"
         )
     if len(stacks) > N_STACKS:
         rest = sum(stack.active_bytes for stack in stacks[N_STACKS:])
@@ -93,8 +99,10 @@ def telling_moments(moments: Sequence[TracePoint]) -> Sequence[TracePoint]:
 
 def _moment_lines(moment: TracePoint) -> Iterator[str]:
     yield f"{moment_words(moment)}:"
+    for name, words in moment_facts(moment):
+        yield f"  {name:<12}  {words}"
     for stack in moment.stacks[:_N_MOMENT_STACKS]:
-        yield f"  {format_bytes(stack.active_bytes):>10}  {shorten(stack.label, _LABEL_LIMIT)}"
+        yield f"  {format_bytes(stack.active_bytes):>12}  {shorten(stack.label, _LABEL_LIMIT)}"
     if len(moment.stacks) > _N_MOMENT_STACKS:
         yield f"  ... and {len(moment.stacks) - _N_MOMENT_STACKS:,} more"
     yield ""
@@ -107,8 +115,36 @@ def moment_words(moment: TracePoint) -> str:
     if moment.kind == "peak":
         return f"peak of {moment.device} within the trace: {live} at {place}"
     wanted = "" if moment.wanted_bytes is None else f" for {format_bytes(moment.wanted_bytes)}"
-    free = "" if moment.free_bytes is None else f", the device had {format_bytes(moment.free_bytes)} left"
-    return f"out of memory on {moment.device}: no room{wanted} at {place}{free}; live were {live}"
+    asked = f", asked for by {shorten(moment.request_label, _LABEL_LIMIT)}" if moment.request_label else ""
+    return f"out of memory on {moment.device}: no room{wanted}{asked} ({place})"
+
+
+def moment_facts(moment: TracePoint) -> Iterator[tuple[str, str]]:
+    """Yield what is known of an out-of-memory event beside its stacks: the name of a fact, and its words."""
+    if moment.kind != "oom":
+        return
+    yield "live", f"{format_bytes(moment.live_bytes)} requested"
+    if moment.reserved_bytes is not None and moment.reserved_free_bytes is not None:
+        pieces = ""
+        if moment.largest_free_bytes:
+            pieces = f", {format_bytes(moment.reserved_free_bytes)} of it free, in pieces of at most"
+            pieces += f" {format_bytes(moment.largest_free_bytes)}"
+        yield "reserved", format_bytes(moment.reserved_bytes) + pieces
+    if moment.free_bytes is not None:
+        yield "on the card", f"{format_bytes(moment.free_bytes)} were left beside that"
+    if is_fragmented(moment):
+        yield (
+            "so",
+            "enough was free, but in pieces: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True joins such pieces",
+        )
+
+
+def is_fragmented(moment: TracePoint) -> bool:
+    """Return whether there was room for what was wanted, were it in one piece."""
+    if moment.wanted_bytes is None or moment.reserved_free_bytes is None or moment.largest_free_bytes is None:
+        return False
+    room = moment.reserved_free_bytes + (moment.free_bytes or 0)
+    return moment.largest_free_bytes < moment.wanted_bytes <= room
 
 
 def tree_lines(root: FrameNode) -> Iterator[str]:

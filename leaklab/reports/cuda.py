@@ -10,10 +10,12 @@ import msgspec
 
 from leaklab.cuda.judging import growth_tree
 from leaklab.cuda.live_blocks import device_uses, grouped, largest_first, live_stacks, pool_uses
+from leaklab.cuda.moments import ooms_of, peak_of
 from leaklab.cuda.reserved import excess_words
 from leaklab.cuda.schema import HOST, Memory
 from leaklab.cuda.stacks import StackTable, tree_of
-from leaklab.cuda.trace import History, histories, ooms_of, peak_of, timeline_of
+from leaklab.cuda.timeline import timeline_of
+from leaklab.cuda.trace import History, histories
 from leaklab.errors import SnapshotError
 from leaklab.model import Outcome, Verdict
 from leaklab.model.cuda import (

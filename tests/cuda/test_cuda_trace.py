@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 from snapshot_writer import KEPT, MODEL, STEP, WARM, Card, Training, snapshot, stack
@@ -12,6 +12,8 @@ from leaklab.cuda import (
     BEFORE,
     StackTable,
     base_name,
+    events_of,
+    free_pieces,
     histories,
     is_project,
     label_of,
@@ -199,6 +201,58 @@ def test_a_spike_of_one_event_is_drawn_at_its_full_height():
     (line,) = opened(card).timelines
     assert max(line.live_bytes) == 4 << 30
     assert sum(level > 1 << 20 for level in line.live_bytes) == 1
+
+
+def pieces_of(card):
+    """Reserved bytes, free bytes, and the largest free piece, from the blocks of the allocator itself."""
+    pieces = [0]
+    for segment in card.segments:
+        for is_free, blocks in groupby(segment["blocks"], key=lambda block: block["state"] == "inactive"):
+            pieces += [sum(block["size"] for block in blocks)] * is_free
+    return sum(segment["total_size"] for segment in card.segments), sum(pieces), max(pieces)
+
+
+@pytest.mark.parametrize("max_events", [1 << 40, 150])
+@pytest.mark.parametrize("seed", range(4))
+def test_free_pieces_at_every_event_are_those_of_the_allocator(seed, max_events):
+    rng = random.Random(seed)
+    card, live, after = Card(), [], {}
+    for _ in range(250):
+        action = rng.random()
+        if live and action < 0.45:
+            card.free(live.pop(rng.randrange(len(live))))
+        elif action < 0.5:
+            card.empty_cache()
+        else:
+            live.append(card.alloc(rng.randrange(1, 6_000_000), MODEL, stream=rng.choice([0, 0, 7])))
+        after[len(card.events)] = pieces_of(card)
+    dropped = max(0, len(card.events) - max_events)
+    memory = memory_of(snapshot(card), "a.pickle")
+    events = events_of("cuda:0", card.events[dropped:])
+    found = {event: free_pieces(events, memory.segments, event - dropped) for event in after if dropped <= event}
+    assert len(found) > 60
+    for event, pieces in found.items():
+        assert (pieces.reserved_bytes, pieces.free_bytes, pieces.largest_bytes) == after[event]
+
+
+def test_pages_of_expandable_segments_that_lie_side_by_side_are_one_piece():
+    card = Card(expandable=True)
+    for address in [card.alloc(20 << 20, MODEL) for _ in range(3)]:
+        card.free(address)
+    card.oom(1 << 40, STEP, device_free=0)
+    (oom,) = opened(card).ooms
+    assert (oom.reserved_bytes, oom.reserved_free_bytes, oom.largest_free_bytes) == (60 << 20, 60 << 20, 60 << 20)
+
+
+def test_without_addresses_nothing_is_said_of_pieces():
+    card = Card()
+    card.alloc(1 << 20, MODEL)
+    card.oom(1 << 40, STEP, device_free=0)
+    taken = snapshot(card)
+    for segment in taken["segments"]:
+        del segment["address"]
+    (oom,) = CudaSnapshot(memory_of(taken, "a.pickle")).ooms
+    assert (oom.reserved_bytes, oom.largest_free_bytes) == (None, None)
 
 
 @pytest.mark.parametrize("expandable", [False, True])

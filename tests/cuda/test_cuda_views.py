@@ -5,13 +5,15 @@ import pickle
 import re
 
 import pytest
-from snapshot_writer import STEP, Card, Training, frame, snapshot, stack, write
+from snapshot_writer import KEPT, MODEL, STEP, Card, Training, frame, snapshot, stack, write
 
 import leaklab
 from leaklab import cli
+from leaklab.cuda import memory_of
 from leaklab.errors import ReportError
 from leaklab.model.cuda import FrameNode
 from leaklab.render import plot_icicle, tree_lines, tree_markup
+from leaklab.reports import CudaSnapshot
 
 OUTSIDE = re.compile(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?https?:""")
 NOT_SURVIVING = ("<style", "<script", "<svg", "var(", "<iframe")
@@ -43,8 +45,45 @@ def test_text_of_a_snapshot_names_stacks_pools_peak_and_out_of_memory(last):
     assert "114 MiB" in text  # 40 x 3,000,000 bytes, rounded up to 512
     assert "40 blocks  metrics.py:17 update < train.py:44 step" in text
     assert "peak of cuda:0 within the trace" in text
-    assert "out of memory on cuda:0: no room for 1.00 GiB" in text
-    assert "the device had 1.00 MiB left" in text
+
+
+def test_out_of_memory_comes_first_with_who_asked_and_what_was_free(last):
+    above, _, _below = str(last).partition("live bytes by call stack")
+    asked = "no room for 1.00 GiB, asked for by model.py:21 forward < train.py:41 step"
+    assert f"out of memory on cuda:0: {asked} (event " in above
+    assert "live          145 MiB requested" in above
+    assert "reserved      180 MiB, 35.0 MiB of it free, in pieces of at most" in above
+    assert "on the card   1.00 MiB were left beside that" in above
+    assert "metrics.py:17 update" in above
+    assert "peak of" not in above
+    assert "in pieces:" not in above  # 35 MiB would not have been enough in one piece either
+
+
+def test_page_names_who_asked_in_its_first_panel(last):
+    page = last.to_html()
+    panel = page[page.index("<body") : page.index("<img")]
+    assert panel.index("Out of memory on cuda:0") < panel.index("snap_40.pickle: cuda:0")
+    assert "asked for by model.py:21 forward &lt; train.py:41 step" in panel
+    assert panel.index("most held by") < panel.index("metrics.py:17 update") < panel.index("Peak of")
+
+
+def test_memory_that_is_free_in_pieces_only_is_told_with_the_setting_that_joins_them():
+    card = Card()
+    addresses = [card.alloc(10 << 20, [MODEL, KEPT][number % 2]) for number in range(64)]
+    for address in addresses[::2]:
+        card.free(address)
+    card.oom(100 << 20, STEP, device_free=5 << 20)
+    text = str(CudaSnapshot(memory_of(snapshot(card), "pieces.pickle")))
+    assert "reserved      640 MiB, 320 MiB of it free, in pieces of at most 10.0 MiB" in text
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in text
+
+
+def test_equal_stacks_of_two_devices_are_told_apart():
+    cards = Card(0), Card(1)
+    for card in cards:
+        card.alloc(3 << 20, MODEL)
+    rows = [line for line in str(CudaSnapshot(memory_of(snapshot(*cards), "two"))).splitlines() if "1 block " in line]
+    assert sum("cuda:0 " in line for line in rows) == sum("cuda:1 " in line for line in rows) == 1
 
 
 def test_text_of_a_ladder_names_verdict_rate_and_projection(comparison):
