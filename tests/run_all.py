@@ -1,12 +1,14 @@
 """Run all tests: ``python tests/run_all.py``. Ends with 0 if all of them passed, and says at the end which did not.
 
-First those of single parts, with coverage. Then those that check a whole process, each file in a process of its own: a
-check goes through every object of its process, and with all test files imported these are three times as many as a
-notebook with torch has. Coverage is off there: a tracer's own growth would be in their verdicts, and rightly.
+First those of single parts; ``--coverage`` measures which lines they run, and takes half as long again. Then those that
+check a whole process, each file in a process of its own: a check goes through every object of its process, and with all
+test files imported these are three times as many as a notebook with torch has. Coverage is never on there: a tracer's
+own growth would be in their verdicts, and rightly.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
@@ -21,7 +23,10 @@ PASSED, NO_TESTS = 0, 5
 
 def main() -> int:
     """Run both parts, also the second one if the first failed; return how many of the runs failed."""
-    failed = [] if run_parts() == 0 else ["tests of single parts"]
+    parser = argparse.ArgumentParser(description="Run all tests.")
+    parser.add_argument("--coverage", action="store_true", help="measure which lines the tests of single parts run")
+    arguments = parser.parse_args()
+    failed = [] if run_parts(with_coverage=arguments.coverage) == PASSED else ["tests of single parts"]
     with ThreadPoolExecutor(N_AT_ONCE) as pool:
         running = {pool.submit(run_file, file): file for file in files_with_whole_checks()}
         for done in as_completed(running):
@@ -36,9 +41,10 @@ def main() -> int:
     return len(failed)
 
 
-def run_parts() -> int:
+def run_parts(*, with_coverage: bool) -> int:
     """Run the tests that check no whole process; return pytest's exit status."""
-    return pytest("-n", str(N_AT_ONCE), "--cov", "-m", "not untraced").returncode
+    coverage = ["--cov"] if with_coverage else []
+    return pytest("-n", str(N_AT_ONCE), *coverage, "-m", "not untraced").returncode
 
 
 def run_file(file: Path) -> tuple[int, str, float]:
