@@ -29,6 +29,7 @@ def files_with_whole_checks() -> list[Path]:
 
 _LONG = (
     "test_leaks.py", "test_notebooks.py", "test_trials.py", "test_bad_input.py", "test_magics.py",
-    "test_first_patient.py", "test_api.py", "test_monitor.py", "test_plugin.py", "test_hostile_objects.py", "test_explorer.py",
+    "test_first_patient.py", "test_api.py", "test_monitor.py", "test_plugin.py", "test_hostile_objects.py",
+    "test_explorer.py",
 )  # fmt: skip
 """A minute and more: begun last, one of them would run alone at the end."""
