@@ -121,13 +121,17 @@ class RanksView:
     def where(self, shared: SharedLeak) -> str:
         """Return which processes have a leak, and what is known of the others."""
         having = [answer for answer in self.answers if answer.record.rank in shared.ranks]
+        certain = [answer for answer in having if answer.outcome is Outcome.LEAK] or having
+        growing = [answer for answer in having if answer not in certain]
         others = [answer for answer in self.answers if answer.record.rank not in shared.ranks]
         silent = [answer for answer in others if not answer.is_proof]
         bounded = [answer for answer in others if answer.is_proof and answer.record.rank in shared.bounded]
-        if not others:
+        if not others and not growing:
             return f"in {self.all_words()}"
-        only = " only" if not silent and not bounded else ""
-        words = f"in {self.who(having)}{only}"
+        only = " only" if not (silent or bounded or growing) else ""
+        words = f"in {self.who(certain)}{only}"
+        if growing:
+            words += f"; in {self.who(growing)} it grows, so far"
         if bounded:
             words += f"; in {self.who(bounded)} it stopped growing"
         if silent:

@@ -59,6 +59,8 @@ def load(name: str) -> Any:
         return leaklab.WhyAlive.from_json(path)
     if kind == "autograd":
         return leaklab.AutogradReport.from_json(path)
+    if kind == "ranks":
+        return leaklab.RanksReport.load(path)
     if kind == "moment":
         return leaklab.HeapSnapshot.load(path)
     if name.endswith(".pickle"):

@@ -139,6 +139,14 @@ def forms_of_a_run(name: str) -> None:
     on(f"{name}.txt", lambda: rebuilt(f"{name}.json"), lambda run: shown(run) + parts(html=fragment(run)))
 
 
+def forms_of_ranks(name: str) -> None:
+    record = lambda: load(f"{name}.json")  # noqa: E731
+    on(f"{name}.txt", record, shown)
+    on(f"{name}.html", record, fragment)
+    on(f"{name}.page.html", record, page)
+    on(f"{name}.tables.txt", record, lambda report: table(report.to_frame()))
+
+
 def forms_of_a_snapshot(name: str) -> None:
     record = lambda: leaklab.load_cuda_snapshot(f"{name}.pickle")  # noqa: E731
     on(f"{name}.txt", record, shown)
@@ -183,6 +191,8 @@ for file in names("memdiff_*.json"):
     forms_of_a_difference(file.removesuffix(".json"))
 for file in names("run_*.json"):
     forms_of_a_run(file.removesuffix(".json"))
+for file in names("ranks_*.json"):
+    forms_of_ranks(file.removesuffix(".json"))
 for file in ("cuda_oom", "cuda_step_3", "cuda_of_2023", "cuda_without_trace"):
     forms_of_a_snapshot(file)
 forms_of_a_series("cuda_step_series", lambda: series("step", card_bytes=80_000_000_000))
@@ -426,6 +436,9 @@ COMMANDS = {
     "compare_notebooks": ("compare", "notebook_before.html", "notebook_after.json"),
     "compare_no_report": ("compare", "whyalive_held.json", "notebook_after.json"),
     "compare_nothing": ("compare", "missing.json", "notebook_after.json"),
+    "merge_one_file": ("merge", "ranks_seven.json"),
+    "merge_nothing": ("merge", "missing"),
+    "merge_no_ranks": ("merge", "whyalive_held.json"),
     "run_no_notebook": ("run", "missing.ipynb"),
 }
 

@@ -99,7 +99,7 @@ def member_words(name: str, value: Any) -> str:
 def given_back() -> list[Any]:
     """What users get from public functions: reports of stored records, and what those give in turn."""
     views = [load(name) for name in names("*") if name.endswith((".npz", ".pickle")) or name.startswith(
-        ("check_", "notebook_", "whyalive_", "autograd_"))]  # fmt: skip
+        ("check_", "notebook_", "whyalive_", "autograd_", "ranks_"))]  # fmt: skip
     views += [rebuilt(name) for name in names("memdiff_*") + names("run_*")]
     check, notebook = load("check_two_leaks.json"), load("notebook_before.json")
     snapshot = load("cuda_oom.pickle")

@@ -15,7 +15,7 @@ import leaklab
 EXPECTED = HERE / "expected.json"
 READ = [
     *names("check_*"), *names("notebook_*"), *names("whyalive_*"), *names("autograd_*"), *names("moment_*"),
-    *names("*.pickle"),
+    *names("ranks_*"), *names("*.pickle"),
 ]  # fmt: skip
 WITHOUT_READER = [*names("memdiff_*"), *names("run_*"), *names("cuda_*.json")]
 SERIES = {
@@ -38,6 +38,8 @@ def said(view: Any) -> Any:
         names = ("hold", "reason", "holders", "cut", "counts", "retained", "notes")
     elif isinstance(view, leaklab.AutogradReport):
         return {"repr": repr(view), **{name: len(getattr(view, name)) for name in ("operations", "lines", "tensors")}}
+    elif isinstance(view, leaklab.RanksReport):
+        names = ("leaked", "is_proven", "odd", "leaks")
     elif isinstance(view, leaklab.HeapSnapshot):
         names = ("name", "n_objects", "n_tensors", "tensor_bytes")
     else:
@@ -84,7 +86,9 @@ def test_nothing_is_expected_of_records_that_are_gone():
     assert sorted(expected()) == sorted(READ)
 
 
-@pytest.mark.parametrize("name", [*names("check_*.json"), *names("whyalive_*.json"), *names("autograd_*.json")])
+@pytest.mark.parametrize(
+    "name", [*names("check_*.json"), *names("whyalive_*.json"), *names("autograd_*.json"), *names("ranks_*")]
+)
 def test_a_record_written_again_is_the_same(name):
     view = load(name)
     written = view.to_json()
