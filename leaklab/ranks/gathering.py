@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leaklab.errors import ReportError
 from leaklab.files import FilePath
@@ -14,11 +14,8 @@ from leaklab.ranks.files import read_folder, records_in
 from leaklab.render.ranks_rows import spans
 from leaklab.reports.check import LeakReport
 from leaklab.reports.monitor import MonitorReport
-from leaklab.reports.ranks import RanksReport, rank_to_json
+from leaklab.reports.ranks import RanksReport
 from leaklab.text import shorten
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 _MESSAGE_LIMIT = 300
 
@@ -47,38 +44,6 @@ def merge(records: FilePath | Iterable[Any] | Mapping[Any, Any]) -> RanksReport:
         msg = "there is nothing to merge: give a folder with files of ranks, or what the workers returned"
         raise ReportError(msg)
     return RanksReport(_merged(found))
-
-
-def gather_ranks(record: RankRecord, group: ProcessGroup) -> RanksReport | None:
-    """Bring the records of all ranks of *group* to its first one. Each rank has to call this.
-
-    Args:
-        record: Of this rank.
-        group: A group that speaks gloo: the records are bytes in host memory.
-
-    Returns:
-        The report on all of them, on the first rank of the group; None on the others.
-
-    Raises:
-        RuntimeError: of torch, if a rank does not take part until the group's time limit is over.
-    """
-    import torch  # noqa: PLC0415 - no report needs it
-    from torch import distributed  # noqa: PLC0415
-
-    own = bytearray(rank_to_json(record).encode())
-    n_ranks = distributed.get_world_size(group)
-    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(n_ranks)]
-    distributed.all_gather(lengths, torch.tensor([len(own)]), group=group)
-    longest = max(int(length) for length in lengths)
-    padded = torch.zeros(longest, dtype=torch.uint8)
-    padded[: len(own)] = torch.frombuffer(own, dtype=torch.uint8)
-    is_first = distributed.get_rank(group) == 0
-    sent = [torch.zeros_like(padded) for _ in range(n_ranks)] if is_first else None
-    distributed.gather(padded, sent, dst=distributed.get_global_rank(group, 0), group=group)
-    if sent is None:
-        return None
-    texts = (bytes(part[: int(length)].tolist()) for part, length in zip(sent, lengths, strict=True))
-    return RanksReport(_merged(record for text in texts for record in records_in(text)))
 
 
 def _records_of(value: object, name: str) -> Iterator[RankRecord]:
