@@ -85,7 +85,7 @@ def test_what_threads_allocate_without_the_lock_does_not_go_through_tracemalloc(
     before = raw_allocator()
     with python_traces():
         assert raw_allocator() == before
-        made = Plain()
+        made = bytearray(100)
         assert tracemalloc.get_object_traceback(made) is not None
     assert raw_allocator() == before
 
