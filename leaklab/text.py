@@ -32,7 +32,7 @@ SHOWN_LIMIT = 800
 N_LINES = 3
 CELL_LIMIT = 20_000
 """Of one cell of a table: the path through a long graph takes some thousands."""
-_IRREGULAR = {"entries": "entry", "classes": "class"}
+_IRREGULAR = {"entries": "entry", "classes": "class", "child processes": "child process"}
 
 
 def columns() -> int:

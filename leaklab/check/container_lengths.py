@@ -22,6 +22,7 @@ from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import Outcome
 from leaklab.runtime.objects import has_base
 
+UNLIMITED = (Outcome.LEAK, Outcome.INCONCLUSIVE)
 _COLLECTED = ("index", "key", "element")
 _LEAST_LOOKS = 3
 """A container that was there at fewer checkpoints tells nothing about its growth."""
@@ -205,3 +206,28 @@ def _n_alike(view: HeapView, group: Group, parents: Sequence[int]) -> int:
 def _n_new(view: HeapView, parent: int) -> int:
     """Return how many references of the container *parent* lead to objects of the measured runs."""
     return int(np.count_nonzero(view.birth_run[view.index.referents(parent)] != BASELINE))
+
+
+def heard(witness: LengthWitness, judged: tuple[Growth, float]) -> tuple[Growth, float]:
+    """Return the judgement on a place once the lengths of its containers are heard beside its survivors.
+
+    Where the length grows the place leaks, whoever survives; where it has stopped the place is full, whoever survives.
+    """
+    growth, per_run = judged
+    by_length = witness.growth
+    if by_length.outcome is Outcome.LEAK:
+        if growth.outcome is Outcome.LEAK and abs(per_run - witness.count_per_run) <= _SAME_RATE * per_run:
+            return judged
+        reason = growth.reason if growth.outcome is Outcome.LEAK else f"its length {by_length.reason}"
+        return Growth(Outcome.LEAK, witness.count_per_run, reason), witness.count_per_run
+    if witness.is_limit and growth.outcome in UNLIMITED:
+        reason = f"its length {by_length.reason}: what is new replaces what was there"
+        return Growth(Outcome.BOUNDED, 0.0, reason), per_run
+    keeps_rhythm = growth.outcome is Outcome.LEAK and witness.keeps_pace
+    if by_length.outcome is Outcome.INCONCLUSIVE and growth.outcome is not Outcome.INCONCLUSIVE and not keeps_rhythm:
+        return Growth(Outcome.INCONCLUSIVE, per_run, f"its length {by_length.reason}"), per_run
+    return judged
+
+
+_SAME_RATE = 0.1
+"""Rates that differ by less are the same: the survivors' own words then say how regular they come."""

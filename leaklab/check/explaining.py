@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from leaklab.check.container_lengths import LengthWitness, length_witness, split_by_container
+from leaklab.check.container_lengths import UNLIMITED, heard, length_witness, split_by_container
 from leaklab.check.growing_places import MAX_ROWS, grown_graph, grown_places
 from leaklab.check.judging import Judgement
 from leaklab.check.native import GRAPH_CAUSES, NativeFinding, NativeShares, explain_native, swelling
+from leaklab.check.process_leaks import Keeper, tell_counts
 from leaklab.check.ranking import (
     LIBRARY_BYTES,
     drop_covered_bounds,
@@ -148,7 +149,7 @@ def _explain(survey: _Survey) -> Explained:
     ]
     before_graph = [*survivors, *in_place, *_remade(survey)]
     graph = _graph(survey, before_graph)
-    findings = [*before_graph, *graph]
+    findings = _with_counts(survey, [*before_graph, *graph])
     native, native_bytes = _native(survey, findings)
     leaks, remarks = drop_noise(native.leaks)
     asides = [*(finding.aside for finding in findings if finding.aside), *native.notes, *remarks]
@@ -187,6 +188,35 @@ def _told_once(view: HeapView, findings: list[_Finding]) -> list[_Finding]:
     return findings
 
 
+def _with_counts(survey: _Survey, findings: Sequence[_Finding]) -> list[_Finding]:
+    """Tell file descriptors and child processes with the places that keep them, and the rest as findings of their own.
+
+    What a library keeps in a small table of its own is a leak if it keeps those.
+    """
+    if not survey.judgement.counts:
+        return list(findings)
+    asked = [finding for finding in findings if finding.growth.outcome is Outcome.LEAK or finding.aside]
+    keepers = [
+        Keeper(
+            finding.leak,
+            [] if finding.group is None else finding.group.members,
+            [] if finding.group is None else finding.group.newest(survey.view),
+            finding.address,
+            is_aside=bool(finding.aside),
+        )
+        for finding in asked
+    ]
+    told = tell_counts(survey.view, survey.measurement, survey.judgement, keepers)
+    changed = {id(finding): leak for finding, leak in zip(asked, told.leaks, strict=True) if leak is not finding.leak}
+    found = [
+        finding
+        if (leak := changed.get(id(finding))) is None
+        else replace(finding, leak=leak, growth=Growth(Outcome.LEAK, leak.count_per_run, leak.reason), aside="")
+        for finding in findings
+    ]
+    return [*found, *(_Finding(leak, growth, None) for leak, growth in told.own)]
+
+
 def _leaks_of(findings: Sequence[_Finding]) -> list[Leak]:
     return [finding.leak for finding in findings if finding.growth.outcome is Outcome.LEAK]
 
@@ -202,10 +232,10 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
     view, summary, judged = survey.view, *_counted(survey, group)
     witness = length_witness(view, group, summary.main_objects, survey.measurement)
     if witness is not None:
-        judged = _heard(witness, judged)
+        judged = heard(witness, judged)
     leak, sample = _describe(view, survey.n_runs, group, summary, judged)
     finding = _finding(survey, leak, group, summary, judged)
-    if finding.growth.outcome in _UNLIMITED:
+    if finding.growth.outcome in UNLIMITED:
         finding = _limited(view, finding, sample)
     elif finding.growth.outcome is Outcome.BOUNDED:
         finding = replace(finding, limited_bytes=swelling(view, survey.sizer, group))
@@ -214,40 +244,12 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
     if is_small and (is_library_matter(view, sample, group.members) or are_library_weakrefs(view, group)):
         growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         finding = replace(finding, growth=growth, aside=library_note(leak))
-    if growth.outcome in _UNLIMITED and lives_by_its_keys(view, group):
+    if growth.outcome in UNLIMITED and lives_by_its_keys(view, group):
         growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         finding = replace(finding, growth=growth)
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
     return replace(finding, leak=replace(leak, reason=growth.reason, n_places=n_places(view, group)))
-
-
-_UNLIMITED = (Outcome.LEAK, Outcome.INCONCLUSIVE)
-
-
-def _heard(witness: LengthWitness, judged: _Judged) -> _Judged:
-    """Return the judgement on a place once the lengths of its containers are heard beside its survivors.
-
-    Where the length grows the place leaks, whoever survives; where it has stopped the place is full, whoever survives.
-    """
-    growth, per_run = judged
-    by_length = witness.growth
-    if by_length.outcome is Outcome.LEAK:
-        if growth.outcome is Outcome.LEAK and abs(per_run - witness.count_per_run) <= _SAME_RATE * per_run:
-            return judged
-        reason = growth.reason if growth.outcome is Outcome.LEAK else f"its length {by_length.reason}"
-        return Growth(Outcome.LEAK, witness.count_per_run, reason), witness.count_per_run
-    if witness.is_limit and growth.outcome in _UNLIMITED:
-        reason = f"its length {by_length.reason}: what is new replaces what was there"
-        return Growth(Outcome.BOUNDED, 0.0, reason), per_run
-    keeps_rhythm = growth.outcome is Outcome.LEAK and witness.keeps_pace
-    if by_length.outcome is Outcome.INCONCLUSIVE and growth.outcome is not Outcome.INCONCLUSIVE and not keeps_rhythm:
-        return Growth(Outcome.INCONCLUSIVE, per_run, f"its length {by_length.reason}"), per_run
-    return judged
-
-
-_SAME_RATE = 0.1
-"""Rates that differ by less are the same: the survivors' own words then say how regular they come."""
 
 
 def _limited(view: HeapView, finding: _Finding, sample: int) -> _Finding:
@@ -410,7 +412,8 @@ def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFindin
     opaque = frozenset(
         finding.leak.fingerprint
         for finding in findings
-        if finding.is_opaque or (finding.group and has_opaque(_last_left(survey.view, finding.group)))
+        if finding.is_opaque
+        or (finding.group and has_opaque([survey.view.objects[v] for v in finding.group.newest(survey.view)]))
     )
     native = explain_native(judgement, leaks, parts, n_unwalked=survey.view.n_unwalked, opaque=opaque)
     return native, parts.malloc_bytes
@@ -418,12 +421,6 @@ def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFindin
 
 def _native_growths(judgement: Judgement) -> tuple[Growth | None, ...]:
     return judgement.native, judgement.accelerator, judgement.creeping
-
-
-def _last_left(view: HeapView, group: Group) -> list[object]:
-    """Return what the last of the runs that left something in *group* left there."""
-    last = max(int(view.blamed_run[member]) for member in group.members)
-    return [view.objects[member] for member in group.members if view.blamed_run[member] == last]
 
 
 def _with_retained_bytes(survey: _Survey, leaks: Sequence[Leak], in_place: Sequence[_Finding]) -> list[Leak]:

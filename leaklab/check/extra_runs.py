@@ -21,11 +21,13 @@ from itertools import pairwise
 from typing import Any
 
 from leaklab.check.other_threads import thread_words
+from leaklab.check.process_leaks import arrival_lines
 from leaklab.check.steps import Ran, RunRequest
 from leaklab.check.traced_runs import earlier_key, later_key, survivors_by_leak, threads_point, watch_places
 from leaklab.collect.allocation_lines import Made, Makers, StorageLines
+from leaklab.collect.arrival_lines import Line
 from leaklab.collect.census import DisturbedError
-from leaklab.collect.change_lines import Line, LineWatch
+from leaklab.collect.change_lines import LineWatch
 from leaklab.collect.cycle_lines import ClosingWatch, CycleShape
 from leaklab.collect.measurement import Measurement
 from leaklab.collect.native_lines import NativeGrowth, NativeTraces
@@ -34,6 +36,7 @@ from leaklab.explain.causes import with_line
 from leaklab.explain.groups import LeakAddress
 from leaklab.heap.source_lines import CellNames, LineWriter, Origin, find_line, origin_of
 from leaklab.model import Leak
+from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.text import format_bytes
 
@@ -105,7 +108,7 @@ def find_lines(
             left alone where the lines that keep are known, and no dispatch mode is entered, which a block of the
             user's could end.
     """
-    wanted = [leak for leak in leaks if leak.path.steps or leak.unit == "objects"]
+    wanted = [leak for leak in leaks if leak.path.steps or leak.unit in ("objects", CHILDREN, DESCRIPTORS)]
     if not wanted:
         return NOTHING
     if seconds_left <= 0:
@@ -199,9 +202,11 @@ class _Search:
                 "objects, not those that keep them"
             )
             return
-        watch = LineWatch(self._points, whose)
+        arrivals = arrival_lines(self._leaks)
+        watch = LineWatch(self._points, whose, arrivals)
         self._keeps = watch.lines
-        watched = {point.fingerprint for point in self._points} & {leak.fingerprint for leak in self._leaks}
+        places = {point.fingerprint for point in self._points}.union(*(each.fingerprints for each in arrivals))
+        watched = places & {leak.fingerprint for leak in self._leaks}
         for number in itertools.count():
             if not self._wanted(watched - watch.lines.keys(), _N_WATCHED, number) or self._is_over(seconds_left):
                 break
@@ -332,7 +337,7 @@ class _Search:
     def _words_of(self, leak: Leak, writer: LineWriter) -> tuple[str, ...]:
         words: dict[tuple[str, int], str] = {}
         for lines, does in (
-            (self._keeps, "keeps it"),
+            (self._keeps, _DOES.get(leak.unit, "keeps it") if not leak.path.steps else "keeps it"),
             (self._asks, "copies it"),
             (self._closes, "closes the cycle"),
             (self._makes, "makes it"),
@@ -343,9 +348,12 @@ class _Search:
         return tuple(words.values())
 
 
+_DOES = {DESCRIPTORS: "opens it", CHILDREN: "starts it"}
+
+
 def _period(leak: Leak) -> int:
     """Return every how many runs *leak* leaves something, at most."""
-    if leak.unit != "objects" or not any(leak.kept):
+    if leak.unit not in ("objects", DESCRIPTORS, CHILDREN) or not any(leak.kept):
         # Of what grows in place only the pace is known, and that from two moments: the next time may be late.
         return math.ceil(2 / leak.count_per_run) if 0 < leak.count_per_run < 1 else 1
     born = [-1, *(run for run, count in enumerate(leak.kept) if count)]

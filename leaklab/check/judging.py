@@ -8,10 +8,12 @@ from itertools import pairwise
 
 from leaklab.collect.checkpoint import follow
 from leaklab.collect.measurement import Measurement
+from leaklab.collect.process_counts import CHILDREN, DESCRIPTORS, Counted
 from leaklab.collect.registries import REGISTRIES, UNKNOWN, Registry
 from leaklab.collect.slots import GrownSlot, grown_slots
 from leaklab.decide import Growth, judge_checkpoints, judge_per_run_bytes, judge_survivors
 from leaklab.decide.checkpoint_levels import judge_slowdown
+from leaklab.decide.survivors import survivors_of_level
 from leaklab.model import Outcome
 
 NATIVE_FLOOR_BYTES = 16 * 1024
@@ -58,6 +60,15 @@ class GrownRegistry:
 
 
 @dataclass(frozen=True, slots=True)
+class GrownCount:
+    """What the kernel counts for this process: how many each run left, and the judgement on that."""
+
+    counted: Counted
+    kept: tuple[int, ...]
+    growth: Growth
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """What grows, and how sure that is.
 
@@ -77,6 +88,7 @@ class Judgement:
         registries: Those that are longer at the end than at the start.
         runs_with_slots: Those of *at_runs* at which slots were looked at; None: all.
         has_unread_rise: Whether malloc's level has risen and buffers are still to be looked at.
+        counts: File descriptors and child processes, as far as the system tells.
     """
 
     at_runs: tuple[int, ...]
@@ -92,6 +104,7 @@ class Judgement:
     registries: tuple[GrownRegistry, ...] = ()
     runs_with_slots: tuple[int, ...] | None = None
     has_unread_rise: bool = False
+    counts: tuple[GrownCount, ...] = ()
 
     @property
     def slot_runs(self) -> tuple[int, ...]:
@@ -104,6 +117,7 @@ class Judgement:
         growths += self.remade.values()
         growths += [container.growth for container in self.containers]
         growths += [growth for _slot, growth in self.slots]
+        growths += [count.growth for count in self.counts]
         growths += [growth for growth in (self.graph, self.native, self.accelerator) if growth is not None]
         return growths
 
@@ -192,7 +206,17 @@ def judge(measurement: Measurement) -> Judgement:
         slowdown=judge_slowdown(measurement.meters.seconds(n_runs)),
         registries=tuple(_grown_registries(measurement)),
         has_unread_rise=measurement.has_unread_rise,
+        counts=tuple(_judge_counts(measurement)),
     )
+
+
+def _judge_counts(measurement: Measurement) -> Iterator[GrownCount]:
+    for counted in (CHILDREN, DESCRIPTORS):
+        levels = measurement.counts.levels(counted, measurement.n_runs)
+        if levels is not None:
+            kept = survivors_of_level(levels)
+            if any(kept[:-1]):
+                yield GrownCount(counted, kept, judge_survivors(kept))
 
 
 def _grown_registries(measurement: Measurement) -> Iterator[GrownRegistry]:

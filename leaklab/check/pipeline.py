@@ -53,8 +53,6 @@ _MOST_KEPT = 75_000
 """What grows is followed no further than the explanation takes a second or two for: so many objects, or a fifth of it
 in autograd nodes, of which Python must not touch too many."""
 _NO_MEMORY = "what runs made stays alive, and no memory was left to look for its holder: free some, or allow fewer runs"
-MOST_OF_MEMORY = 0.1
-"""Runs stop once what they keep has taken so much of the memory that was free: the check must not fill the machine."""
 
 
 @dataclass(slots=True)
@@ -71,7 +69,7 @@ class _Progress:
     collects: bool = True
     user_froze: bool = False
     cell_freezes: bool = False
-    is_full: bool = False
+    full: str = ""
     clocks: ThreadClocks = field(default_factory=ThreadClocks)
 
     @property
@@ -196,7 +194,7 @@ def _measure(progress: _Progress, measurement: Measurement) -> Generator[int, Ra
     """Run phase after phase until every question has its answer, or a limit is reached; None if nothing was run."""
     settings, phases, judgement = progress.settings, 0, None
     progress.seconds = progress.counting_seconds = 0.0
-    while not (progress.failure or progress.is_full):
+    while not (progress.failure or progress.full):
         n_runs = next_phase(
             phases_done=phases,
             runs_done=measurement.n_runs,
@@ -237,8 +235,8 @@ def _run_phase(progress: _Progress, measurement: Measurement, n_runs: int) -> Ge
         before = time.perf_counter()
         measurement.finish_run(ran[0])
         progress.counting_seconds += time.perf_counter() - before
-        progress.is_full = number >= MIN_RUNS and measurement.meters.share_taken(number) > MOST_OF_MEMORY
-        if progress.is_full or progress.seconds > progress.settings.max_seconds:
+        progress.full = measurement.full_words() if number >= MIN_RUNS else ""
+        if progress.full or progress.seconds > progress.settings.max_seconds:
             break
     measurement.close_phase()
 
@@ -426,11 +424,8 @@ def _record(progress: _Progress, measurement: Measurement, judgement: Judgement 
 def _notes(progress: _Progress, measurement: Measurement, judgement: Judgement | None) -> tuple[str, ...]:
     """Say what the reader should know about how it was measured."""
     notes = []
-    if progress.is_full:
-        notes.append(
-            f"no more runs were made: after run {measurement.n_runs} they kept {MOST_OF_MEMORY:.0%} of the memory that "
-            "was free at the start"
-        )
+    if progress.full:
+        notes.append(f"no more runs were made: after run {measurement.n_runs} they kept {progress.full}")
     if judgement is not None and judgement.slowdown is not None:
         notes.append(f"a run took {judgement.slowdown:.1f} times as long at the end as at the start")
     if not measurement.collects and not progress.cell_freezes:

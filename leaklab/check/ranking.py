@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from leaklab.heap.known_holders import known_holder
 from leaklab.model import Leak, Status
+from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.text import format_bytes, unit_words
 
 SMALL_BYTES = 4096
@@ -92,6 +93,15 @@ def _history_as_one(leaks: Sequence[Leak]) -> list[Leak]:
     return [together if leak is speaker else leak for leak in rest]
 
 
+def keeps_numbers(leak: Leak) -> bool:
+    """Return whether *leak* is of descriptors or child processes, or of what keeps them: small, and never noise."""
+    return leak.unit in (DESCRIPTORS, CHILDREN) or not NUMBERS_KEPT.isdisjoint(leak.also_causes)
+
+
+NUMBERS_KEPT = frozenset({"open-descriptors", "child-processes"})
+"""Slugs beside the cause of what keeps descriptors or child processes."""
+
+
 def ranked(leaks: Sequence[Leak]) -> tuple[Leak, ...]:
     """Return *leaks*, the largest first; among those of about the same size the one in the user's reach first.
 
@@ -154,7 +164,7 @@ def drop_noise(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
     # A graph that gets longer is small in bytes and slows every backward pass down: it is looked for only where no
     # other leak carries a graph, so it is none's consequence either.
     bar = min(SMALL_BYTES, SMALL_SHARE * largest)
-    small = [leak for leak in rest if leak.bytes_per_run < bar and leak.unit != _GRAPH_UNIT]
+    small = [leak for leak in rest if leak.bytes_per_run < bar and leak.unit != _GRAPH_UNIT and not keeps_numbers(leak)]
     if small:
         shown = "; ".join(
             f"{leak.what} in {leak.holder}, {format_bytes(leak.bytes_per_run)} per run" for leak in small[:_N_SHOWN]
@@ -167,9 +177,8 @@ def drop_noise(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
 
 def is_log(leak: Leak) -> bool:
     """Return whether *leak* is a container of plain data that gets a little longer by every run."""
-    return (
-        leak.unit in ("entries", "bytes", "characters") and bool(leak.path.steps) and leak.bytes_per_run < PLAIN_BYTES
-    )
+    is_plain = leak.unit in ("entries", "bytes", "characters") and not keeps_numbers(leak)
+    return is_plain and bool(leak.path.steps) and leak.bytes_per_run < PLAIN_BYTES
 
 
 def is_asked_for(leak: Leak) -> bool:
@@ -186,7 +195,7 @@ def library_note(leak: Leak) -> str:
 def is_worth_showing(leak: Leak, rate: float) -> bool:
     """Return whether what is bounded or undecided deserves the reader's time: the user's own, or not tiny."""
     user_side = leak.path.root in USER_SIDE or leak.path.root.startswith("running function")
-    return user_side or rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES
+    return user_side or leak.unit in (DESCRIPTORS, CHILDREN) or rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES
 
 
 def drop_covered_bounds(bounded: Sequence[Leak], leaks: Sequence[Leak]) -> tuple[Leak, ...]:

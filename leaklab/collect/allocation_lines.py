@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from leaklab.collect.change_lines import Line, Whose, line_of_frame
+from leaklab.collect.arrival_lines import Line
+from leaklab.collect.change_lines import Whose, line_of_frame
 from leaklab.collect.measurement import Measurement
 from leaklab.runtime.addresses import addresses_of, get_referents
 from leaklab.runtime.objects import MANAGED_DICT, flags_of, is_exactly, is_tensor, loaded_type, loaded_variables

@@ -14,7 +14,7 @@ import sys
 import threading
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
+from leaklab.collect.arrival_lines import ArrivalLines, Line
 from leaklab.collect.checkpoint import measure_of
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor_type, loaded_type
@@ -213,9 +214,6 @@ def _reader(read: Callable[[], object]) -> Part:
     return (lambda: id(read())), lambda _n_new: [read()]
 
 
-Line = tuple[str, int, str]
-"""File name, line number, name of the function (``<module>`` outside of any)."""
-
 Whose = Callable[[str], "bool | None"]
 """Tells of a file name whether its code is the user's (True), a library's (False) or leaklab's own (None)."""
 
@@ -232,11 +230,13 @@ class LineWatch:
     Args:
         points: The places; the caller lets go of them.
         whose: Tells whose code a file is.
+        arrivals: What is asked for new descriptors and children besides.
     """
 
-    def __init__(self, points: list[Watchpoint], whose: Whose) -> None:
+    def __init__(self, points: list[Watchpoint], whose: Whose, arrivals: Sequence[ArrivalLines] = ()) -> None:
         self.lines: dict[str, Counter[Line]] = {}
         self._points = points
+        self._arrivals = arrivals
         self._tokens: list[Token] = []
         self._whose = whose
         self._known: dict[str, bool | None] = {}
@@ -256,6 +256,8 @@ class LineWatch:
                 that goes on is such a function.
         """
         self._tokens = [point.token() for point in self._points]
+        for arrivals in self._arrivals:
+            arrivals.begin()
         self._running.clear()
         self._starters.clear()
         of_threads = threading.gettrace()
@@ -272,6 +274,9 @@ class LineWatch:
             if self._is_own(threading.gettrace()):
                 threading.settrace(of_threads)
             self._leave_running_functions()
+            for arrivals in self._arrivals:
+                for fingerprint, lines in arrivals.found().items():
+                    self.lines.setdefault(fingerprint, Counter()).update(lines)
             if self._saw_suspended and _SNAPSHOTS:
                 _refresh_snapshots()
 
@@ -346,6 +351,8 @@ class LineWatch:
         return None
 
     def _look(self) -> None:
+        for arrivals in self._arrivals:
+            arrivals.look(self._line_of_thread())
         for place, point in enumerate(self._points):
             if point.has_changed(self._tokens[place]):
                 self._tokens[place] = point.token()

@@ -20,7 +20,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from leaklab.collect.allocation_lines import asking_line
-from leaklab.collect.change_lines import Line, LineWatch, Whose
+from leaklab.collect.arrival_lines import Line
+from leaklab.collect.change_lines import LineWatch, Whose
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.runtime.objects import is_exactly, is_tensor, loaded_type, safe_len, type_name

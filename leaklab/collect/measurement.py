@@ -12,6 +12,7 @@ import numpy.typing as npt
 from leaklab.collect.census import Baseline, Census, FrozenCensus, RefreezingCensus, ScanCensus
 from leaklab.collect.checkpoint import Checkpoint, heap_objects, take_checkpoint
 from leaklab.collect.meters import Meters
+from leaklab.collect.process_counts import ProcessCounts
 from leaklab.collect.slots import Slots, grown_slots
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, positions_of
 from leaklab.runtime.gc_control import collect_quietly, gc_paused
@@ -25,6 +26,8 @@ _ENOUGH_LOOKS = 3
 """After so many looks no slot accumulates that had not begun to."""
 _FOLLOWED_RUNS = 40
 """A buffer that is too small to be followed after so many runs is nobody's leak: later looks need not find it."""
+MOST_OF_MEMORY = 0.1
+"""Runs stop once what they keep has taken so much of the memory that was free: the check must not fill the machine."""
 _NODE_WEIGHT = 5
 """An autograd node costs the explanation as much as several objects."""
 
@@ -131,6 +134,7 @@ class Measurement:
     ) -> None:
         self.cohorts = Cohorts(max_runs)
         self.meters = Meters(max_runs)
+        self.counts = ProcessCounts(max_runs)
         self.checkpoints: list[Checkpoint] = []
         self._marks = np.zeros(3, np.int64)  # not as an object: it would be listed as born in the run
         self.collects = collects
@@ -170,6 +174,7 @@ class Measurement:
         self._in_phase = True
         if not self.n_runs:
             self.meters.read(0, 0.0, 0)
+            self.counts.read(0)
 
     def start_run(self) -> None:
         """Note that a run starts."""
@@ -180,6 +185,13 @@ class Measurement:
         """Count what the run bore; raises `DisturbedError` if the cell froze or thawed objects."""
         n_born = self.cohorts.add(self._taker.take())
         self.meters.read(self.n_runs, seconds, n_born, self.cohorts.n_bytes)
+        self.counts.read(self.n_runs)
+
+    def full_words(self) -> str:
+        """Return what the runs have taken so much of that no more should be made; empty as long as they have not."""
+        if self.meters.share_taken(self.n_runs) > MOST_OF_MEMORY:
+            return f"{MOST_OF_MEMORY:.0%} of the memory that was free at the start"
+        return self.counts.full_words(self.n_runs)
 
     def close_phase(self) -> None:
         """End a phase: thaw the baseline, collect, measure the heap, drop the dead from the cohorts."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leaklab.collect.change_lines import Line, Whose
+from leaklab.collect.arrival_lines import Line
+from leaklab.collect.change_lines import Whose
 from leaklab.errors import MissingExtraError
 
 _LEAST_BYTES_PER_RUN = 256

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leaklab.cure.levels import Gain
+from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.cure import CureOutcome
 from leaklab.text import format_bytes, format_rate, unit_words
 
@@ -14,8 +15,10 @@ _QUARTER = 0.25
 """So much of a growth that is smaller than the floor below."""
 _FLOORS = {
     "objects": 0.5, "native": 512.0, "accelerator": 512.0, "nodes": 0.5, "registered": 0.5, "threads": 0.5,
+    "descriptors": 0.5, "children": 0.5,
 }  # fmt: skip
 """What a run may add of each without being called growth; of what grew before, a tenth or so much may remain."""
+_COUNTED = {"descriptors": DESCRIPTORS, "children": CHILDREN}
 _LOG_ENTRIES = 2.0
 """A list of numbers gets an entry or two with every run: a log, as in `leaklab.check.ranking`."""
 _BLOCKS_NOISE = 10.0
@@ -122,6 +125,12 @@ def _amounts(before: Gain, after: Gain) -> Iterator[tuple[str, str]]:
     was = before.steady("native") + before.steady("accelerator")
     now = after.per_run("native") + after.per_run("accelerator")
     floor = _FLOORS["native"]
+    for name, unit in _COUNTED.items():
+        if _grows(before, name) or _grows(after, name):
+            yield (
+                unit_words(max(before.per_run(name), 0.0), unit),
+                unit_words(max(after.per_run(name), 0.0), unit),
+            )
     if was >= floor or now >= floor:
         yield format_bytes(max(was, 0.0)), format_bytes(now if now >= min(floor, _TENTH * was) else 0)
         if not _grows(before, "objects") or after.per_run("objects") < (1 - _NOTICED) * before.steady("objects"):

@@ -15,6 +15,7 @@ import numpy as np
 from leaklab.collect.accelerators import accelerator_bytes
 from leaklab.collect.checkpoint import Lengths, container_lengths, take_checkpoint
 from leaklab.collect.meters import native_heap_bytes
+from leaklab.collect.process_counts import Children, count_descriptors
 from leaklab.runtime.addresses import addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.kind_table import KindTable
@@ -22,7 +23,9 @@ from leaklab.runtime.kind_table import KindTable
 Heap = Callable[[], AbstractContextManager[list[object]]]
 """Lends every object of the heap."""
 N_LOOKS = 3
-_COLUMNS = ("objects", "native", "accelerator", "blocks", "nodes", "registered", "threads")
+_COLUMNS = ("objects", "native", "accelerator", "blocks", "descriptors", "children", "nodes", "registered", "threads")
+_N_CHEAP = 6
+"""So many of them are read at every look, the others before and behind only."""
 _N_LENGTHS = 3
 """So often containers are measured: before, between the halves, and behind them."""
 _ROOM = 1.5
@@ -39,6 +42,8 @@ class Gain:
         native: Bytes that malloc has handed out.
         accelerator: Bytes on accelerators.
         blocks: Blocks of Python's own allocator, which objects are in that no collector follows.
+        descriptors: Open file descriptors.
+        children: Child processes.
         nodes: Autograd nodes, those of both halves together in the second.
         registered: Entries of registries that Python does not show, the same way.
         threads: Threads, the same way.
@@ -51,6 +56,8 @@ class Gain:
     native: tuple[float, float]
     accelerator: tuple[float, float]
     blocks: tuple[float, float]
+    descriptors: tuple[float, float]
+    children: tuple[float, float]
     nodes: tuple[float, float]
     registered: tuple[float, float]
     threads: tuple[float, float]
@@ -85,6 +92,7 @@ class LevelReader:
         self._settled = np.zeros((N_LOOKS - 1, 2))
         self._n_containers = np.zeros(_N_LENGTHS, np.int64)
         self._n_looks = 0
+        self._children = Children()
 
     def begin(self) -> None:
         """Read what costs more: once now, and once at the last look.
@@ -107,6 +115,7 @@ class LevelReader:
         # Right behind a full collection the lists of free objects are empty, whose blocks count as handed out.
         row = self._rows[self._n_looks]
         row[1:4] = native_heap_bytes() or 0, accelerator_bytes() or 0, sys.getallocatedblocks()
+        row[4:_N_CHEAP] = count_descriptors(), len(self._children.numbers())
         with self._heap() as objects:
             row[0] = len(objects)
             if self._n_looks == 1:
@@ -124,7 +133,7 @@ class LevelReader:
         with self._heap() as objects:
             checkpoint, _addresses, _kinds = take_checkpoint(0, objects, with_slots=False)
         registered = np.maximum(checkpoint.n_registered, 0).sum()
-        self._rows[2 * place : 2 * place + 2, 4:] = checkpoint.graph_nodes, registered, checkpoint.n_threads
+        self._rows[2 * place : 2 * place + 2, _N_CHEAP:] = checkpoint.graph_nodes, registered, checkpoint.n_threads
         self._keep(checkpoint.lengths, 2 * place)
 
     def _keep(self, lengths: Lengths, place: int) -> None:
@@ -135,7 +144,7 @@ class LevelReader:
 
     def gain(self, n_runs: int) -> Gain:
         """Return what *n_runs* runs added, half of them before the second of the three looks."""
-        self._rows[-1, 4:] -= (self._rows[-1, 4:] - self._rows[0, 4:]) / (n_runs + 1)
+        self._rows[-1, _N_CHEAP:] -= (self._rows[-1, _N_CHEAP:] - self._rows[0, _N_CHEAP:]) / (n_runs + 1)
         halves = [(after - before).tolist() for before, after in pairwise(self._rows)]
         values = {name: (first, second) for name, first, second in zip(_COLUMNS, *halves, strict=True)}
         in_half = n_runs / 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from statistics import median
 
 from leaklab.decide.trend import IMPROBABLE, MIN_SILENCE, Growth, Rhythm, kendall_tau, mann_kendall_z
@@ -132,6 +133,17 @@ def judge_survivors(kept: Sequence[int]) -> Growth:
     if cohorts.n < MIN_COHORTS:
         return Growth(Outcome.INCONCLUSIVE, 0.0, f"{len(kept)} runs are too few to tell a leak from a warm-up")
     return next(growth for rule in _RULES if (growth := rule(cohorts)) is not None)
+
+
+def survivors_of_level(levels: Sequence[int]) -> tuple[int, ...]:
+    """Return by how much each run raised an exact level for good, as if that were survivors of the run.
+
+    Args:
+        levels: How many there were before the first run and after each. What rises and falls again is in none of them:
+            what counts is the smallest of all later levels.
+    """
+    lowest_later = list(accumulate(reversed(levels), min))[::-1]
+    return tuple(after - before for before, after in pairwise(lowest_later))
 
 
 def _nothing(cohorts: SurvivorCounts) -> Growth | None:

@@ -56,6 +56,11 @@ class Group:
         chosen = chosen[view.blamed_run[chosen] != BASELINE]
         return tuple(np.bincount(view.blamed_run[chosen], minlength=n_runs).tolist())
 
+    def newest(self, view: HeapView) -> list[int]:
+        """Return what the last of the runs that left something left here."""
+        last = max(int(view.blamed_run[member]) for member in self.members)
+        return [member for member in self.members if view.blamed_run[member] == last]
+
     def part(self, view: HeapView, parents: Collection[int]) -> Group:
         """Return the part of this group that the containers *parents* hold."""
         entries = [entry for entry in self.entries if int(view.tree.parent[entry]) in parents]

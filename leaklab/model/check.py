@@ -66,6 +66,8 @@ class Settings:
 
 MIN_RUNS = 5
 
+DESCRIPTORS, CHILDREN = "file descriptors", "child processes"
+"""Units of leaks that the kernel counts: no object needs to hold them, and they take no memory of this process."""
 UNREAD_GRAPH = "an autograd graph (most likely) that is too large to be read"
 """The holder of what hangs on more autograd nodes than can be followed."""
 UNFOLLOWED_NODES = "autograd nodes were not followed further"
@@ -201,7 +203,8 @@ class Leak:
         advice: What to change, in the user's own names.
         bytes_per_run: Bytes left behind per run.
         count_per_run: Objects (or entries, or graph nodes: see *unit*) left behind per run.
-        unit: What ``count_per_run`` counts: ``objects``, ``entries``, ``bytes``, ``characters``, ``graph nodes``.
+        unit: What ``count_per_run`` counts: ``objects``, ``entries``, ``bytes``, ``characters``, ``graph nodes``,
+            ``file descriptors``, ``child processes``.
         kept: For each measured run, what it made that is still alive; empty for growth that has no runs of birth.
         fingerprint: Same for the same leak tomorrow: no addresses, no list positions.
         reason: Why this is called a leak, one sentence with its figure.

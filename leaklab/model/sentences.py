@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from leaklab.model.check import Leak
+from leaklab.model.check import CHILDREN, DESCRIPTORS, Leak
 from leaklab.text import format_bytes, unit_words
 
 _NOUNS = {
@@ -42,6 +42,8 @@ def growth_sentence(leak: Leak, turn: str = "run") -> str:
     if is_expression(leak.holder):
         place = f"the autograd graph of {quoted(leak.holder)}" if leak.unit == _NODES else quoted(leak.holder)
         return f"{place} grows by {amount} {when}"
+    if leak.unit in (DESCRIPTORS, CHILDREN):
+        return f"{when} leaves {amount} {'open' if leak.unit == DESCRIPTORS else 'behind'}"
     held = f", held by {leak.holder}" if leak.holder else ""
     if leak.unit == _OBJECTS and leak.count_per_run > 0:
         return f"{when} leaves {amount} behind{held}"

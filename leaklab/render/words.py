@@ -40,6 +40,7 @@ CAUSES = {
     "notebook-history": "the notebook keeps its own outputs",
     "deepcopy-kept": "copies are kept",
     "container-growth": "a container grows",
+    "descriptor-left": "file descriptors are left open",
     "thread-or-worker-kept": "threads or workers are left running",
     "native": "memory outside Python",
     "optimizer-state": "the state of an optimizer grows",
@@ -50,6 +51,8 @@ CAUSES = {
 }
 """What each slug of a cause means, in a few words."""
 SECOND_CAUSES = {
+    "child-processes": "each keeps a child process",
+    "open-descriptors": "each keeps a file descriptor open",
     "finished-tasks": "tasks that have ended are kept with their results",
     "library-registry": "a table that a library keeps for itself grows",
     "module-tables": "a module gets buffers, parameters or parts under new names",

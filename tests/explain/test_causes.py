@@ -70,6 +70,7 @@ CASES = {
     "run-switch": evidence(
         "runs list, [3] Trainer!", holder="runs", crossing=INDEX, has_optimizer=True, **TENSORS
     ),
+    "descriptor-left": evidence("", unit="file descriptors", kinds=frozenset({"pipe"})),
     "callback-registry": evidence(
         "bus Bus, .listeners list, [3] method!", crossing=INDEX, entry_kinds=frozenset({"method"}),
         kinds=frozenset({"method"}),

@@ -16,6 +16,7 @@ from leaklab.explain.causes.callbacks import (
     registered_outside,
     traceback_kept,
 )
+from leaklab.explain.causes.process import left_open, left_running
 from leaklab.explain.causes.stores import (
     cached_results,
     container_growth,
@@ -42,6 +43,8 @@ Inspector = Callable[[Evidence], Advice | None]
 
 
 INSPECTORS: tuple[tuple[str, Inspector], ...] = (
+    ("descriptor-left", left_open),
+    ("thread-or-worker-kept", left_running),
     ("notebook-history", notebook_history),
     ("immortal-cycle", immortal_cycle),
     ("deepcopy-kept", deepcopy_kept),

@@ -1,0 +1,280 @@
+"""Tell the file descriptors and child processes that every run leaves: with the objects that keep them, or alone.
+
+One truth is one leak. What an object keeps that leaks anyway is told with it; only the rest is a leak of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from leaklab.check.judging import GrownCount, Judgement
+from leaklab.collect.arrival_lines import ArrivalLines
+from leaklab.collect.measurement import Measurement
+from leaklab.collect.process_counts import (
+    CHILDREN,
+    DESCRIPTORS,
+    SHARED_MEMORY,
+    Counted,
+    descriptor_limit,
+)
+from leaklab.decide import Growth, judge_survivors
+from leaklab.explain.causes import find_cause
+from leaklab.explain.cycles import UNSEEN_ROOT
+from leaklab.explain.evidence import Evidence
+from leaklab.explain.group_sizes import has_opaque
+from leaklab.explain.groups import LeakAddress
+from leaklab.explain.process_numbers import are_entries, numbers_kept, shares_memory
+from leaklab.heap.paths import fingerprint
+from leaklab.heap.view import HeapView
+from leaklab.model import Leak, Outcome, RootPath
+from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.objects import type_name
+from leaklab.text import unit_words
+
+_OPEN = (Outcome.LEAK, Outcome.INCONCLUSIVE)
+_PACE_DOUBT = 0.1
+_OF_CHILDREN = ("pipe", "socket")
+"""What a process that starts another talks to it by."""
+_WORKERS = ("multiprocessing.", "concurrent.futures.process.", "torch.utils.data.", "joblib.")
+_N_SHOWN = 3
+_SLUGS = {DESCRIPTORS.unit: "open-descriptors", CHILDREN.unit: "child-processes"}
+_HINTS = {
+    DESCRIPTORS.unit: "Each keeps a file descriptor open: close it when it has been used.",
+    CHILDREN.unit: "Each keeps a child process: end it and wait for it when it has done its work.",
+}
+_CAUSES = {DESCRIPTORS.unit: "descriptor-left", CHILDREN.unit: "thread-or-worker-kept"}
+_ENDING = {DESCRIPTORS.unit: "call `os.close(fd)` for", CHILDREN.unit: "end, and wait by `os.waitpid(pid, 0)` for,"}
+NO_HOLDER = "nothing that Python can see"
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """A place that grows, and may keep what the kernel counts.
+
+    Attributes:
+        leak: What a leak of it says.
+        members: Its survivors; none for what grows in place.
+        newest: Those of the last run that left any.
+        address: Where it grows.
+        is_aside: Whether it is left out, for being a small table of a library's.
+    """
+
+    leak: Leak
+    members: Sequence[int]
+    newest: Sequence[int]
+    address: LeakAddress | None
+    is_aside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of the counts.
+
+    Attributes:
+        leaks: For each keeper its leak, with what it keeps; the same object where it keeps nothing.
+        own: Leaks of their own, with the judgement on each.
+    """
+
+    leaks: tuple[Leak, ...]
+    own: tuple[tuple[Leak, Growth], ...]
+
+
+def tell_counts(view: HeapView, measurement: Measurement, judgement: Judgement, keepers: Sequence[Keeper]) -> Told:
+    """Find who keeps the descriptors and children that grow.
+
+    Args:
+        view: The heap.
+        measurement: What was counted.
+        judgement: What the rules said of it.
+        keepers: The places that leak, and those of libraries that were left out for being small.
+    """
+    told = _Telling(view, measurement, list(keepers))
+    own = [found for count in judgement.counts for found in told.tell(count)]
+    return Told(tuple(told.leaks), tuple(own))
+
+
+class _Telling:
+    """The keepers, and what was told with them so far."""
+
+    def __init__(self, view: HeapView, measurement: Measurement, keepers: list[Keeper]) -> None:
+        self._view, self._measurement, self._keepers = view, measurement, keepers
+        self.leaks = [keeper.leak for keeper in keepers]
+        self._has_children = False
+
+    def tell(self, count: GrownCount) -> Iterator[tuple[Leak, Growth]]:
+        """Tell *count* with the keepers where they keep it; yield what remains."""
+        if count.growth.outcome not in _OPEN:
+            return
+        since = self._measurement.counts.numbers_since_start(count.counted, self._measurement.n_runs)
+        rest = self._tell_keepers(count, since)
+        by_kind: dict[str, dict[int, int]] = defaultdict(dict)
+        for number, run in rest.items():
+            by_kind[count.counted.kind_of(number)[0]][number] = run
+        growths = {kind: judge_survivors(self._series(numbers)) for kind, numbers in by_kind.items()}
+        if len(rest) == len(since) and not any(growth.outcome is Outcome.LEAK for growth in growths.values()):
+            by_kind, growths = {"": rest}, {"": count.growth}  # of all together it is known, of no kind by itself
+        for kind, growth in growths.items():
+            if growth.outcome in _OPEN and not self._is_of_unseen(count, kind, growth):
+                self._has_children |= count.counted is CHILDREN
+                kept = self._series(by_kind[kind]) if kind else count.kept
+                yield self._own(count.counted, kind, by_kind[kind], growth, kept), growth
+
+    def _tell_keepers(self, count: GrownCount, since: Mapping[int, int]) -> dict[int, int]:
+        """Tell the numbers *since* the start with those who keep them; return the others.
+
+        A library's table is told only where no leak of the user's own keeps the like: in the table of multiprocessing
+        there are the processes of the user's pool.
+        """
+        rest, speaker = dict(since), self._worker_keeper(count)
+        for place in sorted(range(len(self._keepers)), key=lambda place: self._keepers[place].is_aside):
+            if not (kept := self._kept_by(place, count.counted, rest)):
+                continue
+            rate = count.growth.rate * self._n_settled(kept, since) / max(self._n_settled(since, since), 1)
+            rest = {number: run for number, run in rest.items() if number not in kept}
+            if not self._keepers[place].is_aside:
+                self._tell_with(place, count, sorted(kept), rate)
+                speaker = place if speaker is None else speaker
+            elif speaker is None or count.counted is CHILDREN:
+                self._tell_with(place if speaker is None else speaker, count, sorted(kept), rate)
+        return rest
+
+    def _n_settled(self, numbers: Iterable[int], since: Mapping[int, int]) -> int:
+        """Return how many of *numbers* earlier runs than the newest left: the objects of that one are in use."""
+        return sum(since[number] < self._measurement.n_runs for number in numbers)
+
+    def _series(self, numbers: Mapping[int, int]) -> tuple[int, ...]:
+        arrived = Counter(numbers.values())
+        return tuple(arrived[run] for run in range(1, self._measurement.n_runs + 1))
+
+    def _kept_by(self, place: int, counted: Counted, since: Mapping[int, int]) -> set[int]:
+        keeper = self._keepers[place]
+        if keeper.members:
+            return numbers_kept([self._view.objects[member] for member in keeper.members], counted, since)
+        grown = None if keeper.address is None or not keeper.address.grows else self._grown(keeper.address)
+        return set(since) if grown is not None and are_entries(grown, list(since)) else set()
+
+    def _worker_keeper(self, count: GrownCount) -> int | None:
+        """Return the largest leak of pools and workers, at whose pace children are left; None without one."""
+        if count.counted is not CHILDREN:
+            return None
+        places = [
+            place
+            for place, keeper in enumerate(self._keepers)
+            if not keeper.is_aside
+            and _is_multiple(count.growth.rate, keeper.leak.count_per_run)
+            and any(type_name(type(self._view.objects[v])).startswith(_WORKERS) for v in keeper.newest)
+        ]
+        return max(places, key=lambda place: self._keepers[place].leak.bytes_per_run, default=None)
+
+    def _grown(self, address: LeakAddress) -> object:
+        """Return what grows at *address*: a container of numbers may be none of the collector's."""
+        *above, last = address.chain or (0,)
+        vertex = self._view.index.vertex_of(last)
+        if vertex >= 0:
+            return self._view.objects[vertex]
+        owner = self._view.index.vertex_of(above[-1]) if above else -1
+        referents = get_referents(self._view.objects[owner]) if owner >= 0 else []
+        return next((thing for thing in referents if id(thing) == last), None)
+
+    def _tell_with(self, place: int, count: GrownCount, numbers: Sequence[int], rate: float) -> None:
+        leak, counted, keeper = self.leaks[place], count.counted, self._keepers[place]
+        self._has_children |= counted is CHILDREN
+        if _SLUGS[counted.unit] in leak.also_causes:
+            return
+        each = f"each run leaves {unit_words(rate, counted.unit)} with it"
+        shown = f" ({self._words(counted, numbers)})" if numbers else ""
+        hint = "" if leak.cause == "thread-or-worker-kept" else _HINTS[counted.unit]
+        if not keeper.members:  # the numbers themselves are what grows
+            leak = replace(leak, unit=counted.unit, cause=_CAUSES[counted.unit], bytes_per_run=0.0)
+            hint = f"`{leak.holder}` has only the numbers: {_ENDING[counted.unit]} each of them when it has been used."
+        self.leaks[place] = replace(
+            leak,
+            reason=f"{leak.reason}; {each}{shown}{self._limit_words(counted, rate)}",
+            advice="\n".join(filter(None, (leak.advice if keeper.members else "", hint))),
+            also_causes=(*leak.also_causes, *([_SLUGS[counted.unit]] if keeper.members else [])),
+        )
+
+    def _is_of_unseen(self, count: GrownCount, kind: str, growth: Growth) -> bool:
+        """Return whether what leaks anyway may keep descriptors of *kind* that nobody tells; these are told with it."""
+        if count.counted is CHILDREN:
+            return False
+        if kind in _OF_CHILDREN and self._has_children:
+            return True
+        for place, keeper in enumerate(self._keepers):
+            things = [self._view.objects[member] for member in keeper.newest]
+            may_keep = any(map(shares_memory, things)) if kind == SHARED_MEMORY else has_opaque(things)
+            if may_keep and not keeper.is_aside and _is_multiple(growth.rate, keeper.leak.count_per_run):
+                self._tell_with(place, count, (), growth.rate)
+                return True
+        return False
+
+    def _own(
+        self, counted: Counted, kind: str, numbers: Mapping[int, int], growth: Growth, kept: tuple[int, ...]
+    ) -> Leak:
+        evidence = Evidence(
+            RootPath(UNSEEN_ROOT, ()), "", "", None, frozenset(), frozenset([kind] if kind else ()),
+            self._what(counted, kind, numbers), counted.unit, has_tensors=False, has_graph=False,
+        )  # fmt: skip
+        cause = find_cause(evidence)
+        shown = self._words(counted, sorted(numbers))
+        return Leak(
+            what=evidence.what,
+            path=evidence.path,
+            holder=NO_HOLDER,
+            cause=cause.slug,
+            advice=cause.advice,
+            bytes_per_run=0.0,
+            count_per_run=growth.rate,
+            unit=counted.unit,
+            kept=kept,
+            fingerprint=fingerprint_of(counted, kind),
+            reason=f"{growth.reason}: {shown}{self._limit_words(counted, growth.rate)}",
+        )
+
+    def _what(self, counted: Counted, kind: str, numbers: Mapping[int, int]) -> str:
+        """Return what grows, in words: ``file descriptors: pipe``, ``child processes: running, sleep``."""
+        more = {counted.kind_of(number)[1] for number in numbers} if self._view.summaries else set()
+        words = ", ".join(filter(None, (kind, more.pop() if len(more) == 1 else "")))
+        return f"{counted.unit}: {words}" if words else counted.unit
+
+    def _words(self, counted: Counted, numbers: Sequence[int]) -> str:
+        """Return the newest numbers in words: ``PID 40 and 41, running``, ``numbers 7, 8 and 9``."""
+        shown = ", ".join(map(str, numbers[-_N_SHOWN:]))
+        more = f" and {len(numbers) - _N_SHOWN:,} more" if len(numbers) > _N_SHOWN else ""
+        if counted is DESCRIPTORS:
+            return f"number {shown}{more}"
+        states = Counter(counted.kind_of(number)[0] for number in numbers)
+        return f"PID {shown}{more}; {', '.join(f'{n:,} {state}' for state, n in states.items())}"
+
+    def _limit_words(self, counted: Counted, rate: float) -> str:
+        limit = descriptor_limit() if counted is DESCRIPTORS else None
+        if limit is None or rate <= 0:
+            return ""
+        left = limit - len(self._measurement.counts.numbers(counted))
+        return (
+            f"; this process may open {limit:,} (RLIMIT_NOFILE): `OSError: Too many open files` comes after about "
+            f"{unit_words(max(int(left / rate), 0), 'more runs')}"
+        )
+
+
+def _is_multiple(rate: float, base: float) -> bool:
+    """Return whether *rate* is once *base*, or a few times."""
+    times = rate / base if base > 0 else 0.0
+    return round(times) > 0 and abs(times - round(times)) <= _PACE_DOUBT * times
+
+
+def fingerprint_of(counted: Counted, kind: str) -> str:
+    """Return the fingerprint of a leak of what the kernel counts."""
+    return fingerprint([counted.unit, kind])
+
+
+def arrival_lines(leaks: Sequence[Leak]) -> list[ArrivalLines]:
+    """Return what names the lines of those of *leaks* that no object keeps."""
+    found = []
+    for counted in (CHILDREN, DESCRIPTORS):
+        own = [leak for leak in leaks if leak.unit == counted.unit and not leak.path.steps]
+        kinds = {leak.what.partition(": ")[2].partition(",")[0]: leak.fingerprint for leak in own}
+        found += [ArrivalLines(counted, kinds)] if kinds else []
+    return found
