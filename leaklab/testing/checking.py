@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from leaklab.reports.check import LeakReport
 from leaklab.testing.repeating import NotRepeatableError, Turns
 from leaklab.testing.screen import leaves_something
 
+_PLAIN = frozenset({"dict", "list", "tuple", "set", "frozenset", "collections"})
 _PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)\b")
 
 
@@ -93,26 +95,76 @@ def check_item(
         seconds: Time limit.
         known: Why a leak of this test is accepted; empty if it is not.
     """
+    started = time.perf_counter()
+    checked = _check(item, screened=screened, baseline=baseline, runs=runs, warmup=warmup, seconds=seconds, known=known)
+    checked.properties.append(("leaklab_seconds", f"{time.perf_counter() - started:.2f}"))
+    return checked
+
+
+def _check(
+    item: pytest.Item,
+    *,
+    screened: bool,
+    baseline: Mapping[str, str],
+    runs: int | None,
+    warmup: int,
+    seconds: float,
+    known: str,
+) -> CheckedTest:
     turns = Turns(item)
     try:
         if screened and not leaves_something(turns.run):
             return _without_report("clean", "leaves nothing behind in the few runs of the screen")
         turns.run()  # the wider fixtures are there then
-        variables = turns.variables()
+        plugins = plugin_packages(item.config)
+        variables = turns.variables(plugins)
         report = leakcheck(turns.run, runs=runs, warmup=warmup, seconds=seconds, namespace=variables, name=item.name)
     except NotRepeatableError as error:
-        return _without_report("not repeatable", f"not repeatable: {error}")
+        return _without_report(str(error).partition(":")[0], str(error))
     except CheckRunningError as error:
         return _without_report("not checked", str(error))
-    new = [leak for leak in report.leaks if leak.fingerprint not in baseline] if report.leaked else []
-    note = ""
-    if report.leaked and not new:
-        note = "leaks as the baseline says"
+    return judge_report(report, baseline, known, plugins)
+
+
+def judge_report(
+    report: LeakReport, baseline: Collection[str], known: str = "", plugins: Collection[str] = ()
+) -> CheckedTest:
+    """Say which of the leaks in *report* count.
+
+    Args:
+        report: Of a test that was run repeatedly, or of a function that it gave to the fixture.
+        baseline: Fingerprints of leaks that do not count.
+        known: Why a leak is accepted; empty if it is not.
+        plugins: Packages of pytest's plug-ins: what they keep for themselves of each test does not count.
+    """
+    leaks = report.leaks if report.leaked else ()
+    of_plugins = [leak for leak in leaks if kept_by_plugin(leak, plugins)]
+    own = [leak for leak in leaks if leak not in of_plugins]
+    new = [leak for leak in own if leak.fingerprint not in baseline]
+    notes = [f"a plug-in of pytest keeps this of every run: {growth_sentence(leak)}" for leak in of_plugins]
+    if own and not new:
+        notes.append("leaks as the baseline says")
     elif new and known:
-        note = f"leaked (known): {known}"
+        notes.append(f"leaked (known): {known}")
     elif report.verdict.outcome is Outcome.INCONCLUSIVE:
-        note = str(report.verdict)
-    return CheckedTest(report, note, known, tuple(new), _properties(report))
+        notes.append(str(report.verdict))
+    return CheckedTest(report, "\n".join(notes), known, tuple(new), _properties(report))
+
+
+def plugin_packages(config: pytest.Config) -> frozenset[str]:
+    """Return the packages of the plug-ins that were installed, not those of the suite itself."""
+    modules = (plugin for plugin, _distribution in config.pluginmanager.list_plugin_distinfo())
+    return frozenset(getattr(module, "__name__", "").partition(".")[0] for module in modules)
+
+
+def kept_by_plugin(leak: Leak, plugins: Collection[str]) -> bool:
+    """Return whether *leak* is found through an object of pytest's only, in what one of *plugins* keeps for itself.
+
+    Such are the results that a benchmark notes: they are there once where the test is run once.
+    """
+    packages = [step.kind.partition(".")[0] for step in leak.path.steps[:-1]]
+    owner = next((one for one in reversed(packages) if one not in _PLAIN), "")
+    return "_pytest" in packages and owner in plugins
 
 
 def _without_report(outcome: str, note: str) -> CheckedTest:

@@ -1,4 +1,4 @@
-"""The plug-in for pytest: ``@pytest.mark.leakcheck`` on a test, or ``--leakcheck`` for a whole suite.
+"""The plug-in for pytest: ``@pytest.mark.leakcheck`` on a test, the fixture, or ``--leakcheck`` for a whole suite.
 
 A marked test is run repeatedly before pytest runs it once more and reports; where it leaks, that report is a failure,
 and its text is the leak: the place, the rate, the line, the change. This module is imported by every run of pytest
@@ -8,7 +8,7 @@ where leaklab is installed: it imports nothing of leaklab's until a test is to b
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,15 @@ import pytest
 
 if TYPE_CHECKING:
     from leaklab.testing.checking import CheckedTest
+    from leaklab.testing.fixture import Leakcheck
 
-_MARKER = "leakcheck"
+_NAME = "leakcheck"
+_REGISTERED = "leaklab-leakcheck"
 _ARGUMENTS = frozenset({"known", "runs", "seconds", "warmup"})
+_MODES = ("marked", "all", "none")
 _SECONDS = 20.0
+_WITHOUT_CHECKS = ("setuponly", "setupplan", "trace", "collectonly")
+"""With these of pytest's options tests are not run as ever, or stop for somebody to look at them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,19 +34,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--leakcheck",
         nargs="?",
         const="all",
-        choices=("marked", "all", "none"),
-        help="check marked tests only (the default), all tests, or none",
+        choices=_MODES,
+        metavar="WHICH",
+        help="which tests are run repeatedly, and fail if they leak: 'marked' (the default) with the marker, 'all', "
+        "or 'none'; without a value: all. Write it with = or after the files",
     )
-    group.addoption("--leakcheck-runs", type=int, help="upper limit of measured runs of a test")
-    group.addoption("--leakcheck-seconds", type=float, help=f"time limit of a test's runs (default {_SECONDS:.0f})")
-    group.addoption("--leakcheck-baseline", metavar="FILE", help="leaks that are known, and do not fail")
+    group.addoption(
+        "--leakcheck-runs",
+        type=int,
+        metavar="N",
+        help="measure at most N runs of a test, 5 or more (default: as many as its cost allows)",
+    )
+    group.addoption(
+        "--leakcheck-seconds",
+        type=float,
+        metavar="S",
+        help=f"start no new run of a test after S seconds of running (default {_SECONDS:.0f})",
+    )
+    group.addoption(
+        "--leakcheck-baseline", metavar="FILE", help="leaks that are known: those listed in FILE do not fail"
+    )
     group.addoption(
         "--leakcheck-update-baseline",
         action="store_true",
-        help="write the leaks found to the baseline instead of failing",
+        help="write the leaks that are found to the file of --leakcheck-baseline; they do not fail",
     )
-    group.addoption("--leakcheck-html", metavar="FILE", help="write the reports of tests that leak to a page")
-    parser.addini("leakcheck", "marked, all or none", default="marked")
+    group.addoption(
+        "--leakcheck-html", metavar="FILE", help="write one page with the whole reports of the tests that leak"
+    )
+    parser.addini("leakcheck", "which tests are checked for leaks: marked, all or none", default="marked")
     parser.addini("leakcheck_baseline", "file of the leaks that are known", default="")
 
 
@@ -52,7 +73,15 @@ def pytest_configure(config: pytest.Config) -> None:
         "leakcheck(runs=None, warmup=2, seconds=20, known=''): run the test repeatedly; fail if it leaks, unless known "
         "says why that is accepted",
     )
-    config.pluginmanager.register(LeakcheckPlugin(config), "leaklab-leakcheck")
+    config.pluginmanager.register(LeakcheckPlugin(config), _REGISTERED)
+
+
+@pytest.fixture
+def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
+    """Give what checks a function: ``leakcheck(step)`` runs it repeatedly, and fails with the report if it leaks."""
+    plugin: Any = request.config.pluginmanager.get_plugin(_REGISTERED)
+    made: Leakcheck = plugin.make_fixture(request.node)
+    return made
 
 
 class LeakcheckPlugin:
@@ -60,46 +89,74 @@ class LeakcheckPlugin:
 
     Args:
         config: Of this run of pytest.
+
+    Raises:
+        UsageError: if an option allows no check.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._mode = config.getoption("--leakcheck") or config.getini("leakcheck")
-        if self._mode not in ("marked", "all", "none"):
+        if self._mode not in _MODES:
             msg = f"leakcheck must be marked, all or none, not {self._mode!r}"
             raise pytest.UsageError(msg)
+        if any(config.getoption(name, default=False) for name in _WITHOUT_CHECKS):
+            self._mode = "none"
         path = config.getoption("--leakcheck-baseline") or config.getini("leakcheck_baseline")
         self._baseline = None if not path else Path(config.rootpath, path)
         self._updates = bool(config.getoption("--leakcheck-update-baseline"))
         if self._updates and self._baseline is None:
             msg = "--leakcheck-update-baseline needs the file to write: --leakcheck-baseline=FILE"
             raise pytest.UsageError(msg)
+        given = {name: config.getoption(f"--leakcheck-{name}") for name in ("runs", "seconds")}
+        self._options = {name: value for name, value in given.items() if value is not None}
+        if problem := _problem_with(self._options):
+            msg = f"--leakcheck-runs or --leakcheck-seconds: {problem}"
+            raise pytest.UsageError(msg)
         self._known: dict[str, dict[str, str]] | None = None
         self._current: CheckedTest | None = None
+        self._asked: list[CheckedTest] = []
         self._found: dict[str, dict[str, str]] = {}
         self._records: list[tuple[str, str]] = []
 
+    def make_fixture(self, item: pytest.Item) -> Leakcheck:
+        """Return what the fixture is for *item*."""
+        from leaklab.testing.fixture import Leakcheck  # noqa: PLC0415
+
+        def note(checked: CheckedTest) -> None:
+            self._asked.append(checked)
+            item.user_properties += checked.properties
+
+        limits = {"runs": None, "seconds": _SECONDS, **self._options}
+        off = self._mode == "none"
+        return Leakcheck(**limits, baseline=self._known_of(item.nodeid), accepts=self._updates, off=off, note=note)
+
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Refuse a marker with an argument that nobody knows, before any test runs."""
+        """Refuse a marker that allows no check, before any test runs."""
         for item in items:
-            marker = item.get_closest_marker(_MARKER)
-            if marker is not None and (marker.args or not marker.kwargs.keys() <= _ARGUMENTS):
+            marker = item.get_closest_marker(_NAME)
+            if marker is None:
+                continue
+            if marker.args or not marker.kwargs.keys() <= _ARGUMENTS:
                 given = ", ".join([*map(repr, marker.args), *sorted(marker.kwargs.keys() - _ARGUMENTS)])
                 msg = f"{item.nodeid}: leakcheck takes {', '.join(sorted(_ARGUMENTS))}, each by its name, not {given}"
+                raise pytest.UsageError(msg)
+            if problem := _problem_with(marker.kwargs):
+                msg = f"{item.nodeid}: @pytest.mark.leakcheck: {problem}"
                 raise pytest.UsageError(msg)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         """Check *item* before pytest runs it."""
         self._current = None
-        marker = item.get_closest_marker(_MARKER)
-        if self._mode == "none" or (marker is None and self._mode != "all"):
+        self._asked.clear()
+        marker = item.get_closest_marker(_NAME)
+        asks_itself = _NAME in getattr(item, "fixturenames", ())
+        if self._mode == "none" or asks_itself or (marker is None and self._mode != "all"):
             return
         from leaklab.testing.checking import check_item  # noqa: PLC0415 - imports torch's watchers only where wanted
 
-        options: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
-        options.setdefault("runs", self._config.getoption("--leakcheck-runs"))
-        options.setdefault("seconds", self._config.getoption("--leakcheck-seconds") or _SECONDS)
+        options: dict[str, Any] = {"seconds": _SECONDS, **self._options, **({} if marker is None else marker.kwargs)}
         accepted = self._known_of(item.nodeid)
         self._current = check_item(item, screened=marker is None, baseline=accepted, **options)
         item.user_properties += self._current.properties  # of the item: JUnit reads them with its teardown
@@ -108,32 +165,46 @@ class LeakcheckPlugin:
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
         """Turn the report of a test that passes, and leaks, into a failure."""
         outcome = yield
-        checked = self._current
         report: pytest.TestReport = outcome.get_result()
-        if checked is None or call.when != "call":
+        if call.when != "call":
             return
+        if self._asked:
+            self._add_asked(report, call)
+        elif self._current is not None:
+            self._add_checked(report, self._current)
+
+    def _add_checked(self, report: pytest.TestReport, checked: CheckedTest) -> None:
+        """Add what running the test repeatedly told."""
         report.leaklab_found = checked.fingerprints  # type: ignore[attr-defined]  # plain: xdist carries these
-        report.leaklab_record = checked.record_json  # type: ignore[attr-defined]
+        report.leaklab_records = [checked.record_json]  # type: ignore[attr-defined]
         if report.outcome == "passed" and checked.fails and not self._updates:
-            report.outcome = "failed"
-            report.longrepr = checked.text
-            report.leaklab_leaked = True  # type: ignore[attr-defined]
-            if os.environ.get("GITHUB_ACTIONS"):
-                report.sections.append(("leaklab annotations", checked.annotations))
+            _let_fail(report, checked)
         elif checked.note:
             report.sections.append(("leakcheck", checked.note))
+
+    def _add_asked(self, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+        """Add what the functions that the test gave to the fixture told; the last one may have failed it."""
+        from leaklab.testing.fixture import LeakedError  # noqa: PLC0415 - loaded, as the fixture was used
+
+        found = {print_: words for checked in self._asked for print_, words in checked.fingerprints.items()}
+        report.leaklab_found = found  # type: ignore[attr-defined]
+        report.leaklab_records = [checked.record_json for checked in self._asked]  # type: ignore[attr-defined]
+        if report.outcome == "failed" and call.excinfo is not None and call.excinfo.errisinstance(LeakedError):
+            _let_fail(report, self._asked[-1])
+        else:
+            notes = [checked.note for checked in self._asked if checked.note]
+            report.sections += [("leakcheck", note) for note in notes]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what was found; of several processes the one that reports has them all."""
         if report.when == "call" and hasattr(report, "leaklab_found"):
             self._found[report.nodeid] = report.leaklab_found
-            if report.leaklab_record:
-                self._records.append((report.nodeid, report.leaklab_record))
+            self._records += [(report.nodeid, record) for record in report.leaklab_records if record]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport | pytest.CollectReport) -> tuple[str, str, str] | None:
         """Return the letter and the word for a test that leaks."""
-        if getattr(report, "leaklab_leaked", False) and report.when == "call":
+        if getattr(report, "leaklab_leaked", False) and report.when == "call" and report.failed:
             return "leaked", "L", "LEAKED"
         return None
 
@@ -147,6 +218,8 @@ class LeakcheckPlugin:
                 terminalreporter.write_line(str(report.longrepr))
                 for _name, text in (s for s in report.sections if s[0] == "leaklab annotations"):
                     terminalreporter.write_line(text)
+        if summary := _summary(terminalreporter.stats):
+            terminalreporter.write_line(summary)
         for test, fingerprint in self._stale():
             terminalreporter.write_line(f"leakcheck: the baseline's {fingerprint} of {test} was not found any more")
 
@@ -154,7 +227,7 @@ class LeakcheckPlugin:
         """Write what was asked for, in the process that reports."""
         if hasattr(self._config, "workerinput"):
             return
-        if self._updates and self._baseline is not None:
+        if self._updates and self._baseline is not None and not self._config.getoption("collectonly"):
             from leaklab.testing.baseline import write_baseline  # noqa: PLC0415
 
             write_baseline(self._baseline, {**(self._known or {}), **self._found})
@@ -185,3 +258,48 @@ class LeakcheckPlugin:
         from leaklab.testing.baseline import stale_entries  # noqa: PLC0415
 
         return stale_entries(known, self._found)
+
+
+def _summary(stats: Mapping[str, list[Any]]) -> str:
+    """Return how many tests were checked, and with which outcome; empty if none was."""
+    counts: dict[str, int] = {}
+    seconds = 0.0
+    for report in (one for reports in stats.values() for one in reports if getattr(one, "when", "") == "call"):
+        found = dict(report.user_properties)
+        if outcome := found.get("leaklab_outcome"):
+            counts[outcome] = counts.get(outcome, 0) + 1
+            seconds += float(found.get("leaklab_seconds", 0))
+    words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items(), key=lambda one: -one[1]))
+    return f"leakcheck: {words}; {seconds:.1f} s of checks (-rA tells why a test was not checked)" if words else ""
+
+
+def _problem_with(options: Mapping[str, Any]) -> str:
+    """Return why no check is possible with *options*; empty if one is."""
+    if not options:
+        return ""
+    wanted: dict[str, tuple[Any, str]] = {
+        "runs": ((int, type(None)), "a whole number"),
+        "warmup": (int, "a whole number"),
+        "seconds": ((int, float), "a number"),
+        "known": (str, "a reason in words"),
+    }
+    for name, value in options.items():
+        types, words = wanted[name]
+        if not isinstance(value, types):
+            return f"{name} must be {words}, not {value!r}"
+    from leaklab.model import Settings  # noqa: PLC0415
+
+    try:
+        Settings(options.get("runs"), options.get("warmup", 2), options.get("seconds", _SECONDS))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _let_fail(report: pytest.TestReport, checked: CheckedTest) -> None:
+    """Make *report* one of a test that leaks."""
+    report.outcome = "failed"
+    report.longrepr = checked.text
+    report.leaklab_leaked = True  # type: ignore[attr-defined]
+    if os.environ.get("GITHUB_ACTIONS"):
+        report.sections.append(("leaklab annotations", checked.annotations))

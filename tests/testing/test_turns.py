@@ -1,0 +1,202 @@
+"""Tests of every kind are run again and again as pytest runs them once, and nothing of it is left for the last run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+from test_plugin import run
+
+SUITE = '''
+import asyncio
+import itertools
+import unittest
+import warnings
+from pathlib import Path
+
+import anyio
+import pytest
+import torch
+
+KEPT = []
+times = itertools.count()
+parts = itertools.count()
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.mark.anyio
+async def test_anyio_clean():
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.sleep, 0)
+
+
+@pytest.mark.anyio
+async def test_anyio_leak():
+    await anyio.sleep(0)
+    KEPT.append({"of": [1]})
+
+
+class Isolated(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        self.queue = asyncio.Queue()
+
+    async def test_async_clean(self):
+        await self.queue.put(1)
+
+
+class Plain(unittest.TestCase):
+    times = itertools.count()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.store = []
+
+    @pytest.mark.slow
+    def test_store_leak(self):
+        self.addCleanup(lambda: None)
+        self.store.append([1])
+
+    def test_second_run_once(self):
+        self.assertNotEqual(next(self.times), 1)
+
+    def test_skipped_once(self):
+        self.skipTest("no")
+
+    @unittest.expectedFailure
+    def test_expected_once(self):
+        self.assertTrue(0)
+
+    def test_parts_clean(self):
+        for number in range(3):
+            with self.subTest(number=number):
+                self.assertLess(number, 4)
+
+
+def test_parts_once(request):
+    if (subtests := getattr(pytest, "Subtests", None)) is None:
+        pytest.skip("from pytest 9 on")
+    number = next(parts)
+    with request.getfixturevalue("subtests").test(number=0):
+        assert number != 1
+
+
+def test_exit_once():
+    if next(times) == 1:
+        raise SystemExit(3)
+
+
+def test_warns_clean():
+    warnings.warn(f"at {id(object())}")
+
+
+def test_noted_clean(record_property, request):
+    record_property("size", [1])
+    request.getfixturevalue("closing")
+
+
+@pytest.fixture(scope="module")
+def closing():
+    yield [1]
+    Path("closed.txt").open("a").write("closed once\\n")
+
+
+def test_module_fixture_clean(closing):
+    assert closing
+
+
+class TestMethods:
+    def setup_method(self):
+        self.rows = [1]
+
+    def test_method_clean(self):
+        self.rows.append(2)
+        assert self.rows == [1, 2]
+
+
+def test_it_asks_leak(leakcheck):
+    model = torch.nn.Linear(2, 2)
+    leakcheck(lambda: model.register_forward_hook(lambda *_: None), runs=8)
+
+
+def test_it_asks_clean(leakcheck):
+    assert leakcheck(lambda: [1], runs=6).verdict.outcome.value == "clean"
+
+
+def examples_leak():
+    """
+    >>> KEPT.append([1])
+    """
+
+
+def examples_clean():
+    """
+    >>> torch.ones(2).sum().item()
+    2.0
+    """
+'''
+WITH_ASYNCIO = """
+import asyncio
+
+import pytest
+import pytest_asyncio
+
+KEPT = []
+
+
+@pytest_asyncio.fixture
+async def connection():
+    yield {"open": [1]}
+
+
+@pytest.mark.asyncio
+async def test_asyncio_clean(connection):
+    await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_task_of_a_wider_loop_leak():
+    KEPT.append(asyncio.ensure_future(asyncio.Event().wait()))
+    await asyncio.sleep(0)
+"""
+TRUTH = {"leak": {"LEAKED"}, "clean": {"PASSED"}, "once": {"PASSED", "SKIPPED", "XFAIL"}}
+
+
+def words_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """Return the word that pytest has for each test."""
+    found = re.findall(
+        r"^test_kinds.py::(?:\S+::)?(\S+) (PASSED|LEAKED|SKIPPED|XFAIL|FAILED|ERROR)\b", done.stdout, re.MULTILINE
+    )
+    return dict(found)
+
+
+@pytest.mark.untraced
+def test_every_kind_of_test_is_repeated_or_passes(tmp_path):
+    (tmp_path / "test_kinds.py").write_text(SUITE, "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow\n", "utf-8")
+    options = ("-v", "-rA", "--leakcheck=all", "--doctest-modules", "--leakcheck-seconds=1")
+    done = run(tmp_path, *options, "-W", "ignore::pytest.PytestUnknownMarkWarning")
+    words = words_of(done)
+    assert len(words) == 18, done.stdout
+    wrong = {name: word for name, word in words.items() if word not in TRUTH[name.rpartition("_")[2]]}
+    assert not wrong, done.stdout
+    assert "subtests passed" not in done.stdout or "4 subtests passed" in done.stdout  # those of the last run
+    assert (tmp_path / "closed.txt").read_text("utf-8") == "closed once\n"
+    assert "not repeatable: in run 2 the test fails: AssertionError: 1 == 1" in done.stdout
+    assert "not repeatable: in run 2 the test fails: SystemExit: 3" in done.stdout
+    assert "`model._forward_hooks in test_it_asks_leak()` grows by 1 function" in done.stdout
+    assert "leakcheck: " in done.stdout
+
+
+@pytest.mark.untraced
+def test_tests_of_pytest_asyncio_are_repeated(tmp_path):
+    pytest.importorskip("pytest_asyncio")
+    (tmp_path / "test_kinds.py").write_text(WITH_ASYNCIO, "utf-8")
+    ini = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
+    (tmp_path / "pytest.ini").write_text(ini, "utf-8")
+    done = run(tmp_path, "-v", "--leakcheck=all", "--leakcheck-seconds=2")
+    assert words_of(done) == {"test_asyncio_clean": "PASSED", "test_task_of_a_wider_loop_leak": "LEAKED"}, done.stdout
