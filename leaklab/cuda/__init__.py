@@ -10,6 +10,7 @@ __getattr__ = lazy_names(
         "reading": "audit memory_ceiling read_pickle",
         "schema": "memory_of",
         "stacks": "StackTable base_name is_project label_of",
+        "map_of_blocks": "block_map",
         "free_memory": "FreePieces free_pieces",
         "moments": "BEFORE stacks_after",
         "timeline": "timeline_of",

@@ -45,7 +45,7 @@ def free_pieces(events: Events, segments: Sequence[Segment], n_done: int) -> Fre
     """
     if not segments or not all(segment.address for segment in segments):
         return None
-    ranges = _segments_after(events, segments, n_done)
+    ranges = segments_after(events, segments, n_done)
     live = sorted(_live_after(events, segments, n_done))
     starts, ends = [start for start, _end in live], [end for _start, end in live]
     pieces = []
@@ -65,7 +65,7 @@ def free_pieces(events: Events, segments: Sequence[Segment], n_done: int) -> Fre
     return FreePieces(sum(end - start for start, end in ranges), sum(pieces), max(pieces, default=0))
 
 
-def _segments_after(events: Events, segments: Sequence[Segment], n_done: int) -> list[Range]:
+def segments_after(events: Events, segments: Sequence[Segment], n_done: int) -> list[Range]:
     """Return the segments, by address. Pages of expandable segments that lie side by side are one piece."""
     ranges = sorted((address := segment.address & ADDRESS_BITS, address + segment.total) for segment in segments)
     later = np.flatnonzero((events.action == SEGMENT_IN) | (events.action == SEGMENT_OUT))
@@ -74,11 +74,12 @@ def _segments_after(events: Events, segments: Sequence[Segment], n_done: int) ->
         if events.action[position] == SEGMENT_OUT:
             ranges.insert(bisect_left(ranges, (start, start + size)), (start, start + size))
         else:
-            ranges = list(_without(ranges, (start, start + size)))
+            ranges = list(without(ranges, (start, start + size)))
     return list(_joined(ranges)) if any(segment.is_expandable for segment in segments) else ranges
 
 
-def _without(ranges: Iterable[Range], taken: Range) -> Iterable[Range]:
+def without(ranges: Iterable[Range], taken: Range) -> Iterable[Range]:
+    """Yield what is left of *ranges*."""
     for start, end in ranges:
         if end <= taken[0] or start >= taken[1]:
             yield start, end

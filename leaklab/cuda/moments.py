@@ -67,7 +67,7 @@ def stacks_after(history: History, n_done: int) -> tuple[LiveStack, ...]:
     for frames, size in zip(events.frames[started].tolist(), events.size[started].tolist(), strict=True):
         stack = history.table.stack(events.lists[frames])
         add("" if stack else NO_STACK, stack, size)
-    for pool, size, frames in history.older:
+    for pool, _address, size, frames in history.older:
         stack = history.table.stack(frames)
         add("" if stack else frameless_label(pool, size), stack, size)
     unknown = (events.action == FREE) & (events.ended < 0) & (np.arange(events.n) >= n_done)

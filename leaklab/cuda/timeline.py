@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +15,17 @@ from leaklab.cuda.trace import ALLOC, FREE, SEGMENT_IN, SEGMENT_OUT, Events, His
 from leaklab.model.cuda import CallFrame, Timeline
 
 OTHERS = "(other stacks)"
-_CPP = "(C++ only)"
+CPP = "(C++ only)"
 N_BANDS = 8
 N_STRETCHES = 600
+
+
+def highest_events(history: History, n_stretches: int) -> Ints:
+    """Return the first event with the most live bytes of each stretch, and both ends."""
+    levels, n_events = history.levels, history.events.n
+    edges = np.unique(np.linspace(0, n_events + 1, n_stretches + 1).astype(np.int64))
+    highest = [start + int(np.argmax(levels[start:end])) for start, end in pairwise(edges)]
+    return np.unique(np.array([0, *highest, n_events], np.int64))
 
 
 def timeline_of(history: History) -> Timeline:
@@ -25,9 +34,7 @@ def timeline_of(history: History) -> Timeline:
     A spike of one event in a million is among them, where samples at equal distances would miss it.
     """
     events, levels = history.events, history.levels
-    edges = np.unique(np.linspace(0, events.n + 1, N_STRETCHES + 1).astype(np.int64))
-    highest = [start + int(np.argmax(levels[start:end])) for start, end in pairwise(edges)]
-    samples = np.unique(np.array([0, *highest, events.n], np.int64))
+    samples = highest_events(history, N_STRETCHES)
     peak = int(np.argmax(levels))
     times = events.time_us[events.time_us > 0]
     return Timeline(
@@ -66,9 +73,9 @@ def _levels_by_group(history: History, samples: Ints) -> tuple[list[str], Ints]:
     events = history.events
     numbers: dict[str, int] = {BEFORE: 0}  # what was freed within the trace but allocated before it
     of_list = np.array(_numbered(events.lists, history.table, numbers), np.int64)
-    of_older = _numbered((frames for _pool, _size, frames in history.older), history.table, numbers)
+    of_older = _numbered((frames for _pool, _address, _size, frames in history.older), history.table, numbers)
     starts = np.zeros(len(numbers), np.int64)
-    for (_pool, size, _frames), group in zip(history.older, of_older, strict=True):
+    for (_pool, _address, size, _frames), group in zip(history.older, of_older, strict=True):
         starts[group] += size
     starts[0] += int(events.size[(events.action == FREE) & (events.ended < 0)].sum())
     # A free belongs to the group of its allocation: its own frames only say who let go.
@@ -86,22 +93,15 @@ def _levels_by_group(history: History, samples: Ints) -> tuple[list[str], Ints]:
 
 def _numbered(lists: Iterable[list[Any]], table: StackTable, numbers: dict[str, int]) -> list[int]:
     """Return the number of the group of each list of frames; new groups are added to *numbers*."""
-    labels: dict[CallFrame, str] = {}
-    found = []
-    for frames in lists:
-        stack = table.stack(frames)
-        frame = _telling_frame(stack)
-        group = labels.get(frame) if frame else _CPP if stack else NO_STACK
-        if frame and not group:
-            group = labels[frame] = label_of((frame,))
-        found.append(numbers.setdefault(group or "", len(numbers)))
-    return found
+    groups = (group_of(table.stack(frames)) for frames in lists)
+    return [numbers.setdefault(group, len(numbers)) for group in groups]
 
 
-def _telling_frame(stack: Sequence[CallFrame]) -> CallFrame | None:
-    """Return the innermost frame of the project, or else of any Python code; None if there is none."""
+@lru_cache(maxsize=4096)  # a pure function, asked for every list of frames of a file
+def group_of(stack: tuple[CallFrame, ...]) -> str:
+    """Return the group of a stack: its innermost frame of the project, or else of any Python code."""
     for rule in (is_project, is_python):
         for frame in stack:
             if rule(frame.filename):
-                return frame
-    return None
+                return label_of((frame,))
+    return CPP if stack else NO_STACK

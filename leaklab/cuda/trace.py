@@ -140,7 +140,7 @@ class History:
         events: The trace.
         levels: Live requested bytes before the first event and after each one: shape ``(n_events + 1,)``.
         segments: Of the device, with their blocks, at the end.
-        older: Live blocks that the trace has not seen being allocated: pool, requested bytes, frames.
+        older: Live blocks that the trace has not seen being allocated: pool, address, requested bytes, frames.
         reserved_bytes: Of the device's segments at the end.
         gap_bytes: Live bytes by the trace that no block accounts for; 0 where the two agree.
         table: Of the stacks.
@@ -149,7 +149,7 @@ class History:
     events: Events
     levels: Ints
     segments: Sequence[Segment]
-    older: tuple[tuple[str, int, list[dict[str, object]]], ...]
+    older: tuple[tuple[str, int, int, list[dict[str, object]]], ...]
     reserved_bytes: int
     gap_bytes: int
     table: StackTable
@@ -177,7 +177,7 @@ def _history(segments: Sequence[Segment], events: Events, table: StackTable) -> 
         if address & ADDRESS_BITS in seen:
             in_blocks += requested
         else:
-            older.append((pool, requested, frames))
+            older.append((pool, address & ADDRESS_BITS, requested, frames))
     deltas = deltas_of(events)
     levels = np.concatenate(([0], np.cumsum(deltas)))
     # What the trace shows as live but no block confirms is in the deltas: without it the levels would start below 0.

@@ -157,6 +157,59 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
+class MapStack:
+    """A call stack of blocks on a map: its one line, its group of the timeline, its frames innermost first."""
+
+    label: str
+    group: str
+    frames: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMap:
+    """Where the blocks of one device lay along its trace: rectangles, events across and addresses upwards.
+
+    Columns hold little-endian numbers, one for each rectangle. A rectangle is there from the state after *first* events
+    until the one before *last* events, which is ``n_events + 1`` where it is there at the end.
+
+    Attributes:
+        device: As in `LiveStack`.
+        n_events: Length of the trace.
+        height: Bytes of all segments that there ever were, each address once, with the gaps between them.
+        n_left_out: Blocks that are not on the map: the smallest of very many, or such as lie in no segment.
+        first: Unsigned, 32 bits.
+        last: Unsigned, 32 bits.
+        bottom: Bytes above the lowest address of the map, 64-bit floats.
+        size: Requested bytes, 64-bit floats.
+        stack: Positions in *stacks*, unsigned, 32 bits.
+        segment_first: As *first*, of reserved memory.
+        segment_last: As *last*.
+        segment_bottom: As *bottom*.
+        segment_size: As *size*.
+        stacks: Of the blocks.
+        marks: Events to be marked, with their words.
+        peaks: Events with the most live bytes of each stretch of the trace, with those bytes: ``(event, bytes)``.
+    """
+
+    device: str
+    n_events: int
+    height: float
+    n_left_out: int
+    first: bytes
+    last: bytes
+    bottom: bytes
+    size: bytes
+    stack: bytes
+    segment_first: bytes
+    segment_last: bytes
+    segment_bottom: bytes
+    segment_size: bytes
+    stacks: tuple[MapStack, ...]
+    marks: tuple[tuple[int, str], ...]
+    peaks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FrameNode:
     """A frame with everything that was allocated below it.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from markupsafe import Markup
 
-from leaklab.model.cuda import FrameNode, SnapshotFacts, SnapshotSeries, StackChange
+from leaklab.model.cuda import BlockMap, FrameNode, SnapshotFacts, SnapshotSeries, StackChange
 from leaklab.render import cuda_text
+from leaklab.render.cuda_map import map_policy, maps_markup, script_markup
 from leaklab.render.cuda_plots import plot_icicle, plot_series, plot_timeline
 from leaklab.render.templates import ACCENT, CALM, GOOD, page, render
 
@@ -27,9 +28,16 @@ def render_snapshot(facts: SnapshotFacts) -> str:
     return str(_snapshot(facts, is_page=False))
 
 
-def render_snapshot_page(facts: SnapshotFacts) -> str:
-    """Return one snapshot as a page of its own, all unfolded, that asks nothing of any server."""
-    return page(f"memory snapshot {PurePath(facts.name).name}", _snapshot(facts, is_page=True))
+def render_snapshot_page(facts: SnapshotFacts, maps: Sequence[BlockMap] = ()) -> str:
+    """Return one snapshot as a page of its own, all unfolded, that asks nothing of any server.
+
+    Args:
+        facts: What the page says.
+        maps: Where the blocks lay, for each device where that is known; only the file itself tells, no record of it.
+    """
+    title = f"memory snapshot {PurePath(facts.name).name}"
+    body = _snapshot(facts, is_page=True, maps=maps)
+    return page(title, body + script_markup(), policy=map_policy()) if maps else page(title, body)
 
 
 def render_series(series: SnapshotSeries) -> str:
@@ -43,7 +51,7 @@ def render_series_page(series: SnapshotSeries) -> str:
     return page(title, _series(series, is_page=True))
 
 
-def _snapshot(facts: SnapshotFacts, *, is_page: bool) -> Markup:
+def _snapshot(facts: SnapshotFacts, *, is_page: bool, maps: Sequence[BlockMap] = ()) -> Markup:
     peaks = "; ".join(
         cuda_text.moment_words(moment) for moment in cuda_text.telling_moments(facts.moments) if moment.kind == "peak"
     )
@@ -53,6 +61,7 @@ def _snapshot(facts: SnapshotFacts, *, is_page: bool) -> Markup:
         cuda_text=cuda_text,
         timeline=plot_timeline(facts.timelines).png() if facts.timelines else None,
         timeline_alt=f"Memory along the trace. {peaks}",
+        maps=maps_markup(maps),
         icicle=plot_icicle(facts.tree).png() if facts.stacks else None,
         tree=tree_markup(facts.tree, is_open=is_page) if facts.stacks else "",
         is_page=is_page,

@@ -173,8 +173,13 @@ _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u20
 
 
 def embedded(json: str) -> str:
-    """Return *json* as an element of a page that shows nothing and runs nothing."""
-    return f"{_OPEN}{well_formed(json).translate(_ESCAPES)}{_CLOSE}"
+    """Return *json*, a record, as an element of a page that shows nothing and runs nothing."""
+    return script_data(json, "record")
+
+
+def script_data(json: str, name: str) -> str:
+    """Return *json* as such an element that a script of the page finds by *name*."""
+    return f'<script type="application/json" data-leaklab="{name}">{well_formed(json).translate(_ESCAPES)}{_CLOSE}'
 
 
 def find_embedded(page: bytes) -> bytes | None:

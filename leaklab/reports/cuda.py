@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,6 +11,7 @@ import msgspec
 
 from leaklab.cuda.judging import growth_tree
 from leaklab.cuda.live_blocks import device_uses, grouped, largest_first, live_stacks, pool_uses
+from leaklab.cuda.map_of_blocks import block_map
 from leaklab.cuda.moments import ooms_of, peak_of
 from leaklab.cuda.reserved import excess_words
 from leaklab.cuda.schema import HOST, Memory
@@ -19,6 +21,7 @@ from leaklab.cuda.trace import History, histories
 from leaklab.errors import SnapshotError
 from leaklab.model import Outcome, Verdict
 from leaklab.model.cuda import (
+    BlockMap,
     CallFrame,
     FrameNode,
     LiveStack,
@@ -279,6 +282,16 @@ class CudaSnapshot(Report[SnapshotFacts]):
     def facts(self) -> SnapshotFacts:
         """The record, by its older name."""
         return self.record
+
+    def _writers(self) -> dict[str, Callable[[], str]]:
+        """Return the writers of all reports, and that of a page with the blocks, which no record has."""
+        return {**super()._writers(), ".html": lambda: render_snapshot_page(self.record, self._maps())}
+
+    def _maps(self) -> list[BlockMap]:
+        """Return where the blocks lay, for each device whose file says it."""
+        if self.memory is None:
+            return []
+        return [one for one in map(block_map, self._histories) if one is not None]
 
     def plot(self) -> ReportFigure:
         """Return a figure of the memory along the trace."""

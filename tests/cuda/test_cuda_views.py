@@ -113,10 +113,26 @@ def test_pages_ask_nothing_of_the_network_and_hold_nothing_that_notebooks_remove
     for view in (last, comparison):
         page, fragment = view.to_html(), view._repr_mimebundle_()["text/html"]
         assert OUTSIDE.findall(page) == []
-        assert [word for word in NOT_SURVIVING if word in page + fragment] == []
+        assert [word for word in NOT_SURVIVING if word in fragment] == []
         assert page.count("data:image/png;base64,") == 2
         assert "metrics.py:17 update" in page
         assert len(page) < 400_000
+
+
+def test_only_the_script_of_the_map_runs_in_a_page(last, comparison):
+    page = last.to_html()
+    assert re.findall("<script[^>]*>", page) == [
+        '<script type="application/json" data-leaklab="blocks">',
+        "<script>",
+    ]
+    assert "default-src 'none'" in page
+    assert "<script" not in comparison.to_html()
+
+
+def test_a_snapshot_read_from_its_record_has_a_page_without_the_map(last):
+    again = leaklab.reports.CudaSnapshot.from_json(last.to_json())
+    assert "<script" not in again.to_html()
+    assert again.to_json() == last.to_json()
 
 
 def test_plain_text_of_the_bundle_is_the_report(last, comparison):

@@ -1,0 +1,141 @@
+"""The page of a CUDA snapshot, opened from disk in a real browser without a network: its map of blocks."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from snapshot_writer import STEP, Card, snapshot, stack
+
+from leaklab.cuda import memory_of
+from leaklab.reports import CudaSnapshot
+
+pytestmark = pytest.mark.browser
+HOSTILE = stack("/home/me/</script><script>alert(1)</script>.py:3 <b>forward</b>", "/home/me/project/train.py:41 step")
+
+
+@pytest.fixture(scope="module")
+def taken():
+    rng = random.Random(3)
+    card, live = Card(), []
+    stacks = [stack(f"/home/me/project/layer{i}.py:{10 + i} forward", "/home/me/train.py:41 step") for i in range(15)]
+    for number in range(1500):
+        if live and rng.random() < 0.48:
+            card.free(live.pop(rng.randrange(len(live))))
+        else:
+            live.append(card.alloc(int(rng.lognormvariate(13, 2)), rng.choice([*stacks, *[HOSTILE] * 4, []])))
+        if number == 900:
+            card.free(card.alloc(1 << 31, STEP))
+    card.oom(3 << 30, STEP, device_free=0)
+    return CudaSnapshot(memory_of(snapshot(card), "program.pickle"))
+
+
+@pytest.fixture
+def opened(page, taken, tmp_path):
+    complaints = []
+    page.on("console", lambda message: message.type in ("error", "warning") and complaints.append(message.text))
+    page.on("dialog", lambda dialog: complaints.append(dialog.message))
+    page.context.set_offline(True)
+    taken.to_html(tmp_path / "page.html")
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_selector("canvas")
+    yield page
+    assert complaints == []
+
+
+def told(page):
+    """What the page says of the event under the cursor."""
+    return page.locator("section > div[aria-live] > div").first.inner_text()
+
+
+def figures(page):
+    found = re.match(r"Event ([\d,]+) of ([\d,]+)", told(page))
+    return tuple(int(text.replace(",", "")) for text in found.groups())
+
+
+def painted(page, place=1):
+    """How many colours a canvas shows."""
+    return page.evaluate(
+        """place => {
+            const canvas = document.querySelectorAll("canvas")[place], copy = document.createElement("canvas");
+            [copy.width, copy.height] = [canvas.width, canvas.height];
+            const context = copy.getContext("2d", {willReadFrequently: true});
+            context.drawImage(canvas, 0, 0);
+            const data = context.getImageData(0, 0, copy.width, copy.height).data;
+            return new Set(new Uint32Array(data.buffer)).size;
+        }""",
+        place,
+    )
+
+
+def test_it_begins_at_the_event_at_which_memory_ended(opened, taken):
+    (oom,) = taken.ooms
+    assert figures(opened) == (oom.event, oom.n_events)
+    assert "out of memory: no room for 3.00 GiB" in told(opened)
+    live, largest = f"{oom.live_bytes / 2**20:.3g} MiB live", f"{oom.largest_free_bytes / 2**30:.3g}"
+    assert live in told(opened)
+    assert f"the largest free piece {largest[:3]}" in told(opened)
+    assert painted(opened) > 10
+
+
+def test_the_keyboard_alone_moves_zooms_and_comes_back(opened, taken):
+    start, n_events = figures(opened)
+    opened.locator("canvas[role=application]").focus()
+    opened.keyboard.press("Home")
+    assert figures(opened) == (0, n_events)
+    opened.keyboard.press("End")
+    assert figures(opened) == (start, n_events)
+    for _ in range(9):
+        opened.keyboard.press("+")
+    opened.keyboard.press("ArrowLeft")
+    assert figures(opened) == (start - 1, n_events)
+    opened.get_by_role("button", name="go to the event with the most live bytes").press("Enter")
+    assert figures(opened)[0] == taken.peak.event
+    assert "2." in told(opened).partition("GiB live")[0]
+    opened.get_by_role("button", name="show the whole trace").press("Enter")
+    assert opened.locator("canvas").count() == 2
+
+
+def test_the_mouse_names_a_block_and_a_click_tells_its_event(opened, taken):
+    box = opened.locator("canvas[role=application]").bounding_box()
+    names = set()
+    for across in range(2, 40):
+        opened.mouse.move(box["x"] + box["width"] * across / 40, box["y"] + box["height"] * 0.3)
+        names.add(opened.locator("section > div").nth(1).inner_text())
+    assert any(" live of " in name for name in names)
+    opened.mouse.click(box["x"] + box["width"] / 2, box["y"] + 5)
+    event, n_events = figures(opened)
+    assert abs(event - n_events / 2) < n_events / 100
+
+
+def test_what_is_sought_stands_out_until_the_box_is_empty(opened):
+    def image():
+        opened.wait_for_timeout(200)
+        return opened.evaluate("document.querySelectorAll('canvas')[1].toDataURL()")
+
+    before = image()
+    opened.get_by_role("searchbox").fill("layer7")
+    of_seven = image()
+    opened.get_by_role("searchbox").fill("layer8")
+    assert len({before, of_seven, image()}) == 3
+    opened.get_by_role("searchbox").fill("")
+    assert image() == before
+
+
+def test_frames_unfold_and_are_text(opened):
+    parts = opened.locator("section details")
+    parts.first.locator("summary").click()
+    assert ".py:" in parts.first.locator("pre").inner_text()
+    assert opened.locator("section b").count() == 0
+    assert "<b>forward</b>" in opened.locator("section").inner_text()
+
+
+@pytest.mark.parametrize("width", [900, 1500])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_the_window(opened, width, scheme):
+    opened.emulate_media(color_scheme=scheme)
+    opened.set_viewport_size({"width": width, "height": 900})
+    opened.wait_for_timeout(100)
+    assert opened.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert painted(opened) > 10
