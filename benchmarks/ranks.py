@@ -50,7 +50,7 @@ def starts_are_right(name: str, n_starts: int) -> bool:
     """Start jobs of one kind, print what came of them, return whether all are right."""
     kind, n_ranks = KINDS[name]
     n_starts = n_starts if kind == "plain" else min(n_starts, max(FEW_STARTS, n_starts // 10))
-    wrong: list[str] = []
+    wrong: list[int] = []
     answers: list[dict[str, Any]] = []
     began = time.perf_counter()
     for number in range(n_starts):
@@ -58,7 +58,9 @@ def starts_are_right(name: str, n_starts: int) -> bool:
         found, trouble = start(kind, n_ranks, odd)
         trouble = trouble or CHECKS.get(kind, is_odd_found)(found, odd, n_ranks)
         if trouble:
-            wrong.append(f"start {number}: {trouble}")
+            wrong.append(number)
+            print(f"           start {number}: {trouble[:600]}", flush=True)
+        print(f"{name} {number + 1} of {n_starts}", end="\r", file=sys.stderr, flush=True)
         answers += found.values()
     per_start = (time.perf_counter() - began) / max(n_starts, 1)
     alone = [answer["agreement_us"] for answer in answers if "agreement_us" in answer]
@@ -68,8 +70,6 @@ def starts_are_right(name: str, n_starts: int) -> bool:
     print(
         f"{name:10} {n_starts - len(wrong)} of {n_starts} right, {per_start:.1f} s a start; {cost}; {waits}", flush=True
     )
-    for words in wrong:
-        print(f"           {words[:600]}")
     return not wrong
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
@@ -28,12 +29,12 @@ from leaklab.magics.options import (
     warn_of_old_option,
 )
 from leaklab.model import MIN_RUNS, Check, Outcome, Settings
-from leaklab.render.json import redacted
-from leaklab.reports.check import SUFFIXES, Comparison, LeakReport, compare_checks
+from leaklab.reports.check import SUFFIXES, Comparison, compare_checks
 
 if TYPE_CHECKING:
     from leaklab.check.runner import Cell, Finished
     from leaklab.check.steps import Steps
+    from leaklab.ranks.agreement import Agreement
 
 MAX_NAMES = 50
 """Checks that are kept for a comparison, some kilobytes each; of more names the longest unused are forgotten."""
@@ -82,6 +83,8 @@ class LeakLab(ShellMagics):
     @argument("--no-summaries", action="store_true", help="Do not show shapes and lengths of values.")
     @argument("--redact", action="store_true", help="Hide summaries, keys, strings and folders of your data.")
     @argument("--show-output", action="store_true", help="Show the output of every run, not only of the first.")
+    @argument("--group", action="store_true", help="Check together with the other ranks of a torchrun job.")
+    @argument("--group-timeout", type=float, default=300.0, help="Seconds that a rank waits for the others (300).")
     @argument("--fail-on-leak", action="store_true", help="Raise LeakFound after the display if the cell leaks.")
     @output_options(SUFFIXES)
     @no_var_expand
@@ -115,28 +118,41 @@ class LeakLab(ShellMagics):
         if setup is not None and setup.awaits:
             msg = "--setup cannot await: run that code in a cell above"
             raise UsageError(msg)
+        agreement = self._agreement(options)
         if setup is not None:
-            setup.run(shown=True)
-        steps = check_steps(settings, self._namespace, code.cell_name, code)
+            with agreement or nullcontext():
+                setup.run(shown=True)
+        steps = check_steps(settings, self._namespace, code.cell_name, code, among_ranks=agreement is not None)
+        if agreement is not None:
+            steps = agreement.agreed(steps)
         progress = ProgressLine(self.shell, settings, is_shown=not (options.quiet or options.show_output))
         if code.awaits:
-            return self._check_awaiting(code, steps, options, settings, progress)
+            return self._check_awaiting(code, steps, options, settings, progress, agreement=agreement)
         once = progress.ticking(lambda number: code.run(number, shown=_is_shown(number, settings, options)))
         try:
-            return self._finish(drive(steps, once), options, progress)
+            with agreement or nullcontext():
+                return self._finish(drive(steps, once), options, progress, agreement)
         finally:
             code.outputs.forget()
             progress.close()
 
     async def _check_awaiting(
-        self, code: Cell, steps: Steps, options: Any, settings: Settings, progress: ProgressLine
+        self,
+        code: Cell,
+        steps: Steps,
+        options: Any,
+        settings: Settings,
+        progress: ProgressLine,
+        *,
+        agreement: Agreement | None,
     ) -> object:
         __tracebackhide__ = True
         from leaklab.check.runner import drive_async
 
         once = progress.ticking(lambda number: code.run_async(number, shown=_is_shown(number, settings, options)))
         try:
-            return self._finish(await drive_async(steps, once), options, progress)
+            with agreement or nullcontext():
+                return self._finish(await drive_async(steps, once), options, progress, agreement)
         finally:
             code.outputs.forget()
             progress.close()
@@ -167,23 +183,38 @@ class LeakLab(ShellMagics):
         except (ValueError, MissingExtraError) as error:
             raise UsageError(str(error)) from None
 
-    def _finish(self, finished: Finished, options: Any, progress: ProgressLine) -> object:
-        """Show and store the report, then raise what the cell raised."""
+    def _agreement(self, options: Any) -> Agreement | None:
+        """Return what the ranks agree by, where they are to check together."""
+        if not options.group:
+            return None
+        from leaklab.ranks.agreement import Agreement
+
+        try:
+            return Agreement(group=True, seconds=options.group_timeout)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    def _finish(self, finished: Finished, options: Any, progress: ProgressLine, agreement: Agreement | None) -> object:
+        """Show and store the report, then raise what the cell raised; of many ranks only the first shows and saves."""
         __tracebackhide__ = True
-        from leaklab.check.api import refuse_leak
+        from leaklab.check.api import refuse_end, refuse_leak, report_on
         from leaklab.check.runner import without_own_frames
 
-        report = LeakReport(redacted(finished.check) if options.redact else finished.check)
+        report = report_on(finished.check, agreement, redact=options.redact)
+        if agreement is not None and report.ranks is None:
+            options.quiet, options.save = True, ""
+        failed = finished.error is not None
         try:
-            publish(report, options, self._namespace, failed=finished.error is not None, show=progress.show)
+            publish(report, options, self._namespace, failed=failed, show=progress.show, shown=report.ranks)
             if finished.error is not None:
                 raise without_own_frames(finished.error)
         finally:
             # This frame will be part of the error's traceback: without the name there is no cycle of the two.
             del finished
+        refuse_end(report, agreement)
         compare_with_last(self, report.check, quiet=options.quiet)
         if options.fail_on_leak:
-            refuse_leak(report)
+            refuse_leak(report, "" if agreement is None else agreement.leaking)
         return report if options.output else None
 
 

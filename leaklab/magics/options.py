@@ -105,6 +105,7 @@ def publish(
     *,
     failed: bool = False,
     show: Callable[[AnyReport], object] = display,
+    shown: AnyReport | None = None,
 ) -> None:
     """Store, display and save *report* as the options say, and keep it for ``%leakreport``.
 
@@ -114,6 +115,7 @@ def publish(
         namespace: The user's variables.
         failed: Whether an error of the user's own code follows: a file that cannot be written must not hide it.
         show: Displays the report.
+        shown: Is displayed and saved in its place.
 
     Raises:
         UsageError: if the file cannot be written after all.
@@ -123,11 +125,11 @@ def publish(
     if options.variable:
         namespace[options.variable] = report
     if not options.quiet:
-        show(report)
+        show(shown or report)
     if not options.save:
         return
     try:
-        report.save(options.save)
+        (shown or report).save(options.save)
     except ReportError as error:
         if not failed:
             raise UsageError(str(error)) from None

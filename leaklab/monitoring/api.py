@@ -23,6 +23,8 @@ def monitor(
     on_change: Callable[[StateChange], object] | None = None,
     fail: bool = False,
     quiet: bool = False,
+    group: Any = None,
+    group_timeout: float = 300.0,
 ) -> Monitor:
     """Return a monitor of a loop that runs once: it says what grows, since which step, who holds it, and when it dies.
 
@@ -37,6 +39,9 @@ def monitor(
         on_change: Called with each `StateChange`; what it raises ends the loop.
         fail: Whether to raise `LeakFound` when a leak is certain and matters.
         quiet: Whether nothing is printed; otherwise one line for each change of a state.
+        group: The ranks that run this loop, a ``torch.distributed.ProcessGroup``, or True for all of the job: they
+            check the same stretches, and look at the same steps. Each of them has to be given it.
+        group_timeout: So many seconds a rank waits at such a step for the others; then it goes on alone.
 
     Raises:
         TypeError: if an argument is of the wrong type, or a root cannot be referred to weakly.
@@ -61,6 +66,8 @@ def monitor(
         on_change=on_change,
         fail=fail,
         quiet=quiet,
+        group=group,
+        group_timeout=group_timeout,
     )
 
 
@@ -91,6 +98,8 @@ def steps(
     on_change: Callable[[StateChange], object] | None = None,
     fail: bool = False,
     quiet: bool = False,
+    group: Any = None,
+    group_timeout: float = 300.0,
 ) -> WatchedSteps[Item]:
     """Return *items*, to be gone through once, with a monitor around the loop: ``for batch in leaklab.steps(loader):``.
 
@@ -107,6 +116,8 @@ def steps(
         on_change: Called with each `StateChange`.
         fail: Whether to raise `LeakFound` when a leak is certain and matters.
         quiet: Whether nothing is printed.
+        group: The ranks that run this loop.
+        group_timeout: So many seconds a rank waits for the others.
 
     Raises:
         TypeError: if *items* cannot be gone through, or another argument is of the wrong type.
@@ -130,5 +141,7 @@ def steps(
         on_change=on_change,
         fail=fail,
         quiet=quiet,
+        group=group,
+        group_timeout=group_timeout,
     )
     return WatchedSteps(items, watch)

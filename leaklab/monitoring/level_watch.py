@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+import numpy as np
+
 from leaklab.collect.holder_lengths import HolderLengths
 from leaklab.collect.level_history import LevelHistory
+from leaklab.decide.loop_period import find_periods
 from leaklab.decide.loop_states import Free, LoopStates
 from leaklab.decide.rising_level import FIRST_LOOK, find_rise, next_look
 from leaklab.model.monitor import ACCELERATOR, HOST, StateChange
@@ -45,6 +48,11 @@ class LevelWatch:
         # The first reading imports and opens; what is typical comes out over the next ones.
         self._cost = cost if not self._cost else min(self._cost * 1.1, cost)
         self.next_step = step + steps_between_levels(seconds_per_step, self._cost, self.history.spacing)
+
+    def periods(self) -> tuple[int, ...]:
+        """Return the steps after which the loop does something else (validates, saves), as far as they are known."""
+        steps, seconds = self.history.seconds()
+        return find_periods(steps[1:], np.diff(seconds) / np.maximum(np.diff(steps), 1))
 
     def read_lengths(self, step: int) -> Mapping[str, int]:
         """Return how long the containers are that grow; not while a check has frozen them."""

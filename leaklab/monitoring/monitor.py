@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import psutil
 
 from leaklab.collect.accelerators import accelerator_bytes, free_accelerator_bytes
 from leaklab.collect.holder_lengths import count_tensors
 from leaklab.collect.meters import native_heap_bytes
-from leaklab.decide.loop_period import find_periods
 from leaklab.decide.loop_states import Free, LoopStates
 from leaklab.errors import CheckRunningError, LeakFound
 from leaklab.model.monitor import (
@@ -33,9 +31,10 @@ from leaklab.monitoring.level_watch import LevelWatch
 from leaklab.monitoring.memory_limits import free_host_bytes
 from leaklab.monitoring.roots import Roots
 from leaklab.monitoring.running import dismiss, enlist
-from leaklab.monitoring.schedule import Schedule
+from leaklab.monitoring.schedule import Schedule, refuse_wrong_numbers
 from leaklab.monitoring.stretch import LoopStretch
 from leaklab.monitoring.voice import Voice
+from leaklab.ranks.loop_steps import LoopSteps
 from leaklab.reports.monitor import MonitorReport
 from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
 from leaklab.text import format_bytes, unit_words
@@ -68,6 +67,8 @@ class Monitor:
         on_change: Called with each `StateChange`; what it raises ends the loop.
         fail: Whether `step` raises `LeakFound` when a leak is certain and matters.
         quiet: Whether nothing is printed, and no strip shown.
+        group: The ranks that run this loop, a ``torch.distributed.ProcessGroup`` or True; they look at the same steps.
+        group_timeout: So many seconds a rank waits for the others; then it goes on alone.
 
     Raises:
         TypeError: if an argument is of the wrong type, or a root cannot be referred to weakly.
@@ -86,8 +87,10 @@ class Monitor:
         on_change: Callable[[StateChange], object] | None = None,
         fail: bool = False,
         quiet: bool = False,
+        group: Any = None,
+        group_timeout: float = 300.0,
     ) -> None:
-        _refuse_wrong_numbers(total_steps=total_steps, overhead=overhead, first_step=first_step)
+        refuse_wrong_numbers(total_steps=total_steps, overhead=overhead, first_step=first_step)
         if type(name) is not str:
             msg = f"the name of a monitor must be a str, not {type(name).__name__}"
             raise TypeError(msg)
@@ -98,6 +101,8 @@ class Monitor:
         self.on_change = on_change
         self._roots = Roots(namespace, roots)
         self._schedule = Schedule(overhead, first_step)
+        self._group = None if group is None or group is False else (group, group_timeout)
+        self._together: LoopSteps | None = None
         self._voice = Voice(name)
         self._states = LoopStates()
         self._watch = LevelWatch(self._states)
@@ -130,14 +135,17 @@ class Monitor:
 
         Raises:
             RuntimeError: if the monitor has been started before.
+            RankError: if there is no such *group*, or one of its ranks does not start its monitor in time.
         """
         if self._started:
             msg = f"{self!r} has been started before: make another one for another loop"
             raise RuntimeError(msg)
+        self._schedule.begin(self.total_steps)
+        if self._group is not None:
+            self._together = LoopSteps(*self._group, max(self._schedule.next_check, 1), self._note)
         self._started = time.perf_counter()
         self._is_running = True
         self._watch.history.note(0, 0.0)
-        self._schedule.begin(self.total_steps)
         self._next = 1
         enlist(self)
         if not self.quiet:
@@ -154,6 +162,8 @@ class Monitor:
         self._is_running = False
         self._next = 0  # a later step is to be told
         self._failure = failure
+        if self._together is not None:
+            self._together.leave(failure)
         try:
             if failure in ("KeyboardInterrupt", "SystemExit", "GeneratorExit"):
                 self._drop_stretch()
@@ -291,20 +301,27 @@ class Monitor:
         if self._step >= self._watch.next_step:
             self._read_levels()
             changes += self._judge_levels()
-        if (
+        wants_check = (
             self._stretch is None
             and self._step >= self._schedule.next_check
             and self._schedule.may_check(now - self._started)
-        ):
-            self._begin_stretch()
+        )
+        steps_per_run = self._steps_per_run() if wants_check else 0
+        if self._together is not None:
+            steps_per_run = self._together.agreed(self._step, steps_per_run, is_checking=self._stretch is not None)
+        if steps_per_run:
+            self._begin_stretch(steps_per_run)
         return changes
 
     def _set_next(self) -> None:
-        due = [self._watch.next_step, self._schedule.next_check if self._stretch is None else self._stretch.next_step]
+        due = [self._watch.next_step]
+        if self._together is not None:
+            due.append(self._together.next_step)
+        if self._stretch is not None:
+            due.append(self._stretch.next_step)
+        elif self._schedule.next_check > self._step:  # else it is due, but too dear now
+            due.append(self._schedule.next_check)
         self._next = max(min(due), self._step + 1)
-        is_postponed = self._stretch is None and self._schedule.next_check <= self._step  # due, but too dear now
-        if is_postponed:
-            self._next = max(self._watch.next_step, self._step + 1)
 
     def _read_levels(self) -> None:
         now = time.perf_counter()
@@ -324,12 +341,12 @@ class Monitor:
             self._schedule.hasten(self._step)  # it rises in no place that is known
         return changes
 
-    def _begin_stretch(self) -> None:
-        now, cpu_began = time.perf_counter(), time.thread_time()
-        steps, seconds = self._watch.history.seconds()
-        periods = find_periods(steps[1:], np.diff(seconds) / np.maximum(np.diff(steps), 1))
-        per_step = self._seconds_per_step(now)
-        steps_per_run = self._schedule.steps_per_run(self._step, per_step, self.total_steps, periods)
+    def _steps_per_run(self) -> int:
+        per_step = self._seconds_per_step(time.perf_counter())
+        return self._schedule.steps_per_run(self._step, per_step, self.total_steps, self._watch.periods())
+
+    def _begin_stretch(self, steps_per_run: int) -> None:
+        cpu_began = time.thread_time()
         if not self.quiet and not self._n_checks:
             self._voice.announce(self._step, steps_per_run)
         self._collect()
@@ -426,15 +443,3 @@ class Monitor:
 
 def _free_memory() -> Free:
     return Free(float(free_host_bytes()), float(free_accelerator_bytes()))
-
-
-def _refuse_wrong_numbers(*, total_steps: object, overhead: object, first_step: object) -> None:
-    if not (total_steps is None or (isinstance(total_steps, int) and total_steps > 0)):
-        msg = f"total_steps must be a whole number above 0, or None if nobody knows, not {total_steps!r}"
-        raise ValueError(msg) if isinstance(total_steps, int) else TypeError(msg)
-    if not (isinstance(first_step, int) and first_step >= 0):
-        msg = f"first_step must be a whole number, 0 or more, not {first_step!r}"
-        raise ValueError(msg) if isinstance(first_step, int) else TypeError(msg)
-    if not (isinstance(overhead, (int, float)) and 0 < overhead <= 1):
-        msg = f"overhead must be a share of the loop's time above 0 and at most 1, such as 0.01, not {overhead!r}"
-        raise ValueError(msg) if isinstance(overhead, (int, float)) else TypeError(msg)

@@ -84,3 +84,16 @@ def steps_between_levels(seconds_per_step: float, cost: float, spacing: int) -> 
     """Return after how many steps the levels are read again, where one reading takes *cost* seconds."""
     affordable = math.ceil(cost / (_SHARE_OF_LEVELS * seconds_per_step)) if seconds_per_step > 0 else 1
     return max(affordable, spacing, 1)
+
+
+def refuse_wrong_numbers(*, total_steps: object, overhead: object, first_step: object) -> None:
+    """Raise a TypeError or ValueError that names the first number which is none, or out of range."""
+    if not (total_steps is None or (isinstance(total_steps, int) and total_steps > 0)):
+        msg = f"total_steps must be a whole number above 0, or None if nobody knows, not {total_steps!r}"
+        raise ValueError(msg) if isinstance(total_steps, int) else TypeError(msg)
+    if not (isinstance(first_step, int) and first_step >= 0):
+        msg = f"first_step must be a whole number, 0 or more, not {first_step!r}"
+        raise ValueError(msg) if isinstance(first_step, int) else TypeError(msg)
+    if not (isinstance(overhead, (int, float)) and 0 < overhead <= 1):
+        msg = f"overhead must be a share of the loop's time above 0 and at most 1, such as 0.01, not {overhead!r}"
+        raise ValueError(msg) if isinstance(overhead, (int, float)) else TypeError(msg)

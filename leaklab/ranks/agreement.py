@@ -52,7 +52,9 @@ Wish = TypeVar("Wish", bound=ManyRuns)
 
 
 class Agreement:
-    """One check of many ranks, seen from one of them. Used as a context manager around everything that may fail.
+    """One check of many ranks, seen from one of them.
+
+    What is raised inside of ``with agreement:`` ends the check on all ranks; that may be entered more than once.
 
     Args:
         group: A ``torch.distributed.ProcessGroup``, or True for all processes of the job.
@@ -82,8 +84,7 @@ class Agreement:
     ) -> None:
         del error, traceback  # they keep what the user's frames hold
         if kind is not None and not (self.ended or self._is_done):
-            self._group.give_up(kind.__name__)
-        self._group.close()
+            self._group.give_up(f"ended with {kind.__name__}")
 
     def agreed(self, steps: Generator[int | Wish, Ran, Result]) -> Generator[int | Wish, Ran, Result]:
         """Yield the runs that *steps* wants, and those that other ranks want, each when all ranks have come to it.
@@ -136,8 +137,9 @@ class Agreement:
 
     def _fail(self, name: str) -> None:
         """Tell the others that this rank ended with *name*; those that wait for it elsewhere do not hear it."""
-        self.ended = failure_words({self._group.rank: name})
-        self._group.fail(name)
+        words = f"ended with {name}"
+        self.ended = failure_words({self._group.rank: words})
+        self._group.fail(words)
         with suppress(RankError):
             self._group.meet(0.0, 0.0, 1.0, seconds=_LAST_SECONDS)
 
@@ -150,6 +152,7 @@ class Agreement:
         except ReportError as error:
             text = rank_to_json(replace(record, error=str(error)))
         self._is_done = True
+        group.close()
         found = group.hand_in(text, _LAST_SECONDS if self.ended else None)
         if found is None:
             self.leaking = group.answered()

@@ -63,6 +63,7 @@ class RankGroup:
         self._store = store
         self._missing: list[int] = []
         self._gloo: Any = None
+        self._is_meeting = False
         if len(self.ranks) > 1:
             self._connect()
 
@@ -77,7 +78,7 @@ class RankGroup:
 
         self._say(f"here/{self.rank}", "")
         if absent := self._absent("here", self._seconds):
-            self.give_up("no answer from others")
+            self.give_up("waited in vain")
             msg = (
                 f"{named_ranks(absent)} did not start this check within {self._seconds:g} s: it has to be started on "
                 "every rank of the group"
@@ -102,13 +103,15 @@ class RankGroup:
         Raises:
             RankError: if a rank has ended the check, cannot be reached any more, or does not come in time.
         """
-        if self._gloo is None:
+        if len(self.ranks) == 1:
             return numbers
         self._numbers[: len(numbers)] = numbers
         began = time.monotonic()
+        self._is_meeting = True
         work = self._gloo.allreduce([self._shared], self._largest)
         try:
             self._wait(work, began, self._seconds if seconds is None else min(seconds, self._seconds))
+            self._is_meeting = False
         finally:
             self.n_meetings += 1
             self.waited_seconds += time.monotonic() - began
@@ -153,13 +156,13 @@ class RankGroup:
             return RankError("no other rank answers any more: at least one of them was killed or has ended")
         return RankError(f"{named_ranks(absent)} was killed or has ended")
 
-    def fail(self, name: str) -> None:
-        """Let the others know at the next meeting that this rank ended with *name*, an exception's."""
-        self._say(f"failed/{self.rank}", name)
+    def fail(self, words: str) -> None:
+        """Let the others know at the next meeting what this rank did: ``ended with ValueError``."""
+        self._say(f"failed/{self.rank}", words)
 
-    def give_up(self, name: str) -> None:
-        """End the check of all ranks without meeting them again, because of *name*, an exception's."""
-        self.fail(name)
+    def give_up(self, words: str) -> None:
+        """Meet the others no more, who hear in *words* what this rank did."""
+        self.fail(words)
         self._say(f"left/{self.rank}", "")
         self._say(_ENDED, "")
         if self.is_first:
@@ -167,7 +170,7 @@ class RankGroup:
         self._leave()
 
     def failed_ranks(self) -> dict[int, str]:
-        """Return the ranks that have failed, each with the name of its exception."""
+        """Return the ranks that do not go on, each with what it did."""
         failed = [rank for rank in self.ranks if self._hears(f"failed/{rank}")]
         return {rank: self._read(f"failed/{rank}") for rank in failed}
 
@@ -202,15 +205,15 @@ class RankGroup:
         return self._read(_READ) if self._hears(_READ) else ""
 
     def close(self) -> None:
-        """Let go of the group."""
-        self._gloo = None
+        """Let go of the group: there are no more meetings."""
+        self._leave()
 
     def _leave(self) -> None:
-        """Give up the group although a meeting may be under way in its threads."""
-        if self._gloo is not None:
+        """Let go of the group, although a meeting may be under way in its threads."""
+        if self._is_meeting and self._gloo is not None:
             # Whoever drops it waits for that meeting until the time limit: it lives as long as the process instead.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._gloo))
-            self._gloo = None
+        self._gloo = None
 
     def _absent(self, word: str, seconds: float) -> list[int]:
         """Wait until all ranks have said *word*; return those that have not in time."""
@@ -299,8 +302,8 @@ def rank_group(group: object, seconds: float) -> RankGroup:
 
 
 def failure_words(failed: Mapping[int, str]) -> str:
-    """Return a sentence on ranks that failed."""
-    return ", ".join(f"rank {rank} ended with {name}" for rank, name in sorted(failed.items()))
+    """Return a sentence on ranks that do not go on, each with what it did."""
+    return ", ".join(f"rank {rank} {words}" for rank, words in sorted(failed.items()))
 
 
 def named_ranks(ranks: Iterable[int]) -> str:
