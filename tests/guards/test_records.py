@@ -147,10 +147,17 @@ def test_a_difference_written_today_has_the_fields_of_its_record(name):
     assert json.loads(rebuilt(name).to_json()) == json.loads((RECORDS / name).read_text("utf-8"))
 
 
+NEW_OF_MOMENTS = ("request_label", "reserved_bytes", "reserved_free_bytes", "largest_free_bytes")
+"""What 0.1.0 did not know of a peak or an out-of-memory event."""
+
+
 @pytest.mark.parametrize("name", ["cuda_step_3", "cuda_oom", "cuda_of_2023"])
 def test_a_snapshot_written_today_has_the_fields_of_its_record(name):
-    written = leaklab.load_cuda_snapshot(f"{name}.pickle").to_json()
-    assert json.loads(written) == json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
+    written = json.loads(leaklab.load_cuda_snapshot(f"{name}.pickle").to_json())
+    for moment in written["moments"]:
+        for field in NEW_OF_MOMENTS:
+            del moment[field]
+    assert written == json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", SERIES)
