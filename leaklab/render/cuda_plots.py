@@ -5,6 +5,7 @@ Only the object-oriented interface is used: ``pyplot`` would register each figur
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from leaklab.render.figure import ReportFigure
 
 _OTHERS = "#b8b8b8"
+_GREYS = (_OTHERS, "#8c8c8c", "#6f7b87", "#d6d6d6")
+"""Of bands that are no lines of code: their names stand in brackets."""
 _COLOURS = ("#d64541", "#4a90d9", "#e8944a", "#3f9c8c", "#8e5ea2", "#c9b037", "#7d9fc4", "#a3674f")
 _DPI = 100
 _WIDTH_INCHES = 9.0
@@ -139,7 +142,7 @@ def _legend_label(stack: StackGrowth) -> str:
 def _draw_timeline(axes: Axes, timeline: Timeline) -> None:
     bands = [levels for _label, levels in timeline.bands]
     labels = [shorten(_drawable(label), 44) for label, _levels in timeline.bands]
-    colours = [_OTHERS if label.startswith("(") else _COLOURS[i % len(_COLOURS)] for i, label in enumerate(labels)]
+    colours = _band_colours(labels)
     where = f"{timeline.device}, {span_words(timeline.seconds, timeline.n_events)}: live bytes"
     divisor = _stack(axes, timeline.at_events, bands, labels, colours, where)
     axes.plot(
@@ -153,6 +156,12 @@ def _draw_timeline(axes: Axes, timeline: Timeline) -> None:
     axes.set_ylim(0, highest / divisor * 1.05)
     axes.set_xlabel("event of the trace", fontsize=9, color=INK)
     _legend(axes)
+
+
+def _band_colours(labels: Sequence[str]) -> list[str]:
+    """Return a colour for each band, none of them twice."""
+    greys, colours = iter(itertools.cycle(_GREYS)), iter(itertools.cycle(_COLOURS))
+    return [next(greys) if label.startswith("(") else next(colours) for label in labels]
 
 
 def _stack(  # noqa: PLR0917 - what a plot is made of

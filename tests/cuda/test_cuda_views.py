@@ -291,3 +291,18 @@ def test_progress_bar_is_drawn_on_a_terminal_and_removed(monkeypatch, capsys):
     drawn = capsys.readouterr().err
     assert f"reading [{'#' * 20}" in drawn
     assert drawn.endswith(" \r")
+
+
+def test_no_two_bands_of_a_timeline_share_a_colour():
+    card = Card()
+    addresses = [card.alloc(3 << 20, MODEL) for _ in range(3)]
+    card.events.clear()
+    card.alloc(1 << 20, [])
+    card.alloc(1 << 20, stack())
+    for number in range(12):
+        card.alloc(1 << 20, stack(f"/home/me/project/layer{number}.py:1 forward"))
+    card.free(addresses[0])
+    (axes,) = CudaSnapshot(memory_of(snapshot(card), "a.pickle")).plot().axes
+    colours = [tuple(band.get_facecolor()[0]) for band in axes.collections]
+    assert len(colours) > 8
+    assert len(set(colours)) == len(colours)
