@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from leaklab.monitoring.listening import Listener, listen
     from leaklab.monitoring.monitor import Monitor
     from leaklab.monitoring.out_of_memory import OutOfMemoryWatch, on_oom
+    from leaklab.monitoring.worker_processes import WatchedCalls, watch_calls
     from leaklab.ranks.gathering import merge
     from leaklab.remote import gather
     from leaklab.render.answer_html import AutogradGraph
@@ -86,6 +87,7 @@ _NAMES_OF = {
     "leaklab.monitoring.monitor": ("Monitor",),
     "leaklab.monitoring.out_of_memory": ("OutOfMemoryWatch", "on_oom"),
     "leaklab.ranks.gathering": ("merge",),
+    "leaklab.monitoring.worker_processes": ("WatchedCalls", "watch_calls"),
     "leaklab.remote": ("gather",),
     "leaklab.render.answer_html": ("AutogradGraph",),
     "leaklab.render.dot": ("BackReferenceGraph", "PathGraph"),
@@ -152,6 +154,7 @@ __all__ = [
     "SnapshotError",
     "TrainingRun",
     "Verdict",
+    "WatchedCalls",
     "WatchedSteps",
     "WhyAlive",
     "autograd",
@@ -176,6 +179,7 @@ __all__ = [
     "training_run",
     "unload_ipython_extension",
     "watch",
+    "watch_calls",
     "whyalive",
 ]
 
