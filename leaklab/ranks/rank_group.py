@@ -163,6 +163,7 @@ class RankGroup:
     def give_up(self, words: str) -> None:
         """Meet the others no more, who hear in *words* what this rank did."""
         self.fail(words)
+        self._say(f"found/{self.rank}", "")
         self._say(f"left/{self.rank}", "")
         self._say(_ENDED, "")
         if self.is_first:
@@ -189,12 +190,12 @@ class RankGroup:
             if self.ranks[0] not in self._missing:
                 self._wait_until(lambda: self._hears(_READ), seconds)
             return None
-        self._wait_until(lambda: not self._silent("found"), seconds)
-        silent = self._silent("found")
-        found = {rank: self._read(f"found/{rank}") for rank in self.ranks if rank not in silent}
+        awaited = [rank for rank in self.ranks if rank not in self._missing]
+        self._wait_until(lambda: self._hears(*(f"found/{rank}" for rank in awaited)), seconds)
+        found = {rank: self._read(f"found/{rank}") for rank in awaited if self._hears(f"found/{rank}")}
         for rank in found:
             self._ask(partial(self._store.delete_key, f"found/{rank}"), otherwise=False)
-        return found
+        return {rank: text for rank, text in found.items() if text}
 
     def answer(self, words: str) -> None:
         """Tell the others, who wait for it, that all is read, with *words* for them."""
