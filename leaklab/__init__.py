@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from leaklab.reports.notebook import NotebookComparison, NotebookReport, load_report
     from leaklab.reports.process import ProcessReport
     from leaklab.reports.ranks import RanksReport
+    from leaklab.reports.saved_heap import HeapComparison, SavedHeap
     from leaklab.reports.training_run import TrainingRun
 
 _NAMES_OF = {
@@ -103,6 +104,7 @@ _NAMES_OF = {
     "leaklab.reports.notebook": ("NotebookComparison", "NotebookReport", "load_report"),
     "leaklab.reports.process": ("ProcessReport",),
     "leaklab.reports.ranks": ("RanksReport",),
+    "leaklab.reports.saved_heap": ("HeapComparison", "SavedHeap"),
     "leaklab.reports.training_run": ("TrainingRun",),
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}
@@ -126,6 +128,7 @@ __all__ = [
     "CutResult",
     "Explorer",
     "FoundObjects",
+    "HeapComparison",
     "HeapSnapshot",
     "Leak",
     "LeakFound",
@@ -149,6 +152,7 @@ __all__ = [
     "ReportError",
     "ReportFigure",
     "RootPath",
+    "SavedHeap",
     "Settings",
     "SnapshotComparison",
     "SnapshotError",

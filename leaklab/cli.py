@@ -87,6 +87,17 @@ def _parser() -> argparse.ArgumentParser:
         "--timeout", type=_seconds, default=60.0, metavar="S", help="seconds to wait (default: %(default)g)"
     )
     ask.set_defaults(perform=_ask)
+    heap = commands.add_parser(
+        "heap",
+        help="show what fills a saved heap",
+        description="Read a file of leaklab.snapshot(references=True).save(FILE) and print what fills it: the holders"
+        " that keep most alive, and the types. Nothing in the file is run. Works without torch.",
+    )
+    heap.add_argument("file", type=Path, metavar="FILE", help="the saved heap, .heap")
+    heap.add_argument("--find", metavar="CONDITION", help="print what fits instead, e.g. 'bytes > 1 MiB'")
+    heap.add_argument("--why", metavar="EXPRESSION", help="say why that object is alive instead")
+    heap.add_argument("--compare", type=Path, metavar="LATER", help="print what differs in this later heap instead")
+    heap.set_defaults(perform=_heap)
     cuda = commands.add_parser(
         "cuda",
         help="compare CUDA memory snapshots, or show one",
@@ -282,6 +293,22 @@ def _ask(arguments: argparse.Namespace) -> int:
     from leaklab.render.terminal import on_terminal
 
     print(on_terminal(ask(arguments.pid, arguments.timeout)), end="")
+    return OK
+
+
+def _heap(arguments: argparse.Namespace) -> int:
+    from leaklab.render.terminal import on_terminal
+    from leaklab.reports.saved_heap import SavedHeap
+
+    heap = SavedHeap.load(arguments.file)
+    answers = []
+    if arguments.find is not None:
+        answers.append(str(heap.find(where=arguments.find)))
+    if arguments.why is not None:
+        answers.append(str(heap.why(int(arguments.why) if arguments.why.isdecimal() else arguments.why)))
+    if arguments.compare is not None:
+        answers.append(str(heap.compare(SavedHeap.load(arguments.compare))))
+    print(on_terminal("\n".join(answers or [str(heap)])), end="")
     return OK
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.explain.found import found_record, row_limit
+from leaklab.explain.found import found_record, row_limit, wanted_type
 from leaklab.heap.find import find_in
 from leaklab.heap.live_nodes import LiveNodes
 from leaklab.heap.nodes import MIN_DATA_BYTES
@@ -17,7 +17,6 @@ from leaklab.heap.view import NO_BIRTHS, borrow_heap
 from leaklab.reports.found import FoundObjects
 from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.gc_control import collect_quietly
-from leaklab.runtime.objects import is_kind_of, type_name
 from leaklab.version import environment
 
 
@@ -53,7 +52,7 @@ def find(
         ValueError: if *limit* is negative.
     """
     variables = sys._getframe(1).f_globals if namespace is None else namespace  # noqa: SLF001 - the caller's variables
-    kind, limit = kind_of(type), row_limit(limit)
+    kind, limit = wanted_type(type), row_limit(limit)
     _refuse_strangers(variables)
     parse(where)  # what is wrong with it is said before the heap is looked at
     young = [*gc.get_objects(generation=0), *gc.get_objects(generation=1)]
@@ -81,19 +80,3 @@ def _refuse_strangers(namespace: object) -> None:
     if not isinstance(namespace, dict):
         msg = f"namespace must be a dict of variables, not {type(namespace).__name__}"
         raise TypeError(msg)
-
-
-def kind_of(asked: object) -> str:
-    """Return the name of the type that was asked for, empty for any.
-
-    Raises:
-        TypeError: if it is neither a class nor a text.
-    """
-    if asked is None:
-        return ""
-    if is_kind_of(asked, type):
-        return type_name(asked)  # type: ignore[arg-type]  # the real type was asked
-    if type(asked) is str:
-        return asked
-    msg = f"type must be a class or the name of one, not {type_name(type(asked))}"
-    raise TypeError(msg)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -17,14 +17,25 @@ from leaklab.decide.heap_diff import compare_heap_snapshots, unpack
 from leaklab.decide.pairing import kinds_gone, still_there
 from leaklab.explain.new_objects import name_holders
 from leaklab.files import FilePath
+from leaklab.heap.taking import take_heap
 from leaklab.heap.view import Births, borrow_heap
 from leaklab.model.heap_diff import Changed, Difference, HeapSnapshotRecord
 from leaklab.render.heap_snapshot_file import load_heap_snapshot
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
+from leaklab.reports.saved_heap import SavedHeap
 from leaklab.runtime.addresses import Addresses
+from leaklab.runtime.gc_control import collect_quietly
 
 
-def snapshot(name: str = "") -> HeapSnapshot:
+@overload
+def snapshot(name: str = "", *, references: Literal[False] = False) -> HeapSnapshot: ...
+
+
+@overload
+def snapshot(name: str = "", *, references: Literal[True]) -> SavedHeap: ...
+
+
+def snapshot(name: str = "", *, references: bool = False) -> HeapSnapshot | SavedHeap:
     """Note everything that is alive now.
 
     Garbage is collected first, unless the user has switched the collector off. In one process the moment can be
@@ -32,6 +43,8 @@ def snapshot(name: str = "") -> HeapSnapshot:
 
     Args:
         name: For the reader.
+        references: Whether to note who refers to whom as well, and by which names. The answer is then a `SavedHeap`,
+            which can be asked like the living heap, also elsewhere; `diff` compares moments without references.
 
     Raises:
         TypeError: if *name* is no text.
@@ -39,7 +52,12 @@ def snapshot(name: str = "") -> HeapSnapshot:
     if type(name) is not str:
         msg = f"the name of a moment must be a str, not {type(name).__name__}"
         raise TypeError(msg)
-    return HeapSnapshot(notebook_context(sys._getframe(1).f_globals).take(name))  # noqa: SLF001 - the caller's variables
+    around = notebook_context(sys._getframe(1).f_globals)  # noqa: SLF001 - the caller's variables
+    if not references:
+        return HeapSnapshot(around.take(name))
+    if gc.isenabled():
+        collect_quietly()
+    return SavedHeap(take_heap(name, around.namespace))
 
 
 def diff(a: HeapSnapshot | FilePath, b: HeapSnapshot | FilePath | None = None) -> MemDiff:

@@ -25,8 +25,8 @@ from leaklab.heap.names.containers import keys_of
 from leaklab.heap.names.reference import is_name
 from leaklab.heap.paths import Described, describe_path
 from leaklab.heap.roles import with_reasons
-from leaklab.heap.roots import Start
 from leaklab.heap.shortest_paths import ROOT
+from leaklab.heap.start_paths import Start
 from leaklab.heap.view import HeapView
 from leaklab.model import RootPath, Status
 from leaklab.model.alive import AlivePath, Counts, Cut, CutReference, Hold, Retained, WhyAliveRecord

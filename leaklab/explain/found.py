@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leaklab.model.found import FoundObject, FoundRecord
+from leaklab.runtime.objects import is_kind_of, type_name
 
 if TYPE_CHECKING:
     from leaklab.heap.nodes import HeapNodes
@@ -87,3 +88,19 @@ def row_limit(limit: object) -> int:
         msg = f"limit must be 0 or more, not {limit}"
         raise ValueError(msg)
     return limit
+
+
+def wanted_type(asked: object) -> str:
+    """Return the name of the type that was asked for, empty for any.
+
+    Raises:
+        TypeError: if it is neither a class nor a text.
+    """
+    if asked is None:
+        return ""
+    if is_kind_of(asked, type):
+        return type_name(asked)  # type: ignore[arg-type]  # the real type was asked
+    if type(asked) is str:
+        return asked
+    msg = f"type must be a class or the name of one, not {type_name(type(asked))}"
+    raise TypeError(msg)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.explain.groups import Group
-from leaklab.heap.roots import Start
 from leaklab.heap.source_lines import Origin, origin_of
+from leaklab.heap.start_paths import Start
 from leaklab.heap.view import HeapView
 from leaklab.runtime.objects import has_base, is_kind_of, module_dict, type_name
 from leaklab.runtime.ours import FRONT_ENDS, HISTORY_CONTAINERS

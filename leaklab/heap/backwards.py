@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.heap.roots import Start, is_shell_type, local_variables, running_frames
+from leaklab.heap.roots import is_shell_type, local_variables, running_frames
+from leaklab.heap.start_paths import Start
 from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
     N_PLACES,

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import functools
-import re
+import types
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.heap.nodes import Content, Contents, HeapNodes, Kind, StorageUse
+from leaklab.heap.names.reference import MISSING, class_dict, is_one_of, look_up
+from leaklab.heap.nodes import Content, Contents, HeapNodes, Kind, StorageUse, in_own_modules
 from leaklab.runtime.objects import (
     has_base,
     is_tensor_type,
     loaded_type,
+    mro_of,
     no_torch_functions,
     type_name,
 )
+from leaklab.runtime.ours import own_data_addresses
 from leaklab.runtime.sizes import shallow_bytes_of
 
 if TYPE_CHECKING:
     from leaklab.heap.dominators import DominatorTree
-    from leaklab.heap.roots import Start
     from leaklab.heap.shared_data import Storages
     from leaklab.heap.shortest_paths import PathTree
     from leaklab.heap.view import HeapView
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from leaklab.runtime.kind_table import KindTable
 
 _UNKNOWN = (RuntimeError, TypeError, ValueError, AttributeError)
-_OWN_MODULE = re.compile(r"module 'leaklab(\.[\w.]+)?'")
 _UNREACHED = "no variable reaches it"
+_PLAIN_DESCRIPTORS = (types.FunctionType, property, types.MemberDescriptorType, types.GetSetDescriptorType)
 _module_of = type.__dict__["__module__"].__get__
 
 
@@ -42,12 +44,22 @@ class LiveNodes(HeapNodes):
         self.index = view.index
         self.kind_of = view.types.rows
         self.starts = view.starts
-        self.roots = view.roots
         self.n_listed = view.n_heap
-        own = np.zeros(0, np.int64) if view.own is None else view.own
-        self.is_foreign = foreign(self.index.vertices_of(own), len(view.objects)) | in_own_modules(
-            self.starts, view.tree
-        )
+
+    @property
+    def roots(self) -> Ints:
+        """Where everything that is alive begins."""
+        return self._view.roots
+
+    @functools.cached_property
+    def is_foreign(self) -> Ints:
+        """For each object whether it is leaklab's."""
+        view = self._view
+        addresses = np.append(view.own, own_data_addresses(view.objects, view.types)).astype(np.int64)
+        vertices = self.index.vertices_of(addresses)
+        mask = in_own_modules(self.starts, view.tree)
+        mask[vertices[vertices >= 0]] = True
+        return mask
 
     @functools.cached_property
     def kinds(self) -> Sequence[Kind]:
@@ -92,23 +104,25 @@ class LiveNodes(HeapNodes):
         return described.code, described.path.root
 
 
-def foreign(vertices: Ints, n_vertices: int) -> Ints:
-    """Return for each of *n_vertices* whether it is one of *vertices*, of which some are -1."""
-    mask: Ints = np.zeros(n_vertices, bool)
-    mask[vertices[vertices >= 0]] = True
-    return mask
-
-
-def in_own_modules(starts: Sequence[Start], paths: PathTree) -> Ints:
-    """Return for each object whether the path to it begins in a module of leaklab's."""
-    is_own = np.array([*(_OWN_MODULE.match(start.words) is not None for start in starts), False], bool)
-    mask: Ints = is_own.take(paths.root_of)  # of -1 the last, which says no
-    return mask
-
-
-def kinds_in(types: KindTable) -> list[Kind]:
+def kinds_in(table: KindTable) -> list[Kind]:
     """Return what is known of each type of the table."""
-    return [Kind(type_name(kind), _module_name(kind), has_base(kind, type)) for kind in types.types]
+    return [_kind(kind) for kind in table.types]
+
+
+def _kind(kind: type) -> Kind:
+    is_module = _is_torch_module(kind)
+    hidden = {name for base in mro_of(kind) for name in class_dict(base) if type(name) is str} if is_module else ()
+    is_descriptor = look_up(kind, "__get__") is not MISSING and not is_one_of(kind, _PLAIN_DESCRIPTORS)
+    return Kind(
+        type_name(kind), _module_name(kind), has_base(kind, type), is_module, is_descriptor, tuple(sorted(hidden))
+    )
+
+
+def _is_torch_module(kind: type) -> bool:
+    module = loaded_type("torch.nn", "Module")
+    return (
+        module is not None and has_base(kind, module) and look_up(kind, "__getattr__") is look_up(module, "__getattr__")
+    )
 
 
 def _module_name(kind: type) -> str:
@@ -119,13 +133,13 @@ def _module_name(kind: type) -> str:
     return name if type(name) is str else ""
 
 
-def contents_of(objects: Sequence[Any], types: KindTable) -> Contents:
-    """Return what the tensors and arrays among *objects*, whose types these are, are."""
+def contents_of(objects: Sequence[Any], table: KindTable) -> Contents:
+    """Return what the tensors and arrays among *objects*, of the types in *table*, are."""
     arrays = loaded_type("numpy", "ndarray")
-    is_tensor = types.mask(is_tensor_type)
-    is_array = types.mask(lambda kind: arrays is not None and has_base(kind, arrays))
+    is_tensor = table.mask(is_tensor_type)
+    is_array = table.mask(lambda kind: arrays is not None and has_base(kind, arrays))
     numbers: dict[Content, int] = {}
-    number_of = np.full(len(types.rows), -1, np.int32)
+    number_of = np.full(len(table.rows), -1, np.int32)
     with no_torch_functions():
         for vertex in np.flatnonzero(is_tensor).tolist():
             number_of[vertex] = numbers.setdefault(tensor_content(objects[vertex]), len(numbers))

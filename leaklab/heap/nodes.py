@@ -21,6 +21,7 @@ number, its *vertex*. `leaklab.heap.live_nodes` fills it from a borrowed heap, `
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ from leaklab.heap.exclusive_sizes import exclusive_sizes
 if TYPE_CHECKING:
     from leaklab.heap.dominators import DominatorTree
     from leaklab.heap.index import HeapIndex
-    from leaklab.heap.roots import Start
     from leaklab.heap.shortest_paths import PathTree, Reach
+    from leaklab.heap.start_paths import Start
     from leaklab.runtime.addresses import Ints
 
 MIN_DATA_BYTES = 1024
@@ -43,11 +44,23 @@ MIN_DATA_BYTES = 1024
 
 
 class Kind(NamedTuple):
-    """A type: its qualified name, the module that it is defined in, and whether its objects are classes."""
+    """A type.
+
+    Attributes:
+        name: Its qualified name.
+        module: The module that it is defined in.
+        is_meta: Whether its objects are classes.
+        is_torch_module: Whether it is a ``torch.nn.Module`` whose parameters are found as its attributes.
+        is_descriptor: Whether its objects are not what their class answers to their name: class methods and the like.
+        hidden: Names in the class of a ``torch.nn.Module``, which hide parameters of the same name.
+    """
 
     name: str
     module: str
     is_meta: bool
+    is_torch_module: bool
+    is_descriptor: bool = False
+    hidden: tuple[str, ...] = ()
 
 
 class Content(NamedTuple):
@@ -116,12 +129,18 @@ class HeapNodes(ABC):
     """For each object the number of its type."""
     starts: Sequence[Start]
     """Where paths begin: variables, modules, running functions, the interpreter."""
-    roots: Ints
-    """Where everything that is alive begins."""
-    is_foreign: Ints
-    """For each object whether it is leaklab's own: no answer to any question."""
     n_listed: int
     """So many of the objects the collector lists; those after them only hidden references reach."""
+
+    @property
+    @abstractmethod
+    def roots(self) -> Ints:
+        """Where everything that is alive begins."""
+
+    @property
+    @abstractmethod
+    def is_foreign(self) -> Ints:
+        """For each object whether it is leaklab's own: no answer to any question."""
 
     @property
     @abstractmethod
@@ -214,3 +233,13 @@ class HeapNodes(ABC):
     def bytes_together(self, mask: Ints) -> int:
         """Return the bytes of all objects of *mask*, storages counted once."""
         return int(self.own_bytes[mask].sum()) + self.storages.bytes_together(mask)
+
+
+_OWN_MODULE = re.compile(r"module 'leaklab(\.[\w.]+)?'")
+
+
+def in_own_modules(starts: Sequence[Start], paths: PathTree) -> Ints:
+    """Return for each object whether the path to it begins in a module of leaklab's."""
+    is_own = np.array([*(_OWN_MODULE.match(start.words) is not None for start in starts), False], bool)
+    mask: Ints = is_own.take(paths.root_of)  # of -1 the last, which says no
+    return mask

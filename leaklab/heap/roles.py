@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from leaklab.heap.names import Reference
-from leaklab.heap.roots import Start
+from leaklab.heap.start_paths import Start
 from leaklab.model import RootPath, Status, Step
 from leaklab.runtime.objects import is_kind_of, loaded_type, mro_of
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from leaklab.collect.registries import REGISTRIES
 from leaklab.heap.source_lines import Origin, origin_of
+from leaklab.heap.start_paths import Start
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import (
     HEAP_TYPE,
@@ -54,39 +55,6 @@ _COST_OF_HISTORY_NAME = 10
 _COST_OF_HISTORY_COPY = 14
 _COST_OF_SHELL = 40
 _PLACES = ("module ", "thread ", "running function ")
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where paths begin.
-
-    Attributes:
-        address: The object that the search begins at.
-        words: What it is.
-        expression: Python for the first object of a path (for a module: the module); empty where there is none.
-        cost: What beginning here costs.
-        is_variable: Whether it is the value of one of the user's variables.
-        is_library: Whether it belongs to a library.
-        is_place: Whether it is a module, its namespace, or a running function: paths begin there and pass nowhere else.
-        is_history: Whether this is one of the names under which the notebook keeps its history.
-        is_shells: Whether this is one of the names that the shell puts among the user's variables.
-    """
-
-    address: int
-    words: str
-    expression: str
-    cost: int
-    is_variable: bool = False
-    is_library: bool = False
-    is_place: bool = False
-    is_history: bool = False
-    is_shells: bool = False
-
-    def expression_for(self, thing: object) -> str | None:
-        """Return Python for *thing*, the first object of a path from here; None where there is none."""
-        if self.expression and not self.is_variable and type(thing) is dict:
-            return f"{self.expression}.__dict__"  # a module's own namespace
-        return self.expression or None
 
 
 def find_starts(namespace: dict[str, Any] | None) -> list[Start]:

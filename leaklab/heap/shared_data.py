@@ -192,9 +192,10 @@ def _storages_by_themselves(objects: list[Any], kinds: Ints, index: HeapIndex) -
     kind = loaded_type("torch", "UntypedStorage")
     if kind is None:
         return
-    for vertex in np.flatnonzero(kinds == id(kind)).tolist():
-        if len(index.referrers(vertex)):
-            yield vertex, objects[vertex]._cdata  # noqa: SLF001 - the storage's identity has no public name
+    is_held = np.zeros(index.n_vertices, bool)
+    is_held[index.forward_targets] = True
+    for vertex in np.flatnonzero((kinds == id(kind)) & is_held).tolist():
+        yield vertex, objects[vertex]._cdata  # noqa: SLF001 - the storage's identity has no public name
 
 
 def _n_uses(key: int) -> int:

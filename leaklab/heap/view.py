@@ -22,9 +22,10 @@ from leaklab.heap.dominators import DominatorTree, dominators
 from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import HeapIndex, ReferencePass, own_dicts
 from leaklab.heap.paths import Described, describe_path
-from leaklab.heap.roots import Start, empty_snapshots, find_starts, interpreter_tables, is_shell_type
+from leaklab.heap.roots import empty_snapshots, find_starts, interpreter_tables, is_shell_type
 from leaklab.heap.shared_data import Storages, storages_in
-from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach, search
+from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach
+from leaklab.heap.start_paths import Start, paths_from
 from leaklab.model import RootPath, Status, Step
 from leaklab.runtime.addresses import Addresses, kinds_of, picked
 from leaklab.runtime.autograd_graph import Edge, is_node_type
@@ -103,7 +104,7 @@ class HeapView:
     summaries: bool = True
     n_unwalked: int = 0
     carriers: tuple[int, ...] = ()
-    own: Addresses | None = None
+    own: Addresses = field(default_factory=lambda: np.zeros(0, np.int64))
     _described: dict[int, Described] = field(default_factory=dict)
 
     @cached_property
@@ -279,13 +280,14 @@ def heap_view(
     carrying, passing = _carriers(hidden.edges, births.graph_marks, index)
     costs = _costs(birth_run, survived, types)
     costs[passing] += _STEP_PASSING * ~survived[passing]
-    tree = _search(index, starts, id(namespace), costs, own_dict_of)
+    start_vertices = index.vertices_of(np.array([start.address for start in starts], np.int64))
+    own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
+    tree = paths_from(index, starts, start_vertices, own_dict, costs=costs, own_dicts=own_dict_of)
     wrapped = _wrappers(tree, index, types.mask(_is_wrapper_type), n_heap, birth_run)
     birth_run[list(wrapped)] = list(wrapped.values())
     survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
     blamed_run = _blamed_runs(tree, birth_run, survived)
     leaked = (blamed_run != BASELINE) & (blamed_run < births.n_runs - 1)
-    own_dict = -1 if namespace is None else index.vertex_of(id(namespace))
     view = HeapView(
         objects, n_heap, index, kinds, types, tree, starts, birth_run, blamed_run, leaked, in_graph,
         own_dict, hidden.notes, summaries, hidden.n_unwalked, carrying, ignored,
@@ -415,22 +417,3 @@ def _costs(birth_run: npt.NDArray[np.int64], leaked: npt.NDArray[np.bool_], type
     cost[birth_run != BASELINE] = _STEP_NEWEST
     cost[leaked] = _STEP_LEAKED
     return cost
-
-
-def _search(
-    index: HeapIndex,
-    starts: list[Start],
-    namespace: int,
-    cost: npt.NDArray[np.int64],
-    own: npt.NDArray[np.int64],
-) -> PathTree:
-    vertices = index.vertices_of(np.array([start.address for start in starts], np.int64)).tolist()
-    blocked = np.zeros(index.n_vertices, bool)
-    # Namespaces, modules and frames are where paths begin: none leads through them to anything else.
-    ends = [vertex for start, vertex in zip(starts, vertices, strict=True) if start.is_place]
-    blocked[[vertex for vertex in (*ends, index.vertex_of(namespace)) if vertex >= 0]] = True
-    roots = [
-        (vertex, start.cost + (int(cost[vertex]) if start.is_variable and vertex >= 0 else 0))
-        for start, vertex in zip(starts, vertices, strict=True)
-    ]
-    return search(index, roots, vertex_cost=cost, blocked_into=blocked, own_dicts=own)

@@ -15,6 +15,7 @@ from leaklab.model.autograd import AutogradRecord, GraphPart
 from leaklab.model.cuda import CallFrame, LiveStack, PoolUse, SnapshotSeries
 from leaklab.model.found import FoundRecord
 from leaklab.model.heap_diff import Difference
+from leaklab.model.heap_shape import HeapChange, HeapShape
 from leaklab.render.heap_diff import lines_of
 from leaklab.render.ranks_rows import RankAnswer
 from leaklab.text import cell_text
@@ -108,6 +109,13 @@ _RANKS: _Types = {
 _FOUND: _Types = {
     "type": "string", "holder": "string", "bytes": "int64", "exclusive_bytes": "int64", "shape": "string",
     "dtype": "string", "device": "string", "requires_grad": "boolean", "place": "string", "number": "int64",
+}  # fmt: skip
+_KEEPERS: _Types = {
+    "holder": "string", "type": "string", "exclusive_bytes": "int64", "place": "string", "number": "int64",
+}  # fmt: skip
+_KINDS: _Types = {"type": "string", "count": "int64", "bytes": "int64"}
+_SIZE_CHANGES: _Types = {
+    "name": "string", "bytes_before": "int64", "bytes_after": "int64", "count_before": "int64", "count_after": "int64",
 }  # fmt: skip
 _POOLS: _Types = {"device": "string", "pool": "string", **_DEVICE_USES}
 
@@ -328,6 +336,26 @@ def found_table(found: FoundRecord) -> pd.DataFrame:
 def found_csv(found: FoundRecord) -> str:
     """Return the objects that fit as CSV with a header line."""
     return _csv(found_table(found), index=False)
+
+
+def saved_holder_table(shape: HeapShape) -> pd.DataFrame:
+    """Return variables and other objects of a heap, what keeps most alive first."""
+    return _frame(shape.holders, _KEEPERS, computed={"type": lambda row: row.kind})
+
+
+def kind_table(shape: HeapShape) -> pd.DataFrame:
+    """Return the types of a heap, the most bytes first."""
+    return _frame(shape.kinds, _KINDS, computed={"type": lambda row: row.kind, "bytes": lambda row: row.n_bytes})
+
+
+def holder_change_table(change: HeapChange) -> pd.DataFrame:
+    """Return what holders keep alive, before and after, the largest change first."""
+    return _frame(change.holders, _SIZE_CHANGES)
+
+
+def kind_change_table(change: HeapChange) -> pd.DataFrame:
+    """Return the objects of each type, before and after, the largest change first."""
+    return _frame(change.kinds, _SIZE_CHANGES)
 
 
 def part_table(parts: Sequence[GraphPart], index: str) -> pd.DataFrame:

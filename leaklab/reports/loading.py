@@ -10,6 +10,7 @@ from leaklab.cuda.reading import read_pickle
 from leaklab.cuda.schema import memory_of
 from leaklab.errors import ReportError
 from leaklab.files import FilePath
+from leaklab.heap.nodes_file import MAGIC
 from leaklab.render.base import read_bytes
 from leaklab.render.json import find_embedded, format_of
 from leaklab.reports.alive import WhyAlive
@@ -22,6 +23,7 @@ from leaklab.reports.monitor import MonitorReport
 from leaklab.reports.notebook import NotebookReport, load_report
 from leaklab.reports.process import ProcessReport
 from leaklab.reports.ranks import RanksReport
+from leaklab.reports.saved_heap import HeapComparison, SavedHeap
 from leaklab.reports.training_run import TrainingRun
 from leaklab.runtime.gc_control import gc_paused
 
@@ -34,6 +36,7 @@ KINDS: dict[str, type[Any]] = {
     "leaklab checks": NotebookReport,
     "leaklab difference": MemDiff,
     "leaklab found": FoundObjects,
+    "leaklab heap comparison": HeapComparison,
     "leaklab monitor": MonitorReport,
     "leaklab process": ProcessReport,
     "leaklab ranks": RanksReport,
@@ -50,18 +53,22 @@ def load(path: FilePath) -> Any:
 
     Args:
         path: A report that `save` or `to_json` wrote (``.json``), the page of a check, a notebook or many ranks
-            (``.html``), a `HeapSnapshot` (``.npz``), or a file of ``torch.cuda.memory._dump_snapshot`` (``.pickle``).
+            (``.html``), a `HeapSnapshot` (``.npz``), a `SavedHeap` (``.heap``), or a file of
+            ``torch.cuda.memory._dump_snapshot`` (``.pickle``).
             What is in the file decides, not its name, but for ``.pickle`` and ``.pkl``.
 
     Returns:
         What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `MemDiff`, `TrainingRun`,
-        `MonitorReport`, `ProcessReport`, `RanksReport`, `HeapSnapshot`, `CudaSnapshot` or `SnapshotComparison`.
+        `MonitorReport`, `ProcessReport`, `RanksReport`, `FoundObjects`, `HeapSnapshot`, `SavedHeap`,
+        `HeapComparison`, `CudaSnapshot` or `SnapshotComparison`.
 
     Raises:
         ReportError: if the file cannot be read, or holds nothing that this version of leaklab can read.
         SnapshotError: if it is a damaged or hostile CUDA snapshot.
     """
     head = _first_bytes(path)
+    if head == MAGIC[: len(_ZIP)]:
+        return SavedHeap.load(path)
     if head.startswith(_ZIP):
         return HeapSnapshot.load(path)
     if head.startswith(_PICKLE) or Path(path).suffix.lower() in _PICKLE_SUFFIXES:

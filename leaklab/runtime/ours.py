@@ -189,3 +189,11 @@ def own_addresses(objects: list[object], table: KindTable | None = None) -> Addr
     found = [objects[place] for place in np.flatnonzero(own).tolist()]
     dicts = [child for thing in found for child in get_referents(thing) if is_own_dict(thing, child)]
     return np.array([*map(id, found), *map(id, dicts)], np.int64)
+
+
+def own_data_addresses(objects: list[object], table: KindTable) -> Addresses:
+    """Return the addresses of the arrays that those of *objects*, of types *table*, refer to that are leaklab's."""
+    own = [objects[place] for place in np.flatnonzero(table.mask(is_own_kind)).tolist()]
+    held = get_referents(*own)
+    held += get_referents(*[thing for thing in held if id(type(thing)) in _PLAIN]) if held else []
+    return np.array([id(thing) for thing in held if type(thing) is np.ndarray], np.int64)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from leaklab.heap.names import name_references
+from leaklab.heap.names import Reference, name_references
 from leaklab.heap.names.reference import (
     MAX_SHOWN_CHARACTERS,
     MISSING,
@@ -26,6 +26,7 @@ from leaklab.heap.names.reference import (
     read_by,
     shown,
 )
+from leaklab.heap.reference_numbers import FIRST_POSITION, OWN_DICT, UNNAMED
 from leaklab.runtime.addresses import N_PLACES, addresses_of, get_referents, kinds_of, picked, places_of
 from leaklab.runtime.objects import has_base, is_tensor_type
 
@@ -34,11 +35,6 @@ if TYPE_CHECKING:
     from leaklab.runtime.addresses import Ints
     from leaklab.runtime.kind_table import KindTable
 
-UNNAMED: Final = -1
-"""The number of a reference that has no name."""
-FIRST_POSITION: Final = -2
-"""The number of ``[0]``; ``[1]`` is one less, and so on. So are the keys of dicts that are small whole numbers."""
-OWN_DICT: Final = ".__dict__"
 _MOST_POSITIONS = 1 << 30
 _SAMPLES = 8
 """So often an object with an unnamed reference is looked at for the names of its type."""
@@ -99,7 +95,7 @@ class BulkNames:
 
     def _in_dicts(self, numbers: Ints, dicts: list[Any], starts: Ints, n_told: Ints, addresses: Ints) -> None:
         lengths = np.fromiter(map(len, dicts), np.int64, len(dicts))
-        # A table of texts tells its values only, any other its keys as well.
+        # A table of texts tells its values only, any other its keys as well, each behind its value.
         for factor in (1, 2):
             chosen = np.flatnonzero((n_told == factor * lengths) & (lengths > 0))
             if not len(chosen):
@@ -107,7 +103,7 @@ class BulkNames:
             tables, counts = picked(dicts, chosen), lengths[chosen]
             keys, values = list(chain.from_iterable(tables)), list(chain.from_iterable(map(dict.values, tables)))
             within = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
-            places = np.repeat(starts[chosen], counts) + factor * within + factor - 1
+            places = np.repeat(starts[chosen], counts) + factor * within
             found = self._numbers_of_keys(keys)
             is_there = addresses[places] == addresses_of(values)
             numbers[places[is_there]] = found[is_there]
@@ -219,15 +215,14 @@ class _Attributes:
                 return
             edge = int(left[(len(left) - 1) * (round_number % 3) // 2])
             held = self.objects[self.index.forward_targets[edge]]
-            fresh = [
-                one.text for one in name_references(self.objects[self.owners[edge]], held) if one.text not in tried
-            ]
-            for text in fresh:
-                tried.add(text)
-                if text.startswith(".") and is_name(text[1:]):
-                    self._try(kind, text[1:], self.table.number(text), left)
+            found = name_references(self.objects[self.owners[edge]], held)
+            fresh = [reference for reference in found if reference.text not in tried]
+            for reference in fresh:
+                tried.add(reference.text)
+                if reference.suffix == reference.text and is_name(reference.text[1:]):
+                    self._try(kind, reference.text[1:], self.table.number(reference.text), left)
             if fresh and self.names[edge] == UNNAMED:
-                self.names[edge] = self.table.number(fresh[0])
+                self.names[edge] = self.table.number(_words(fresh[0]))
             left = left[self.names[left] == UNNAMED] if fresh else left[left != edge]
 
     def _try(self, kind: type, name: str, number: int, edges: Ints) -> None:
@@ -244,6 +239,12 @@ class _Attributes:
         self.names[edges[values.take(group) == held]] = number
 
 
+def _words(reference: Reference) -> str:
+    """Return a name that reads like Python only if it is."""
+    is_python = reference.suffix == reference.text
+    return reference.text if is_python or not reference.text.startswith((".", "[")) else f"reference {reference.text}"
+
+
 def _reader(kind: type, name: str, n_objects: int) -> Callable[[list[Any]], list[Any]] | None:
     """Return what reads the attribute *name* of objects of *kind* without running anybody's code; None if nothing."""
     in_class, descriptor = look_up(kind, name), c_descriptor(kind, name)
@@ -256,7 +257,14 @@ def _reader(kind: type, name: str, n_objects: int) -> Callable[[list[Any]], list
         )
     if descriptor is MISSING or is_tensor_type(kind):  # torch asks a subclass of the user's for what it reads
         return None
-    return lambda things: [read_by(descriptor, thing) for thing in things]
+    return lambda things: _read_by(descriptor, things)
+
+
+def _read_by(descriptor: Any, things: list[Any]) -> list[object]:
+    try:
+        return list(map(descriptor.__get__, things))
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # one has none: all are asked one by one
+        return [read_by(descriptor, thing) for thing in things]
 
 
 def _in_instance(thing: object, name: str) -> object:

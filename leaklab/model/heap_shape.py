@@ -1,0 +1,105 @@
+"""The records of what fills a heap, and of what differs between two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SHAPE_SCHEMA = 1
+"""Raised whenever the layout of a saved comparison changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeapHolder:
+    """What one variable, or another object, alone keeps alive.
+
+    Attributes:
+        holder: Python for it; words where there is none.
+        kind: Qualified name of its type.
+        place: Where the path to it begins.
+        exclusive_bytes: What comes back if it goes.
+        number: Its number in the heap.
+    """
+
+    holder: str
+    kind: str
+    place: str
+    exclusive_bytes: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class KindSize:
+    """All objects of one type: how many, and their bytes with the storages that they use, each storage once."""
+
+    kind: str
+    count: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeapShape:
+    """What fills a heap.
+
+    Attributes:
+        name: What the user calls the moment.
+        taken_at: Seconds since the epoch.
+        n_objects: Objects alive, without leaklab's own.
+        n_references: References between them.
+        n_bytes: Bytes of all objects and storages, each counted once.
+        storage_bytes: The part of it that storages of tensors have.
+        holders: Variables and other objects, what keeps most alone first.
+        kinds: Types, the most bytes first.
+        notes: What could not be looked at.
+        environment: Versions.
+    """
+
+    name: str
+    taken_at: float
+    n_objects: int
+    n_references: int
+    n_bytes: int
+    storage_bytes: int
+    holders: tuple[HeapHolder, ...]
+    kinds: tuple[KindSize, ...]
+    notes: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SizeChange:
+    """What one holder, or all objects of one type, had before and have after; 0 where there was none."""
+
+    name: str
+    bytes_before: int
+    bytes_after: int
+    count_before: int
+    count_after: int
+
+    @property
+    def step(self) -> int:
+        """How many bytes there are more."""
+        return self.bytes_after - self.bytes_before
+
+
+@dataclass(frozen=True, slots=True)
+class HeapChange:
+    """What differs between two heaps.
+
+    Attributes:
+        before: Name of the earlier one.
+        after: Name of the later one.
+        seconds: Between them.
+        n_objects: How many objects there were before and after.
+        n_bytes: Bytes of everything before and after.
+        holders: Holders by their expressions, the largest change first.
+        kinds: Types, the largest change first.
+    """
+
+    before: str
+    after: str
+    seconds: float
+    n_objects: tuple[int, int]
+    n_bytes: tuple[int, int]
+    holders: tuple[SizeChange, ...]
+    kinds: tuple[SizeChange, ...]
+    schema: int = SHAPE_SCHEMA
