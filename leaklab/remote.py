@@ -7,8 +7,10 @@ makes one report of them.
 from __future__ import annotations
 
 import inspect
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MethodType
@@ -54,7 +56,8 @@ def check(function: Callable[[], object], *, label: str = "", **options: Any) ->
     if type(function) is MethodType:  # an actor's: what grows is named by it, and not by the engine's table of actors
         options = {"namespace": {"self": function.__self__}, **options}
     try:
-        report = leakcheck(function, **options)
+        with _without_samples():
+            report = leakcheck(function, **options)
     except Exception as error:
         report = inspect.getattr_static(error, "leaklab_report", None)
         if type(report) is not LeakReport and not isinstance(error, LeaklabError):
@@ -63,6 +66,27 @@ def check(function: Callable[[], object], *, label: str = "", **options: Any) ->
             words = type(error).__name__ if options.get("redact") else error_words(error)
     record = None if report is None else report.record
     return rank_to_json(record_here(check=record, error=words, label=label))
+
+
+@contextmanager
+def _without_samples() -> Iterator[None]:
+    """Let no worker of Dask in this process sample its threads: every 10 ms it keeps what it sees, leaklab's calls too.
+
+    What samples is started again by who stopped it: a check that is refused meanwhile does not find it running.
+    """
+    found = sys.modules.get("distributed.worker")
+    workers = list(getattr(getattr(found, "Worker", None), "_instances", ()))
+    stopped = []
+    for worker in workers:
+        samples = worker.periodic_callbacks.get("profile")
+        if samples is not None and samples.is_running():
+            worker.loop.add_callback(samples.stop)  # only its own thread may stop it
+            stopped.append((worker.loop, samples))
+    try:
+        yield
+    finally:
+        for loop, samples in stopped:
+            loop.add_callback(samples.start)
 
 
 def save(report: LeakReport | MonitorReport, folder: FilePath, *, rank: int | None = None) -> Path:

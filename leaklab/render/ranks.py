@@ -185,12 +185,12 @@ def _table(view: RanksView) -> Iterator[str]:
     widths = [min(max(len(row[number]) for row in shown), limit) for number, limit in enumerate((30, 12, 34))]
     left = "  ".join(" " * width for width in widths) + "  "
     for row in shown:
-        start = "  ".join(f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=True)).rstrip()
-        if len(start) > len(left) - 2:
-            yield from wrap(start, "  ", "    ")
-            start = ""
-        if start or row[3]:
-            yield from (line.rstrip() for line in wrap(row[3], f"  {start:<{len(left)}}", f"  {left}"))
+        who = row[0]
+        if len(who) > widths[0]:
+            yield from wrap(who, "  ", "    ")
+            who = ""
+        start = "  ".join(f"{cell:<{width}}" for cell, width in zip((who, *row[1:3]), widths, strict=True))
+        yield from (line.rstrip() for line in wrap(row[3], f"  {start.rstrip():<{len(left)}}", f"  {left}"))
     if len(cells) > _N_ROWS:
         yield f"  and {len(cells) - _N_ROWS:,} more rows (report.to_frame() has all)"
 
