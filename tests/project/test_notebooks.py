@@ -8,6 +8,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+SIXTH = "06_many_engines.ipynb"
 MAX_BYTES = 1_000_000
 
 pytestmark = pytest.mark.notebook
@@ -19,6 +20,8 @@ def executed(tmp_path_factory):
     finished = {}
 
     def execute(name):
+        if name == SIXTH:
+            pytest.importorskip("ipyparallel", reason="notebook 6 starts engines: pip install ipyparallel")
         if name not in finished:
             notebook = nbformat.read(FOLDER / name, 4)
             folder = tmp_path_factory.mktemp("notebook")
@@ -157,3 +160,17 @@ def test_each_notebook_says_its_place_and_names_the_next():
         cells = nbformat.read(file, 4).cells
         assert f"*Notebook {number} of {len(NOTEBOOKS)}" in cells[0].source
         assert number == len(NOTEBOOKS) or NOTEBOOKS[number].name in cells[-1].source
+
+
+def test_sixth_notebook_names_the_odd_engine_and_what_it_keeps(executed):
+    assert words_of(executed(SIXTH), "gather").startswith("LEAK  in 1 of 4 engines (engine 2): `suspicious` grows by ")
+    assert "odd: (2,)\nheld by: suspicious" in words_of(executed(SIXTH), "odd")
+
+
+def test_sixth_notebook_shows_the_report_of_every_engine(executed):
+    shown = [output for output in outputs_of(executed(SIXTH), "check") if "text/html" in output.get("data", {})]
+    assert len(shown) == 4
+
+
+def test_sixth_notebook_leaks_nowhere_after_the_repair(executed):
+    assert not words_of(executed(SIXTH), "gather-again").startswith(("LEAK", "NO VERDICT"))
