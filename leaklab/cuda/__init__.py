@@ -7,6 +7,7 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
+        "phases": "Span phases_of spans_of",
         "reading": "audit memory_ceiling read_pickle",
         "schema": "memory_of",
         "stacks": "StackTable base_name is_project label_of",

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from leaklab.cuda.free_memory import segments_after, without
 from leaklab.cuda.live_blocks import frameless_label
 from leaklab.cuda.moments import BEFORE, NO_STACK
+from leaklab.cuda.phases import Span, spans_of
+from leaklab.cuda.schema import Annotation
 from leaklab.cuda.stacks import label_of
 from leaklab.cuda.timeline import group_of, highest_events
 from leaklab.cuda.trace import ALLOC, FREE, OOM, SEGMENT_IN, SEGMENT_OUT, Events, History, Ints
@@ -19,6 +21,7 @@ from leaklab.text import format_bytes
 MOST_BLOCKS = 200_000
 _MOST_FRAMES = 60
 _MOST_MARKS = 200
+_MOST_PHASES = 500
 _N_STRETCHES = 4096
 _GAP_SHARE = 0.004
 """Of the height, between two segments that are no neighbours."""
@@ -28,7 +31,7 @@ Piece = tuple[int, int, int, int]
 """Reserved memory: first state, state behind the last, first address, address behind the last."""
 
 
-def block_map(history: History) -> BlockMap | None:
+def block_map(history: History, annotations: Iterable[Annotation] = ()) -> BlockMap | None:
     """Return the map of a device; None where its file has no addresses."""
     events, segments = history.events, history.segments
     is_block = events.action <= FREE
@@ -59,6 +62,7 @@ def block_map(history: History) -> BlockMap | None:
         segment_size=_f64(end - start),
         stacks=stacks,
         marks=tuple(_marks(events)),
+        phases=tuple(_longest(spans_of(history, (one for one in annotations if one.device == events.device)))),
         peaks=tuple(zip(peaks.tolist(), history.levels[peaks].tolist(), strict=True)),
     )
 
@@ -103,6 +107,13 @@ def _u32(numbers: Ints) -> bytes:
 
 def _f64(numbers: Heights | Ints) -> bytes:
     return numbers.astype("<f8").tobytes()
+
+
+def _longest(spans: list[Span]) -> list[Span]:
+    """Return *spans*, the longest of very many."""
+    if len(spans) <= _MOST_PHASES:
+        return spans
+    return sorted(sorted(spans, key=lambda span: span.first - span.last)[:_MOST_PHASES])
 
 
 def _marks(events: Events) -> Iterator[tuple[int, str]]:

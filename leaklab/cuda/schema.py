@@ -19,6 +19,8 @@ INACTIVE, ACTIVE, PENDING = 0, 1, 2
 
 _STATES = {"inactive": INACTIVE, "active_allocated": ACTIVE, "active_pending_free": PENDING}
 _STATES["active_awaiting_free"] = PENDING  # as torch's own documentation calls it
+_NAME_LIMIT = 200
+_STAGES = ("'START'", "'END'")
 _TOP_KEYS = ("segments", "device_traces", "host_segments", "host_traces")
 NOTE_KEY = "leaklab"
 """Under this key of a file leaklab keeps what torch does not: the step, the memory of the cards, the process."""
@@ -38,6 +40,15 @@ class Block(NamedTuple):
     requested: int
     state: int
     frames: list[Json]
+
+
+class Annotation(NamedTuple):
+    """The begin or the end of a part of the program that has a name; *time_us* in microseconds since 1970."""
+
+    device: str
+    name: str
+    is_start: bool
+    time_us: int
 
 
 class Segment(NamedTuple):
@@ -65,6 +76,7 @@ class Memory:
         card_bytes: Memory of the cards, by device; empty if unknown.
         run: What names the process; empty if unknown.
         notes: What was missing or does not add up.
+        annotations: In the order of the file.
     """
 
     name: str
@@ -74,6 +86,7 @@ class Memory:
     card_bytes: dict[str, int]
     run: str
     notes: tuple[str, ...]
+    annotations: tuple[Annotation, ...] = ()
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -121,6 +134,7 @@ def memory_of(raw: object, name: str) -> Memory:
         card_bytes=_cards(cards),
         run=run if type(run) is str else "",
         notes=(*_notes(segments, traces), *once.notes()),
+        annotations=tuple(_annotations(top.get("external_annotations"), once)),
     )
 
 
@@ -177,6 +191,16 @@ def _traces(top: Json, once: _Once) -> Iterator[tuple[str, list[Json]]]:
                 break
             if _list(events, f"{key}[{number}]"):
                 yield form.format(number), events
+
+
+def _annotations(entries: object, once: _Once) -> Iterator[Annotation]:
+    """Yield what can be read: annotations only explain, so one that is damaged costs nothing but itself."""
+    for _number, entry in once.each(entries if type(entries) is list else []):
+        if type(entry) is not dict:
+            continue
+        name, device, stage = entry.get("name"), entry.get("device"), entry.get("stage")
+        if type(name) is str and type(device) is int and _short(stage) in _STAGES and time_us(entry):
+            yield Annotation(f"cuda:{device}", name[:_NAME_LIMIT], stage == "START", time_us(entry))
 
 
 def _segment(

@@ -157,6 +157,32 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
+class TracePhase:
+    """What the memory of a device did within the parts of a program that one annotation names.
+
+    Such names come from ``torch.profiler.record_function``, optimizers among others, where the recording was told to
+    keep them (``global_record_annotations=True``). Bytes are requested bytes.
+
+    Attributes:
+        device: As in `LiveStack`.
+        name: The annotation.
+        n_times: How often it begins within the trace.
+        first_event: Position in the trace at which it first begins.
+        start_bytes: Live when it first begins.
+        highest_bytes: The most that was live within it.
+        end_bytes: Live when it ends for the last time.
+    """
+
+    device: str
+    name: str
+    n_times: int
+    first_event: int
+    start_bytes: int
+    highest_bytes: int
+    end_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class MapStack:
     """A call stack of blocks on a map: its one line, its group of the timeline, its frames innermost first."""
 
@@ -188,6 +214,7 @@ class BlockMap:
         segment_size: As *size*.
         stacks: Of the blocks.
         marks: Events to be marked, with their words.
+        phases: Annotations: state at which one begins, state behind its last, name; outer ones first.
         peaks: Events with the most live bytes of each stretch of the trace, with those bytes: ``(event, bytes)``.
     """
 
@@ -206,6 +233,7 @@ class BlockMap:
     segment_size: bytes
     stacks: tuple[MapStack, ...]
     marks: tuple[tuple[int, str], ...]
+    phases: tuple[tuple[int, int, str], ...]
     peaks: tuple[tuple[int, int], ...]
 
 
@@ -310,6 +338,7 @@ class SnapshotFacts:
         timelines: One for each device with a trace.
         tree: Frames of all stacks, outermost first.
         notes: What could not be read or does not add up.
+        phases: By annotation, in the order in which they first begin.
     """
 
     name: str
@@ -320,3 +349,4 @@ class SnapshotFacts:
     timelines: tuple[Timeline, ...]
     tree: FrameNode
     notes: tuple[str, ...]
+    phases: tuple[TracePhase, ...] = ()

@@ -47,4 +47,5 @@ def _fields(one: BlockMap) -> dict[str, object]:
         {"label": visible(stack.label), "group": visible(stack.group), "frames": [*map(visible, stack.frames)]}
         for stack in one.stacks
     ]
-    return {**fields, "stacks": stacks}
+    phases = [(first, last, visible(name)) for first, last, name in one.phases]
+    return {**fields, "stacks": stacks, "phases": phases}

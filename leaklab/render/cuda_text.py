@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from leaklab.model import Outcome
-from leaklab.model.cuda import FrameNode, LiveStack, PoolUse, SnapshotFacts, SnapshotSeries, TracePoint
+from leaklab.model.cuda import FrameNode, LiveStack, PoolUse, SnapshotFacts, SnapshotSeries, TracePhase, TracePoint
 from leaklab.text import format_bytes, format_seconds, levels_words, shorten, unit_words, visible
 
 SCHEMA_VERSION = 1
@@ -18,6 +18,7 @@ N_DEVICES = 16
 """No machine has more; a damaged or hostile file may claim thousands."""
 N_POOLS = 64
 N_MOMENTS = 64
+N_PHASES = 24
 _N_MOMENT_STACKS = 5
 _LABEL_LIMIT = 96
 _TREE_SHARE = 0.01
@@ -48,6 +49,7 @@ def snapshot_text(facts: SnapshotFacts) -> str:
     for moment in moments:
         if moment.kind != "oom":
             lines += _moment_lines(moment)
+    lines += phase_lines(facts.phases)
     if facts.stacks:
         lines += ["frames, outermost first, with what was allocated below them:"]
         lines += [f"  {line}" for line in tree_lines(facts.tree)]
@@ -106,6 +108,29 @@ def _moment_lines(moment: TracePoint) -> Iterator[str]:
     if len(moment.stacks) > _N_MOMENT_STACKS:
         yield f"  ... and {len(moment.stacks) - _N_MOMENT_STACKS:,} more"
     yield ""
+
+
+def phase_lines(phases: Sequence[TracePhase]) -> Iterator[str]:
+    """Yield what memory did within each annotated part of the program, those with the highest level at most."""
+    if not phases:
+        return
+    yield "annotated parts:  at begin     highest      at end   times"
+    for phase in telling_phases(phases):
+        figures = "  ".join(
+            f"{format_bytes(size):>10}" for size in (phase.start_bytes, phase.highest_bytes, phase.end_bytes)
+        )
+        yield f"                {figures}  {phase.n_times:>6,}  {phase.device} {shorten(phase.name, _LABEL_LIMIT)}"
+    if len(phases) > N_PHASES:
+        yield f"                ... and {len(phases) - N_PHASES:,} more"
+    yield ""
+
+
+def telling_phases(phases: Sequence[TracePhase]) -> Sequence[TracePhase]:
+    """Return the parts that are shown, in their order: all, or of many those in which most was live."""
+    if len(phases) <= N_PHASES:
+        return phases
+    chosen = set(sorted(range(len(phases)), key=lambda place: -phases[place].highest_bytes)[:N_PHASES])
+    return [phase for place, phase in enumerate(phases) if place in chosen]
 
 
 def moment_words(moment: TracePoint) -> str:
@@ -240,8 +265,12 @@ def span_words(seconds: float | None, n_events: int) -> str:
 
 
 def facts_fields(facts: SnapshotFacts) -> dict[str, Any]:
-    """Return what a file of *facts* holds; the tree is left out, the stacks say the same."""
-    return {"schema": SCHEMA_VERSION, **{name: value for name, value in asdict(facts).items() if name != "tree"}}
+    """Return what a file of *facts* holds; the tree is left out, the stacks say the same.
+
+    Phases only where there are any: files of 0.1.0 have none.
+    """
+    record = {name: value for name, value in asdict(facts).items() if name != "tree" and (value or name != "phases")}
+    return {"schema": SCHEMA_VERSION, **record}
 
 
 def series_fields(series: SnapshotSeries) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from leaklab.cuda.judging import growth_tree
 from leaklab.cuda.live_blocks import device_uses, grouped, largest_first, live_stacks, pool_uses
 from leaklab.cuda.map_of_blocks import block_map
 from leaklab.cuda.moments import ooms_of, peak_of
+from leaklab.cuda.phases import phases_of
 from leaklab.cuda.reserved import excess_words
 from leaklab.cuda.schema import HOST, Memory
 from leaklab.cuda.stacks import StackTable, tree_of
@@ -31,6 +32,7 @@ from leaklab.model.cuda import (
     StackGrowth,
     StackKey,
     Timeline,
+    TracePhase,
     TracePoint,
 )
 from leaklab.render.base import Forms, Report, Table
@@ -124,6 +126,7 @@ class CudaSnapshot(Report[SnapshotFacts]):
             timelines=record.timelines,
             tree=record.tree,
             notes=record.notes,
+            phases=record.phases,
         )
         return snapshot
 
@@ -243,6 +246,12 @@ class CudaSnapshot(Report[SnapshotFacts]):
             return tuple(map(timeline_of, self._histories))
 
     @cached_property
+    def phases(self) -> tuple[TracePhase, ...]:
+        """What memory did within each annotated part of the program, in the order in which they first begin."""
+        annotations = self._blocks.annotations
+        return tuple(phase for history in self._histories for phase in phases_of(history, annotations))
+
+    @cached_property
     def tree(self) -> FrameNode:
         """All stacks in one tree of frames, outermost first, with the live bytes below each."""
         return tree_of(self.stacks)
@@ -276,6 +285,7 @@ class CudaSnapshot(Report[SnapshotFacts]):
             timelines=self.timelines,
             tree=self.tree,
             notes=self.notes,
+            phases=self.phases,
         )
 
     @property
@@ -291,7 +301,9 @@ class CudaSnapshot(Report[SnapshotFacts]):
         """Return where the blocks lay, for each device whose file says it."""
         if self.memory is None:
             return []
-        return [one for one in map(block_map, self._histories) if one is not None]
+        annotations = self.memory.annotations
+        maps = (block_map(history, annotations) for history in self._histories)
+        return [one for one in maps if one is not None]
 
     def plot(self) -> ReportFigure:
         """Return a figure of the memory along the trace."""

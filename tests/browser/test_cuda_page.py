@@ -28,7 +28,8 @@ def taken():
         if number == 900:
             card.free(card.alloc(1 << 31, STEP))
     card.oom(3 << 30, STEP, device_free=0)
-    return CudaSnapshot(memory_of(snapshot(card), "program.pickle"))
+    begin = {"stage": "START", "name": "<i>step</i>", "device": 0, "time_us": card.events[500]["time_us"]}
+    return CudaSnapshot(memory_of(snapshot(card, external_annotations=[begin]), "program.pickle"))
 
 
 @pytest.fixture
@@ -54,18 +55,17 @@ def figures(page):
     return tuple(int(text.replace(",", "")) for text in found.groups())
 
 
-def painted(page, place=1):
-    """How many colours a canvas shows."""
+def painted(page):
+    """How many colours the map shows."""
     return page.evaluate(
-        """place => {
-            const canvas = document.querySelectorAll("canvas")[place], copy = document.createElement("canvas");
+        """() => {
+            const canvas = document.querySelector("canvas[role=application]"), copy = document.createElement("canvas");
             [copy.width, copy.height] = [canvas.width, canvas.height];
             const context = copy.getContext("2d", {willReadFrequently: true});
             context.drawImage(canvas, 0, 0);
             const data = context.getImageData(0, 0, copy.width, copy.height).data;
             return new Set(new Uint32Array(data.buffer)).size;
-        }""",
-        place,
+        }"""
     )
 
 
@@ -94,7 +94,7 @@ def test_the_keyboard_alone_moves_zooms_and_comes_back(opened, taken):
     assert figures(opened)[0] == taken.peak.event
     assert "2." in told(opened).partition("GiB live")[0]
     opened.get_by_role("button", name="show the whole trace").press("Enter")
-    assert opened.locator("canvas").count() == 2
+    assert opened.locator("canvas").count() == 3
 
 
 def test_the_mouse_names_a_block_and_a_click_tells_its_event(opened, taken):
@@ -104,6 +104,8 @@ def test_the_mouse_names_a_block_and_a_click_tells_its_event(opened, taken):
         opened.mouse.move(box["x"] + box["width"] * across / 40, box["y"] + box["height"] * 0.3)
         names.add(opened.locator("section > div").nth(1).inner_text())
     assert any(" live of " in name for name in names)
+    assert any("within <i>step</i>" in name for name in names)
+    assert any("within" not in name for name in names if name)
     opened.mouse.click(box["x"] + box["width"] / 2, box["y"] + 5)
     event, n_events = figures(opened)
     assert abs(event - n_events / 2) < n_events / 100
@@ -112,7 +114,7 @@ def test_the_mouse_names_a_block_and_a_click_tells_its_event(opened, taken):
 def test_what_is_sought_stands_out_until_the_box_is_empty(opened):
     def image():
         opened.wait_for_timeout(200)
-        return opened.evaluate("document.querySelectorAll('canvas')[1].toDataURL()")
+        return opened.evaluate("document.querySelector('canvas[role=application]').toDataURL()")
 
     before = image()
     opened.get_by_role("searchbox").fill("layer7")

@@ -4,7 +4,7 @@
 const PALETTE = ["#4a90d9", "#e8944a", "#3f9c8c", "#d64541", "#8e5ea2", "#c9b037", "#7a4b2a", "#e377c2", "#2f4b7c",
                  "#7fb53c", "#00a6c8", "#b5651d"];
 const GREYS = ["#767676", "#a6a6a6", "#8d99a6"];
-const CHART = 130, MAP = 420, LARGEST = 10;
+const CHART = 130, MAP = 420, ROW = 16, ROWS = 4, LARGEST = 10;
 const isDark = matchMedia("(prefers-color-scheme: dark)");
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 const words = bytes => {
@@ -36,6 +36,7 @@ class BlockMap {
     this.levels = this.level(this.first, this.last, this.size);
     this.reserved = this.level(this.segment_first, this.segment_last, this.segment_size);
     if (data.n_left_out) this.levels = this.stairs(data.peaks);
+    this.rows = this.nested();
     this.peak = data.peaks.reduce((best, point) => point[1] > best[1] ? point : best)[0];
     this.top = Math.max(1, this.levels.reduce((a, b) => Math.max(a, b), 0), this.reserved.reduce((a, b) => Math.max(a, b), 0));
     this.cursor = data.marks.length ? data.marks[data.marks.length - 1][0] : this.peak;
@@ -51,6 +52,17 @@ class BlockMap {
     for (let i = 0; i < first.length; i += 1) { levels[first[i]] += size[i]; levels[last[i]] -= size[i]; }
     for (let state = 1; state <= this.n; state += 1) levels[state] += levels[state - 1];
     return levels.subarray(0, this.n + 1);
+  }
+
+  // A row for each depth of annotations within annotations; deeper ones than there are rows are not drawn.
+  nested() {
+    const open = [], rows = [];
+    for (const [first, last, name] of this.data.phases) {
+      while (open.length && open[open.length - 1] <= first) open.pop();
+      if (open.length < ROWS) (rows[open.length] ??= []).push([first, last, name]);
+      open.push(last);
+    }
+    return rows;
   }
 
   stairs(points) {
@@ -106,6 +118,7 @@ class BlockMap {
       return element;
     };
     this.chart = canvas(CHART, `Live and reserved bytes of ${this.data.device} along the trace`, {role: "img"});
+    this.strip = canvas(ROW * this.rows.length, "Annotated parts of the program along the trace", {role: "img"});
     const keys = "Left and right move the event, up and down the addresses, plus and minus zoom, Home and End go to the ends.";
     this.map = canvas(MAP, `${title}. ${keys}`, {role: "application", tabindex: "0"});
     const legend = made("div", "", {style: "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px;margin:4px 0"});
@@ -120,7 +133,7 @@ class BlockMap {
     if (this.data.n_left_out)
       legend.append(made("span", `${count(this.data.n_left_out)} blocks, the smallest or in no segment, are not drawn`));
     this.details = made("div", "", {"aria-live": "polite", style: "font-size:13px"});
-    region.append(bar, this.readout, this.chart, this.map, legend, this.details);
+    region.append(bar, this.readout, this.chart, ...(this.rows.length ? [this.strip] : []), this.map, legend, this.details);
     place.append(region);
     new ResizeObserver(() => this.draw()).observe(this.map);
     isDark.addEventListener("change", () => this.draw());
@@ -228,10 +241,12 @@ class BlockMap {
   hover(event, canvas) {
     const state = this.state(event);
     if (state < 0 || state > this.n) return;
+    const within = this.data.phases.filter(([first, last]) => first <= state && state < last).map(([, , name]) => name);
+    const parts = within.length ? `; within ${within.join(", ")}` : "";
     const block = canvas === this.map ? this.at(state, this.height(event)) : -1;
     this.readout.textContent = block < 0
-      ? `event ${count(state)}: ${words(this.levels[state])} live of ${words(this.reserved[state])} reserved`
-      : `${words(this.size[block])}, ${this.life(block)}: ${this.data.stacks[this.stack[block]].label}`;
+      ? `event ${count(state)}: ${words(this.levels[state])} live of ${words(this.reserved[state])} reserved${parts}`
+      : `${words(this.size[block])}, ${this.life(block)}: ${this.data.stacks[this.stack[block]].label}${parts}`;
   }
 
   life(block) {
@@ -300,6 +315,7 @@ class BlockMap {
     this.ink = isDark.matches ? "#e6e6e6" : "#222222";
     this.free = isDark.matches ? "#3a3f45" : "#e4e7eb";
     this.paintChart();
+    this.paintStrip();
     this.paintMap();
   }
 
@@ -322,6 +338,27 @@ class BlockMap {
     context.font = "11px system-ui, sans-serif";
     context.fillText(`${words(this.top)}: live bytes, and reserved behind them; events ${count(Math.ceil(this.lo))} to ${count(Math.min(this.n, Math.floor(this.hi)))}`, 2, 11);
     this.paintMarks(context, width, CHART);
+  }
+
+  paintStrip() {
+    if (!this.rows.length) return;
+    const [context, width] = this.surface(this.strip, ROW * this.rows.length);
+    context.font = "11px system-ui, sans-serif";
+    this.rows.forEach((row, depth) => row.forEach(([first, last, name], number) => {
+      const left = Math.max(0, (first - this.lo) / (this.hi - this.lo) * width);
+      const right = Math.min(width, (last - this.lo) / (this.hi - this.lo) * width);
+      if (right <= 0 || left >= width) return;
+      context.fillStyle = `rgba(74,144,217,${number % 2 ? 0.25 : 0.4})`;
+      context.fillRect(left, depth * ROW + 1, Math.max(1, right - left), ROW - 2);
+      if (right - left < 30) return;
+      context.save();
+      context.beginPath();
+      context.rect(left, depth * ROW, right - left - 2, ROW);
+      context.clip();
+      context.fillStyle = this.ink;
+      context.fillText(name, left + 3, depth * ROW + 12);
+      context.restore();
+    }));
   }
 
   // Pixel by pixel: blocks do not lie on each other, so a picture costs as much as it has pixels, however many they are.
