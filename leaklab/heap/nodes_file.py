@@ -11,6 +11,7 @@ import os
 import re
 import zlib
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,7 +24,6 @@ from leaklab.heap.nodes import Content, Contents, Kind, StorageUse
 from leaklab.heap.reference_numbers import FIRST_POSITION, OWN_DICT, UNNAMED
 from leaklab.heap.saved_nodes import HeapArrays
 from leaklab.heap.start_paths import Start
-from leaklab.render.base import known_suffix, read_bytes
 from leaklab.runtime.addresses import AddressTable
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ def save_heap(heap: HeapArrays, path: FilePath, *, redact: bool = False) -> None
     Raises:
         ReportError: for another suffix, or a file that cannot be written.
     """
-    known_suffix(path, (SUFFIX,))
+    if Path(path).suffix.lower() != SUFFIX:
+        msg = f"cannot save as {os.fspath(path)!r}: the name of a heap file must end in {SUFFIX}"
+        raise ReportError(msg)
     write_bytes(path, packed_heap(_redacted(heap) if redact else heap))
 
 
@@ -161,9 +163,11 @@ def load_heap(path: FilePath) -> HeapArrays:
     Raises:
         ReportError: if the file cannot be read, is damaged, or holds something else.
     """
-    data = read_bytes(path)
     try:
-        return _read(data)
+        return _read(Path(path).read_bytes())
+    except OSError as error:
+        msg = f"cannot read {os.fspath(path)!r}: {error.strerror}; give a file that snapshot.save wrote"
+        raise ReportError(msg) from error
     except (ValueError, OverflowError, zlib.error, msgspec.MsgspecError) as error:
         msg = f"{os.fspath(path)!r} is no heap that this leaklab can read ({error}); give one saved by snapshot.save"
         raise ReportError(msg) from error
