@@ -113,6 +113,35 @@ def test_what_the_notebook_notes_for_itself_is_a_note(own):
     assert note == "the notebook's own bookkeeping grows by 300 B per run in kept"
 
 
+def of_dask(*steps):
+    worker = ("local 'worker' of watch_stop_q()", "distributed.worker.Worker")
+    references = (worker, *steps)
+    path = RootPath(
+        "thread 'watch'", tuple(Step(reference, kind, "", Status.EXPECTED) for reference, kind in references)
+    )
+    return replace(leak(650), path=path)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ((".profile_keys_history", "collections.deque"), ("[34]", "tuple"), ("['children']", "dict")),
+        ((".monitor", "distributed.system_monitor.SystemMonitor"), (".quantities", "dict")),
+        ((".__dict__", "dict"), ("['children']", "dict"), ("['job;/home/user/train.py;12']", "dict")),
+    ],
+    ids=["samples", "levels", "a sample that is being made"],
+)
+def test_what_a_worker_of_dask_notes_of_its_work_is_a_note(steps):
+    rest, (note,) = drop_noise([of_dask(*steps)])
+    assert rest == []
+    assert note == "Dask's own bookkeeping grows by 650 B per run in kept"
+
+
+def test_what_the_user_keeps_on_a_worker_of_dask_is_a_leak():
+    kept = of_dask((".my_losses", "list"), ("['children']", "dict"), ("['left']", "dict"))
+    assert drop_noise([kept]) == ([kept], [])
+
+
 def test_the_tables_in_which_a_notebook_notes_a_cell_are_one_leak_of_the_history():
     history = replace(leak(58_000, cause="notebook-history", holder="In"), unit="entries", holders=("In",))
     lines = replace(leak(59_000, "module 'linecache'", holder="linecache.cache"), holders=())

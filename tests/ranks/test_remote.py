@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import types
 
 import pytest
 import torch
@@ -121,6 +123,39 @@ def test_a_report_is_saved_as_the_file_of_its_rank(monkeypatch, tmp_path):
     assert "rank 2 has none: nothing came from it" in str(leaklab.merge(tmp_path / "new"))
     with pytest.raises(TypeError, match="save needs a LeakReport or a MonitorReport, not str"):
         leaklab.remote.save("report", tmp_path)
+
+
+class Samples:
+    """What samples the threads of a worker of Dask, with the loop that may stop it."""
+
+    def __init__(self, *, is_running):
+        self.running, self.told = is_running, []
+        self.periodic_callbacks, self.loop = {"profile": self}, self
+
+    def is_running(self):
+        return self.running
+
+    def stop(self):
+        self.running = False
+        self.told.append("stop")
+
+    def start(self):
+        self.running = True
+        self.told.append("start")
+
+    def add_callback(self, call):
+        call()
+
+
+def test_a_worker_of_dask_samples_nothing_while_it_is_checked(monkeypatch):
+    ours, off = Samples(is_running=True), Samples(is_running=False)
+    module = types.SimpleNamespace(Worker=types.SimpleNamespace(_instances={ours, off}))
+    monkeypatch.setitem(sys.modules, "distributed.worker", module)
+    seen = []
+    leaklab.remote.check(lambda: seen.append(ours.running) if not seen else None, runs=5, sites=False, cure=False)
+    assert seen == [False]
+    assert ours.told == ["stop", "start"]
+    assert off.told == []
 
 
 class Engines:
