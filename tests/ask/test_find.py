@@ -244,7 +244,8 @@ def test_what_was_made_since_the_last_collection_is_young():
     gc.collect()
     young = [[]]
     names = {"old": old, "young": young}
-    assert {row.holder for row in leaklab.find(list, "age == 'young'", namespace=names).record.rows} >= {"young[0]"}
+    found = leaklab.find(list, "held_by('young') and age == 'young'", namespace=names)
+    assert sorted(found.holders) == ["young", "young[0]"]
     assert leaklab.find(list, "held_by('old') and age == 'young'", namespace=names).n_found == 0
 
 
