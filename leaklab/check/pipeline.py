@@ -31,6 +31,7 @@ from leaklab.check.judging import Judgement, judge
 from leaklab.check.native_caches import discount_caches
 from leaklab.check.one_check import one_at_a_time
 from leaklab.check.other_threads import ThreadClocks, thread_words
+from leaklab.check.process_leaks import children_note
 from leaklab.check.replaced_places import find_replaced
 from leaklab.check.run_rows import run_rows
 from leaklab.check.statement_runs import FoundStatements, SplitCell, find_statements
@@ -439,6 +440,8 @@ def _notes(progress: _Progress, measurement: Measurement, judgement: Judgement |
         notes.append(
             f"{thread_words(busy)} ran meanwhile: what other threads leave is counted with what the code leaves"
         )
+    if words := children_note(measurement):
+        notes.append(words)
     if judgement is not None and judgement.native is None:
         notes.append("the native heap could not be measured: this system's C library does not tell its level")
     return tuple(notes)

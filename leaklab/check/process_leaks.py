@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from leaklab.check.judging import GrownCount, Judgement
+from leaklab.check.judging import NATIVE_FLOOR_BYTES, GrownCount, Judgement
+from leaklab.check.ranking import NUMBERS_KEPT, USER_SIDE
 from leaklab.collect.arrival_lines import ArrivalLines
 from leaklab.collect.measurement import Measurement
 from leaklab.collect.process_counts import (
@@ -19,7 +20,7 @@ from leaklab.collect.process_counts import (
     Counted,
     descriptor_limit,
 )
-from leaklab.decide import Growth, judge_survivors
+from leaklab.decide import Growth, judge_per_run_bytes, judge_survivors
 from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
@@ -31,7 +32,7 @@ from leaklab.heap.view import HeapView
 from leaklab.model import Leak, Outcome, RootPath
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import type_name
-from leaklab.text import unit_words
+from leaklab.text import format_bytes, unit_words
 
 _OPEN = (Outcome.LEAK, Outcome.INCONCLUSIVE)
 _PACE_DOUBT = 0.1
@@ -44,7 +45,6 @@ _HINTS = {
     DESCRIPTORS.unit: "Each keeps a file descriptor open: close it when it has been used.",
     CHILDREN.unit: "Each keeps a child process: end it and wait for it when it has done its work.",
 }
-_CAUSES = {DESCRIPTORS.unit: "descriptor-left", CHILDREN.unit: "thread-or-worker-kept"}
 _ENDING = {DESCRIPTORS.unit: "call `os.close(fd)` for", CHILDREN.unit: "end, and wait by `os.waitpid(pid, 0)` for,"}
 NO_HOLDER = "nothing that Python can see"
 
@@ -133,12 +133,16 @@ class _Telling:
                 continue
             rate = count.growth.rate * self._n_settled(kept, since) / max(self._n_settled(since, since), 1)
             rest = {number: run for number, run in rest.items() if number not in kept}
-            if not self._keepers[place].is_aside:
+            if speaker is None or self._is_users(place):
                 self._tell_with(place, count, sorted(kept), rate)
                 speaker = place if speaker is None else speaker
-            elif speaker is None or count.counted is CHILDREN:
-                self._tell_with(place if speaker is None else speaker, count, sorted(kept), rate)
+            elif count.counted is CHILDREN or not self._keepers[place].is_aside:
+                of_children = count.counted is CHILDREN
+                self._tell_with(speaker if of_children else place, count, sorted(kept), rate)
         return rest
+
+    def _is_users(self, place: int) -> bool:
+        return self._keepers[place].leak.path.root in USER_SIDE
 
     def _n_settled(self, numbers: Iterable[int], since: Mapping[int, int]) -> int:
         """Return how many of *numbers* earlier runs than the newest left: the objects of that one are in use."""
@@ -166,7 +170,9 @@ class _Telling:
             and _is_multiple(count.growth.rate, keeper.leak.count_per_run)
             and any(type_name(type(self._view.objects[v])).startswith(_WORKERS) for v in keeper.newest)
         ]
-        return max(places, key=lambda place: self._keepers[place].leak.bytes_per_run, default=None)
+        return max(
+            places, key=lambda place: (self._is_users(place), self._keepers[place].leak.bytes_per_run), default=None
+        )
 
     def _grown(self, address: LeakAddress) -> object:
         """Return what grows at *address*: a container of numbers may be none of the collector's."""
@@ -185,16 +191,28 @@ class _Telling:
             return
         each = f"each run leaves {unit_words(rate, counted.unit)} with it"
         shown = f" ({self._words(counted, numbers)})" if numbers else ""
-        hint = "" if leak.cause == "thread-or-worker-kept" else _HINTS[counted.unit]
-        if not keeper.members:  # the numbers themselves are what grows
-            leak = replace(leak, unit=counted.unit, cause=_CAUSES[counted.unit], bytes_per_run=0.0)
-            hint = f"`{leak.holder}` has only the numbers: {_ENDING[counted.unit]} each of them when it has been used."
         self.leaks[place] = replace(
-            leak,
+            self._as_counted(keeper, leak, counted, numbers),
             reason=f"{leak.reason}; {each}{shown}{self._limit_words(counted, rate)}",
-            advice="\n".join(filter(None, (leak.advice if keeper.members else "", hint))),
-            also_causes=(*leak.also_causes, *([_SLUGS[counted.unit]] if keeper.members else [])),
+            also_causes=(*leak.also_causes, _SLUGS[counted.unit]),
         )
+
+    def _as_counted(self, keeper: Keeper, leak: Leak, counted: Counted, numbers: Sequence[int]) -> Leak:
+        """Return *leak* with advice on what it keeps; where that is all that matters of it, as a leak of that."""
+        is_told = not NUMBERS_KEPT.isdisjoint(leak.also_causes)
+        if keeper.members and not keeper.is_aside:
+            hint = "" if leak.cause == "thread-or-worker-kept" else _HINTS[counted.unit]
+            return replace(leak, advice="\n".join(filter(None, (leak.advice, hint))))
+        if is_told:
+            return leak
+        kinds = frozenset(counted.kind_of(number)[0] for number in numbers[-1:])
+        cause = find_cause(self._evidence(counted, kinds, leak.what, leak.holder))
+        advice = cause.advice
+        if not keeper.members:
+            advice = (
+                f"`{leak.holder}` has only the numbers: {_ENDING[counted.unit]} each of them when it has been used."
+            )
+        return replace(leak, unit=counted.unit, cause=cause.slug, advice=advice, bytes_per_run=0.0)
 
     def _is_of_unseen(self, count: GrownCount, kind: str, growth: Growth) -> bool:
         """Return whether what leaks anyway may keep descriptors of *kind* that nobody tells; these are told with it."""
@@ -213,10 +231,7 @@ class _Telling:
     def _own(
         self, counted: Counted, kind: str, numbers: Mapping[int, int], growth: Growth, kept: tuple[int, ...]
     ) -> Leak:
-        evidence = Evidence(
-            RootPath(UNSEEN_ROOT, ()), "", "", None, frozenset(), frozenset([kind] if kind else ()),
-            self._what(counted, kind, numbers), counted.unit, has_tensors=False, has_graph=False,
-        )  # fmt: skip
+        evidence = self._evidence(counted, frozenset([kind] if kind else ()), self._what(counted, kind, numbers))
         cause = find_cause(evidence)
         shown = self._words(counted, sorted(numbers))
         return Leak(
@@ -232,6 +247,13 @@ class _Telling:
             fingerprint=fingerprint_of(counted, kind),
             reason=f"{growth.reason}: {shown}{self._limit_words(counted, growth.rate)}",
         )
+
+    @staticmethod
+    def _evidence(counted: Counted, kinds: frozenset[str], what: str, holder: str = "") -> Evidence:
+        return Evidence(
+            RootPath(UNSEEN_ROOT, ()), holder, "", None, frozenset(), kinds, what, counted.unit,
+            has_tensors=False, has_graph=False,
+        )  # fmt: skip
 
     def _what(self, counted: Counted, kind: str, numbers: Mapping[int, int]) -> str:
         """Return what grows, in words: ``file descriptors: pipe``, ``child processes: running, sleep``."""
@@ -268,6 +290,19 @@ def _is_multiple(rate: float, base: float) -> bool:
 def fingerprint_of(counted: Counted, kind: str) -> str:
     """Return the fingerprint of a leak of what the kernel counts."""
     return fingerprint([counted.unit, kind])
+
+
+def children_note(measurement: Measurement) -> str:
+    """Say by how much the children of the check grow, into which no check looks; empty where they do not."""
+    levels = measurement.counts.child_bytes(measurement.n_runs)
+    growth = judge_per_run_bytes(levels, floor_per_run=NATIVE_FLOOR_BYTES)
+    if growth.outcome is not Outcome.LEAK:
+        return ""
+    n_children = len(measurement.counts.numbers(CHILDREN))
+    return (
+        f"{unit_words(n_children, CHILDREN.unit)} grew by {format_bytes(growth.rate)} per run in all, which is in no "
+        "other figure; a check does not look into other processes: leaklab.watch_calls lets each of them do it"
+    )
 
 
 def arrival_lines(leaks: Sequence[Leak]) -> list[ArrivalLines]:

@@ -6,6 +6,7 @@ which run it first showed; what shows after a later run and was not noted in bet
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 _DESCRIPTORS_OF_BSD = Path("/dev/fd")
 _PROCESSES = Path("/proc")
 _DEAD = b"ZX"
+_PAGE_BYTES = mmap.PAGESIZE
 ENDED, RUNNING = "ended", "running"
 _FOLLOWED_CHILDREN = 64
 """So many more children than at the start are enough to judge, and more would fill the machine."""
@@ -147,6 +149,15 @@ def child_kind(number: int) -> tuple[str, str]:
         return ENDED, ""
 
 
+def resident_bytes(number: int) -> int:
+    """Return what a process has in memory, 0 for one that has ended."""
+    try:
+        fields = (_PROCESSES / str(number) / "statm").read_bytes().split()
+    except OSError:
+        return 0
+    return int(fields[1]) * _PAGE_BYTES
+
+
 def _status_of(number: int) -> list[bytes]:
     """Return the fields of a process behind its name, which may have spaces: its state, its parent, and more."""
     try:
@@ -211,6 +222,7 @@ class ProcessCounts:
     def __init__(self, max_runs: int) -> None:
         self._levels = np.full((max_runs + 1, 2), UNKNOWN, np.int64)
         self._arrivals = (Arrivals(), Arrivals())
+        self._child_bytes = np.zeros(max_runs + 1, np.int64)
         self._children = Children()
         self._limit = descriptor_limit()
 
@@ -223,11 +235,21 @@ class ProcessCounts:
         if children or self._levels[max(row - 1, 0), 1] > 0:
             self._arrivals[1].note(children, row)
         self._levels[row] = n_descriptors, len(children)
+        self._child_bytes[row] = sum(map(resident_bytes, children))
 
     def levels(self, counted: Counted, n_runs: int) -> tuple[int, ...] | None:
         """Return how many there were before the first run and after each; None where the system does not tell."""
         levels = self._levels[: n_runs + 1, 0 if counted is DESCRIPTORS else 1]
         return None if (levels == UNKNOWN).any() else tuple(levels.tolist())
+
+    def child_bytes(self, n_runs: int) -> tuple[int, ...]:
+        """Return what the child processes had in memory before the first run and after each.
+
+        Nothing where others were there in between: what one has in memory when it starts is no growth.
+        """
+        levels = self._levels[: n_runs + 1, 1]
+        is_one_set = levels.all() and (levels == levels[0]).all() and not self.numbers_since_start(CHILDREN, n_runs)
+        return tuple(self._child_bytes[: n_runs + 1].tolist()) if is_one_set else ()
 
     def numbers_since_start(self, counted: Counted, n_runs: int) -> dict[int, int]:
         """Return the numbers that runs have left, each with its run, 1 for the first."""

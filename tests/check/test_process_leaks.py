@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import multiprocessing
 import os
 import resource
 import socket
@@ -22,6 +24,7 @@ from leaklab.collect.process_counts import open_descriptors
 pytestmark = [
     pytest.mark.untraced,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of a fork beside threads, from Python 3.12 on
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.skipif(sys.platform != "linux", reason="children are counted on Linux only"),
 ]
@@ -36,6 +39,7 @@ def nothing_is_left():
     STATE.kept = []
     yield
     STATE.kept = []
+    gc.collect()  # what a pool has left closes its descriptors itself
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
@@ -140,6 +144,15 @@ def test_children_that_nobody_waits_for_are_a_leak_with_the_line_that_starts_the
     assert len(psutil.Process().children()) >= report.verdict.n_runs  # none of them was waited for
 
 
+def test_a_child_that_only_a_table_of_the_library_keeps_is_told_as_a_child():
+    def step():
+        return subprocess.Popen(["/bin/sleep", "60"]).pid
+
+    report = leaklab.leakcheck(step, runs=16, sites=False)
+    assert told(report) == [("child processes", "subprocess._active", "thread-or-worker-kept")]
+    assert "End it and wait for it" in report.leaks[0].advice
+
+
 def test_a_child_that_an_object_keeps_is_told_with_that_object():
     def step():
         STATE.kept.append(subprocess.Popen(["/bin/sleep", "60"], stdin=subprocess.PIPE))
@@ -190,3 +203,17 @@ def test_no_more_runs_are_made_when_many_of_the_descriptors_are_taken():
     assert told(report) == [("file descriptors", NOTHING, "descriptor-left")]
     assert report.verdict.n_runs < 60
     assert any("25% of the file descriptors" in note for note in report.record.notes)
+
+
+def keep_in_worker(size):
+    STATE.kept.append(bytearray(b"x" * size))  # written to: memory that nobody touches is not resident
+
+
+def test_children_that_grow_are_a_note_and_no_verdict():
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        pool.map(keep_in_worker, [300_000])
+        report = leaklab.leakcheck(lambda: pool.map(keep_in_worker, [300_000]), runs=16, sites=False)
+    assert not report.leaks
+    (note,) = (note for note in report.record.notes if "child process" in note)
+    assert note.startswith("1 child process grew by ")
+    assert "leaklab.watch_calls" in note

@@ -31,6 +31,8 @@ def left_open(e: Evidence) -> Advice | None:
     if e.unit != DESCRIPTORS.unit:
         return None
     text = next((text for kind, text in _CLOSING.items() if kind in e.kinds), _CLOSING_ANY)
+    if e.holder:
+        return Advice(text)
     return Advice(f"{text} No Python object that grows holds these descriptors: nothing closes them for you.")
 
 
