@@ -185,12 +185,20 @@ def test_a_suite_without_checks_pays_for_neither_torch_nor_leaklab():
     )
 
 
-def test_a_marker_that_nobody_understands_is_refused_before_any_test_runs(tmp_path):
-    text = "import pytest\n@pytest.mark.leakcheck(times=3)\ndef test_one(): raise SystemExit(9)\n"
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("times=3", "leakcheck takes known, runs, seconds, warmup, each by its name, not times"),
+        ("runs='10'", "runs must be a whole number, not '10'"),
+        ("seconds=-1", "the time limit must be a positive number of seconds, not -1"),
+    ],
+)
+def test_a_marker_that_allows_no_check_is_refused_before_any_test_runs(tmp_path, given, words):
+    text = f"import pytest\n@pytest.mark.leakcheck({given})\ndef test_one(): raise SystemExit(9)\n"
     (tmp_path / "test_one.py").write_text(text, "utf-8")
     done = run(tmp_path, "-q")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "leakcheck takes known, runs, seconds, warmup, each by its name, not times" in done.stderr
+    assert words in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -198,6 +206,8 @@ def test_a_marker_that_nobody_understands_is_refused_before_any_test_runs(tmp_pa
     [
         (("--leakcheck-update-baseline",), "--leakcheck-update-baseline needs the file to write"),
         (("-o", "leakcheck=some"), "leakcheck must be marked, all or none, not 'some'"),
+        (("--leakcheck-runs=2",), "the number of runs must be at least 5"),
+        (("--leakcheck-seconds=0",), "the time limit must be a positive number of seconds"),
     ],
 )
 def test_bad_options_are_answered_in_a_sentence(tmp_path, arguments, words):
