@@ -15,7 +15,7 @@ __getattr__ = lazy_names(
         "index": "HeapIndex ReferencePass build_index own_dicts",
         "known_holders": "KNOWN_HOLDERS NATIVE_CACHES known_holder remark_on with_known_holders",
         "live_nodes": "LiveNodes",
-        "nodes": "Content Contents Kind StorageUse",
+        "nodes": "ArrayTraits TraitsTable NodeType StorageUse",
         "nodes_file": "MAGIC load_heap packed_heap save_heap",
         "names.reference": "c_descriptor",
         "paths": "Described describe_path fingerprint stable_text summary_of",

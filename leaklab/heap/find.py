@@ -15,19 +15,19 @@ import numpy as np
 
 from leaklab.heap.query import (
     AllOf,
-    Comparison,
     Condition,
     HeldBy,
     Literal,
     Not,
     Property,
+    PropertyTest,
     Value,
     parse,
     refuse,
 )
 
 if TYPE_CHECKING:
-    from leaklab.heap.nodes import Content, HeapNodes
+    from leaklab.heap.nodes import ArrayTraits, HeapNodes
     from leaklab.runtime.addresses import Ints
 
 _Test: TypeAlias = Callable[[Any, Any], bool]
@@ -102,7 +102,7 @@ class _Columns:
 
     def mask(self, condition: Condition) -> Ints:
         """Return where *condition* holds."""
-        if isinstance(condition, Comparison):
+        if isinstance(condition, PropertyTest):
             return self._compared(condition)
         if isinstance(condition, HeldBy):
             return self._held_by(condition)
@@ -114,7 +114,7 @@ class _Columns:
             join(masks[0], mask, out=masks[0])
         return masks[0]
 
-    def _compared(self, comparison: Comparison) -> Ints:
+    def _compared(self, comparison: PropertyTest) -> Ints:
         left, sign, right = comparison.left, comparison.sign, comparison.right
         column = self._column(left)
         if isinstance(right, Property):
@@ -186,7 +186,7 @@ def _figures(column: _Coded | Ints) -> tuple[Ints, Ints]:
     return column.figures() if isinstance(column, _Coded) else (column, np.ones(len(column), bool))
 
 
-def _of_content(content: Content, asked: Property) -> Any:
+def _of_content(content: ArrayTraits, asked: Property) -> Any:
     """Return a property of a tensor or an array, None where it has none."""
     shape = content.shape
     if asked.name in ("dtype", "device", "requires_grad"):

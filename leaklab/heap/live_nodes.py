@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.heap.names.reference import MISSING, class_dict, is_one_of, look_up
-from leaklab.heap.nodes import Content, Contents, HeapNodes, Kind, StorageUse, in_own_modules
+from leaklab.heap.nodes import ArrayTraits, HeapNodes, NodeType, StorageUse, TraitsTable, in_own_modules
 from leaklab.runtime.objects import (
     has_base,
     is_tensor_type,
@@ -62,7 +62,7 @@ class LiveNodes(HeapNodes):
         return mask
 
     @functools.cached_property
-    def kinds(self) -> Sequence[Kind]:
+    def kinds(self) -> Sequence[NodeType]:
         """The types."""
         return kinds_in(self._view.types)
 
@@ -72,7 +72,7 @@ class LiveNodes(HeapNodes):
         return shallow_bytes_of(self._view.objects, self._view.kinds)
 
     @functools.cached_property
-    def contents(self) -> Contents:
+    def contents(self) -> TraitsTable:
         """Of tensors and arrays."""
         return contents_of(self._view.objects, self._view.types)
 
@@ -104,16 +104,16 @@ class LiveNodes(HeapNodes):
         return described.code, described.path.root
 
 
-def kinds_in(table: KindTable) -> list[Kind]:
+def kinds_in(table: KindTable) -> list[NodeType]:
     """Return what is known of each type of the table."""
     return [_kind(kind) for kind in table.types]
 
 
-def _kind(kind: type) -> Kind:
+def _kind(kind: type) -> NodeType:
     is_module = _is_torch_module(kind)
     hidden = {name for base in mro_of(kind) for name in class_dict(base) if type(name) is str} if is_module else ()
     is_descriptor = look_up(kind, "__get__") is not MISSING and not is_one_of(kind, _PLAIN_DESCRIPTORS)
-    return Kind(
+    return NodeType(
         type_name(kind), _module_name(kind), has_base(kind, type), is_module, is_descriptor, tuple(sorted(hidden))
     )
 
@@ -133,22 +133,22 @@ def _module_name(kind: type) -> str:
     return name if type(name) is str else ""
 
 
-def contents_of(objects: Sequence[Any], table: KindTable) -> Contents:
+def contents_of(objects: Sequence[Any], table: KindTable) -> TraitsTable:
     """Return what the tensors and arrays among *objects*, of the types in *table*, are."""
     arrays = loaded_type("numpy", "ndarray")
     is_tensor = table.mask(is_tensor_type)
     is_array = table.mask(lambda kind: arrays is not None and has_base(kind, arrays))
-    numbers: dict[Content, int] = {}
+    numbers: dict[ArrayTraits, int] = {}
     number_of = np.full(len(table.rows), -1, np.int32)
     with no_torch_functions():
         for vertex in np.flatnonzero(is_tensor).tolist():
             number_of[vertex] = numbers.setdefault(tensor_content(objects[vertex]), len(numbers))
     for vertex in np.flatnonzero(is_array).tolist():
         number_of[vertex] = numbers.setdefault(array_content(objects[vertex]), len(numbers))
-    return Contents(number_of, tuple(numbers))
+    return TraitsTable(number_of, tuple(numbers))
 
 
-def tensor_content(tensor: Any) -> Content:
+def tensor_content(tensor: Any) -> ArrayTraits:
     """Return what *tensor* is; to be asked while `leaklab.runtime.objects.no_torch_functions` holds."""
     base: Any = loaded_type("torch", "Tensor")
     try:
@@ -160,14 +160,14 @@ def tensor_content(tensor: Any) -> Content:
         device = str(base.device.__get__(tensor))
         requires_grad = bool(base.requires_grad.__get__(tensor))
     except _UNKNOWN:
-        return Content(shape, None, None, None)
-    return Content(shape, dtype, device, requires_grad)
+        return ArrayTraits(shape, None, None, None)
+    return ArrayTraits(shape, dtype, device, requires_grad)
 
 
-def array_content(array: Any) -> Content:
+def array_content(array: Any) -> ArrayTraits:
     """Return what a numpy array is."""
     base: Any = loaded_type("numpy", "ndarray")
-    return Content(tuple(base.shape.__get__(array)), str(base.dtype.__get__(array)), "cpu", None)
+    return ArrayTraits(tuple(base.shape.__get__(array)), str(base.dtype.__get__(array)), "cpu", None)
 
 
 def storage_use(storages: Storages) -> StorageUse:

@@ -43,7 +43,7 @@ MIN_DATA_BYTES = 1024
 """Arrays and bytes that refer to nothing are objects of a heap from this size on."""
 
 
-class Kind(NamedTuple):
+class NodeType(NamedTuple):
     """A type.
 
     Attributes:
@@ -63,7 +63,7 @@ class Kind(NamedTuple):
     hidden: tuple[str, ...] = ()
 
 
-class Content(NamedTuple):
+class ArrayTraits(NamedTuple):
     """What a tensor or an array is, without its data; None for what it does not tell."""
 
     shape: tuple[int, ...] | None
@@ -78,7 +78,7 @@ class Content(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contents:
+class TraitsTable:
     """What the tensors and arrays of a heap are.
 
     Attributes:
@@ -87,7 +87,7 @@ class Contents:
     """
 
     number_of: Ints
-    table: tuple[Content, ...]
+    table: tuple[ArrayTraits, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +144,7 @@ class HeapNodes(ABC):
 
     @property
     @abstractmethod
-    def kinds(self) -> Sequence[Kind]:
+    def kinds(self) -> Sequence[NodeType]:
         """The types, by their numbers."""
 
     @property
@@ -154,7 +154,7 @@ class HeapNodes(ABC):
 
     @property
     @abstractmethod
-    def contents(self) -> Contents:
+    def contents(self) -> TraitsTable:
         """What the tensors and arrays are."""
 
     @property

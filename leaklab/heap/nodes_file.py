@@ -20,7 +20,7 @@ import numpy as np
 from leaklab.errors import ReportError
 from leaklab.files import FilePath, write_bytes
 from leaklab.heap.index import HeapIndex
-from leaklab.heap.nodes import Content, Contents, Kind, StorageUse
+from leaklab.heap.nodes import ArrayTraits, NodeType, StorageUse, TraitsTable
 from leaklab.heap.reference_numbers import FIRST_POSITION, OWN_DICT, UNNAMED
 from leaklab.heap.saved_nodes import HeapArrays
 from leaklab.heap.start_paths import Start
@@ -59,14 +59,14 @@ class _Words(msgspec.Struct):
     environment: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     texts: tuple[str, ...]
-    kinds: tuple[Kind, ...]
-    contents: tuple[Content, ...]
+    kinds: tuple[NodeType, ...]
+    contents: tuple[ArrayTraits, ...]
     starts: tuple[Start, ...]
     namespace: int
     n_listed: int
 
 
-class _Header(msgspec.Struct):
+class _HeapHeader(msgspec.Struct):
     """What comes first in a file: the arrays that follow, and the words, packed."""
 
     schema: int
@@ -138,7 +138,7 @@ def packed_heap(heap: HeapArrays) -> bytes:
         )
     )
     packed_words = zlib.compress(words, 6)
-    header = msgspec.json.encode(_Header(HEAP_SCHEMA, tuple(arrays), len(words), len(packed_words)))
+    header = msgspec.json.encode(_HeapHeader(HEAP_SCHEMA, tuple(arrays), len(words), len(packed_words)))
     return b"".join((MAGIC, len(header).to_bytes(_LENGTH_BYTES, "little"), header, packed_words, *blobs))
 
 
@@ -185,7 +185,7 @@ def _read(data: bytes) -> HeapArrays:
     n_header = int.from_bytes(data[len(MAGIC) : at], "little")
     if not 0 < n_header <= min(len(data) - at, _MOST_HEADER_BYTES):
         _refuse("it is cut off")
-    header = msgspec.json.decode(data[at : at + n_header], type=_Header)
+    header = msgspec.json.decode(data[at : at + n_header], type=_HeapHeader)
     if header.schema != HEAP_SCHEMA:
         _refuse(f"it is of schema {header.schema}, this version reads {HEAP_SCHEMA}")
     if tuple(array.name for array in header.arrays) != _NAMES:
@@ -205,7 +205,7 @@ def _refuse(problem: str) -> None:
     raise ValueError(problem)
 
 
-def _refuse_bombs(header: _Header) -> None:
+def _refuse_bombs(header: _HeapHeader) -> None:
     for array in header.arrays:
         if not 0 <= array.n_large <= array.n <= _MOST_NUMBERS or array.n > _MOST_RATIO * (array.n_packed + 1):
             _refuse("it says that it is larger than a heap can be")
@@ -292,7 +292,7 @@ def _checked(arrays: dict[str, Ints], words: _Words) -> HeapArrays:
         kind_of=arrays["kinds"].astype(np.int32),
         kinds=words.kinds,
         own_bytes=arrays["bytes"].astype(np.int64),
-        contents=Contents(arrays["contents"].astype(np.int32), words.contents),
+        contents=TraitsTable(arrays["contents"].astype(np.int32), words.contents),
         storages=StorageUse(
             arrays["storage_bytes"].astype(np.int64),
             np.concatenate([np.zeros(1, np.int64), np.cumsum(users)]),

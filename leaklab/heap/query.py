@@ -79,7 +79,7 @@ class Property:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PropertyTest:
     """Two values and what is between them; the left one is a property."""
 
     left: Property
@@ -116,7 +116,7 @@ class Not:
     part: Condition
 
 
-Condition: TypeAlias = Comparison | HeldBy | AllOf | AnyOf | Not
+Condition: TypeAlias = PropertyTest | HeldBy | AllOf | AnyOf | Not
 
 
 def parse(text: str) -> Condition | None:
@@ -246,7 +246,7 @@ class _Parser:
         if parts:
             return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
         if isinstance(left, Property) and left.kind == "flag":
-            return Comparison(left, "==", Literal(value=True, at=left.at))
+            return PropertyTest(left, "==", Literal(value=True, at=left.at))
         what = f"{left} is a {left.kind}" if isinstance(left, Property) else f"{left.value!r} is a value"
         refuse(left.at, f"{what} and no condition; compare it: bytes > 1 MiB, dtype == 'float32'")
 
@@ -344,7 +344,7 @@ def _named(token: _Token) -> str:
 _TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _compare(left: Property | Literal, sign: str, right: Property | Literal) -> Comparison:
+def _compare(left: Property | Literal, sign: str, right: Property | Literal) -> PropertyTest:
     """Return the comparison with a property on its left, refused where it makes no sense."""
     if isinstance(left, Literal):
         if isinstance(right, Literal):
@@ -358,14 +358,14 @@ def _compare(left: Property | Literal, sign: str, right: Property | Literal) -> 
             refuse(right.at, "two properties can be compared only where both are numbers")
         if sign not in _TURNED:
             refuse(right.at, f"behind {sign!r} stand values, not a property")
-        return Comparison(left, sign, right)
+        return PropertyTest(left, sign, right)
     wanted = _wanted(kind, sign)
     if wanted is None:
         refuse(left.at, f"{left} is a {kind}, which {sign!r} is not asked of")
     is_right, words = wanted
     if not is_right(right.value):
         refuse(right.at, f"{left} is compared with {words}, not with {_shown(right.value)}")
-    return Comparison(left, sign, right)
+    return PropertyTest(left, sign, right)
 
 
 def _shown(value: Value) -> str:

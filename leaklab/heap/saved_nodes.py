@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from leaklab.heap.dominators import DominatorTree, dominators
-from leaklab.heap.nodes import Contents, HeapNodes, Kind, StorageUse, in_own_modules
+from leaklab.heap.nodes import HeapNodes, NodeType, StorageUse, TraitsTable, in_own_modules
 from leaklab.heap.reference_numbers import FIRST_POSITION, OWN_DICT, UNNAMED
 from leaklab.heap.shortest_paths import PathTree, path_to, reach
 from leaklab.heap.start_paths import paths_from
@@ -63,9 +63,9 @@ class HeapArrays:
     index: HeapIndex
     texts: tuple[str, ...]
     kind_of: Ints
-    kinds: tuple[Kind, ...]
+    kinds: tuple[NodeType, ...]
     own_bytes: Ints
-    contents: Contents
+    contents: TraitsTable
     storages: StorageUse
     starts: tuple[Start, ...]
     start_vertices: Ints
@@ -101,7 +101,7 @@ class SavedNodes(HeapNodes):
         self.n_listed = arrays.n_listed
 
     @property
-    def kinds(self) -> Sequence[Kind]:
+    def kinds(self) -> Sequence[NodeType]:
         """The types."""
         return self.arrays.kinds
 
@@ -111,7 +111,7 @@ class SavedNodes(HeapNodes):
         return self.arrays.own_bytes
 
     @property
-    def contents(self) -> Contents:
+    def contents(self) -> TraitsTable:
         """Of tensors and arrays."""
         return self.arrays.contents
 
@@ -232,7 +232,7 @@ class SavedNodes(HeapNodes):
         return hops
 
     @staticmethod
-    def _part_of_module(kind: Kind, name: str) -> str:
+    def _part_of_module(kind: NodeType, name: str) -> str:
         """Return how a parameter, buffer or module of a ``torch.nn.Module`` is written; empty where it is no such."""
         if not kind.is_torch_module:
             return ""

@@ -21,13 +21,13 @@ import leaklab
 from leaklab.heap import (
     MAGIC,
     NO_BIRTHS,
-    Contents,
     HeapArrays,
-    Kind,
     LiveNodes,
+    NodeType,
     SavedNodes,
     Start,
     StorageUse,
+    TraitsTable,
     borrow_heap,
     find_in,
     load_heap,
@@ -163,8 +163,8 @@ def random_heap(rng, n_vertices, edges, roots):
     sizes = [rng.randint(100, 900) for _ in groups]
     counts = [len(group) for group in groups]
     return HeapArrays(
-        "", 0.0, (), (), index, (), np.zeros(n_vertices, np.int32), (Kind("thing", "", False, False),), own,
-        Contents(np.full(n_vertices, -1, np.int32), ()),
+        "", 0.0, (), (), index, (), np.zeros(n_vertices, np.int32), (NodeType("thing", "", False, False),), own,
+        TraitsTable(np.full(n_vertices, -1, np.int32), ()),
         StorageUse(np.array(sizes, np.int64), np.cumsum([0, *counts]),
                    np.array(list(itertools.chain(*groups)), np.int64), np.zeros(len(groups), bool)),
         tuple(Start(0, "notebook variable", f"v{root}", 0, is_variable=True) for root in roots),
