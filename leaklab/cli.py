@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     heap.add_argument("--find", metavar="CONDITION", help="print what fits instead, e.g. 'bytes > 1 MiB'")
     heap.add_argument("--why", metavar="EXPRESSION", help="say why that object is alive instead")
     heap.add_argument("--compare", type=Path, metavar="LATER", help="print what differs in this later heap instead")
+    heap.add_argument("--html", type=Path, metavar="FILE", help="also write a page with what keeps what alive")
     heap.set_defaults(perform=_heap)
     cuda = commands.add_parser(
         "cuda",
@@ -308,6 +309,8 @@ def _heap(arguments: argparse.Namespace) -> int:
         answers.append(str(heap.why(int(arguments.why) if arguments.why.isdecimal() else arguments.why)))
     if arguments.compare is not None:
         answers.append(str(heap.compare(SavedHeap.load(arguments.compare))))
+    if arguments.html is not None:
+        heap.to_html(arguments.html)
     print(on_terminal("\n".join(answers or [str(heap)])), end="")
     return OK
 

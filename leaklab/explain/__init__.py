@@ -10,6 +10,8 @@ __getattr__ = lazy_names(
         "all_holders": "RetainedBytes hold_of",
         "autograd_retention": "graph_size largest_graph",
         "copies": "is_copy original_of",
+        "icicle": "icicle_of",
+        "saved_heap": "shape_of",
         "cycles": "CYCLE_ROOT Orphans UNSEEN_ROOT group_orphans",
         "evidence": "Evidence Facts facts_of with_reasons",
         "group_sizes": "EDGE_BYTES GRADIENT_BYTES NODE_BYTES TENSOR_BYTES "

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 UNREACHED_WORDS = "no variable reaches it"
 _NAMESPACE = "globals()"
+_MOST_REFERRERS = 50
 _VARIABLE = "notebook variable"
 _KEY = re.compile(r"\['([^\W\d]\w*)'\]")
 _DIGITS = re.compile(r"\['(\d+)'\]")
@@ -198,13 +199,33 @@ class SavedNodes(HeapNodes):
             return _NAMESPACE, _VARIABLE
         if not self.is_reached(vertex):
             return "", UNREACHED_WORDS
-        steps = self.steps_to(vertex)
-        return steps[-1].expression, self.starts[int(self.paths.root_of[vertex])].words
+        start = self.starts[int(self.paths.root_of[vertex])].words
+        expression = self.steps_to(vertex)[-1].expression
+        return (expression, start) if expression else self._name_by_another(vertex) or ("", start)
+
+    def _name_by_another(self, vertex: int) -> tuple[str, str] | None:
+        """Return the shortest expression by an object that refers to this one beside its path, None if none has one.
+
+        A parameter is a key of its optimizer's state, which is near, and has a name in its model.
+        """
+        named = []
+        for holder in self.index.referrers(vertex)[:_MOST_REFERRERS].tolist():
+            if self.paths.root_of[holder] >= 0 and self.reference_name(holder, vertex).startswith((".", "[")):
+                start = self.starts[int(self.paths.root_of[holder])]
+                vertices = [*path_to(self.paths, holder), vertex]
+                if vertex not in vertices[:-1] and (found := self._steps_along(start, vertices)[-1].expression):
+                    named.append((not start.is_variable, len(found), found, start.words))
+        if not named:
+            return None
+        *_order, expression, words = min(named)
+        return expression, words
 
     def steps_to(self, vertex: int) -> list[NamedStep]:
         """Return the best path to an object, which a root reaches, as a report writes it."""
-        vertices = path_to(self.paths, vertex)
         start = self.starts[int(self.paths.root_of[vertex])]
+        return self._steps_along(start, path_to(self.paths, vertex))
+
+    def _steps_along(self, start: Start, vertices: list[int]) -> list[NamedStep]:
         first = vertices[0]
         kind = self.kinds[int(self.kind_of[first])].name
         is_scope = not start.is_variable and kind == "dict" and bool(start.expression)

@@ -37,6 +37,39 @@ class KindSize:
 
 
 @dataclass(frozen=True, slots=True)
+class IcicleNode:
+    """One object of a heap, or a group of them, with everything that it alone keeps alive below it.
+
+    Attributes:
+        label: The step from the object above: ``.weight``, ``['loss']``; the name of a group.
+        expression: Python for the object; words where there is none, empty for a group.
+        kind: Qualified name of its type, with shape, dtype and device of a tensor; empty for a group.
+        part: What it is to a training program: ``parameter``, ``gradient``, ``optimizer state``,
+            ``saved for backward``, ``buffer``, ``tensor``, ``array`` or ``other``.
+        n_bytes: What comes back if it goes: the bytes of its children, of what is too small to be one, and its own.
+        small_bytes: The part of it that objects below it have which are too small to be shown.
+        n_small: How many of those stand right below it.
+        number: Of the object, -1 for a group.
+        children: Objects that only it keeps alive, the largest first.
+    """
+
+    label: str
+    expression: str
+    kind: str
+    part: str
+    n_bytes: int
+    small_bytes: int
+    n_small: int
+    number: int
+    children: tuple[IcicleNode, ...]
+
+    @property
+    def own_bytes(self) -> int:
+        """What no object below it has: itself, and storages that several objects below it share."""
+        return self.n_bytes - self.small_bytes - sum(child.n_bytes for child in self.children)
+
+
+@dataclass(frozen=True, slots=True)
 class HeapShape:
     """What fills a heap.
 

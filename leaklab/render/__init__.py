@@ -20,6 +20,7 @@ __getattr__ = lazy_names(
         "dot": "BackReferenceGraph PathGraph back_graph_dot lines path_graph",
         "drawing": "draw_svg",
         "heap_snapshot_file": "load_heap_snapshot save_heap_snapshot",
+        "heap_icicle": "render_heap_page",
         "json": "embedded find_embedded from_json read_record redacted to_json",
         "notebook_export": "SCRIPT print_pdf render_collection render_markdown require_browser security_policy "
         "with_classes without_tooltips",

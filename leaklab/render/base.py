@@ -174,7 +174,7 @@ class Report(Displayed, Generic[Record]):
         Raises:
             ReportError: if the file cannot be written.
         """
-        return _returned_or_written(self._writers()[_HTML](), path)
+        return returned_or_written(self._writers()[_HTML](), path)
 
     @overload
     def to_json(self) -> str: ...
@@ -191,7 +191,7 @@ class Report(Displayed, Generic[Record]):
         Raises:
             ReportError: if the file cannot be written.
         """
-        return _returned_or_written(self._writers()[_JSON](), path)
+        return returned_or_written(self._writers()[_JSON](), path)
 
     def save(self, path: FilePath) -> None:
         """Write the report to *path* in the form that its suffix asks for; an unknown one is answered with the known.
@@ -255,7 +255,7 @@ class Table(property):
         def __get__(self, report: Any, kind: type | None = None) -> pd.DataFrame: ...  # type: ignore[override]  # always
 
 
-def _returned_or_written(text: str, path: FilePath | None) -> str | None:
+def returned_or_written(text: str, path: FilePath | None) -> str | None:
     """Return *text*, or write it: what a notebook's last line returns would flood the cell."""
     if path is None:
         return text

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from markupsafe import Markup
+
 from leaklab.model.heap_shape import HeapChange, HeapHolder, HeapShape, SizeChange
 from leaklab.render.templates import render
 from leaklab.text import clipped, format_bytes, format_seconds, shorten, signed_bytes, unit_words, wrap
 
 _N_HOLDERS, _N_KINDS, _N_CHANGES = 20, 15, 20
 _NAME_LIMIT = 160
+_NOTHING = Markup("")
 
 
 def shape_words(shape: HeapShape) -> str:
@@ -53,12 +56,13 @@ def _lines(shape: HeapShape) -> Iterator[str]:
         yield from wrap(", ".join(f"{name} {version}" for name, version in shape.environment))
 
 
-def render_shape_html(shape: HeapShape) -> str:
-    """Return *shape* as HTML that survives the sanitizers of notebooks."""
+def render_shape_html(shape: HeapShape, icicle: Markup = _NOTHING) -> str:
+    """Return *shape* as HTML that survives the sanitizers of notebooks, if *icicle* does, which is put on top."""
     shown = clipped(shape)
     holders = [(holder, holder_words(holder)) for holder in shown.holders[:_N_HOLDERS]]
     title = shape_words(shown)
-    return str(render("heap_shape.html.j2", shape=shown, title=title, holders=holders, kinds=shown.kinds[:_N_KINDS]))
+    kinds = shown.kinds[:_N_KINDS]
+    return str(render("heap_shape.html.j2", shape=shown, title=title, holders=holders, kinds=kinds, icicle=icicle))
 
 
 def change_words(change: HeapChange) -> str:

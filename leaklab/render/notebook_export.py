@@ -6,8 +6,6 @@ Chromium or Chrome that is installed.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import re
 import shutil
@@ -35,7 +33,7 @@ from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_
 from leaklab.render.leaks_by_line import headline, line_groups, told_in_full
 from leaklab.render.plots import plot_png
 from leaklab.render.statements import STATEMENT_COLUMNS, STATEMENTS_NOTE, STATEMENTS_TITLE, statement_rows
-from leaklab.render.templates import FONT, page, read, render
+from leaklab.render.templates import FONT, only_script, page, read, render
 from leaklab.render.words import code_parts, effort_words, failure_words, leak_facts, projection_words, render_path
 from leaklab.text import clipped, fenced, format_bytes, shorten, visible
 
@@ -181,15 +179,8 @@ def _page_title(collection: NotebookChecks) -> str:
 
 
 def security_policy() -> str:
-    """Return the policy that lets this one script run, shows pictures that the page carries, and forbids all else.
-
-    What a page asks of a server, and any script that a user's text might smuggle in, is refused by the browser itself.
-    """
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode("utf-8")).digest()).decode("ascii")
-    return (
-        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}';"
-        " base-uri 'none'; form-action 'none'"
-    )
+    """Return the policy of the page."""
+    return only_script(SCRIPT)
 
 
 def with_classes(markup: str) -> tuple[str, str]:

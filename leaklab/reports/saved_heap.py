@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, overload
 
 from leaklab.explain.found import found_record, row_limit, wanted_type
+from leaklab.explain.icicle import icicle_of
 from leaklab.explain.saved_heap import compare_heaps, shape_of, vertex_called, why_saved
 from leaklab.files import FilePath
 from leaklab.heap.find import find_in
 from leaklab.heap.nodes_file import load_heap, save_heap
 from leaklab.heap.saved_nodes import HeapArrays, SavedNodes
-from leaklab.model.heap_shape import SHAPE_SCHEMA, HeapChange, HeapShape
-from leaklab.render.base import Displayed, Forms, Report, Table
+from leaklab.model.heap_shape import SHAPE_SCHEMA, HeapChange, HeapShape, IcicleNode
+from leaklab.render.base import Displayed, Forms, Report, Table, returned_or_written
+from leaklab.render.heap_icicle import render_heap_page
 from leaklab.render.heap_shape import (
     change_words,
     render_change,
@@ -95,6 +97,25 @@ class SavedHeap(Displayed):
     def shape(self) -> HeapShape:
         """What fills it: the record behind its tables."""
         return shape_of(self._heap)
+
+    @cached_property
+    def icicle(self) -> IcicleNode:
+        """What keeps what alive, as a tree whose widths add up: groups, variables, attributes, tensors."""
+        return icicle_of(self._heap)
+
+    @overload
+    def to_html(self, path: None = None) -> str: ...
+
+    @overload
+    def to_html(self, path: FilePath) -> None: ...
+
+    def to_html(self, path: FilePath | None = None) -> str | None:
+        """Return the shape of the heap as a page of its own, with its icicle; with *path* write it and return None.
+
+        Raises:
+            ReportError: if the file cannot be written.
+        """
+        return returned_or_written(render_heap_page(self.shape, self.icicle), path)
 
     @property
     def holders(self) -> pd.DataFrame:

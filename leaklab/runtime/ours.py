@@ -192,8 +192,13 @@ def own_addresses(objects: list[object], table: KindTable | None = None) -> Addr
 
 
 def own_data_addresses(objects: list[object], table: KindTable) -> Addresses:
-    """Return the addresses of the arrays that those of *objects*, of types *table*, refer to that are leaklab's."""
+    """Return the addresses of the arrays that those of *objects*, of types *table*, refer to that are leaklab's.
+
+    Leaklab's objects refer to the user's variables, too: what the dict of a module has is not leaklab's for that.
+    """
     own = [objects[place] for place in np.flatnonzero(table.mask(is_own_kind)).tolist()]
+    scopes = {id(scope) for scope in _module_dicts()}
     held = get_referents(*own)
-    held += get_referents(*[thing for thing in held if id(type(thing)) in _PLAIN]) if held else []
+    plain = [thing for thing in held if id(type(thing)) in _PLAIN and id(thing) not in scopes]
+    held += get_referents(*plain) if plain else []
     return np.array([id(thing) for thing in held if type(thing) is np.ndarray], np.int64)

@@ -238,6 +238,12 @@ def test_rows_are_limited_and_all_are_counted():
     assert 40_000 < found.n_bytes < 50_000
 
 
+def test_an_array_among_the_variables_of_a_module_is_the_users(monkeypatch):
+    monkeypatch.setitem(globals(), "table_of_mine", np.zeros((317, 211)))
+    found = leaklab.find("numpy.ndarray", "shape == (317, 211)", namespace=globals())
+    assert [row.holder for row in found.record.rows] == ["table_of_mine"]
+
+
 def test_what_was_made_since_the_last_collection_is_young():
     gc.collect()
     old = [[]]

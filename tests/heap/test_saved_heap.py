@@ -18,6 +18,7 @@ import torch
 from graph_builders import index_of, random_graphs, reached_from
 
 import leaklab
+from leaklab.explain import icicle_of, shape_of
 from leaklab.heap import (
     MAGIC,
     NO_BIRTHS,
@@ -36,6 +37,7 @@ from leaklab.heap import (
     take_heap,
 )
 from leaklab.heap.names import name_references
+from leaklab.render import render_heap_page
 
 pytestmark = pytest.mark.untraced
 
@@ -189,6 +191,88 @@ def test_what_comes_back_equals_what_brute_force_says_on_random_graphs():
         at_the_top = use.sizes.sum() - (heap.exclusive_parts.sum() - arrays.own_bytes.sum())
         assert at_the_top >= 0  # storages that no single object keeps
         assert heap.bytes_together(np.ones(n_vertices, bool)) == arrays.own_bytes.sum() + use.sizes.sum()
+
+
+def every(node):
+    """Yield a node of an icicle and all below it."""
+    yield node
+    for child in node.children:
+        yield from every(child)
+
+
+def test_the_widths_of_an_icicle_are_what_comes_back_and_add_up_to_the_whole(monkeypatch):
+    monkeypatch.setattr("leaklab.explain.icicle.LEAST_SHARE", 0.0)
+    rng = random.Random(5)
+    for n_vertices, edges, roots in random_graphs(150, seed=4):
+        heap = SavedNodes(random_heap(rng, n_vertices, edges, roots))
+        root = icicle_of(heap)
+        assert root.n_bytes == heap.bytes_together(np.ones(n_vertices, bool))
+        shown = {node.number: node for node in every(root) if node.number >= 0}
+        assert sorted(shown) == list(range(n_vertices))
+        for vertex, node in shown.items():
+            assert node.n_bytes == heap.exclusive_bytes[vertex]  # which brute force confirms, above
+            assert node.own_bytes == heap.exclusive_parts[vertex]
+        groups = [node for node in every(root) if node.number < 0 and node is not root]
+        assert [group.own_bytes for group in groups] == [0] * len(groups)
+        assert root.own_bytes >= 0  # storages that no single object keeps
+
+
+def test_what_is_too_small_or_too_much_to_be_shown_is_in_the_widths_all_the_same(monkeypatch):
+    monkeypatch.setattr("leaklab.explain.icicle.LEAST_SHARE", 0.1)
+    monkeypatch.setattr("leaklab.explain.icicle.MOST_NODES", 4)
+    rng = random.Random(6)
+    for n_vertices, edges, roots in random_graphs(50, seed=5):
+        heap = SavedNodes(random_heap(rng, n_vertices, edges, roots))
+        root = icicle_of(heap)
+        assert sum(node.number >= 0 for node in every(root)) <= 4
+        for node in every(root):
+            if node.number >= 0:
+                assert node.n_bytes == heap.exclusive_bytes[node.number]
+                assert node.own_bytes >= 0
+        assert root.n_bytes == heap.bytes_together(np.ones(n_vertices, bool))
+
+
+def trained():
+    model = torch.nn.Sequential(torch.nn.Linear(60, 60), torch.nn.BatchNorm1d(60))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.rand(8, 60)).square().mean().backward()
+    optimizer.step()
+    kept = model(torch.rand(50, 60)).relu()
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "kept": kept,
+        "table": np.zeros((40, 50)),
+        "more": {"x": [torch.zeros(300)]},
+    }
+
+
+def test_an_icicle_says_what_tensors_are_to_a_training_program(monkeypatch):
+    monkeypatch.setattr("leaklab.explain.icicle.LEAST_SHARE", 0.0)
+    variables = trained()
+    root = icicle_of(saved(variables))
+    parts = {node.expression: node.part for node in every(root) if node.part != "other"}
+    assert parts["model[0].weight"] == "parameter"
+    assert parts["model[0].weight.grad"] == "gradient"
+    assert parts["model[1].running_mean"] == "buffer"
+    assert parts["table"] == "array"
+    assert parts["more['x'][0]"] == "tensor"
+    sizes = [node for node in every(root) if node.part == "optimizer state"]
+    assert any(node.part == "saved for backward" for node in every(root))
+    assert sum("(60, 60)" in node.kind for node in sizes) == 2
+    assert root.children[0].label == "your variables"
+    assert {"table", "more", "kept by several of them"} <= {node.label for node in root.children[0].children}
+
+
+def test_the_page_of_a_heap_runs_its_own_script_only(tmp_path):
+    variables = {"<script>alert(1)</script>": [bytes(100_000)], **trained()}
+    shape, icicle = shape_of(heap := saved(variables)), icicle_of(heap)
+    (tmp_path / "page.html").write_text(render_heap_page(shape, icicle), "utf-8")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "script-src 'sha256-" in page
+    assert "<script>alert" not in page
+    assert "optimizer" in page
+    assert len(page) < 1_000_000
 
 
 def test_a_file_holds_all_of_a_heap(tmp_path):
