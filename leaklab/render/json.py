@@ -144,6 +144,10 @@ _LEFT_OUT = (
     ("only_path", False),
     ("statements", False),
     ("statements", ()),
+    ("request_label", ""),
+    ("reserved_bytes", None),
+    ("reserved_free_bytes", None),
+    ("largest_free_bytes", None),
 )
 """Fields that version 0.1.0 did not have, at values that say nothing: a file is then as that version wrote it."""
 

@@ -156,7 +156,7 @@ def test_a_snapshot_written_today_has_the_fields_of_its_record(name):
     written = json.loads(leaklab.load_cuda_snapshot(f"{name}.pickle").to_json())
     for moment in written["moments"]:
         for field in NEW_OF_MOMENTS:
-            del moment[field]
+            moment.pop(field, None)
     assert written == json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
 
 

@@ -175,7 +175,7 @@ def test_one_entry_is_singular():
 def test_every_public_cause_has_its_words():
     slugs = """graph-kept tensor-kept hook-left closure-kept global-cache cycle-garbage immortal-cycle traceback-kept
     notebook-history deepcopy-kept container-growth thread-or-worker-kept native optimizer-state autograd-ctx
-    run-switch callback-registry unknown"""
+    run-switch callback-registry descriptor-left unknown"""
     assert set(CAUSES) == set(slugs.split())
 
 
