@@ -50,7 +50,7 @@ class Icicle {
       entry.append(made("span", "", {style: `display:inline-block;width:10px;height:10px;margin-right:5px;background:${colour}`}), part);
       legend.append(entry);
     }
-    this.plot = made("div", "", {role: "group", "aria-label": "arrow keys walk, Enter zooms in, Backspace zooms out",
+    this.plot = made("div", "", {role: "group", "aria-label": "a click or Enter zooms in, arrow keys walk, Backspace zooms out",
                                  style: "position:relative;overflow:hidden"});
     this.plot.addEventListener("keydown", event => this.key(event));
     this.details = made("div", "", {"aria-live": "polite", style: "font-size:13px;margin-top:6px;overflow-wrap:anywhere"});
@@ -141,8 +141,7 @@ class Icicle {
       style: `position:absolute;left:${left}px;top:${row * ROW}px;width:${Math.max(1, room - 1)}px;height:${ROW - 2}px;padding:0 4px;` +
              `border:0;border-radius:2px;overflow:hidden;white-space:pre;text-overflow:ellipsis;text-align:left;font-size:12px;cursor:pointer;` +
              `color:#111;background:${COLOURS[node.part] ?? COLOURS.other};${isFaint ? "opacity:.25" : ""}`});
-    button.addEventListener("click", () => node === this.chosen && node !== this.focus ? this.zoom(node) : this.choose(node));
-    button.addEventListener("dblclick", () => this.zoom(node));
+    button.addEventListener("click", () => node.children.length && node !== this.focus ? this.zoom(node) : this.choose(node));
     button.addEventListener("focus", () => { if (this.chosen !== node) this.choose(node); });
     node.button = button;
     return button;
