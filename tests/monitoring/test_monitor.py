@@ -301,7 +301,7 @@ def test_what_fails_within_the_watch_does_not_reach_the_loop(monkeypatch):
         raise OSError(msg)
 
     with leaklab.monitor(first_step=5, quiet=True) as watch:
-        monkeypatch.setattr("leaklab.monitoring.monitor.find_periods", broken)
+        monkeypatch.setattr("leaklab.monitoring.level_watch.find_periods", broken)
         for _ in range(30):
             watch.step()
     assert watch.report.record.notes == ("the check at step 5 was given up: OSError: out of order",)
