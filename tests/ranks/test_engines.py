@@ -90,5 +90,5 @@ def test_of_two_checks_in_one_process_one_is_refused(engine):
     assert len(errors) == 1
     assert errors[0].startswith("CheckRunningError: a check is running in the thread")
     assert not report.is_proven
-    # Scheduler, worker and client are threads of this one process; what they note meanwhile is counted, but by its name.
+    # Scheduler, worker and client are threads of this one process: what they note is counted, but by its own name.
     assert [leak for leak in report.leaks if "job" in str(leak.leak.path)] == []
