@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import mmap
 import multiprocessing
 import os
 import resource
@@ -206,7 +207,9 @@ def test_no_more_runs_are_made_when_many_of_the_descriptors_are_taken():
 
 
 def keep_in_worker(size):
-    STATE.kept.append(bytearray(b"x" * size))  # written to: memory that nobody touches is not resident
+    pages = mmap.mmap(-1, size)  # anew from the system: a fork of a large process has free memory for what it allocates
+    pages.write(b"x" * size)  # memory that nobody touches is not resident
+    STATE.kept.append(pages)
 
 
 def test_children_that_grow_are_a_note_and_no_verdict():
