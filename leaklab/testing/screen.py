@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from array import array
 from collections.abc import Callable
+from itertools import pairwise
 
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.measurement import Cohorts, choose_baseline
-from leaklab.runtime.gc_control import user_has_frozen, user_lets_collect
+from leaklab.runtime.gc_control import collect_quietly, user_has_frozen, user_lets_collect
 
 _N_WARMUPS, _N_RUNS = 2, 4
 
@@ -22,20 +24,29 @@ def leaves_something(run: Callable[[], object]) -> bool:
     taker = choose_baseline(user_froze=user_has_frozen(), cell_freezes=False, collects=collects)
     cohorts = Cohorts(_N_WARMUPS + _N_RUNS)
     cohorts.start_phase()
-    n_blocks: list[int] = []
     # Older garbage is frozen with all else: to collect it would take longer than the runs of most tests.
     taker.begin()
     try:
         for _ in range(_N_WARMUPS + _N_RUNS):
             taker.mark()
-            before = sys.getallocatedblocks()
             run()
             census = taker.take()
-            n_blocks.append(sys.getallocatedblocks() - before)
             cohorts.add(census)
         cohorts.keep_alive_ones(census.addresses, census.kinds)
+        return all(cohorts.sizes()[_N_WARMUPS:-1]) or _takes_blocks(run, collects=collects)
     except DisturbedError:
         return True
     finally:
         taker.end()
-    return all(cohorts.sizes()[_N_WARMUPS:-1]) or min(n_blocks[_N_WARMUPS:]) > 0
+
+
+def _takes_blocks(run: Callable[[], object], *, collects: bool) -> bool:
+    """Run a few times more; return whether each run leaves more blocks of Python's memory in use."""
+    levels = array("q", bytes(8 * (_N_RUNS + 1)))  # made beforehand: a list would take blocks of its own
+    for number in range(_N_RUNS + 1):
+        if number:
+            run()
+        if collects:
+            collect_quietly()
+        levels[number] = sys.getallocatedblocks()
+    return all(after > before for before, after in pairwise(levels))
