@@ -10,7 +10,7 @@ __getattr__ = lazy_names(
         "all_holders": "RetainedBytes hold_of",
         "autograd_retention": "graph_size largest_graph",
         "copies": "is_copy original_of",
-        "icicle": "icicle_of",
+        "icicle": "icicle_of icicles_of",
         "saved_heap": "shape_of",
         "cycles": "CYCLE_ROOT Orphans UNSEEN_ROOT group_orphans",
         "evidence": "Evidence Facts facts_of with_reasons",

@@ -64,15 +64,26 @@ class _Part:
         )  # fmt: skip
 
 
-def icicle_of(heap: SavedNodes) -> IcicleNode:
-    """Return the largest part of the dominator tree of *heap*, below groups of where it begins."""
-    return _Icicle(heap).whole()
+def icicle_of(heap: SavedNodes, device: str = "") -> IcicleNode:
+    """Return the largest part of the dominator tree of *heap*, below groups of where it begins.
+
+    Args:
+        heap: What is drawn.
+        device: Whose memory counts, one of `HeapNodes.devices`; all of it where it is empty.
+    """
+    return _Icicle(heap, device).whole()
+
+
+def icicles_of(heap: SavedNodes) -> tuple[tuple[str, IcicleNode], ...]:
+    """Return an icicle for each device whose memory *heap* has a part in, the host first, each with its name."""
+    return tuple((device, icicle_of(heap, device if len(heap.devices) > 1 else "")) for device in heap.devices)
 
 
 class _Icicle:
-    def __init__(self, heap: SavedNodes) -> None:
+    def __init__(self, heap: SavedNodes, device: str) -> None:
         self._heap = heap
-        self._sizes = heap.exclusive_bytes
+        exclusive = heap.exclusive_on(device) if device else (heap.exclusive_bytes, heap.exclusive_parts)
+        self._sizes, self._parts = exclusive
         parents = heap.dominators.parents()
         self._below = np.argsort(parents, kind="stable")
         sorted_parents = parents[self._below]
@@ -80,7 +91,7 @@ class _Icicle:
         self._offsets = np.searchsorted(sorted_parents, numbers)
         of_starts = zip(heap.starts, heap.start_vertices.tolist(), strict=True)
         self._variables = [vertex for start, vertex in of_starts if start.is_variable]
-        self._total = heap.bytes_together(np.ones(len(parents), bool))
+        self._total = heap.bytes_on(device) if device else heap.bytes_together(np.ones(len(parents), bool))
         self._least = max(1, int(self._total * LEAST_SHARE))
 
     def whole(self) -> IcicleNode:
@@ -95,7 +106,7 @@ class _Icicle:
             self._distribute(vertices, groups, waiting)
         if heap.arrays.namespace >= 0:
             group = groups.setdefault(YOURS, _Part(YOURS))
-            group.n_bytes += int(heap.exclusive_parts[heap.arrays.namespace])
+            group.n_bytes += int(self._parts[heap.arrays.namespace])
         self._grow(waiting)
         if SEVERAL in groups:
             yours = groups.setdefault(YOURS, _Part(YOURS))
@@ -103,7 +114,7 @@ class _Icicle:
             yours.n_bytes += groups[SEVERAL].n_bytes
         root = _Part(WHOLE, n_bytes=self._total)
         root.children = [self._packages(groups[name]) if name == LIBRARIES else groups[name] for name in _ORDER
-                         if name in groups]  # fmt: skip
+                         if name in groups and groups[name].n_bytes]  # fmt: skip
         return root.frozen()
 
     def _children(self, vertex: int) -> Ints:
@@ -143,7 +154,7 @@ class _Icicle:
         is_large = sizes >= self._least
         for vertex, size in zip(vertices[is_large].tolist(), sizes[is_large].tolist(), strict=True):
             heapq.heappush(waiting, (-size, len(waiting), vertex, above))
-        small = sizes[~is_large]
+        small = sizes[~is_large & (sizes > 0)]  # most objects have no byte in the memory of an accelerator
         above.n_small += len(small)
         above.small_bytes += int(small.sum())
 

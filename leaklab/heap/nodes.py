@@ -15,12 +15,14 @@ number, its *vertex*. `leaklab.heap.live_nodes` fills it from a borrowed heap, `
 ``dominators``      who alone keeps whom alive: ``parents()`` is the tree
 ``exclusive_bytes`` what comes back if the object goes, storages included
 ``exclusive_parts`` the part of it that no object below has: they add up to the bytes of everything
+``devices``         whose memory there is: the host's, then each accelerator's; ``exclusive_on`` is the part of one
 ``name_of``         what a person calls the object, Python where there is any; ``reference_name`` one reference
 =================== ==================================================================================================
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 MIN_DATA_BYTES = 1024
 """Arrays and bytes that refer to nothing are objects of a heap from this size on."""
+HOST = "host"
+_CPU = "cpu"
 
 
 class NodeType(NamedTuple):
@@ -205,12 +209,43 @@ class HeapNodes(ABC):
 
     @cached_property
     def _exclusive(self) -> tuple[Ints, Ints]:
+        return self._exclusive_with(self.own_bytes, ~self.storages.is_used_unseen)
+
+    def _exclusive_with(self, own_bytes: Ints, is_counted: Ints) -> tuple[Ints, Ints]:
         use = self.storages
         groups = (
             (int(use.sizes[number]), use.users[use.offsets[number] : use.offsets[number + 1]].tolist())
-            for number in np.flatnonzero(~use.is_used_unseen).tolist()
+            for number in np.flatnonzero(is_counted).tolist()
         )
-        return exclusive_sizes(self.dominators, self.own_bytes, groups)
+        return exclusive_sizes(self.dominators, own_bytes, groups)
+
+    @cached_property
+    def device_of_storages(self) -> list[str]:
+        """Whose memory each storage is: ``host``, ``cuda:0``."""
+        names = [HOST if traits.device in (_CPU, None) else str(traits.device) for traits in self.contents.table]
+        use, of_object = self.storages, self.contents.number_of
+        found = []
+        for start, end in itertools.pairwise(use.offsets.tolist()):
+            contents = of_object[use.users[start:end]]
+            found.append(names[int(contents.max())] if contents.max() >= 0 else HOST)  # an unseen one is the host's
+        return found
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """Whose memory there is: the host's, then that of each accelerator."""
+        return (HOST, *sorted(set(self.device_of_storages) - {HOST}))
+
+    def exclusive_on(self, device: str) -> tuple[Ints, Ints]:
+        """Return the parts of `exclusive_bytes` and `exclusive_parts` that lie in the memory of *device*."""
+        is_there = np.array([each == device for each in self.device_of_storages], bool)
+        own_bytes = self.own_bytes if device == HOST else np.zeros(self.index.n_vertices, np.int64)
+        return self._exclusive_with(own_bytes, is_there & ~self.storages.is_used_unseen)
+
+    def bytes_on(self, device: str) -> int:
+        """Return the bytes of everything that lies in the memory of *device*, storages counted once."""
+        is_there = np.array([each == device for each in self.device_of_storages], bool)
+        own_bytes = int(self.own_bytes.sum()) if device == HOST else 0
+        return own_bytes + int(self.storages.sizes[is_there].sum())
 
     @property
     def exclusive_bytes(self) -> Ints:

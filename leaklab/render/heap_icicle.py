@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from markupsafe import Markup
 
@@ -12,21 +13,30 @@ from leaklab.render.json import one_line, script_data
 from leaklab.render.templates import only_script, page, read
 from leaklab.text import shorten, visible
 
-SCRIPT = read("heap_icicle.js")
+DRAWING_SCRIPT = read("icicle.js")
+"""Draws an icicle of what `icicle_rows` returns: on a page of its own, and in the explorer."""
+_SCRIPT = f'"use strict";\n{DRAWING_SCRIPT}{read("heap_icicle.js")}'
+Icicles: TypeAlias = Sequence[tuple[str, IcicleNode]]
+"""Of each device the name, and what fills its memory."""
 _LABEL_LIMIT, _NAME_LIMIT = 60, 200
 _TITLE_LIMIT = 120
 
 
-def render_heap_page(shape: HeapShape, icicle: IcicleNode) -> str:
+def render_heap_page(shape: HeapShape, icicles: Icicles) -> str:
     """Return the shape of a heap as a page of its own that asks nothing of any server."""
-    data: Mapping[str, object] = {"root": _row(icicle)}
+    data: Mapping[str, object] = {"devices": icicle_rows(icicles)}
     place = Markup("<div>{}</div>").format(Markup(script_data(one_line(data, "icicle"), "icicle")))  # noqa: S704 - coded
-    body = Markup(f"{render_shape_html(shape, place)}<script>{SCRIPT}</script>")  # noqa: S704 - from templates
-    return page(shorten(shape_words(shape), _TITLE_LIMIT), body, policy=only_script(SCRIPT))
+    body = Markup(f"{render_shape_html(shape, place)}<script>{_SCRIPT}</script>")  # noqa: S704 - from templates
+    return page(shorten(shape_words(shape), _TITLE_LIMIT), body, policy=only_script(_SCRIPT))
+
+
+def icicle_rows(icicles: Icicles) -> list[list[object]]:
+    """Return *icicles* as the script reads them: plain data, every text cut and made visible."""
+    return [[visible(device), _row(root)] for device, root in icicles]
 
 
 def _row(node: IcicleNode) -> list[object]:
-    """Return a node as the script reads it."""
+    """Return a node and all below it."""
     texts = (shorten(visible(node.label), _LABEL_LIMIT), *(shorten(visible(text), _NAME_LIMIT) for text in (
         node.expression, node.kind)))  # fmt: skip
     figures = (node.n_bytes, node.small_bytes, node.n_small, node.number)

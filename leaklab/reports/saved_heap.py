@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, overload
 
 from leaklab.explain.found import found_record, row_limit, wanted_type
-from leaklab.explain.icicle import icicle_of
+from leaklab.explain.icicle import icicle_of, icicles_of
 from leaklab.explain.saved_heap import compare_heaps, shape_of, vertex_called, why_saved
 from leaklab.files import FilePath
 from leaklab.heap.find import find_in
@@ -115,7 +115,7 @@ class SavedHeap(Displayed):
         Raises:
             ReportError: if the file cannot be written.
         """
-        return returned_or_written(render_heap_page(self.shape, self.icicle), path)
+        return returned_or_written(render_heap_page(self.shape, icicles_of(self._heap)), path)
 
     @property
     def holders(self) -> pd.DataFrame:

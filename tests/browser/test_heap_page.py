@@ -28,15 +28,20 @@ def heap():
     return node("all objects", 40 * MIB, yours, node("libraries", 20 * MIB, torch), small=4 * MIB, n_small=12)
 
 
+def card():
+    weight = node("model.w", 6 * MIB, expression="model.w", kind="Parameter", part="parameter", number=6)
+    return node("all objects", 6 * MIB, node("your variables", 6 * MIB, weight))
+
+
 @pytest.fixture
 def opened(page, tmp_path):
     complaints = []
     page.on("console", lambda message: message.type in ("error", "warning") and complaints.append(message.text))
     page.on("dialog", lambda dialog: complaints.append(dialog.message))
     page.context.set_offline(True)
-    (tmp_path / "page.html").write_text(render_heap_page(SHAPE, heap()), "utf-8")
+    (tmp_path / "page.html").write_text(render_heap_page(SHAPE, [("host", heap()), ("cuda:0", card())]), "utf-8")
     page.goto((tmp_path / "page.html").as_uri())
-    page.wait_for_selector("section [role=group] button")
+    page.wait_for_selector(".icicle-plot button")
     yield page
     assert complaints == []
 
@@ -44,7 +49,7 @@ def opened(page, tmp_path):
 def shown(page):
     """The labels of the rectangles, in their order."""
     return [name.partition(", ")[0] for name in page.eval_on_selector_all(
-        "section [role=group] button", "all => all.map(one => one.getAttribute('aria-label'))"
+        ".icicle-plot button", "all => all.map(one => one.getAttribute('aria-label'))"
     )]  # fmt: skip
 
 
@@ -53,7 +58,7 @@ def told(page):
 
 
 def box(page, label):
-    return page.locator(f'section [role=group] button[aria-label^="{label}, "]').bounding_box()
+    return page.locator(f'.icicle-plot button[aria-label^="{label}, "]').bounding_box()
 
 
 def test_widths_are_shares_and_libraries_stay_folded(opened):
@@ -66,7 +71,7 @@ def test_widths_are_shares_and_libraries_stay_folded(opened):
 
 
 def test_the_keyboard_alone_walks_zooms_and_comes_back(opened):
-    opened.locator("section [role=group] button").first.focus()
+    opened.locator(".icicle-plot button").first.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowDown"):
         opened.keyboard.press(key)
     assert told(opened).startswith(".w: 8.00 MiB come back if it goes, 66.7 % of model")
@@ -91,10 +96,21 @@ def test_crumbs_lead_back_and_a_folded_group_opens(opened):
     assert "torch" not in shown(opened)
 
 
+def test_the_memory_of_an_accelerator_is_shown_by_itself(opened):
+    card, host = (opened.get_by_role("button", name=name) for name in ("cuda:0", "host"))
+    assert card.inner_text() == "cuda:0  6.00 MiB"
+    card.focus()
+    opened.keyboard.press("Enter")
+    assert shown(opened) == ["all objects", "your variables", "model.w"]
+    assert (card.get_attribute("aria-pressed"), host.get_attribute("aria-pressed")) == ("true", "false")
+    host.click()
+    assert "libraries" in shown(opened)
+
+
 def test_what_is_sought_keeps_its_colour(opened):
     opened.get_by_role("searchbox").fill("PARAMETER")
     faint = opened.eval_on_selector_all(
-        "section [role=group] button",
+        ".icicle-plot button",
         "all => all.filter(one => one.style.opacity).map(one => one.getAttribute('aria-label'))",
     )
     assert len(faint) == len(shown(opened)) - 1
@@ -109,7 +125,7 @@ def test_text_contrasts_and_nothing_is_wider_than_the_window(opened, width, sche
     opened.wait_for_timeout(100)
     assert opened.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     colours = opened.eval_on_selector_all(
-        "section [role=group] button", "all => all.map(one => [one.style.color, one.style.backgroundColor])"
+        ".icicle-plot button", "all => all.map(one => [one.style.color, one.style.backgroundColor])"
     )
     assert all(contrast(ink, ground) >= 4.5 for ink, ground in colours)
 

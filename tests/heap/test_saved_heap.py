@@ -11,6 +11,7 @@ import sys
 import time
 import zlib
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,10 +19,11 @@ import torch
 from graph_builders import index_of, random_graphs, reached_from
 
 import leaklab
-from leaklab.explain import icicle_of, shape_of
+from leaklab.explain import icicle_of, icicles_of, shape_of
 from leaklab.heap import (
     MAGIC,
     NO_BIRTHS,
+    ArrayTraits,
     HeapArrays,
     LiveNodes,
     NodeType,
@@ -232,6 +234,26 @@ def test_what_is_too_small_or_too_much_to_be_shown_is_in_the_widths_all_the_same
         assert root.n_bytes == heap.bytes_together(np.ones(n_vertices, bool))
 
 
+def test_each_device_has_an_icicle_of_its_own_memory(monkeypatch):
+    monkeypatch.setattr("leaklab.explain.icicle.LEAST_SHARE", 0.0)
+    rng = random.Random(8)
+    traits = tuple(ArrayTraits((1,), "float32", device, False) for device in ("cpu", "cuda:0", "cuda:1"))
+    for n_vertices, edges, roots in random_graphs(80, seed=6):
+        arrays = random_heap(rng, n_vertices, edges, roots)
+        contents = TraitsTable(np.array([rng.randrange(3) for _ in range(n_vertices)], np.int32), traits)
+        heap = SavedNodes(replace(arrays, contents=contents))
+        on_device = np.array(heap.device_of_storages, object)
+        icicles = dict(icicles_of(heap))
+        assert set(icicles) == {"host", *on_device}
+        assert sum(root.n_bytes for root in icicles.values()) == heap.bytes_together(np.ones(n_vertices, bool))
+        for device, root in icicles.items():
+            use, own = arrays.storages, arrays.own_bytes * (device == "host")
+            only = replace(arrays, own_bytes=own, storages=replace(use, sizes=use.sizes * (on_device == device)))
+            expected = SavedNodes(only).exclusive_bytes
+            shown = {node.number: node.n_bytes for node in every(root) if node.number >= 0}
+            assert shown == {vertex: size for vertex, size in enumerate(expected.tolist()) if size}
+
+
 def trained():
     model = torch.nn.Sequential(torch.nn.Linear(60, 60), torch.nn.BatchNorm1d(60))
     optimizer = torch.optim.AdamW(model.parameters())
@@ -266,8 +288,8 @@ def test_an_icicle_says_what_tensors_are_to_a_training_program(monkeypatch):
 
 def test_the_page_of_a_heap_runs_its_own_script_only(tmp_path):
     variables = {"<script>alert(1)</script>": [bytes(100_000)], **trained()}
-    shape, icicle = shape_of(heap := saved(variables)), icicle_of(heap)
-    (tmp_path / "page.html").write_text(render_heap_page(shape, icicle), "utf-8")
+    shape, icicles = shape_of(heap := saved(variables)), icicles_of(heap)
+    (tmp_path / "page.html").write_text(render_heap_page(shape, icicles), "utf-8")
     page = (tmp_path / "page.html").read_text("utf-8")
     assert "script-src 'sha256-" in page
     assert "<script>alert" not in page
