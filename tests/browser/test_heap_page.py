@@ -98,7 +98,7 @@ def test_crumbs_lead_back_and_a_folded_group_opens(opened):
 
 def test_the_memory_of_an_accelerator_is_shown_by_itself(opened):
     card, host = (opened.get_by_role("button", name=name) for name in ("cuda:0", "host"))
-    assert card.inner_text() == "cuda:0  6.00 MiB"
+    assert card.inner_text() == "cuda:0 6.00 MiB"
     card.focus()
     opened.keyboard.press("Enter")
     assert shown(opened) == ["all objects", "your variables", "model.w"]

@@ -68,7 +68,7 @@ class Icicle {
   switches() {
     const bar = element("div", "", {role: "group", "aria-label": "whose memory", style: "display:flex;flex-wrap:wrap;gap:6px;font-size:13px;margin:4px 0"});
     for (const device of this.devices) {
-      device.button = element("button", `${device.name}  ${sizeWords(device.root.size)}`, {type: "button", title: `show the memory of ${device.name}`});
+      device.button = element("button", `${device.name} ${sizeWords(device.root.size)}`, {type: "button", title: `show the memory of ${device.name}`});
       device.button.addEventListener("click", () => this.show(device));
       bar.append(device.button);
     }
