@@ -8,8 +8,10 @@ from itertools import takewhile
 from typing import Any
 
 from leaklab.check.container_lengths import UNLIMITED, heard, length_witness, split_by_container
+from leaklab.check.garbage import verify_garbage
 from leaklab.check.growing_places import MAX_ROWS, grown_graph, grown_places
 from leaklab.check.judging import Judgement
+from leaklab.check.memory_shares import explained_shares
 from leaklab.check.native import GRAPH_CAUSES, NativeFinding, NativeShares, explain_native, swelling
 from leaklab.check.process_leaks import Keeper, tell_counts
 from leaklab.check.ranking import (
@@ -41,9 +43,8 @@ from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import are_library_weakrefs, is_library_matter, lives_by_its_keys
 from leaklab.heap.view import Births, HeapView, borrow_heap
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
-from leaklab.model.check import UNREAD_GRAPH, NativeParts
+from leaklab.model.check import UNREAD_GRAPH, MemoryShare, NativeParts
 from leaklab.model.paths import CycleCertainty
-from leaklab.runtime.gc_control import collect_quietly
 from leaklab.text import format_bytes
 
 
@@ -65,6 +66,8 @@ class Explained:
     tensor_bytes_kept: tuple[int, ...] = ()
     addresses: tuple[LeakAddress, ...] = ()
     native_bytes: float = 0.0  # what malloc hands out per run for the leaks that Python explains
+    shares: tuple[MemoryShare, ...] = ()
+    charged: frozenset[str] = frozenset()  # kinds of memory whose rest was taken for that of a leak
 
 
 def explain_nothing(measurement: Measurement) -> Explained:
@@ -89,7 +92,7 @@ def explain_growth(
     own = (measurement, judgement)
     with borrow_heap(births, namespace, own, heap=measurement.heap(), summaries=settings.summaries) as view:
         explained = _explain(_Survey(view, measurement, judgement, GroupSizer(view), RetainedBytes(view)))
-    freed = _verify_garbage(measurement, explained)
+    freed = verify_garbage(measurement, explained.leaks)
     return replace(explained, notes=(*explained.notes, *freed)) if freed else explained
 
 
@@ -150,7 +153,7 @@ def _explain(survey: _Survey) -> Explained:
     before_graph = [*survivors, *in_place, *_remade(survey)]
     graph = _graph(survey, before_graph)
     findings = _with_counts(survey, [*before_graph, *graph])
-    native, native_bytes = _native(survey, findings)
+    native, parts = _native(survey, findings)
     leaks, remarks = drop_noise(native.leaks)
     asides = [*(finding.aside for finding in findings if finding.aside), *native.notes, *remarks]
     weighed = _with_retained_bytes(survey, leaks, [*in_place, *graph])
@@ -172,7 +175,9 @@ def _explain(survey: _Survey) -> Explained:
         tensors_kept=tensors_kept,
         tensor_bytes_kept=tensor_bytes_kept,
         addresses=tuple(finding.address for finding in findings if finding.address is not None),
-        native_bytes=native_bytes,
+        native_bytes=parts.malloc_bytes,
+        shares=explained_shares(judgement, parts),
+        charged=native.charged,
     )
 
 
@@ -403,11 +408,12 @@ def _native_parts(survey: _Survey, findings: Sequence[_Finding]) -> NativeParts:
     return shares.of(_leaks_of(findings), sum(finding.limited_bytes for finding in findings))
 
 
-def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFinding, float]:
-    """Add what grows in native memory beyond what the leaks found explain; also what malloc gives per run for those."""
+def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFinding, NativeParts]:
+    """Add what grows in native memory beyond what the leaks found explain; also what those take of it per run."""
     judgement, leaks = survey.judgement, _leaks_of(findings)
-    if not any(growth is not None and growth.rate for growth in _native_growths(judgement)):
-        return NativeFinding(tuple(leaks)), 0.0
+    growths = (judgement.native, judgement.accelerator, judgement.creeping)
+    if not any(growth is not None and growth.rate for growth in growths):
+        return NativeFinding(tuple(leaks)), NativeParts()
     parts = _native_parts(survey, findings)
     opaque = frozenset(
         finding.leak.fingerprint
@@ -416,11 +422,7 @@ def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFindin
         or (finding.group and has_opaque([survey.view.objects[v] for v in finding.group.newest(survey.view)]))
     )
     native = explain_native(judgement, leaks, parts, n_unwalked=survey.view.n_unwalked, opaque=opaque)
-    return native, parts.malloc_bytes
-
-
-def _native_growths(judgement: Judgement) -> tuple[Growth | None, ...]:
-    return judgement.native, judgement.accelerator, judgement.creeping
+    return native, parts
 
 
 def _with_retained_bytes(survey: _Survey, leaks: Sequence[Leak], in_place: Sequence[_Finding]) -> list[Leak]:
@@ -432,15 +434,3 @@ def _with_retained_bytes(survey: _Survey, leaks: Sequence[Leak], in_place: Seque
     if survey.view.n_unwalked:  # what such a graph keeps was not read: any figure would be far too small
         weighed = (replace(leak, retained_bytes=None) if leak.cause in GRAPH_CAUSES else leak for leak in weighed)
     return [with_effect(leak, survey.judgement.slowdown) for leak in weighed]
-
-
-def _verify_garbage(measurement: Measurement, explained: Explained) -> tuple[str, ...]:
-    """Where the collector is off, collect once and say how much of the leak that freed."""
-    if measurement.collects or not any(leak.cause == "cycle-garbage" for leak in explained.leaks):
-        return ()
-    if not measurement.may_collect:
-        return (
-            "gc.unfreeze() and gc.collect() would free the garbage; they were not called, your objects stay frozen",
-        )
-    n_freed = collect_quietly()
-    return (f"one gc.collect() after the last run freed {n_freed:,} objects: the leak is garbage waiting for it",)

@@ -131,7 +131,9 @@ class NativeShares:
         What grows in place may lie in native memory or in that of Python's own allocator: all of it is taken off.
         """
         elsewhere = bounded_bytes + sum(leak.bytes_per_run for leak in leaks if leak.fingerprint not in self._survivors)
-        total = NativeParts(elsewhere, device_bytes=elsewhere, n_threads=self._threads_per_run)
+        total = NativeParts(
+            elsewhere, device_bytes=elsewhere, n_threads=self._threads_per_run, unplaced_bytes=elsewhere
+        )
         for leak in leaks:
             if leak.fingerprint in self._survivors:
                 members, entries, per_run = self._survivors[leak.fingerprint]
@@ -163,10 +165,12 @@ class NativeFinding:
     Attributes:
         leaks: All leaks: those found, and what they do not explain.
         notes: What grows but is no leak of its own.
+        charged: The kinds of memory of which the growth that nothing explains was taken for that of a leak found.
     """
 
     leaks: tuple[Leak, ...]
     notes: tuple[str, ...] = ()
+    charged: frozenset[str] = frozenset()
 
 
 def explain_native(
@@ -191,7 +195,7 @@ def explain_native(
         (malloc_rest(judgement.native, explained, NATIVE_FLOOR_BYTES, leaked_bytes), NATIVE_MEMORY, judgement.native),
         (device_rest(judgement.accelerator, explained, ACCELERATOR_FLOOR_BYTES), DEVICE_MEMORY, judgement.accelerator),
     )
-    found, notes = list(leaks), []
+    found, notes, charged = list(leaks), [], set()
     for rest, memory, growth in rests:
         if rest is None or growth is None:
             continue
@@ -200,11 +204,13 @@ def explain_native(
         elif n_unwalked and any(leak.cause in GRAPH_CAUSES for leak in found):
             graphs = [leak for leak in found if leak.cause in GRAPH_CAUSES]
             found = _charged(found, graphs, rest, memory, "the graphs are too large to be counted")
+            charged.add(memory)
         elif unseen := [leak for leak in found if leak.fingerprint in opaque]:
             found = _charged(found, unseen, rest, memory, "what its objects allocate in C code is not seen from Python")
+            charged.add(memory)
         else:
             found.append(native_leak(rest, memory, growth.reason, judgement.suspect()))
-    return NativeFinding(tuple(found), tuple(notes))
+    return NativeFinding(tuple(found), tuple(notes), frozenset(charged))
 
 
 def native_leak(rest: NativeRest, memory: str, reason: str, suspect: GrownRegistry | None = None) -> Leak:

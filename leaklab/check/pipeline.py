@@ -28,6 +28,7 @@ from leaklab.check.extra_runs import (
     with_lines,
 )
 from leaklab.check.judging import Judgement, judge
+from leaklab.check.memory_shares import with_rests
 from leaklab.check.native_caches import discount_caches
 from leaklab.check.one_check import one_at_a_time
 from leaklab.check.other_threads import ThreadClocks, thread_words
@@ -419,6 +420,7 @@ def _record(progress: _Progress, measurement: Measurement, judgement: Judgement 
         notes=notes,
         failure=progress.failure,
         environment=(*environment(), ("system", platform.platform(terse=True))),
+        shares=tuple(with_rests(explained.shares, explained.leaks, explained.bounded, explained.charged)),
     )
 
 

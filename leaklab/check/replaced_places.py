@@ -20,6 +20,7 @@ from leaklab.check.carried_data import Ends, ends_of, is_carried, largest
 from leaklab.check.explaining import Explained
 from leaklab.check.growing_places import leak_in_place
 from leaklab.check.judging import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES
+from leaklab.check.memory_shares import with_replaced
 from leaklab.check.native import LEAST_SHARE, NATIVE_MEMORY
 from leaklab.check.steps import Ran
 from leaklab.collect.measurement import Measurement
@@ -100,6 +101,7 @@ def find_replaced(
         leaks=(*(one for one, _address in found), *others),
         addresses=(*explained.addresses, *(address for _one, address in found)),
         native_bytes=explained.native_bytes + rate - max(rest, 0.0),
+        shares=with_replaced(explained.shares, rate - rest),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from leaklab.model.cure import Cure
 from leaklab.model.paths import RootPath
@@ -240,6 +240,39 @@ class Leak:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryShare:
+    """How much of what one kind of memory grows by is explained by what was found; all figures are bytes per run.
+
+    Memory of Python's own allocator is in none of them: it tells no level in bytes.
+
+    Attributes:
+        memory: Which memory: ``native memory (malloc)``, ``accelerator memory (torch's allocator)``.
+        grown_bytes: What its allocator hands out more after every run: measured.
+        known_bytes: What was found takes of it, by its own sizes: storages of tensors, arrays, large objects.
+        estimated_bytes: What it takes beside that by estimate: the C++ objects of tensors and graphs.
+        possible_bytes: What grows in place: it may lie in Python's own memory as well.
+        rest: What is known of the rest, one clause; empty where nothing is.
+    """
+
+    memory: str
+    grown_bytes: float
+    known_bytes: float
+    estimated_bytes: float = 0.0
+    possible_bytes: float = 0.0
+    rest: str = ""
+
+    @property
+    def explained_bytes(self) -> float:
+        """What is explained, at most all of it; an upper limit where there are *possible_bytes*."""
+        return min(self.known_bytes + self.estimated_bytes + self.possible_bytes, self.grown_bytes)
+
+    @property
+    def rest_bytes(self) -> float:
+        """What is not explained."""
+        return self.grown_bytes - self.explained_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StatementGrowth:
     """What one statement of a cell made that was still alive runs later: births, of which others may be the holders.
 
@@ -277,6 +310,7 @@ class Check:
         failure: Empty, or why the check ended early (``ValueError in run 3``); the tables then hold what was measured.
         environment: Versions, as ``(name, version)``.
         statements: What each statement of the cell left behind, in their order; empty unless asked for.
+        shares: How much of the growth of each kind of memory is explained; empty where none grows measurably.
     """
 
     settings: Settings
@@ -292,6 +326,7 @@ class Check:
     environment: tuple[tuple[str, str], ...] = ()
     schema: int = SCHEMA_VERSION
     statements: tuple[StatementGrowth, ...] = ()
+    shares: tuple[MemoryShare, ...] = ()
 
 
 NOTEBOOK_SCHEMA = 1
@@ -359,12 +394,15 @@ class NativeParts:
         cpp_bytes: In malloc's heap, estimated: the C++ objects behind tensors and autograd nodes.
         device_bytes: On accelerators: storages of tensors.
         n_threads: Threads. What C code keeps in malloc's heap for each of them is unknown.
+        unplaced_bytes: What is counted both in *data_bytes* and in *device_bytes*, because in which memory it lies is
+            not known: it may be that of Python's own allocator too.
     """
 
     data_bytes: float = 0.0
     cpp_bytes: float = 0.0
     device_bytes: float = 0.0
     n_threads: float = 0.0
+    unplaced_bytes: float = 0.0
 
     @property
     def malloc_bytes(self) -> float:
@@ -372,15 +410,8 @@ class NativeParts:
         return self.data_bytes + self.cpp_bytes
 
     def __add__(self, other: NativeParts) -> NativeParts:
-        return NativeParts(
-            self.data_bytes + other.data_bytes,
-            self.cpp_bytes + other.cpp_bytes,
-            self.device_bytes + other.device_bytes,
-            self.n_threads + other.n_threads,
-        )
+        return NativeParts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     def scaled(self, factor: float) -> NativeParts:
         """Return so many times as much."""
-        return NativeParts(
-            self.data_bytes * factor, self.cpp_bytes * factor, self.device_bytes * factor, self.n_threads * factor
-        )
+        return NativeParts(*(getattr(self, each.name) * factor for each in fields(self)))

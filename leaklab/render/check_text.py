@@ -17,6 +17,7 @@ from leaklab.render.words import (
     leak_facts,
     projection_words,
     render_path,
+    share_words,
     undecided_words,
 )
 from leaklab.text import SHOWN_LIMIT, clipped, columns, format_bytes, format_seconds, shorten, signed_bytes, wrap
@@ -58,6 +59,8 @@ def _verdict(check: Check) -> Iterator[str]:
         yield from _answer(check.leaks[0])
     if is_leak(check):
         yield from _fact(_MEASURED, _measured_words(check))
+        for label, share in zip(_labels("explained"), check.shares, strict=False):
+            yield from _fact(label, share_words(share))
     else:
         yield from wrap(_measured_words(check), indent, indent)
         if undecided := undecided_words(check, columns() - len(indent)):

@@ -144,6 +144,7 @@ _LEFT_OUT = (
     ("only_path", False),
     ("statements", False),
     ("statements", ()),
+    ("shares", ()),
     ("request_label", ""),
     ("reserved_bytes", None),
     ("reserved_free_bytes", None),

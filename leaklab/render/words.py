@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
+from leaklab.model.check import MemoryShare
 from leaklab.text import (
     PER_THOUSAND,
     SHOWN_LIMIT,
@@ -151,6 +152,28 @@ def effort_words(check: Check) -> str:
     seconds = sum(run.seconds for run in check.runs)
     took = f" in {format_seconds(seconds)}" if check.runs else ""
     return f"{unit_words(n_runs, 'measured runs')}{name}{took}"
+
+
+def share_words(share: MemoryShare) -> str:
+    """Return how much of the growth of one kind of memory is explained, and what is known of the rest."""
+    most = "up to " if share.possible_bytes > _MUCH * share.grown_bytes else ""
+    percent = f"{share.explained_bytes / share.grown_bytes:.0%}".replace("%", " %")
+    explained, grown = format_bytes(share.explained_bytes), format_bytes(share.grown_bytes)
+    if explained.split()[-1] == grown.split()[-1]:
+        explained = explained.split()[0]
+    words = [f"{most}{explained} of {grown} ({percent}) that {share.memory} grows by every run"]
+    if most:
+        words.append(f"{format_bytes(share.possible_bytes)} that grow in place may lie in Python's own memory instead")
+    own = share.known_bytes + share.estimated_bytes
+    if own > (1 + _MUCH) * share.grown_bytes:
+        words.append(f"by their own sizes the leaks come to {format_bytes(own)}")
+    if share.rest:
+        words.append(f"the other {format_bytes(share.rest_bytes)} {share.rest}")
+    return "; ".join(words)
+
+
+_MUCH = 0.1
+"""So much of the growth more or less is told."""
 
 
 def failure_words(check: Check) -> str:

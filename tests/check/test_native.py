@@ -225,7 +225,7 @@ def test_the_shares_of_survivors_and_of_what_grows_in_place_add_up():
         shares = NativeShares(GroupSizer(view), measurement)
         shares.note("s", [vertex_of(view, tensor) for tensor in tensors], [], 2 / 4)  # of the four, two in every run
         parts = shares.of([survivors, grown], bounded_bytes=300.0)
-    assert parts == NativeParts(2 * 4000 + 5_300, 2 * TENSOR_BYTES, 5_300, n_threads=0.5)
+    assert parts == NativeParts(2 * 4000 + 5_300, 2 * TENSOR_BYTES, 5_300, n_threads=0.5, unplaced_bytes=5_300)
 
 
 def malloc_level():
