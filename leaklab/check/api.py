@@ -57,7 +57,8 @@ def leakcheck(
         settings: How to check, as a record, such as ``report.record.settings`` of an earlier check; instead of *runs*,
             *warmup*, *seconds*, *name*, *sites*, *native*, *summaries* and *cure*.
         cure: Whether to call *function* a few more times with changes in memory that would end a leak; None: if it
-            leaks and a call takes no longer than a few seconds, and in a *group* only if asked for.
+            leaks and a call takes no longer than a few seconds, and in a *group* only if asked for. True also gives
+            these calls all the time that *seconds* leaves.
         group: The ranks that check together, a ``torch.distributed.ProcessGroup``, or True for all of the job. Each of
             them has to call this; they agree before each call of *function*, and the first gathers what all found.
         group_timeout: So many seconds a rank waits for the others before the check is ended.

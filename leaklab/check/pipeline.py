@@ -356,7 +356,8 @@ def _find_cures(  # noqa: PLR0917 - what the steps before have found, in their o
     if not is_wanted or progress.failure or not explained.leaks:
         return {}
     allowed = max(_TRIALS_SHARE * progress.measuring_seconds, _LEAST_TRIAL_SECONDS)
-    seconds = min(settings.max_seconds - progress.seconds, allowed)
+    left = settings.max_seconds - progress.seconds
+    seconds = left if settings.cure else min(left, allowed)
     per_run = progress.seconds / max(measurement.n_runs, 1)
     obstacle = f"a run takes {format_seconds(per_run)}" if per_run > _SLOW_SECONDS else ""
     obstacle = "the other ranks would wait for one whose trial fails" if progress.among_ranks else obstacle
@@ -377,7 +378,7 @@ def _find_cures(  # noqa: PLR0917 - what the steps before have found, in their o
 _SLOW_SECONDS = 3.0
 """Of a cell that takes longer, trials are made on request only."""
 _TRIALS_SHARE, _LEAST_TRIAL_SECONDS = 2.0, 5.0
-"""All trials together may take so many times as long as the counted runs, and at least so many seconds."""
+"""So many times as long as the counted runs, and at least so many seconds, may trials take that nobody asked for."""
 
 
 def _completed(

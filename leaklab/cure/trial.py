@@ -202,7 +202,7 @@ class _Trials:
         """Run with *candidate*, beside what is kept in place."""
         reference = self._reference
         if not self._stopped and time.perf_counter() + self._longest > self._end:
-            self._stopped = "no time was left for a trial"
+            self._stopped = "no time was left: --cure -t 300 (cure=True, seconds=300) gives more"
         if self._stopped or reference.gain is None or reference.behaviour is None:
             return _Told(candidate, CureOutcome.NOT_TRIED, self._stopped)
         changes = tuple(change for one in (*self._kept, candidate) for change in one.changes)

@@ -70,7 +70,7 @@ class LeakLab(ShellMagics):
     @argument("--name", type=unquoted, default="", help="A name for this check, shown in its report.")
     @argument("--sites", action="store_true", help="Run a few more times, traced, for the lines; also without a leak.")
     @argument("--no-sites", action="store_true", help="Never run more times to find the lines that leak.")
-    @argument("--cure", action="store_true", help="Try changes that would end a leak, however long a run takes.")
+    @argument("--cure", action="store_true", help="Try changes that would end a leak, for as long as -t allows.")
     @argument("--no-cure", action="store_true", help="Never run the code with changes that would end a leak.")
     @argument(
         "--native", action="store_true", help="Name the C or C++ code that leaks (needs leaklab[native]: memray)."

@@ -201,6 +201,17 @@ def test_a_slow_cell_is_changed_on_request_only(notebook, propose, monkeypatch):
     assert outcomes(leak.cures) == {"local": CureOutcome.CURED}
 
 
+def test_on_request_the_trials_take_all_the_time_that_is_left(notebook, propose, monkeypatch):
+    notebook.run("import torch\nhistory = []")
+    propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
+    monkeypatch.setattr("leaklab.check.pipeline._LEAST_TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr("leaklab.check.pipeline._TRIALS_SHARE", 0.0)
+    (untried,) = notebook.check("history.append(torch.ones(500))", cures=True).leaks[0].cures
+    (tried,) = notebook.check("history.append(torch.ones(500))", "--cure", cures=True).leaks[0].cures
+    assert (untried.outcome, tried.outcome) == (CureOutcome.NOT_TRIED, CureOutcome.CURED)
+    assert "--cure -t 300" in untried.evidence
+
+
 def test_two_leaks_of_one_cell_are_cured_together(notebook, propose):
     notebook.run("import torch\nfirst, second = [], []")
     propose(("one", "first.append(torch.ones(900))", "torch.ones(900)"),
