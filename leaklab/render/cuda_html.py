@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from leaklab.model.cuda import BlockMap, FrameNode, SnapshotFacts, SnapshotSeries, StackChange
 from leaklab.render import cuda_text
-from leaklab.render.cuda_map import map_policy, maps_markup, script_markup
+from leaklab.render.cuda_map import SCRIPT, maps_markup
 from leaklab.render.cuda_plots import plot_icicle, plot_series, plot_timeline
 from leaklab.render.templates import ACCENT, CALM, GOOD, page, render
 
@@ -37,7 +37,7 @@ def render_snapshot_page(facts: SnapshotFacts, maps: Sequence[BlockMap] = ()) ->
     """
     title = f"memory snapshot {PurePath(facts.name).name}"
     body = _snapshot(facts, is_page=True, maps=maps)
-    return page(title, body + script_markup(), policy=map_policy()) if maps else page(title, body)
+    return page(title, body, script=SCRIPT if maps else "")
 
 
 def render_series(series: SnapshotSeries) -> str:

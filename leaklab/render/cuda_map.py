@@ -10,26 +10,16 @@ from markupsafe import Markup
 
 from leaklab.model.cuda import BlockMap
 from leaklab.render.json import one_line, script_data
-from leaklab.render.templates import only_script, read
+from leaklab.render.templates import joined
 from leaklab.text import visible
 
-SCRIPT = read("cuda_map.js")
+SCRIPT = f'"use strict";\n{joined("page_parts.js", "cuda_map.js")}'
 
 
 def maps_markup(maps: Sequence[BlockMap]) -> Markup:
     """Return a place for each map, with its data; the script fills them. Without maps nothing."""
     places = (script_data(one_line(_fields(one), "map"), "blocks") for one in maps)
     return Markup("".join(f"<div>{place}</div>" for place in places))  # noqa: S704 - coded by `script_data`
-
-
-def script_markup() -> Markup:
-    """Return the script that draws the maps of a page."""
-    return Markup(f"<script>{SCRIPT}</script>")  # noqa: S704 - leaklab's own
-
-
-def map_policy() -> str:
-    """Return the policy of a page with maps."""
-    return only_script(SCRIPT)
 
 
 def _fields(one: BlockMap) -> dict[str, object]:

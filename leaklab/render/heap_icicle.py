@@ -10,12 +10,12 @@ from markupsafe import Markup
 from leaklab.model.heap_shape import HeapShape, IcicleNode
 from leaklab.render.heap_shape import render_shape_html, shape_words
 from leaklab.render.json import one_line, script_data
-from leaklab.render.templates import only_script, page, read
+from leaklab.render.templates import joined, page
 from leaklab.text import shorten, visible
 
-DRAWING_SCRIPT = read("icicle.js")
+DRAWING_SCRIPT = joined("page_parts.js", "icicle.js")
 """Draws an icicle of what `icicle_rows` returns: on a page of its own, and in the explorer."""
-_SCRIPT = f'"use strict";\n{DRAWING_SCRIPT}{read("heap_icicle.js")}'
+_SCRIPT = f'"use strict";\n{DRAWING_SCRIPT}\n{joined("heap_icicle.js")}'
 Icicles: TypeAlias = Sequence[tuple[str, IcicleNode]]
 """Of each device the name, and what fills its memory."""
 _LABEL_LIMIT, _NAME_LIMIT = 60, 200
@@ -26,8 +26,8 @@ def render_heap_page(shape: HeapShape, icicles: Icicles) -> str:
     """Return the shape of a heap as a page of its own that asks nothing of any server."""
     data: Mapping[str, object] = {"devices": icicle_rows(icicles)}
     place = Markup("<div>{}</div>").format(Markup(script_data(one_line(data, "icicle"), "icicle")))  # noqa: S704 - coded
-    body = Markup(f"{render_shape_html(shape, place)}<script>{_SCRIPT}</script>")  # noqa: S704 - from templates
-    return page(shorten(shape_words(shape), _TITLE_LIMIT), body, policy=only_script(_SCRIPT))
+    body = Markup(render_shape_html(shape, place))  # noqa: S704 - from templates
+    return page(shorten(shape_words(shape), _TITLE_LIMIT), body, script=_SCRIPT)
 
 
 def icicle_rows(icicles: Icicles) -> list[list[object]]:

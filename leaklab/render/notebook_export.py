@@ -33,7 +33,7 @@ from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_
 from leaklab.render.leaks_by_line import headline, line_groups, told_in_full
 from leaklab.render.plots import plot_png
 from leaklab.render.statements import STATEMENT_COLUMNS, STATEMENTS_NOTE, STATEMENTS_TITLE, statement_rows
-from leaklab.render.templates import FONT, only_script, page, read, render
+from leaklab.render.templates import FONT, page, read, render
 from leaklab.render.words import code_parts, effort_words, failure_words, leak_facts, projection_words, render_path
 from leaklab.text import clipped, fenced, format_bytes, shorten, visible
 
@@ -161,9 +161,9 @@ def render_collection(
     if len(smaller) > _TOOLTIP_CHARACTERS:
         smaller = without_tooltips(smaller)
     record = embedded(notebook_to_json(replace(collection, views=views)))
-    whole = Markup(f"{smaller}\n{record}\n<script>{SCRIPT}</script>")  # noqa: S704 - from templates; the record is coded
+    whole = Markup(f"{smaller}\n{record}")  # noqa: S704 - from templates; the record is coded
     head = Markup(f"<style>{_STYLE_SHEET}{rules}</style>\n")  # noqa: S704 - leaklab's own
-    return page(title, whole, head=head, policy=security_policy(), style=_BODY_STYLE)
+    return page(title, whole, head=head, script=SCRIPT, style=_BODY_STYLE)
 
 
 def _section(number: int, kept: KeptCheck, budget: _Budget, *, is_open: bool) -> _Section:
@@ -176,11 +176,6 @@ def _section(number: int, kept: KeptCheck, budget: _Budget, *, is_open: bool) ->
 
 def _page_title(collection: NotebookChecks) -> str:
     return shorten(collection.title, _NAME_LIMIT) or "leaklab: the checks of a notebook"
-
-
-def security_policy() -> str:
-    """Return the policy of the page."""
-    return only_script(SCRIPT)
 
 
 def with_classes(markup: str) -> tuple[str, str]:

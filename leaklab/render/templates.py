@@ -49,21 +49,29 @@ def read(name: str) -> str:
     return (_FOLDER / name).read_text("utf-8")
 
 
-def page(title: str, body: Markup, *, head: str = "", policy: str = "", style: str = _BODY) -> str:
+def joined(*names: str) -> str:
+    """Return scripts that lie beside the templates as one; each uses only what stands above it."""
+    return "\n".join(map(read, names))
+
+
+def page(title: str, body: Markup, *, head: str = "", script: str = "", style: str = _BODY) -> str:
     """Return a page that asks nothing of any server and follows the reader's choice of light or dark.
 
     Args:
         title: Shortened here.
         body: What the page shows.
         head: What else the head holds, as `Markup`.
-        policy: The content security policy, one of leaklab's own; without one the page has none.
+        script: The one script that the page runs, below the rest; its security policy refuses every other.
         style: Inline style of the body.
     """
     title = shorten(title, _PAGE_TITLE_LIMIT)
+    if script:
+        body = Markup(f"{body}\n<script>{script}</script>")  # noqa: S704 - leaklab's own
+    policy = _only(script) if script else ""
     return str(render(_PAGE, title=title, body=body, head=head, policy=policy, style=style))
 
 
-def only_script(script: str) -> str:
+def _only(script: str) -> str:
     """Return the policy of a page in which *script* alone runs; the page shows its own pictures, and asks no server.
 
     Any script that a user's text might smuggle in is refused by the browser itself.

@@ -6,6 +6,7 @@ import pytest
 
 from leaklab.model.heap_shape import HeapHolder, HeapShape, IcicleNode
 from leaklab.render import render_heap_page
+from leaklab.text import format_bytes
 
 pytestmark = pytest.mark.browser
 MIB = 1 << 20
@@ -115,6 +116,11 @@ def test_what_is_sought_keeps_its_colour(opened):
     )
     assert len(faint) == len(shown(opened)) - 1
     assert not any(name.startswith(".w,") for name in faint)
+
+
+def test_the_script_writes_bytes_as_reports_do(opened):
+    sizes = [0, 1, 999, 1000, 1023, 1024, 10_233, 10_240, 1023 * 1024, 1_023_488, 102_349, 102_400, 5 << 40, 1 << 62]
+    assert opened.evaluate("sizes => sizes.map(sizeWords)", sizes) == [format_bytes(size) for size in sizes]
 
 
 @pytest.mark.parametrize("width", [900, 1500])

@@ -1,4 +1,3 @@
-"use strict";
 // A map of blocks for each device: events across, addresses upwards, the level above it. All of it is made here, so
 // where no script runs nothing is shown that does nothing.
 const PALETTE = ["#4a90d9", "#e8944a", "#3f9c8c", "#d64541", "#8e5ea2", "#c9b037", "#7a4b2a", "#e377c2", "#2f4b7c",
@@ -6,19 +5,6 @@ const PALETTE = ["#4a90d9", "#e8944a", "#3f9c8c", "#d64541", "#8e5ea2", "#c9b037
 const GREYS = ["#767676", "#a6a6a6", "#8d99a6"];
 const CHART = 130, MAP = 420, ROW = 16, ROWS = 4, LARGEST = 10;
 const isDark = matchMedia("(prefers-color-scheme: dark)");
-const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-const words = bytes => {
-  let unit = 0;
-  while (bytes >= 1024 && unit < UNITS.length - 1) { bytes /= 1024; unit += 1; }
-  return `${unit ? bytes.toPrecision(3) : Math.round(bytes)} ${UNITS[unit]}`;
-};
-const count = number => number.toLocaleString("en");
-const made = (name, text = "", attributes = {}) => {
-  const element = document.createElement(name);
-  element.textContent = text;
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  return element;
-};
 const rgb = colour => [1, 3, 5].map(start => parseInt(colour.slice(start, start + 2), 16));
 const packed = ([red, green, blue]) => (0xff000000 | blue << 16 | green << 8 | red) >>> 0;
 const column = (Kind, text) => {
@@ -90,11 +76,11 @@ class BlockMap {
 
   build(place) {
     const title = `Blocks of ${this.data.device}: events from left to right, addresses upwards`;
-    const region = made("section", "", {"aria-label": title});
-    region.append(made("h2", title, {style: "font-size:15px;margin:16px 0 4px"}));
-    const bar = made("div", "", {style: "display:flex;flex-wrap:wrap;gap:6px;align-items:center"});
+    const region = element("section", "", {"aria-label": title});
+    region.append(element("h2", title, {style: "font-size:15px;margin:16px 0 4px"}));
+    const bar = element("div", "", {style: "display:flex;flex-wrap:wrap;gap:6px;align-items:center"});
     const act = (text, name, doing) => {
-      const button = made("button", text, {type: "button", title: name, "aria-label": name});
+      const button = element("button", text, {type: "button", title: name, "aria-label": name});
       button.addEventListener("click", doing);
       bar.append(button);
     };
@@ -104,36 +90,26 @@ class BlockMap {
     act("\u25b6", "later", () => this.pan(0.5));
     act("whole trace", "show the whole trace", () => this.whole());
     act("peak", "go to the event with the most live bytes", () => this.go(this.peak));
-    for (const [event, name] of this.data.marks.slice(-3)) act(`event ${count(event)}`, name, () => this.go(event));
-    const label = made("label", "highlight ");
-    const input = made("input", "", {type: "search", placeholder: "part of a file, line or function", size: "28"});
-    input.addEventListener("input", () => { this.sought = input.value.trim().toLowerCase(); this.draw(); });
-    label.append(input);
-    bar.append(label);
-    this.readout = made("div", "", {style: "min-height:1.4em;font-size:13px;overflow-wrap:anywhere"});
+    for (const [event, name] of this.data.marks.slice(-3)) act(`event ${countWords(event)}`, name, () => this.go(event));
+    bar.append(searchBox("part of a file, line or function", text => { this.sought = text; this.draw(); }));
+    this.readout = element("div", "", {style: "min-height:1.4em;font-size:13px;overflow-wrap:anywhere"});
     const canvas = (height, name, more) => {
       const style = `display:block;width:100%;height:${height}px;touch-action:none`;
-      const element = made("canvas", "", {"aria-label": name, style, ...more});
-      this.listen(element);
-      return element;
+      const made = element("canvas", "", {"aria-label": name, style, ...more});
+      this.listen(made);
+      return made;
     };
     this.chart = canvas(CHART, `Live and reserved bytes of ${this.data.device} along the trace`, {role: "img"});
     this.strip = canvas(ROW * this.rows.length, "Annotated parts of the program along the trace", {role: "img"});
     const keys = "Left and right move the event, up and down the addresses, plus and minus zoom, Home and End go to the ends.";
     this.map = canvas(MAP, `${title}. ${keys}`, {role: "application", tabindex: "0"});
-    const legend = made("div", "", {style: "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px;margin:4px 0"});
-    for (const name of this.groups) {
-      const entry = made("span");
-      entry.append(made("span", "", {style: `display:inline-block;width:10px;height:10px;margin-right:5px;background:${this.colours.get(name)}`}));
-      entry.append(name);
-      legend.append(entry);
-    }
-    if (this.n_grey) legend.append(made("span", `${count(this.n_grey)} more groups are grey`));
-    legend.append(made("span", "plain ground: reserved, and free"));
+    const key = colourLegend(this.groups.map(name => [name, this.colours.get(name)]));
+    if (this.n_grey) key.append(element("span", `${countWords(this.n_grey)} more groups are grey`));
+    key.append(element("span", "plain ground: reserved, and free"));
     if (this.data.n_left_out)
-      legend.append(made("span", `${count(this.data.n_left_out)} blocks, the smallest or in no segment, are not drawn`));
-    this.details = made("div", "", {"aria-live": "polite", style: "font-size:13px"});
-    region.append(bar, this.readout, this.chart, ...(this.rows.length ? [this.strip] : []), this.map, legend, this.details);
+      key.append(element("span", `${countWords(this.data.n_left_out)} blocks, the smallest or in no segment, are not drawn`));
+    this.details = element("div", "", {"aria-live": "polite", style: "font-size:13px"});
+    region.append(bar, this.readout, this.chart, ...(this.rows.length ? [this.strip] : []), this.map, key, this.details);
     place.append(region);
     new ResizeObserver(() => this.draw()).observe(this.map);
     isDark.addEventListener("change", () => this.draw());
@@ -245,13 +221,13 @@ class BlockMap {
     const parts = within.length ? `; within ${within.join(", ")}` : "";
     const block = canvas === this.map ? this.at(state, this.height(event)) : -1;
     this.readout.textContent = block < 0
-      ? `event ${count(state)}: ${words(this.levels[state])} live of ${words(this.reserved[state])} reserved${parts}`
-      : `${words(this.size[block])}, ${this.life(block)}: ${this.data.stacks[this.stack[block]].label}${parts}`;
+      ? `event ${countWords(state)}: ${sizeWords(this.levels[state])} live of ${sizeWords(this.reserved[state])} reserved${parts}`
+      : `${sizeWords(this.size[block])}, ${this.life(block)}: ${this.data.stacks[this.stack[block]].label}${parts}`;
   }
 
   life(block) {
-    const since = this.first[block] ? `from event ${count(this.first[block])}` : "from before the trace";
-    return `${since} ${this.last[block] > this.n ? "to its end" : `to event ${count(this.last[block])}`}`;
+    const since = this.first[block] ? `from event ${countWords(this.first[block])}` : "from before the trace";
+    return `${since} ${this.last[block] > this.n ? "to its end" : `to event ${countWords(this.last[block])}`}`;
   }
 
   // What is live at the event under the cursor, and what of the reserved memory is free there.
@@ -259,22 +235,21 @@ class BlockMap {
     const live = [];
     for (let i = 0; i < this.first.length; i += 1) if (this.first[i] <= this.cursor && this.cursor < this.last[i]) live.push(i);
     const marks = this.data.marks.filter(([event]) => event === this.cursor).map(([, name]) => name);
-    const lines = [`Event ${count(this.cursor)} of ${count(this.n)}${marks.map(mark => `, ${mark}`).join("")}: ` +
-                   `${words(this.levels[this.cursor])} live in ${count(live.length)} blocks; ` +
-                   `${words(this.reserved[this.cursor])} reserved, the largest free piece ${words(this.hole(live))}`];
-    this.details.replaceChildren(made("div", lines[0], {style: "margin:6px 0;font-weight:600"}));
+    const lines = [`Event ${countWords(this.cursor)} of ${countWords(this.n)}${marks.map(mark => `, ${mark}`).join("")}: ` +
+                   `${sizeWords(this.levels[this.cursor])} live in ${countWords(live.length)} blocks; ` +
+                   `${sizeWords(this.reserved[this.cursor])} reserved, the largest free piece ${sizeWords(this.hole(live))}`];
+    this.details.replaceChildren(element("div", lines[0], {style: "margin:6px 0;font-weight:600"}));
     live.sort((a, b) => this.size[b] - this.size[a]);
     for (const block of live.slice(0, LARGEST)) {
-      const stack = this.data.stacks[this.stack[block]], part = made("details");
+      const stack = this.data.stacks[this.stack[block]], part = element("details");
       const colour = this.colours.get(stack.group);
-      const summary = made("summary", "", {style: "cursor:pointer;padding:2px 0"});
-      summary.append(made("span", "", {style: `display:inline-block;width:10px;height:10px;margin-right:5px;background:${colour}`}),
-                     `${words(this.size[block])}, ${this.life(block)}: `, made("code", stack.label));
-      part.append(summary, made("pre", stack.frames.join("\n") || "no frames were recorded",
+      const summary = element("summary", "", {style: "cursor:pointer;padding:2px 0"});
+      summary.append(colourSwatch(colour), `${sizeWords(this.size[block])}, ${this.life(block)}: `, element("code", stack.label));
+      part.append(summary, element("pre", stack.frames.join("\n") || "no frames were recorded",
                                 {style: "white-space:pre-wrap;margin:2px 0 6px 24px;font-size:12px"}));
       this.details.append(part);
     }
-    if (live.length > LARGEST) this.details.append(made("div", `and ${count(live.length - LARGEST)} smaller ones`));
+    if (live.length > LARGEST) this.details.append(element("div", `and ${countWords(live.length - LARGEST)} smaller ones`));
   }
 
   hole(live) {
@@ -336,7 +311,7 @@ class BlockMap {
     for (let pixel = 0; pixel < width; pixel += 1) { const high = highest(this.levels, pixel); context.fillRect(pixel, CHART - high, 1, high); }
     context.fillStyle = this.ink;
     context.font = "11px system-ui, sans-serif";
-    context.fillText(`${words(this.top)}: live bytes, and reserved behind them; events ${count(Math.ceil(this.lo))} to ${count(Math.min(this.n, Math.floor(this.hi)))}`, 2, 11);
+    context.fillText(`${sizeWords(this.top)}: live bytes, and reserved behind them; events ${countWords(Math.ceil(this.lo))} to ${countWords(Math.min(this.n, Math.floor(this.hi)))}`, 2, 11);
     this.paintMarks(context, width, CHART);
   }
 
@@ -408,6 +383,4 @@ class BlockMap {
   }
 }
 
-for (const data of document.querySelectorAll("script[data-leaklab=blocks]"))
-  new BlockMap(data.parentElement, JSON.parse(data.textContent));
-addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; });
+drawAll("blocks", (place, data) => new BlockMap(place, data));

@@ -1,4 +1,1 @@
-
-for (const data of document.querySelectorAll("script[data-leaklab=icicle]"))
-  new Icicle(data.parentElement, JSON.parse(data.textContent).devices);
-addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; });
+drawAll("icicle", (place, data) => new Icicle(place, data.devices));

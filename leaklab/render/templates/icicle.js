@@ -4,20 +4,6 @@ const PART_COLOURS = {parameter: "#9ec9f5", gradient: "#f7c59f", "optimizer stat
                       buffer: "#a9dcc9", tensor: "#f2df8c", array: "#b9d98c", other: "#d5d9de"};
 const FOLDED_GROUPS = new Set(["libraries", "the interpreter", "nothing that is seen keeps it", "leaklab itself"]);
 const ROW_HEIGHT = 26, LEAST_WIDTH = 3, LEAST_LABEL = 40;
-const SIZE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-
-function sizeWords(bytes) {
-  let unit = 0;
-  while (bytes >= 999.5 && unit < SIZE_UNITS.length - 1 && (unit || bytes >= 1023.5)) { bytes /= 1024; unit += 1; }
-  return `${unit ? bytes.toPrecision(3) : Math.round(bytes)} ${SIZE_UNITS[unit]}`;
-}
-
-function element(name, text = "", attributes = {}) {
-  const made = document.createElement(name);
-  made.textContent = text;
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
-}
 
 // `devices`: [name, tree] for each memory, a tree as `icicle_rows` writes it. `onChoose(node, device)` is told what is
 // looked at, by a click or with the keyboard.
@@ -34,7 +20,7 @@ class Icicle {
   node([label, expression, kind, part, size, small, nSmall, number, children], above) {
     const node = {label, expression, kind, part, size, number, above, depth: above ? above.depth + 1 : 0};
     node.children = children.map(child => this.node(child, node));
-    if (nSmall) node.children.push({label: `${nSmall.toLocaleString("en")} smaller`, expression: "", kind: "", part: "other",
+    if (nSmall) node.children.push({label: `${countWords(nSmall)} smaller`, expression: "", kind: "", part: "other",
                                     size: small, number: -1, above: node, depth: node.depth + 1, children: []});
     return node;
   }
@@ -45,20 +31,12 @@ class Icicle {
     region.append(element("h2", title, {style: "font-size:15px;margin:16px 0 4px"}));
     if (this.devices.length > 1) region.append(this.switches());
     this.crumbs = element("nav", "", {"aria-label": "from the whole to what is shown", style: "font-size:13px;min-height:1.9em"});
-    const label = element("label", "highlight "), input = element("input", "", {type: "search", size: "28", placeholder: "part of a name or a type"});
-    input.addEventListener("input", () => { this.sought = input.value.trim().toLowerCase(); this.draw(); });
-    label.append(input);
-    const legend = element("div", "", {style: "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px;margin:4px 0"});
-    for (const [part, colour] of Object.entries(PART_COLOURS)) {
-      const entry = element("span");
-      entry.append(element("span", "", {style: `display:inline-block;width:10px;height:10px;margin-right:5px;background:${colour}`}), part);
-      legend.append(entry);
-    }
+    const search = searchBox("part of a name or a type", text => { this.sought = text; this.draw(); });
     this.plot = element("div", "", {class: "icicle-plot", role: "group", "aria-label": "a click or Enter zooms in, arrow keys walk, Backspace zooms out",
                                     style: "position:relative;overflow:hidden"});
     this.plot.addEventListener("keydown", event => this.key(event));
     this.details = element("div", "", {"aria-live": "polite", style: "font-size:13px;margin-top:6px;overflow-wrap:anywhere"});
-    region.append(this.crumbs, label, legend, this.plot, this.details);
+    region.append(this.crumbs, search, colourLegend(Object.entries(PART_COLOURS)), this.plot, this.details);
     place.append(region);
     this.watch = new ResizeObserver(() => { if (this.plot.clientWidth !== this.drawnWidth) this.draw(); });
     this.watch.observe(this.plot);
