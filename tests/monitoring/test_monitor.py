@@ -48,7 +48,7 @@ def test_a_list_that_keeps_losses_is_found_with_its_line_and_becomes_a_leak():
         for _ in range(3_600):
             history.append(train(net, optimizer))  # this line keeps
             watch.step()
-    assert [change.state for change in watch.changes] == [LoopState.GROWING, LoopState.LEAK]
+    assert [change.state for change in watch.changes] == [LoopState.GROWING, LoopState.LEAK], watch.changes
     leak = watch.report.leaks[0]
     assert "history" in leak.holder
     assert leak.count_per_run == pytest.approx(1, rel=0.05)
