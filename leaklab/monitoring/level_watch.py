@@ -74,7 +74,7 @@ class LevelWatch:
             is_last: Whether the loop has ended.
         """
         changes: list[StateChange] = []
-        # A check under way has memory of its own, and gives it back: to the loop's level that is a rise, later withdrawn.
+        # A check under way has memory of its own: the level rises with it, and falls again.
         if is_last or (step >= self._next_look and not is_checking):
             changes += self._look_for_rises(step, total_steps, free)
         if not self._states.standing:
