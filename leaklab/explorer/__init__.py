@@ -8,7 +8,8 @@ __getattr__ = lazy_names(
     __name__,
     {
         "payload": "advice_blocks report_data source_around",
-        "session": "Session find_cell held_by_notebook let_go",
+        "in_notebook": "find_cell held_by_notebook let_go",
+        "session": "Session",
         "widget": "Explorer ExplorerWidget explore renderer script style",
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,11 @@ class Source(ABC):
             GoneError: as `find`.
         """
 
+    def statuses(self, number: int) -> dict[int, str]:
+        """Return what a report said of the objects that lead to row *number*, by their addresses now."""
+        del number
+        return {}
+
     @abstractmethod
     def close(self) -> None:
         """Forget all rows."""
@@ -92,6 +98,15 @@ class ReportSource(Source):
             return id(borrowed[0]), type_name(type(borrowed[0]))
         finally:
             borrowed.clear()
+
+    def statuses(self, number: int) -> dict[int, str]:
+        """Return the status of each step of the path whose object still is where the report found it."""
+        found = {}
+        for expression, step in zip(self._expressions(number), self._paths[number].steps, strict=False):
+            borrowed, _why_not = self._evaluated(number, expression)
+            if borrowed:
+                found[id(borrowed.pop())] = step.status.value
+        return found
 
     def close(self) -> None:
         """Forget the paths and the user's variables."""
@@ -199,6 +214,7 @@ class Looks:
             GoneError: if the object is gone.
         """
         look = self._looks.setdefault(number, _Look())
+        address = 0
         if change == "reset":
             self._looks[number] = look = _Look()
         elif change == "show":
@@ -209,7 +225,7 @@ class Looks:
             if change == "hide":
                 look.opened.pop(address, None)
                 look.words[address] = _name(look.nodes.get(key), kind)
-        return self._graph(number, look, change)
+        return self._graph(number, look, change, address)
 
     def _locate(self, number: int, key: str) -> tuple[int, str]:
         node = self._looks[number].nodes.get(key)
@@ -220,7 +236,8 @@ class Looks:
             raise GoneError(msg)
         return node.address, node.kind
 
-    def _graph(self, number: int, look: _Look, change: str) -> Data:
+    def _graph(self, number: int, look: _Look, change: str, acted_on: int) -> Data:
+        statuses = self._source.statuses(number)
         found = self._source.find(number)
         graph = look_at(
             found.borrowed,
@@ -238,7 +255,8 @@ class Looks:
         return {
             "live": True,
             "asked": clip(graph.asked),
-            "nodes": [_node(node, look) for node in graph.nodes],
+            "focus": next((node.key for node in graph.nodes if node.address and node.address == acted_on), ""),
+            "nodes": [_node(node, look, statuses) for node in graph.nodes],
             "links": [
                 {"holder": link.holder, "held": link.held, "reference": clip(link.reference), "suspect": False}
                 for link in graph.links
@@ -263,13 +281,13 @@ def _paths(number: int) -> str:
     return "one independent path leads" if number == 1 else f"{number} independent paths lead"
 
 
-def _node(node: LiveNode, look: _Look) -> Data:
+def _node(node: LiveNode, look: _Look, statuses: Mapping[int, str]) -> Data:
     return {
         "key": node.key,
         "role": node.role,
         "kind": clip(node.kind),
         "summary": clip(node.summary),
-        "status": node.status.value,
+        "status": statuses.get(node.address, node.status.value),
         "note": clip(node.note),
         "expression": clip(node.expression),
         "holders": node.n_holders,

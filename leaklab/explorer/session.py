@@ -1,205 +1,33 @@
-"""Answer what the explorer asks: look at living objects, explain, release, run again, compare, export.
+"""Answer what the explorer asks: look at living objects, explain, inspect, search, compare, export.
 
 A session holds records, addresses and words, no object of the user: what it needs it finds anew for each answer.
 """
 
 from __future__ import annotations
 
-import inspect
+import keyword
 import os
-import sys
-from collections import Counter
+import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from IPython.core.magic_arguments import parse_argstring
-from IPython.utils.capture import capture_output
 
 from leaklab.ask.alive import answer
 from leaklab.ask.autograd import autograd
 from leaklab.errors import LeaklabError
+from leaklab.explorer.in_notebook import CannotDoError, find_cell, release, run_again, typed_cells
+from leaklab.explorer.memory import TakenHeap
 from leaklab.explorer.payload import Data, autograd_data, explanation_data, report_data
-from leaklab.explorer.rows import HeapSource, Looks, ReportSource, Source
+from leaklab.explorer.rows import Found, HeapSource, Looks, ReportSource, Source
 from leaklab.render.base import check_target
 from leaklab.render.drawing import draw_svg
 from leaklab.reports.check import SUFFIXES, LeakReport
+from leaklab.reports.saved_heap import SavedHeap
 from leaklab.runtime.objects import type_name
-from leaklab.text import clip, clip_block
-
-_LAST_ERROR = ("last_exc", "last_value", "last_traceback", "last_type")
-_LAST_OUTPUTS = ("_", "__", "___")
-_MAX_KINDS = 4
-
-
-def held_by_notebook(shell: Any) -> list[str]:
-    """Return one sentence for each thing that *shell* keeps and `let_go` would drop; empty if there is none."""
-    found = []
-    outputs = _outputs(shell)
-    if outputs:
-        kinds = Counter(type_name(type(value)) for value in outputs.values())
-        words = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common(_MAX_KINDS))
-        found.append(f"Out, _, __, ___ and their hidden copies: {len(outputs)} values ({words})")
-    if any(getattr(sys, name, None) is not None for name in _LAST_ERROR):
-        kind = type_name(type(getattr(sys, "last_value", None)))
-        found.append(f"the last uncaught exception ({kind}), with the variables of every function it went through")
-    elif getattr(getattr(shell, "InteractiveTB", None), "tb", None) is not None:
-        found.append("the traceback that %tb and %debug would show, with the variables of its functions")
-    if getattr(getattr(shell, "last_execution_result", None), "result", None) is not None:
-        found.append("the result of the last cell")
-    return found
-
-
-def let_go(shell: Any) -> list[str]:
-    """Drop what `held_by_notebook` names, and return its sentences. ``_`` and ``Out`` work on afterwards."""
-    found = held_by_notebook(shell)
-    namespace, hidden = shell.user_ns, getattr(shell, "user_ns_hidden", {})
-    names = [*_LAST_OUTPUTS, *(f"_{number}" for number in _outputs(shell))]
-    for name in names:
-        for variables in (namespace, hidden):
-            variables.pop(name, None)
-    outputs = namespace.get("_oh")
-    if type(outputs) is dict:
-        outputs.clear()
-    for name in _LAST_OUTPUTS:
-        namespace[name] = ""
-        if hasattr(shell.displayhook, name):
-            setattr(shell.displayhook, name, "")
-    _forget_error(shell)
-    return found
-
-
-def _outputs(shell: Any) -> dict[int, object]:
-    outputs = shell.user_ns.get("_oh")
-    return dict(outputs) if type(outputs) is dict else {}
-
-
-def _forget_error(shell: Any) -> None:
-    for name in _LAST_ERROR:
-        if hasattr(sys, name):
-            delattr(sys, name)
-    if hasattr(shell, "InteractiveTB"):
-        shell.InteractiveTB.tb = None
-    result = getattr(shell, "last_execution_result", None)
-    if result is not None:
-        result.result = result.error_in_exec = result.error_before_exec = None
-
-
-_MAGIC = "leakcheck"
-_FAIL = "--fail-on-leak"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedCell:
-    """A cell under ``%%leakcheck``.
-
-    Attributes:
-        line: What stands behind the magic's name.
-        body: The code below.
-    """
-
-    line: str
-    body: str
-
-    def __str__(self) -> str:
-        return f"%%{_MAGIC} {self.line}\n{self.body}"
-
-
-def typed_cells(shell: Any) -> list[str]:
-    """Return every cell as it was typed, by its number; empty where there is no notebook."""
-    typed = getattr(getattr(shell, "history_manager", None), "input_hist_raw", None)
-    return [text if type(text) is str else "" for text in typed] if type(typed) is list else []
-
-
-def find_cell(shell: Any, name: str) -> CheckedCell | None:
-    """Return the latest cell that was checked under *name*; None if the notebook has none, or lost the magic."""
-    magic = shell.find_cell_magic(_MAGIC)
-    if magic is None:
-        return None
-    for text in reversed(typed_cells(shell)):
-        if not text.lstrip().startswith(f"%%{_MAGIC}"):
-            continue
-        first, _, body = text.lstrip().partition("\n")
-        cell = CheckedCell(first.removeprefix(f"%%{_MAGIC}").strip(), body)
-        try:
-            options: Any = parse_argstring(magic, cell.line)  # type: ignore[no-untyped-call]
-        except Exception:  # noqa: BLE001, S112 - a line that the magic refused in its time is no check
-            continue
-        if options.name == name:
-            return cell
-    return None
-
-
-def check_cell_again(shell: Any, cell: CheckedCell) -> LeakReport:
-    """Check *cell* once more, as it was typed, and return its report. What it prints is dropped.
-
-    Raises:
-        LeaklabError: if the cell awaits: only the notebook can run that; or if it gave no report.
-    """
-    line = " ".join(word for word in cell.line.split(" ") if word != _FAIL)
-    with capture_output():
-        report = shell.run_cell_magic(_MAGIC, f"{line} -q -o".strip(), cell.body)
-    if inspect.iscoroutine(report):
-        report.close()
-        msg = "the cell awaits, and only the notebook can do that: run it there"
-        raise LeaklabError(msg)
-    if type(report) is not LeakReport:
-        msg = "the check gave no report: run its cell in the notebook to see why"
-        raise LeaklabError(msg)
-    return report
-
+from leaklab.runtime.values import value_lines
+from leaklab.text import clip
 
 BEFORE = "the check before this one"
-_CODE_LIMIT = 1500
-
-
-class CannotDoError(LeaklabError):
-    """A button cannot do what it says; the message says why, and what to do instead."""
-
-
-def release(shell: Any, *, sure: bool) -> Data:
-    """Say what the notebook itself holds, or let go of it.
-
-    Raises:
-        CannotDoError: if there is no notebook.
-    """
-    if shell is None:
-        msg = "there is no notebook here whose outputs could be released"
-        raise CannotDoError(msg)
-    if sure:
-        dropped = let_go(shell)
-        return {"message": f"released: {clip('; '.join(dropped))}" if dropped else "the notebook held nothing"}
-    held = held_by_notebook(shell)
-    if not held:
-        return {"message": "the notebook itself holds nothing: no output, no traceback"}
-    listed = "\n".join(f"- {clip(line)}" for line in held)
-    return {"confirm": f"This drops what the notebook itself keeps alive. Your own variables stay.\n{listed}"}
-
-
-def run_again(
-    shell: Any, report: LeakReport, again: Callable[[], LeakReport] | None, *, sure: bool
-) -> Data | LeakReport:
-    """Return what would be run, or, if that was agreed to, the report of the new check.
-
-    Raises:
-        CannotDoError: if nothing is known that could be run.
-        LeaklabError: if the cell cannot be run from here.
-    """
-    if again is not None:
-        if sure:
-            return again()
-        return {"confirm": "This calls the function that explore() was given, which checks once more."}
-    cell = None if shell is None else find_cell(shell, report.check.settings.name)
-    if cell is None:
-        msg = (
-            "the cell of this check is not among the inputs of this notebook: run it there, or give "
-            "explore(report, again=...) a function that checks again"
-        )
-        raise CannotDoError(msg)
-    if sure:
-        return check_cell_again(shell, cell)
-    return {"confirm": f"This runs the cell again, as often as the check needs:\n{clip_block(str(cell), _CODE_LIMIT)}"}
 
 
 def compare(others: Mapping[str, LeakReport], name: str, report: LeakReport | None) -> Data:
@@ -243,7 +71,51 @@ def export(report: LeakReport | None, path: str, *, sure: bool) -> Data:
     return {"message": f"saved to {clip(str(target.resolve()))}"}
 
 
+def put_into(namespace: dict[str, Any], name: str, borrowed: list[Any], *, sure: bool) -> Data:
+    """Put a weak reference to the only item of *borrowed*, which is emptied, into a variable.
+
+    Raises:
+        CannotDoError: if the name is none, or the object cannot be referred to weakly.
+    """
+    try:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            msg = f"{clip(name, 40)!r} is no name for a variable"
+            raise CannotDoError(msg)
+        if name in namespace and not sure:
+            return {"confirm": f"This replaces your variable {clip(name)}"}
+        try:
+            reference = weakref.ref(borrowed[0])
+        except TypeError:
+            kind = type_name(type(borrowed[0]))
+            msg = f"Python has no weak reference to a {kind}, and a strong one would keep it alive: copy its expression"
+            raise CannotDoError(msg) from None
+    finally:
+        borrowed.clear()
+    namespace[name] = reference
+    return {"message": f"{name}() returns the object as long as it lives, then None: the variable does not keep it"}
+
+
+def export_heap(heap: SavedHeap, path: str, *, sure: bool) -> Data:
+    """Write *heap* to *path*: as a page with its icicle, or as a file that `leaklab.load` opens.
+
+    Raises:
+        CannotDoError: if it has another suffix.
+        ReportError: if it cannot be written.
+    """
+    target = Path(os.path.expanduser(path.strip()))  # noqa: PTH111 - Path.expanduser raises for unknown users
+    if target.suffix not in (_PAGE, _HEAP_FILE):
+        msg = f"the file ends in {_PAGE}, to be looked at, or {_HEAP_FILE}, to be opened with leaklab.load"
+        raise CannotDoError(msg)
+    if target.exists() and not sure:
+        return {"confirm": f"This replaces the file {clip(str(target.resolve()))}"}
+    write = heap.to_html if target.suffix == _PAGE else heap.save
+    write(target)
+    return {"message": f"saved to {clip(str(target.resolve()))}"}
+
+
 Again = Callable[[], LeakReport]
+_PAGE, _HEAP_FILE = ".html", ".heap"
+_OBJECT = "object "
 _MAX_DOT = 400_000
 
 
@@ -277,6 +149,8 @@ class Session:
         self.report = report
         self.source: Source
         self._looks: Looks
+        self._taken: TakenHeap | None = None
+        self._n_taken = 0
         self._start()
 
     def data(self) -> Data:
@@ -309,6 +183,7 @@ class Session:
         self._shell, self._namespace, self._again, self._before, self.report = None, {}, None, None, None
         self._looks.clear()
         self.source.close()
+        self._forget_memory()
 
     def _start(self) -> None:
         """Begin with the present report, or with a fresh look at the heap."""
@@ -317,6 +192,32 @@ class Session:
         else:
             self.source = ReportSource(self.report.check, self._namespace)
         self._looks = Looks(self.source, self._namespace, summaries=self._summaries)
+        self._forget_memory()
+
+    def _forget_memory(self) -> None:
+        if self._taken is not None:
+            self._taken.close()
+            self._taken_looks.clear()
+        self._taken = None
+
+    def _asked(self, arguments: Mapping[str, Any]) -> tuple[Source, int]:
+        """Return the source of what is asked about, and its number there.
+
+        Raises:
+            AskedWronglyError: if the memory was read again since.
+        """
+        target = arguments.get("target", 0)
+        if type(target) is not str or not target.startswith(_OBJECT):
+            return self.source, int(target)
+        moment, _, number = target.removeprefix(_OBJECT).partition(" ")
+        if self._taken is None or moment != str(self._n_taken) or not number.isdecimal():
+            msg = "the memory was read again since: choose the object once more"
+            raise AskedWronglyError(msg)
+        return self._taken, int(number)
+
+    def _found(self, arguments: Mapping[str, Any]) -> Found:
+        source, number = self._asked(arguments)
+        return source.find(number)
 
     def _checked_cell(self) -> str:
         """Return the cell that the report calls "this cell", as it was typed; empty if it is not known."""
@@ -341,16 +242,58 @@ class Session:
         return found
 
     def _look(self, arguments: Mapping[str, Any]) -> Data:
-        number, key = int(arguments.get("target", 0)), str(arguments.get("key", ""))
-        return {"graph": self._looks.change(number, str(arguments.get("change", "")), key)}
+        source, number = self._asked(arguments)
+        looks = self._taken_looks if source is self._taken else self._looks
+        return {"graph": looks.change(number, str(arguments.get("change", "")), str(arguments.get("key", "")))}
+
+    def _memory(self, arguments: Mapping[str, Any]) -> Data:
+        """Return what fills the memory, read now where it was not read before or is to be read again."""
+        if self._taken is None or arguments.get("again"):
+            self._forget_memory()
+            self._taken = TakenHeap(self._namespace, summaries=self._summaries)
+            self._taken_looks = Looks(self._taken, self._namespace, summaries=self._summaries)
+            self._n_taken += 1
+        return {"memory": {**self._taken.data(), "moment": self._n_taken}}
+
+    def _search(self, arguments: Mapping[str, Any]) -> Data:
+        kind, where = str(arguments.get("kind", "")), str(arguments.get("where", ""))
+        return {"found": self._heap_taken().search(kind.strip(), where)}
+
+    def _inspect(self, arguments: Mapping[str, Any]) -> Data:
+        _source, number = self._asked(arguments)
+        return {"inspected": self._heap_taken().inspect(number)}
+
+    def _heap_taken(self) -> TakenHeap:
+        if self._taken is None:
+            msg = "the memory was not read yet"
+            raise AskedWronglyError(msg)
+        return self._taken
+
+    def _values(self, arguments: Mapping[str, Any]) -> Data:
+        if not self._summaries:
+            msg = "this check was told to show nothing of the data"
+            raise CannotDoError(msg)
+        found = self._found(arguments)
+        try:
+            return {"values": [clip(line, 1000) for line in value_lines(found.borrowed[0])]}
+        finally:
+            found.borrowed.clear()
+
+    def _put(self, arguments: Mapping[str, Any]) -> Data:
+        name, sure = str(arguments.get("name", "")).strip(), bool(arguments.get("sure"))
+        return put_into(self._namespace, name, self._found(arguments).borrowed, sure=sure)
+
+    def _export_heap(self, arguments: Mapping[str, Any]) -> Data:
+        path, sure = str(arguments.get("path", "")), bool(arguments.get("sure"))
+        return export_heap(self._heap_taken().saved(), path, sure=sure)
 
     def _explain(self, arguments: Mapping[str, Any]) -> Data:
-        found = self.source.find(int(arguments.get("target", 0)))
+        found = self._found(arguments)
         why = answer(found.borrowed, self._namespace, asked=found.expression, summaries=self._summaries)
         return {"explanation": explanation_data(why.record)}
 
     def _autograd(self, arguments: Mapping[str, Any]) -> Data:
-        found = self.source.find(int(arguments.get("target", 0)))
+        found = self._found(arguments)
         try:
             report = autograd(found.borrowed[0], name=found.expression or "the object", namespace=self._namespace)
         except ValueError as error:
@@ -397,4 +340,10 @@ _HANDLERS: dict[str, Callable[[Session, Mapping[str, Any]], Data]] = {
     "compare": Session._compare,  # noqa: SLF001
     "export": Session._export,  # noqa: SLF001
     "draw": Session._draw,  # noqa: SLF001
+    "memory": Session._memory,  # noqa: SLF001
+    "search": Session._search,  # noqa: SLF001
+    "inspect": Session._inspect,  # noqa: SLF001
+    "values": Session._values,  # noqa: SLF001
+    "put": Session._put,  # noqa: SLF001
+    "export_heap": Session._export_heap,  # noqa: SLF001
 }

@@ -55,7 +55,8 @@ class LiveNodes(HeapNodes):
     def is_foreign(self) -> Ints:
         """For each object whether it is leaklab's."""
         view = self._view
-        addresses = np.append(view.own, own_data_addresses(view.objects, view.types)).astype(np.int64)
+        namespace = int(view.index.ids[view.namespace]) if view.namespace >= 0 else 0
+        addresses = np.append(view.own, own_data_addresses(view.objects, view.types, namespace)).astype(np.int64)
         vertices = self.index.vertices_of(addresses)
         mask = in_own_modules(self.starts, view.tree)
         mask[vertices[vertices >= 0]] = True

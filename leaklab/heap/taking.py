@@ -62,7 +62,7 @@ def _read(objects: list[Any], name: str, namespace: dict[str, Any] | None) -> He
     types = KindTable(kinds)
     name_attributes(objects, index, types, own_dicts(index, types), names.table)
     tensors = np.flatnonzero(types.mask(is_tensor_type)).tolist()
-    vertices = index.vertices_of(np.append(own, own_data_addresses(objects, types)))
+    vertices = index.vertices_of(np.append(own, own_data_addresses(objects, types, id(namespace))))
     return HeapArrays(
         name=name,
         taken_at=time.time(),

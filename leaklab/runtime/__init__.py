@@ -13,6 +13,7 @@ __getattr__ = lazy_names(
         "graph_marks": "GraphMarks",
         "kind_table": "KindTable",
         "ours": "is_own_kind own_addresses",
+        "values": "value_lines",
         "sizes": "is_leaf shallow_bytes_of owned_bytes shallow_bytes storage_bytes storages_of",
     },
 )

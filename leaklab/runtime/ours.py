@@ -191,13 +191,14 @@ def own_addresses(objects: list[object], table: KindTable | None = None) -> Addr
     return np.array([*map(id, found), *map(id, dicts)], np.int64)
 
 
-def own_data_addresses(objects: list[object], table: KindTable) -> Addresses:
+def own_data_addresses(objects: list[object], table: KindTable, namespace: int = 0) -> Addresses:
     """Return the addresses of the arrays that those of *objects*, of types *table*, refer to that are leaklab's.
 
-    Leaklab's objects refer to the user's variables, too: what the dict of a module has is not leaklab's for that.
+    Leaklab's objects refer to the user's variables, too: what the dict of a module has is not leaklab's for that, nor
+    what the dict at the address *namespace* has.
     """
     own = [objects[place] for place in np.flatnonzero(table.mask(is_own_kind)).tolist()]
-    scopes = {id(scope) for scope in _module_dicts()}
+    scopes = {namespace, *(id(scope) for scope in _module_dicts())}
     held = get_referents(*own)
     plain = [thing for thing in held if id(type(thing)) in _PLAIN and id(thing) not in scopes]
     held += get_referents(*plain) if plain else []

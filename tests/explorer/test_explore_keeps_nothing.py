@@ -83,6 +83,17 @@ class Page:
             self.ask("look", target=target, change="show", key=hidden[0][0])
             self.ask("look", target=target, change="reset", key="")
 
+    def use_memory(self):
+        """Read the memory, and ask all that can be asked about what was found in it."""
+        moment = self.ask("memory")["memory"]["moment"]
+        found = self.ask("search", kind="", where="held_by('kept')")["found"]
+        for number in found["numbers"]:
+            target = f"object {moment} {number}"
+            for question in ("inspect", "values"):
+                self.ask(question, target=target)
+        self.ask("put", target=target, name="weakly")
+        self.ask("look", target=target, change="", key="")
+
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory):
@@ -120,6 +131,7 @@ def tell(told, notebook, file):
             on_report.ask("autograd", target=target)
         on_report.use_graph(0)
         on_heap.use_graph(0)
+        on_report.use_memory()
     delete_what_was_looked_at(notebook)
     told.while_open = {kind: alive(refs[2 * N_FIRST :]) for kind, refs in watched.items()}
     with small_heap(notebook.user["kept"]):
@@ -250,6 +262,9 @@ def test_every_look_and_every_explanation_was_answered(story):
     assert [answer for answer in looks if "graph" not in answer] == []
     assert after_the_other_report["error"] == "trainer.history[3] is gone (NameError)"
     assert [answer for answer in story.answers("explain") if "explanation" not in answer] == []
+    assert len(story.answers("inspect")) > len(KINDS)
+    assert [answer for answer in story.answers("inspect") if "inspected" not in answer] == []
+    assert sum("values" in answer for answer in story.answers("values")) > len(KINDS)
     behind = story.answers("autograd")
     assert sum("autograd" in answer for answer in behind) == 5  # tensors with a graph
     assert {answer["error"][:15] for answer in behind if "error" in answer} == {"nothing to show"}

@@ -184,9 +184,9 @@ def name_attributes(
         rows = rows.astype(np.uint16)  # numpy sorts these by counting
     order = np.argsort(rows, kind="stable")
     edges, rows = edges[order], rows[order].astype(np.int32)
-    firsts = np.flatnonzero(np.diff(rows, prepend=-1))
+    firsts = np.flatnonzero(np.diff(rows, prepend=-1))  # none, where every reference has a name already
     attributes = _Attributes(objects, index, owners, names, table)
-    for first, last in zip(firsts.tolist(), [*firsts[1:].tolist(), len(rows)], strict=True):
+    for first, last in zip(firsts.tolist(), np.append(firsts[1:], len(rows)).tolist(), strict=False):
         attributes.name(types.types[int(rows[first])], edges[first:last])
     return names
 
