@@ -222,7 +222,10 @@ class ReferencePass:
         referents, addresses, owners = referents_of(batch)
         is_known, targets = self.table.look_up(addresses)
         heads = np.compress(is_known, owners)
-        numbers = None if self._names is None else self._names.of_batch(batch, addresses).compress(is_known)
+        numbers = None
+        if self._names is not None:
+            kinds = self.types.kinds_of(np.arange(start, start + len(batch)))
+            numbers = self._names.of_batch(batch, kinds, addresses).compress(is_known)
         unlisted = self._that_matter(referents, addresses, np.flatnonzero(~is_known))
         if self._dropped is not None:
             kept = ~(self._dropped[targets] | self._dropped[heads + np.int32(start)])
@@ -265,7 +268,11 @@ class ReferencePass:
         held = table.positions(addresses)
         holder_of = np.append(asked, -1)[owners]
         wanted = (held >= 0) & ((held >= n_known) | (holder_of >= n_known))
-        numbers = np.zeros(len(addresses)) if self._names is None else self._names.of_batch(things, addresses)
+        numbers = (
+            np.zeros(len(addresses))
+            if self._names is None
+            else self._names.of_batch(things, kinds_of(things), addresses)
+        )
         return holder_of[wanted], held[wanted], numbers[wanted]
 
 

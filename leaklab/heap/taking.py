@@ -45,7 +45,8 @@ def take_heap(
 def _read(objects: list[Any], name: str, namespace: dict[str, Any] | None) -> HeapArrays:
     """Return the arrays of *objects*, to which what only hidden references reach is added."""
     n_listed = len(objects)
-    types = KindTable(kinds_of(objects))
+    kinds = kinds_of(objects)
+    types = KindTable(kinds)
     own = np.append(own_addresses(objects, types), id(objects))
     names = BulkNames()
     references = ReferencePass(objects, own, types, names=names, with_bytes=True)
@@ -58,7 +59,7 @@ def _read(objects: list[Any], name: str, namespace: dict[str, Any] | None) -> He
         hidden.edges.clear()
         hidden.extra_objects.clear()
     del references
-    kinds = kinds_of(objects)
+    kinds = np.concatenate([kinds, kinds_of(objects[n_listed:])])
     types = KindTable(kinds)
     name_attributes(objects, index, types, own_dicts(index, types), names.table)
     tensors = np.flatnonzero(types.mask(is_tensor_type)).tolist()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.runtime.addresses import get_referents, kinds_of, types_at
+from leaklab.runtime.addresses import get_referents, kinds_of, picked, types_at
 from leaklab.runtime.objects import (
     HEAP_TYPE,
     attributes_of,
@@ -251,9 +251,12 @@ def shallow_bytes_of(objects: list[Any], kinds: Ints | None = None) -> Ints:
             is_kind = kinds == id(kind)
             chosen = compress(objects, is_kind.tobytes())
             sizes[is_kind] = np.fromiter(map(rule, chosen), np.int64) + GC_HEADER_BYTES
-    is_other = _looked_up(kinds, dict.fromkeys(sizing, 0) | dict.fromkeys(functions, 1)) > 0
-    chosen = compress(objects, is_other.tobytes())
-    sizes[is_other] = [functions[id(type(thing))](thing) for thing in chosen]
+    others = np.flatnonzero(_looked_up(kinds, dict.fromkeys(sizing, 0) | dict.fromkeys(functions, 1)))
+    others = others[np.argsort(kinds[others], kind="stable")]
+    for places in np.split(others, np.flatnonzero(np.diff(kinds[others])) + 1):
+        if len(places):
+            rule_of_kind = functions[int(kinds[places[0]])]
+            sizes[places] = np.fromiter(map(rule_of_kind, picked(objects, places)), np.int64, len(places))
     return sizes
 
 

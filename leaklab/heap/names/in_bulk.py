@@ -27,7 +27,7 @@ from leaklab.heap.names.reference import (
     shown,
 )
 from leaklab.heap.reference_numbers import FIRST_POSITION, OWN_DICT, UNNAMED
-from leaklab.runtime.addresses import N_PLACES, addresses_of, get_referents, kinds_of, picked, places_of
+from leaklab.runtime.addresses import N_PLACES, addresses_of, get_referents, picked, places_of
 from leaklab.runtime.objects import has_base, is_tensor_type
 
 if TYPE_CHECKING:
@@ -73,15 +73,15 @@ class BulkNames:
         self._numbers: dict[int, int] = {}
         self._keys: list[object] = []  # keeps the texts, so that no address is used again meanwhile
 
-    def of_batch(self, batch: list[object], addresses: Ints) -> Ints:
+    def of_batch(self, batch: list[object], kinds: Ints, addresses: Ints) -> Ints:
         """Return for each of *addresses*, as `leaklab.runtime.addresses.referents_of` returned them, its number.
 
         Args:
             batch: Objects.
+            kinds: The addresses of their types.
             addresses: Of what they refer to, with a marker after the references of each.
         """
         numbers = np.full(len(addresses), UNNAMED, np.int32)
-        kinds = kinds_of(batch)
         ends = np.flatnonzero(addresses == addresses[-1])
         starts = np.concatenate([[0], ends[:-1] + 1])
         for kind, is_backwards in _BACKWARDS.items():
@@ -209,34 +209,43 @@ class _Attributes:
     def name(self, kind: type, edges: Ints) -> None:
         """Name the references *edges* of all objects of one type: ask a few for their names, then try these on all."""
         tried: set[str] = set()
-        left = edges
+        group = _Group(self, edges)
+        left = np.arange(len(edges))  # places in *edges*
         for round_number in range(_SAMPLES):
             if not len(left):
                 return
-            edge = int(left[(len(left) - 1) * (round_number % 3) // 2])
+            place = int(left[(len(left) - 1) * (round_number % 3) // 2])
+            edge = int(edges[place])
             held = self.objects[self.index.forward_targets[edge]]
             found = name_references(self.objects[self.owners[edge]], held)
             fresh = [reference for reference in found if reference.text not in tried]
             for reference in fresh:
                 tried.add(reference.text)
                 if reference.suffix == reference.text and is_name(reference.text[1:]):
-                    self._try(kind, reference.text[1:], self.table.number(reference.text), left)
+                    where = left[group.refers_by(kind, reference.text[1:], left)]
+                    self.names[edges[where]] = self.table.number(reference.text)
             if fresh and self.names[edge] == UNNAMED:
                 self.names[edge] = self.table.number(_words(fresh[0]))
-            left = left[self.names[left] == UNNAMED] if fresh else left[left != edge]
+            left = left[self.names.take(edges.take(left)) == UNNAMED] if fresh else left[left != place]
 
-    def _try(self, kind: type, name: str, number: int, edges: Ints) -> None:
-        """Give *number* to those of *edges* whose object has what they lead to as the attribute *name*."""
-        mine = self.owners.take(edges)
+
+class _Group:
+    """References of the objects of one type, object after object."""
+
+    def __init__(self, attributes: _Attributes, edges: Ints) -> None:
+        mine = attributes.owners.take(edges)
         is_first = np.diff(mine, prepend=-1) != 0
-        holders = mine[is_first]
-        read = _reader(kind, name, len(holders))
+        self._number = np.cumsum(is_first, dtype=np.int32) - 1  # for each reference that of its object
+        self._held = attributes.index.ids.take(attributes.index.forward_targets.take(edges))
+        self._objects = picked(attributes.objects, mine[is_first])
+
+    def refers_by(self, kind: type, name: str, places: Ints) -> Ints:
+        """Return for each of *places* whether the reference there leads to what its object has as *name*."""
+        read = _reader(kind, name, len(self._objects))
         if read is None:
-            return
-        values = addresses_of(read(picked(self.objects, holders)))
-        group = np.cumsum(is_first) - 1
-        held = self.index.ids.take(self.index.forward_targets.take(edges))
-        self.names[edges[values.take(group) == held]] = number
+            return np.zeros(len(places), bool)
+        is_it: Ints = addresses_of(read(self._objects)).take(self._number.take(places)) == self._held.take(places)
+        return is_it
 
 
 def _words(reference: Reference) -> str:
