@@ -8,7 +8,6 @@ gains is the holder.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -29,8 +28,8 @@ from leaklab.explain.groups import LeakAddress, address_of_growth
 from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap
 from leaklab.model import Leak, Outcome
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.objects import is_exactly, is_kind_of, loaded_type, summary, type_name
-from leaklab.runtime.sizes import is_leaf, owned_bytes, shallow_bytes, storages_of
+from leaklab.runtime.objects import is_exactly, is_kind_of, summary, type_name
+from leaklab.runtime.sizes import base_of, is_leaf, owned_bytes, shallow_bytes, storages_of
 from leaklab.text import format_bytes
 
 _N_EACH = 3
@@ -181,15 +180,16 @@ class _Weigher:
 
 def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
     """Return the places of the user's that lead to at least so many bytes."""
-    totals: dict[int, int] = defaultdict(int)
-    counts: dict[int, int] = defaultdict(int)
+    parents = view.tree.parent.tolist()
+    totals: dict[int, int] = {}  # each vertex after the one that leads to it
+    counts: dict[int, int] = {}
     pieces_of: dict[int, tuple[Ends, ...]] = {}
     large: list[_Weight] = []
     seen: set[int] = set()
     shared: set[int] = set()
     for vertex in _users(view):
         thing = view.objects[vertex]
-        before = int(view.tree.parent[vertex])
+        before = parents[vertex]
         if before in shared or (before >= 0 and before != view.namespace and is_kind_of(thing, type)):
             shared.add(vertex)  # the class of some object, which others share: what is reached first is chance
             continue
@@ -208,11 +208,13 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
                 pieces += [ends_of(leaf, size)] if size >= _PIECE_SHARE * least else []
                 if size >= least:
                     large.append(_Weight(size, 1, vertex, below, (pieces[-1],)))
-        for above in _up_from(view, vertex):
-            totals[above] += n_bytes
-            counts[above] += n_objects
-            if pieces:
-                pieces_of[above] = largest((*pieces_of.get(above, ()), *pieces))
+        totals[vertex], counts[vertex] = n_bytes, n_objects
+        for above in _up_from(parents, vertex) if pieces else ():
+            pieces_of[above] = largest((*pieces_of.get(above, ()), *pieces))
+    for vertex in reversed(list(totals)):
+        if (above := parents[vertex]) in totals:
+            totals[above] += totals[vertex]
+            counts[above] += counts[vertex]
     whole = [
         _Weight(size, counts[v], v, pieces=pieces_of.get(v, ()))
         for v, size in totals.items()
@@ -243,17 +245,16 @@ def _users(view: HeapView) -> Iterator[int]:
     yield from reached[np.argsort(view.tree.cost[reached], kind="stable")].tolist()
 
 
-def _up_from(view: HeapView, vertex: int) -> Iterator[int]:
+def _up_from(parents: list[int], vertex: int) -> Iterator[int]:
     while vertex >= 0:
         yield vertex
-        vertex = int(view.tree.parent[vertex])
+        vertex = parents[vertex]
 
 
 def _bytes_of_leaf(leaf: Any, seen: set[int]) -> int:
     """Return the bytes of *leaf*; of an array that is a view those of the memory that it shows, once."""
-    array = loaded_type("numpy", "ndarray")
     memory = leaf
-    while array is not None and type(memory) is array and type(base := array.base.__get__(memory)) is array:
+    while type(memory) is np.ndarray and type(base := base_of(memory)) is np.ndarray:
         memory = base
     if memory is not leaf and id(memory) in seen:
         return 0

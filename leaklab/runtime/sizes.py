@@ -102,7 +102,7 @@ _MEASURED = (
     str, bytes, bytearray, int, float, complex, bool, list, dict, tuple, set, frozenset, array.array, range, slice,
 )  # fmt: skip
 _MEASURED_IDS = frozenset(map(id, _MEASURED))
-_LEAVES = frozenset(map(id, (str, bytes, bytearray, int, float, complex, array.array)))
+_LEAVES = frozenset(map(id, (str, bytes, bytearray, int, float, complex, array.array, np.ndarray)))
 _DATA_CONTAINERS = frozenset(map(id, (tuple, dict)))
 GC_HEADER_BYTES = 16
 _basic_size_of = type.__dict__["__basicsize__"].__get__
@@ -121,9 +121,8 @@ def sizing_of(kind: type) -> int | Callable[[Any], int]:
     """Return the bytes that every object of *kind* has, or the function that measures one."""
     if id(kind) in _MEASURED_IDS:
         return sys.getsizeof
-    array_type = loaded_type("numpy", "ndarray")
-    if array_type is not None and has_base(kind, array_type):
-        return functools.partial(_array_bytes, array_type, int(_basic_size_of(kind)))
+    if has_base(kind, np.ndarray):
+        return functools.partial(_array_bytes, int(_basic_size_of(kind)))
     if has_base(kind, io.StringIO):
         return functools.partial(_text_stream_bytes, int(_basic_size_of(kind)))
     # The first class of the mro that is written in C is asked; its size rule cannot be the user's.
@@ -139,9 +138,13 @@ def sizing_of(kind: type) -> int | Callable[[Any], int]:
     return int(_basic_size_of(kind)) + GC_HEADER_BYTES
 
 
-def _array_bytes(array_type: Any, header_bytes: int, array: object) -> int:
-    owned = array_type.base.__get__(array) is None
-    return header_bytes + (int(array_type.nbytes.__get__(array)) if owned else 0)
+base_of = vars(np.ndarray)["base"].__get__
+"""The array, or whatever else, whose memory an array shows; None if the memory is its own."""
+_nbytes_of = vars(np.ndarray)["nbytes"].__get__
+
+
+def _array_bytes(header_bytes: int, array: object) -> int:
+    return header_bytes + (int(_nbytes_of(array)) if base_of(array) is None else 0)
 
 
 def _text_stream_bytes(header_bytes: int, stream: Any) -> int:
@@ -154,7 +157,7 @@ def _text_stream_bytes(header_bytes: int, stream: Any) -> int:
 
 def is_leaf(thing: object) -> bool:
     """Return whether *thing* is data that the collector does not follow: a string, a number, an array."""
-    return id(type(thing)) in _LEAVES or type_name(type(thing)) == "numpy.ndarray"
+    return id(type(thing)) in _LEAVES
 
 
 def owned_objects(things: Collection[object]) -> list[object]:
@@ -183,11 +186,9 @@ def _memory_of_views(things: Iterable[object]) -> dict[int, object]:
     A view tells the collector nothing of the array whose memory it shows; the number of references to that array tells
     whether anybody else has it.
     """
-    array_type: Any = loaded_type("numpy", "ndarray")
-    n_views, bases = Counter[int](), dict[int, object]()
-    base_of, base = array_type.base.__get__, None
+    n_views, bases, base = Counter[int](), dict[int, object](), None
     for thing in things:
-        base = base_of(thing) if type(thing) is array_type else None
+        base = base_of(thing) if type(thing) is np.ndarray else None
         if base is not None and is_leaf(base):
             bases[id(base)] = base
             n_views[id(base)] += 1
