@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
 MOST_NODES = 3_000
 LEAST_SHARE = 0.0004
-"""Of the whole: what is smaller is less than half a pixel wide on most screens."""
+"""Of what is the user's, or of the rest: what is smaller is less than half a pixel wide on most screens."""
+OWN_SHARE = 0.7
+"""Of the room, what the user's own objects may take: a library is often larger than all of a small program."""
 YOURS, YOUR_MODULES, LIBRARIES, RUNNING, INTERPRETER = (
     "your variables", "your modules", "libraries", "functions that run", "the interpreter",
 )  # fmt: skip
 SEVERAL = "kept by several of them"
 UNSEEN, LEAKLAB, WHOLE = "nothing that is seen keeps it", "leaklab itself", "all objects"
+_OWN_GROUPS = frozenset({YOURS, SEVERAL, YOUR_MODULES, RUNNING})
 _ORDER = (YOURS, YOUR_MODULES, RUNNING, LIBRARIES, INTERPRETER, UNSEEN, LEAKLAB)
 _MODULE = re.compile(r"module '([^'.]+)")
 _FOLDED = (OWN_DICT, "._parameters", "._buffers", "._modules")
@@ -92,7 +95,7 @@ class _Icicle:
         of_starts = zip(heap.starts, heap.start_vertices.tolist(), strict=True)
         self._variables = [vertex for start, vertex in of_starts if start.is_variable]
         self._total = heap.bytes_on(device) if device else heap.bytes_together(np.ones(len(parents), bool))
-        self._least = max(1, int(self._total * LEAST_SHARE))
+        self._least = 1
 
     def whole(self) -> IcicleNode:
         """Return the root, with a group for each kind of beginning."""
@@ -101,13 +104,21 @@ class _Icicle:
         if heap.arrays.namespace >= 0:  # its variables are what people know, not the dict that has them
             tops = [tops[0][tops[0] != heap.arrays.namespace], self._children(heap.arrays.namespace)]
         groups: dict[str, _Part] = {}
-        waiting: list[tuple[int, int, int, _Part]] = []
+        below: dict[str, list[Ints]] = defaultdict(list)
         for vertices in tops:
-            self._distribute(vertices, groups, waiting)
+            self._distribute(vertices, groups, below)
         if heap.arrays.namespace >= 0:
             group = groups.setdefault(YOURS, _Part(YOURS))
             group.n_bytes += int(self._parts[heap.arrays.namespace])
-        self._grow(waiting)
+        n_shown = 0
+        for names, share in ((_OWN_GROUPS, OWN_SHARE), (groups.keys() - _OWN_GROUPS, 1.0)):
+            shown = {name: groups[name] for name in sorted(names & groups.keys())}
+            self._least = max(1, int(sum(group.n_bytes for group in shown.values()) * LEAST_SHARE))
+            waiting: list[tuple[int, int, int, _Part]] = []
+            for name, group in shown.items():
+                for vertices in below[name]:
+                    self._wait(vertices, group, waiting)
+            n_shown += self._grow(waiting, int(MOST_NODES * share) - n_shown)
         if SEVERAL in groups:
             yours = groups.setdefault(YOURS, _Part(YOURS))
             yours.children.append(groups[SEVERAL])
@@ -122,8 +133,8 @@ class _Icicle:
         found: Ints = self._below[self._offsets[start] : self._offsets[start + 1]]
         return found
 
-    def _distribute(self, vertices: Ints, groups: dict[str, _Part], waiting: list[tuple[int, int, int, _Part]]) -> None:
-        """Put objects that stand at the top into their groups; those that are large enough wait to be shown."""
+    def _distribute(self, vertices: Ints, groups: dict[str, _Part], below: dict[str, list[Ints]]) -> None:
+        """Put objects that stand at the top into their groups."""
         names = [*map(self._group_name, self._heap.starts), UNSEEN]
         numbers = {name: number for number, name in enumerate(dict.fromkeys([*names, SEVERAL, LEAKLAB]))}
         of_start = np.array([numbers[name] for name in names])
@@ -137,7 +148,7 @@ class _Icicle:
                 continue
             group = groups.setdefault(name, _Part(name))
             group.n_bytes += int(self._sizes[chosen].sum())
-            self._wait(chosen, group, waiting)
+            below[name].append(chosen)
 
     @staticmethod
     def _group_name(start: Start) -> str:
@@ -158,12 +169,16 @@ class _Icicle:
         above.n_small += len(small)
         above.small_bytes += int(small.sum())
 
-    def _grow(self, waiting: list[tuple[int, int, int, _Part]]) -> None:
-        """Show what waits, the largest first, as long as there is room; then it counts as too small."""
+    def _grow(self, waiting: list[tuple[int, int, int, _Part]], room: int) -> int:
+        """Show what waits, the largest first, as long as there is room; then it counts as too small.
+
+        Returns:
+            How many objects are shown.
+        """
         n_shown = 0
         while waiting:
             size, _number, vertex, above = heapq.heappop(waiting)
-            if n_shown >= MOST_NODES:
+            if n_shown >= room:
                 above.n_small += 1
                 above.small_bytes -= size
                 continue
@@ -175,6 +190,7 @@ class _Icicle:
             part.n_bytes = -size
             above.children.append(part)
             self._wait(self._children(vertex), part, waiting)
+        return n_shown
 
     def _is_folded(self, vertex: int, above: _Part) -> bool:
         """Return whether an object is the ``__dict__`` of the one above it, or a table of a module."""

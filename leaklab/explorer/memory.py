@@ -190,7 +190,7 @@ class TakenHeap(Source):
     def _line(self, vertex: int) -> str:
         """Return the line of the program that made an object, where that is traced."""
         if not tracemalloc.is_tracing():
-            return "not known: tracemalloc was off when it was made"
+            return "not known: tracemalloc is off"
         borrowed = living_object(self._heap, vertex)
         traced = tracemalloc.get_object_traceback(borrowed[0])
         borrowed.clear()

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 from anywidget import AnyWidget
+from markupsafe import Markup
 
 from leaklab.errors import LeaklabError
 from leaklab.explorer.payload import Data
 from leaklab.explorer.rows import HeapSource
 from leaklab.explorer.session import Session
+from leaklab.render.base import Displayed
+from leaklab.render.heap_icicle import DRAWING_SCRIPT
 from leaklab.render.training_run import HeapPicture
 from leaklab.reports.check import LeakReport
 from leaklab.runtime.objects import running_shell
@@ -25,8 +28,8 @@ from leaklab.text import clip
 if TYPE_CHECKING:
     from ipywidgets import Widget
 
-_SCRIPTS = ("dom", "table", "chart", "dot", "svg", "graph", "panels", "explorer")
-"""In the order in which they are joined; each uses only what stands above it."""
+_SCRIPTS = ("dom", "table", "chart", "dot", "svg", "graph", "memory", "panels", "explorer")
+"""In the order in which they are joined, below the script of icicles."""
 
 
 @cache
@@ -35,7 +38,7 @@ def script() -> str:
 
     As text: anywidget, given the name of a file, watches it and never lets go of the widget.
     """
-    return "\n".join(_read("js", f"{name}.js") for name in _SCRIPTS)
+    return "\n".join([DRAWING_SCRIPT, *(_read("js", f"{name}.js") for name in _SCRIPTS)])
 
 
 @cache
@@ -149,6 +152,8 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+_FOLDED = Markup('<details style="font-size:13px"><summary>{}</summary>{}</details>')
+_FOLDED_TITLE = "What the explorer below begins with, for readers without a kernel"
 _NO_PAGE = "The explorer's controls need a notebook, such as JupyterLab; above is what it would show first."
 
 
@@ -222,18 +227,34 @@ def explore(
         namespace = shell.user_ns if shell is not None else vars(sys.modules["__main__"])
     session = Session(report, shell, namespace, again)
     source = session.source
-    shown = HeapPicture(source.overview) if isinstance(source, HeapSource) else report
-    _display(shown)
+    shown: Displayed | None = HeapPicture(source.overview) if isinstance(source, HeapSource) else report
+    has_page = getattr(shell, "kernel", None) is not None
+    _display(_Folded(shown) if has_page and shown is not None else shown)
     place = _cell_of(shell)
     _close_former(place)
     widget = ExplorerWidget(session, place)
     title = "the living heap" if report is None else f"a check: {report.verdict.outcome.value}"
     explorer = Explorer(widget, title, getattr(shell, "execution_count", None))
-    if getattr(shell, "kernel", None) is None:
-        print(_NO_PAGE)  # noqa: T201 - a terminal shows no widget
-    else:
+    if has_page:
         _display(widget)
+    else:
+        print(_NO_PAGE)  # noqa: T201 - a terminal shows no widget
     return explorer
+
+
+class _Folded:
+    """A static report in one line that unfolds: who has the explorer need not scroll past it, who has not opens it."""
+
+    def __init__(self, shown: Displayed) -> None:
+        self._shown = shown
+
+    def _repr_mimebundle_(self, **wanted: object) -> dict[str, str]:
+        del wanted  # IPython drops what it did not ask for
+        bundle = self._shown._repr_mimebundle_()
+        if "text/html" in bundle:
+            markup = Markup(bundle["text/html"])  # noqa: S704 - from our templates
+            bundle["text/html"] = str(_FOLDED.format(_FOLDED_TITLE, markup))
+        return bundle
 
 
 def _refuse_wrong_types(report: object, namespace: object, again: object) -> None:

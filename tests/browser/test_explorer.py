@@ -13,6 +13,7 @@ trainer = Trainer()
 trainer.history = []
 also = {"copy": trainer.history}
 model = torch.nn.Linear(64, 64)
+table = {"big": torch.zeros(100_000)}
 """
 LEAK = """%%leakcheck --name epoch -n 12 -q -v report
 loss = model(torch.ones(8, 64)).sum()
@@ -40,6 +41,36 @@ from leaklab.explorer import ExplorerWidget, Session
 evil = ExplorerWidget(Session(hostile, get_ipython(), globals()))
 display(evil)
 """
+
+
+WITHOUT_NAME = """root => [...root.querySelectorAll('button, input, select, [role=group], aside')]
+    .filter(one => !(one.ariaLabel || one.textContent.trim() || one.labels?.length || one.title))
+    .map(one => one.outerHTML)
+"""
+HARD_TO_READ = """root => {
+    const parts = colour => (colour.match(/[\\d.]+/g) ?? []).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map(each => each / 255)
+        .map(each => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, each, place) => sum + each * [0.2126, 0.7152, 0.0722][place], 0);
+    const over = (top, below) => { const a = top[3] ?? 1; return [0, 1, 2].map(i => top[i] * a + below[i] * (1 - a)); };
+    const ground = one => {
+        if (!one) return [255, 255, 255];
+        const own = parts(getComputedStyle(one).backgroundColor);
+        return own.length === 3 ? own : over(own, ground(one.parentElement));
+    };
+    const faint = one => one ? Number(getComputedStyle(one).opacity) * faint(one.parentElement) : 1;
+    const bad = [];
+    for (const one of root.querySelectorAll('*')) {
+        const text = [...one.childNodes].some(node => node.nodeType === 3 && node.nodeValue.trim());
+        if (!text || !one.checkVisibility() || one.disabled || one.closest('svg, option')) continue;
+        const below = ground(one), ink = parts(getComputedStyle(one).color);
+        const seen = over([...ink.slice(0, 3), (ink[3] ?? 1) * faint(one)], below);
+        const [high, low] = [light(seen), light(below)].sort((a, b) => b - a);
+        const contrast = (high + 0.05) / (low + 0.05);
+        if (contrast < 4.5) bad.push(`${contrast.toFixed(2)} ${one.className} ${one.textContent.slice(0, 40)}`);
+    }
+    return bad;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +130,13 @@ def test_a_node_is_opened_and_its_other_holder_appears(opened):
     explorer = explorer_of(opened)
     node = explorer.locator(".ll-stage .ll-node", has_text="list")
     node.focus()
+    looks = node.evaluate("node => getComputedStyle(node.querySelector('path')).fill")
     opened.keyboard.press("Enter")
     expect(explorer.locator(".ll-stage[data-live=true] .ll-node", has_text="dict")).to_be_visible(timeout=TIMEOUT_MS)
     picture(explorer, "explorer-light.png", style=FOR_THE_DOCUMENTATION)
+    here = opened.evaluate_handle("() => document.activeElement")
+    assert here.evaluate("node => node.matches('.ll-node') && node.textContent.includes('list')")  # and not the page
+    assert here.evaluate("node => getComputedStyle(node.querySelector('path')).fill") == looks
 
 
 def test_the_dark_theme_is_followed(opened):
@@ -145,8 +180,8 @@ def test_the_graph_is_searched_folded_and_zoomed(opened):
 def test_every_section_shows_something(opened):
     explorer = explorer_of(opened)
     for title, words in (
-        ("Growth", "left behind"), ("Survivors", "by the run that made them"), ("Advice", "history"),
-        ("Source", "keeps it"), ("Objects", "kind"), ("Tensors", "float32"), ("Containers", "holder"),
+        ("Runs", "left behind"), ("Runs", "by the run that made them"), ("Change", "history"), ("Change", "keeps it"),
+        ("Tables", "kind"),
     ):  # fmt: skip
         tab(explorer, title)
         expect(explorer.locator(".ll-panel")).to_contain_text(words)
@@ -164,7 +199,7 @@ def copied(opened, block):
 def test_each_code_of_the_advice_is_copied_by_its_button(opened):
     opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened.evaluate("() => { window.clipboardOfThePage = navigator.clipboard; }")
-    tab(explorer_of(opened), "Advice")
+    tab(explorer_of(opened), "Change")
     codes = explorer_of(opened).locator(".ll-panel .ll-code pre")
     assert codes.all_inner_texts() == ["trainer.history.append(loss)", "trainer.history.append(loss.item())"]
     assert copied(opened, 0) == "trainer.history.append(loss)"
@@ -180,6 +215,7 @@ def test_the_whole_changed_cell_is_copied_from_the_explorer_and_from_the_report(
     cell = opened.evaluate(read)
     assert "self.history.append(loss.item())" in cell or "trainer.history.append(loss.item())" in cell
     opened.evaluate("async () => navigator.clipboard.writeText('')")
+    opened.get_by_text("What the explorer below begins with").click()
     title = opened.locator('.jp-OutputArea summary[data-leaklab="copy"]').first
     title.click()
     expect(title).to_have_text("Copied")
@@ -188,8 +224,8 @@ def test_the_whole_changed_cell_is_copied_from_the_explorer_and_from_the_report(
 
 def test_code_is_copied_where_the_page_is_given_no_clipboard(opened):
     # So it is in a page that came over http from another machine.
-    tab(explorer_of(opened), "Growth")
-    tab(explorer_of(opened), "Advice")
+    tab(explorer_of(opened), "Runs")
+    tab(explorer_of(opened), "Change")
     without = "value => Object.defineProperty(navigator, 'clipboard', {value, configurable: true})"
     opened.evaluate(f"() => ({without})(undefined)")
     assert copied(opened, 0) == "trainer.history.append(loss)"
@@ -198,8 +234,9 @@ def test_code_is_copied_where_the_page_is_given_no_clipboard(opened):
 
 def test_a_table_is_sorted_and_filtered(opened):
     explorer = explorer_of(opened)
-    tab(explorer, "Tensors")
+    tab(explorer, "Tables")
     panel = explorer.locator(".ll-panel")
+    panel.locator(".ll-which").select_option("Tensors")
     rows = panel.locator("tbody tr")
     n_rows = rows.count()
     panel.get_by_role("button", name="shape").click()
@@ -213,7 +250,7 @@ def test_a_table_is_sorted_and_filtered(opened):
 
 def test_the_kernel_explains_and_looks_behind_the_graph(opened):
     explorer = explorer_of(opened)
-    tab(explorer, "Explain")
+    tab(explorer, "Graph")
     explorer.locator(".ll-explain").click()
     expect(explorer.locator(".ll-result")).to_contain_text("path leads to it", timeout=TIMEOUT_MS)
     picture(explorer, "explorer-explain.png")
@@ -222,6 +259,104 @@ def test_the_kernel_explains_and_looks_behind_the_graph(opened):
     expect(explorer.locator(".ll-result")).to_contain_text("saved tensor", timeout=TIMEOUT_MS)
     expect(explorer.locator(".ll-picture svg")).to_be_visible(timeout=TIMEOUT_MS)
     picture(explorer, "explorer-autograd.png")
+
+
+def in_memory(explorer, label):
+    return explorer.locator(f'.icicle-plot button[aria-label^="{label}, "]')
+
+
+def test_the_memory_is_walked_with_the_keyboard_and_an_object_is_inspected(opened):
+    explorer = explorer_of(opened)
+    tab(explorer, "Memory")
+    expect(in_memory(explorer, "your variables")).to_be_visible(timeout=TIMEOUT_MS)
+    explorer.locator(".icicle-plot button").first.focus()
+    opened.keyboard.press("ArrowDown")
+    opened.keyboard.press("Enter")
+    expect(in_memory(explorer, "table")).to_be_visible()
+    opened.keyboard.press("ArrowDown")
+    for _ in range(12):
+        if opened.evaluate("document.activeElement.ariaLabel").startswith("table, "):
+            break
+        opened.keyboard.press("ArrowRight")
+    opened.keyboard.press("Enter")
+    opened.keyboard.press("ArrowDown")
+    drawer = explorer.locator(".ll-drawer")
+    expect(drawer.locator("h4").first).to_have_text("table['big']", timeout=TIMEOUT_MS)
+    expect(drawer).to_contain_text("(100000,)")
+    crumbs = explorer.locator(".icicle nav button")
+    assert crumbs.all_inner_texts() == ["all objects", "your variables", "table"]
+    opened.keyboard.press("Backspace")
+    opened.keyboard.press("Backspace")
+    expect(in_memory(explorer, "libraries")).to_be_visible()
+
+
+def test_all_objects_are_searched_and_one_of_them_asked_about(opened):
+    explorer = explorer_of(opened)
+    explorer.locator(".ll-kind").fill("Tensor")
+    explorer.locator(".ll-where").fill("shpe == (1,)")
+    explorer.locator(".ll-find").click()
+    expect(explorer.locator(".ll-status.ll-bad")).to_contain_text("did you mean", timeout=TIMEOUT_MS)
+    explorer.locator(".ll-kind").fill("Parameter")
+    explorer.locator(".ll-where").fill("shape == (64, 64)")
+    opened.keyboard.press("Enter")
+    expect(explorer.locator(".ll-status")).to_contain_text("1 of ", timeout=TIMEOUT_MS)
+    explorer.locator(".ll-objects tbody tr").first.focus()
+    opened.keyboard.press("Enter")
+    drawer = explorer.locator(".ll-drawer")
+    expect(drawer.locator("h4").first).to_have_text("model.weight", timeout=TIMEOUT_MS)
+    for words in ("(64, 64)", "float32", "requires_grad", "comes back if it goes", "Holders:"):
+        expect(drawer).to_contain_text(words)
+    drawer.locator(".ll-values").click()
+    expect(drawer.locator(".ll-result")).to_contain_text("and 4,056 more", timeout=TIMEOUT_MS)
+    drawer.locator(".ll-why").click()
+    expect(drawer.locator(".ll-result")).to_contain_text("model.weight", timeout=TIMEOUT_MS)
+    drawer.locator(".ll-name").fill("weakly")
+    drawer.locator(".ll-put").click()
+    expect(explorer.locator(".ll-status")).to_contain_text("weakly() returns the object", timeout=TIMEOUT_MS)
+    drawer.locator(".ll-copy-expression").click()
+    expect(explorer.locator(".ll-status")).to_contain_text("copied: model.weight")
+    drawer.locator(".ll-holders tbody tr").first.click()
+    expect(drawer.locator("h4").first).not_to_have_text("model.weight", timeout=TIMEOUT_MS)
+
+
+@pytest.mark.parametrize("width", [900, 1500])
+@pytest.mark.parametrize("colours", ["Light", "Dark"])
+def test_the_memory_is_read_in_both_themes_and_widths(opened, colours, width):
+    theme(opened, f"JupyterLab {colours}")
+    opened.set_viewport_size({"width": width, "height": 1500})
+    explorer = explorer_of(opened)
+    opened.wait_for_timeout(200)
+    assert explorer.evaluate("root => root.scrollWidth <= root.clientWidth")
+    assert explorer.evaluate(WITHOUT_NAME) == []
+    assert explorer.evaluate(HARD_TO_READ) == []
+    picture(explorer, f"explorer-memory-{colours.lower()}-{width}.png")
+    theme(opened, "JupyterLab Light")
+    opened.set_viewport_size({"width": 1080, "height": 1500})
+
+
+def test_an_object_of_the_memory_is_shown_in_the_graph_and_the_row_comes_back(opened):
+    explorer = explorer_of(opened)
+    explorer.locator(".ll-objects tbody tr").first.click()
+    expect(explorer.locator(".ll-drawer h4").first).to_have_text("model.weight", timeout=TIMEOUT_MS)
+    explorer.locator(".ll-in-graph").click()
+    expect(explorer.locator(".ll-about")).to_contain_text("model.weight")
+    expect(explorer.locator(".ll-stage[data-live=true] .ll-node", has_text="Linear")).to_be_visible(timeout=TIMEOUT_MS)
+    explorer.locator(".ll-row-again").click()
+    expect(explorer.locator(".ll-about")).to_have_count(0)
+    expect(explorer.locator(".ll-stage .ll-node", has_text="list").first).to_be_visible(timeout=TIMEOUT_MS)
+
+
+def test_the_memory_is_saved_and_read_again(opened, lab):
+    explorer = explorer_of(opened)
+    tab(explorer, "Memory")
+    expect(explorer.locator(".ll-drawer h4").first).to_have_text("model.weight", timeout=TIMEOUT_MS)  # as it was left
+    explorer.locator(".ll-file-of-memory").fill("memory.html")
+    explorer.locator(".ll-save-memory").click()
+    expect(explorer.locator(".ll-status")).to_contain_text("saved to", timeout=TIMEOUT_MS)
+    assert "model.weight" in (lab.files / "memory.html").read_text("utf-8")
+    explorer.locator(".ll-read").click()
+    expect(explorer.locator(".ll-objects")).to_have_count(0, timeout=TIMEOUT_MS)
+    expect(in_memory(explorer, "your variables")).to_be_visible(timeout=TIMEOUT_MS)
 
 
 def test_release_says_first_what_it_will_do(opened):
@@ -282,6 +417,7 @@ def test_the_living_heap_is_explored_without_a_report(opened):
     type_and_run(opened, HEAP)
     explorer = explorer_of(opened)
     expect(explorer.locator(".ll-head")).to_contain_text("HEAP", timeout=TIMEOUT_MS)
+    expect(explorer.locator(".icicle-plot button").first).to_be_visible(timeout=TIMEOUT_MS)
     explorer.locator(".ll-list .ll-filter").fill("trainer")
     explorer.locator(".ll-list .ll-row").first.click()
     expect(explorer.locator(".ll-stage .ll-node", has_text="Trainer")).to_be_visible(timeout=TIMEOUT_MS)
@@ -294,7 +430,7 @@ def test_hostile_names_execute_nothing_and_keep_the_layout(opened):
     type_and_run(opened, HOSTILE)
     explorer = explorer_of(opened)
     expect(explorer.locator(".ll-tabs")).to_be_visible(timeout=TIMEOUT_MS)
-    for name in ("Graph", "Advice", "Source", "Growth"):
+    for name in ("Graph", "Change", "Runs", "Autograd"):
         tab(explorer, name)
         expect(explorer.locator(".ll-panel")).to_be_visible()
     picture(explorer, "explorer-hostile.png")

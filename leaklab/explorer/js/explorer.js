@@ -46,7 +46,8 @@ function render({ model, el }) {
   const question = make("div", { class: "ll-question" });
   const root = make("div", { class: "leaklab" });
   const line = makeLine(model, (words) => { wait.textContent = words; });
-  const state = { number: 0, panel: "", stops: [] };
+  const answer = make("div", { class: "ll-answer" }, wait, status, question); // the one place for all answers and errors
+  const state = { number: 0, panel: "", stops: [], object: null, kept: {} };
   const say = (words, isBad = false) => { status.textContent = words; status.classList.toggle("ll-bad", isBad); };
 
   function stopPanel() {
@@ -105,11 +106,17 @@ function render({ model, el }) {
       tab.setAttribute("aria-selected", String(isIt));
       tab.tabIndex = isIt ? 0 : -1;
     }
-    const [, fill, isAboutRow] = panels.find(([name]) => name === title);
+    const [, fill, about] = panels.find(([name]) => name === title);
     const item = record.items[state.number];
-    const context = { record, item, number: state.number, ask: line.ask, say, keep: (stop) => state.stops.push(stop) };
+    const object = about === OBJECT ? state.object : null;
+    const show = (name, chosen) => { state.object = chosen; showPanel(record, tabs, body, panels, name); };
+    const context = {
+      record, item, object, target: object ? object.target : state.number, ask: line.ask, act, say, kept: state.kept,
+      keep: (stop) => state.stops.push(stop), forget: () => show(title, null),
+      go: (name, chosen) => { show(name, chosen); tabs.find((tab) => tab.dataset.panel === name).focus(); },
+    };
     body.setAttribute("aria-label", title);
-    body.replaceChildren(isAboutRow && !item ? paragraph("There is nothing in the list above.") : fill(context));
+    body.replaceChildren(about !== ALL && !item && !object ? paragraph("There is nothing in the list above.") : fill(context));
   }
 
   function show() {
@@ -117,7 +124,8 @@ function render({ model, el }) {
     const record = model.get("record");
     if (!record?.mode) { root.replaceChildren(paragraph("This explorer is closed.", "ll-faint")); return; }
     const panels = record.mode === "heap" ? HEAP_PANELS : REPORT_PANELS;
-    if (!panels.some(([title]) => title === state.panel)) state.panel = record.items.length && record.mode === "report" ? "Advice" : panels[0][0];
+    Object.assign(state, { object: null, kept: {} });
+    if (!panels.some(([title]) => title === state.panel)) state.panel = record.items.length || record.mode === "heap" ? panels[0][0] : "Runs";
     state.number = Math.min(state.number, Math.max(record.items.length - 1, 0));
     const body = make("div", { class: "ll-panel", role: "tabpanel" });
     const tabs = panels.map(([title]) => button(title, title, () => showPanel(record, tabs, body, panels, title), "tab"));
@@ -135,7 +143,12 @@ function render({ model, el }) {
     });
     const list = makeTable(listData(record), {
       label: record.mode === "heap" ? "largest retainers" : "leaks", chosen: state.number, name: "ll-list",
-      choose: (place) => { state.number = place; showPanel(record, tabs, body, panels, state.panel); },
+      sorted: record.mode === "heap" ? 0 : -1,
+      choose: (place) => {
+        Object.assign(state, { number: place, object: null });
+        const [, , about] = panels.find(([title]) => title === state.panel);
+        showPanel(record, tabs, body, panels, about === ALL ? panels.find(([, , other]) => other !== ALL)[0] : state.panel);
+      },
     });
     const word = record.outcome ? make("b", { class: `ll-outcome ll-is-${record.outcome}` }, record.outcome.toUpperCase()) : make("b", {}, "HEAP");
     const notes = record.notes.length
@@ -143,8 +156,8 @@ function render({ model, el }) {
     root.replaceChildren(
       make("div", { class: "ll-head" }, word, " ", ...withCode(record.title)),
       ...record.lines.map((words) => paragraph(words, "ll-faint")),
-      toolbar(record), question, wait, status, list, ...(notes ? [notes] : []),
-      make("div", { class: "ll-tabs", role: "tablist", "aria-label": "sections" }, ...tabs), body,
+      list, ...(notes ? [notes] : []), toolbar(record),
+      make("div", { class: "ll-tabs", role: "tablist", "aria-label": "sections" }, ...tabs), answer, body,
       paragraph(record.environment, "ll-faint"));
     showPanel(record, tabs, body, panels, state.panel);
   }

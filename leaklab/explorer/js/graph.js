@@ -44,6 +44,7 @@ function makeGraph(recorded, target, ask, say) {
     try {
       const answer = await ask("look", { target, change, key });
       state.graph = answer.graph;
+      state.focus = answer.graph.focus || state.focus; // a node of the report has another key among the living
       await drawAgain();
     } catch (error) {
       say(error.message, true);

@@ -34,7 +34,7 @@ function growthPanel({ record, item }) {
     chart("accelerator memory", device, { words: bytesWords }));
 }
 
-function survivorsPanel({ record, item }) {
+function survivors({ record, item }) {
   const kept = item?.kept?.length ? item.kept : record.runs.map((run) => run.kept);
   if (!kept.length) return paragraph("No run was measured.");
   return make("div", {},
@@ -43,18 +43,27 @@ function survivorsPanel({ record, item }) {
     paragraph("A leak shows as a bar for run after run; the last run's objects are current.", "ll-faint"));
 }
 
-function graphPanel({ item, number, ask, say, keep }) {
-  const empty = { live: false, nodes: [], links: [], notes: [] };
-  const graph = makeGraph(item.graph ?? empty, number, ask, say);
-  keep(graph.stop);
-  if (!item.graph) graph.element.querySelector(".ll-look").click();
-  const path = item.path ? make("details", {}, make("summary", {}, "path as text"), make("pre", {}, item.path)) : null;
-  return make("div", {}, graph.element, path);
+// What Graph and Autograd are about: the chosen row, or an object that was chosen in the memory.
+function aboutLine({ object, item, forget }) {
+  if (!object) return paragraph(item.holder, "ll-faint ll-mono");
+  return make("p", { class: "ll-about" }, "about ", make("code", {}, object.title), " ",
+    button("back to the row", "show what is chosen in the list above again", forget, "row-again"));
 }
 
-function sitesPanel({ item }) {
+function graphPanel(context) {
+  const { item, object, target, ask, say, keep } = context;
+  const recorded = object ? null : item.graph;
+  const graph = makeGraph(recorded ?? { live: false, nodes: [], links: [], notes: [] }, target, ask, say);
+  keep(graph.stop);
+  if (!recorded) graph.element.querySelector(".ll-look").click();
+  const path = !object && item.path ? make("details", {}, make("summary", {}, "path as text"), make("pre", {}, item.path)) : null;
+  const facts = !object && !recorded ? factList(item.facts) : null;
+  return make("div", {}, aboutLine(context), facts, graph.element, explainPanel(context), path);
+}
+
+function sites({ item }) {
   if (!item.sites?.length) {
-    return paragraph("No source lines: either tracing was off (use --sites) or the objects were created outside Python.");
+    return paragraph("No source lines: either tracing was off (use --sites) or the objects were created outside Python.", "ll-faint");
   }
   return make("div", {}, ...item.sites.map(({ site, lines }) => make("div", {},
     make("p", {}, make("code", {}, site)),
@@ -71,30 +80,37 @@ function changedCell(text) {
   return make("div", {}, copy, make("details", {}, make("summary", {}, "The whole changed cell"), make("pre", {}, text)));
 }
 
-function advicePanel({ item }) {
+function changePanel({ item }) {
+  const lines = [make("h4", {}, "Source"), sites({ item })];
   if (!item.advice?.length) {
-    return make("div", {}, paragraph("No rule knows this cause: 'Why is it alive?' looks for what would free it."), factList(item.facts));
+    return make("div", {}, paragraph("No rule knows this cause: 'Why is it alive?' below the graph looks for what would free it."), ...lines, factList(item.facts));
   }
   const blocks = item.advice.map(({ code, label, text }) =>
     code ? make("div", {}, label ? make("b", {}, label) : null, codeBlock(text)) : make("p", { class: "ll-prose" }, ...withCode(text)));
-  return make("div", {}, paragraph(item.title, "ll-strong"), ...blocks, item.cell ? changedCell(item.cell) : null, factList(item.facts));
+  return make("div", {}, paragraph(item.title, "ll-strong"), ...blocks, item.cell ? changedCell(item.cell) : null, ...lines, factList(item.facts));
 }
 
-function factsPanel({ item }) {
-  return factList(item.facts);
+function runsPanel(context) {
+  return make("div", {}, growthPanel(context), survivors(context));
 }
 
-function tablePanel(name) {
-  return ({ record }) => makeTable(record.tables[name], { label: name, name: `ll-table-${name.toLowerCase()}` });
+function tablesPanel({ record }) {
+  const names = Object.keys(record.tables);
+  const place = make("div");
+  const show = (name) => place.replaceChildren(makeTable(record.tables[name], { label: name, name: `ll-table-${name.toLowerCase()}` }));
+  const choice = make("select", { class: "ll-which", "aria-label": "which table", onchange: () => show(choice.value) },
+    ...names.map((name) => make("option", { value: name }, name)));
+  show(names[0]);
+  return make("div", {}, names.length > 1 ? make("div", { class: "ll-bar" }, choice) : make("h4", {}, names[0]), place);
 }
 
 function asked(name, words, explain, show) {
-  return ({ number, ask, say }) => {
+  return ({ target, ask, say }) => {
     const result = make("div", { class: "ll-result", "aria-live": "polite" });
     const start = button(words, explain, async () => {
       result.setAttribute("aria-busy", "true");
       try {
-        show(result, await ask(name, { target: number }), ask);
+        show(result, await ask(name, { target }), ask);
       } catch (error) {
         result.replaceChildren();
         say(error.message, true);
@@ -106,14 +122,15 @@ function asked(name, words, explain, show) {
   };
 }
 
-const explainPanel = asked("explain", "Why is it alive?", "every reason why the object is alive now, and the fewest references to cut",
-  (result, { explanation }) => {
-    const cuts = explanation.cut.map(({ code, text }) => (code ? codeBlock(text) : paragraph(text)));
-    result.replaceChildren(paragraph(explanation.title, "ll-strong"), ...(cuts.length ? [paragraph("To let it go:"), ...cuts] : []),
-      make("pre", {}, explanation.text));
-  });
+function explained(explanation) {
+  const cuts = explanation.cut.map(({ code, text }) => (code ? codeBlock(text) : paragraph(text)));
+  return [paragraph(explanation.title, "ll-strong"), ...(cuts.length ? [paragraph("To let it go:"), ...cuts] : []), make("pre", {}, explanation.text)];
+}
 
-const autogradPanel = asked("autograd", "look behind it", "what the autograd graph behind the object keeps alive",
+const explainPanel = asked("explain", "Why is it alive?", "every reason why the object is alive now, and the fewest references to cut",
+  (result, { explanation }) => result.replaceChildren(...explained(explanation)));
+
+const lookBehind = asked("autograd", "look behind it", "what the autograd graph behind the object keeps alive",
   (result, { autograd }, ask) => {
     const tables = Object.entries(autograd.tables).filter(([, table]) => table.rows.length);
     result.replaceChildren(paragraph(autograd.title, "ll-strong"), ...autograd.lines.map((line) => paragraph(line)),
@@ -121,13 +138,16 @@ const autogradPanel = asked("autograd", "look behind it", "what the autograd gra
       ...(autograd.dot ? [make("h4", {}, "Graph"), makePicture(autograd.dot, autograd.title, ask)] : []));
   });
 
-// Title, what makes it, whether it is about one row rather than about all of the check.
+function autogradPanel(context) {
+  return make("div", {}, aboutLine(context), lookBehind(context));
+}
+
+// Title, what makes it, and what it is about: all of the check, the chosen row, or that or an object of the memory.
+const ALL = 0, ROW = 1, OBJECT = 2;
 const REPORT_PANELS = [
-  ["Growth", growthPanel, false], ["Survivors", survivorsPanel, false], ["Graph", graphPanel, true], ["Advice", advicePanel, true],
-  ["Source", sitesPanel, true], ["Explain", explainPanel, true], ["Autograd", autogradPanel, true],
-  ["Objects", tablePanel("Objects"), false], ["Tensors", tablePanel("Tensors"), false], ["Containers", tablePanel("Containers"), false],
+  ["Change", changePanel, ROW], ["Runs", runsPanel, ALL], ["Graph", graphPanel, OBJECT], ["Autograd", autogradPanel, OBJECT],
+  ["Memory", memoryPanel, ALL], ["Tables", tablesPanel, ALL],
 ];
 const HEAP_PANELS = [
-  ["Graph", graphPanel, true], ["Facts", factsPanel, true], ["Explain", explainPanel, true], ["Autograd", autogradPanel, true],
-  ["Tensors", tablePanel("Tensors"), false],
+  ["Memory", memoryPanel, ALL], ["Graph", graphPanel, OBJECT], ["Autograd", autogradPanel, OBJECT], ["Tables", tablesPanel, ALL],
 ];
