@@ -13,8 +13,12 @@ from PIL import Image
 
 FOLDER = Path(__file__).parent
 TEST = FOLDER.parent.parent / "tests" / "browser" / "test_explorer.py"
-STEPS = "graph_is_drawn or node_is_opened or dark_theme"
-NAMES = ("explorer-light.png", "explorer-dark.png")
+STEPS = "graph_is_drawn or node_is_opened or dark_theme or memory_is_walked or objects_are_searched or both_themes"
+NAMES = {
+    "explorer-light.png": "explorer-light.png",
+    "explorer-dark.png": "explorer-dark.png",
+    "explorer-memory-light-1500.png": "explorer-memory.png",
+}
 COLOURS = 256  # fewer of them turn the red of a verdict into the yellow of a node
 
 
@@ -24,8 +28,8 @@ def main() -> None:
         wanted = {"LEAKLAB_SHOTS": shots, "LEAKLAB_REQUIRE_BROWSER": "1"}
         command = [sys.executable, "-m", "pytest", "-q", TEST, "-k", STEPS]
         subprocess.run(command, env=os.environ | wanted, check=True)  # noqa: S603 - nothing in it is anybody's input
-        for name in NAMES:
-            with Image.open(Path(shots, name)) as image:
+        for shot, name in NAMES.items():
+            with Image.open(Path(shots, shot)) as image:
                 flat = image.convert("RGB").quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
             flat.save(FOLDER / name, optimize=True)
 

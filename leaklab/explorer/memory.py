@@ -34,6 +34,7 @@ MOST_FOUND = 200
 MOST_HOLDERS = 30
 _GRAPH = ".grad_fn"
 _NAME = "the living heap"
+_NO_EXPRESSION = "(no expression)"
 _FOUND_COLUMNS = (
     ("bytes", "bytes"), ("comes back", "bytes"), ("expression", "text"), ("type", "text"),
     ("shape, dtype, device", "text"), ("begins at", "text"),
@@ -61,7 +62,7 @@ class TakenHeap(Source):
         total = heap.bytes_together(~heap.is_foreign)
         return {
             "devices": icicle_rows(icicles_of(heap)),
-            "title": f"{heap.n_objects:,} objects, {format_bytes(total)}",
+            "title": f"{heap.n_objects:,} objects, {format_bytes(total)}, leaklab itself left out",
             "notes": [clip(note) for note in heap.arrays.notes],
         }
 
@@ -148,7 +149,7 @@ class TakenHeap(Source):
             nodes = [
                 each for each in heap.index.referents(vertex).tolist() if heap.reference_name(vertex, each) == _GRAPH
             ]
-            graph = heap.kinds[int(heap.kind_of[nodes[0]])].name if nodes else "none: no graph lies behind it"
+            graph = heap.kinds[int(heap.kind_of[nodes[0]])].name if nodes else "none"
             rows.append(("graph", graph))
         return [(name, "not told" if value is None else str(value)) for name, value in rows]
 
@@ -191,7 +192,10 @@ class TakenHeap(Source):
         """Return the line of the program that made an object, where that is traced."""
         if not tracemalloc.is_tracing():
             return "not known: tracemalloc is off"
-        borrowed = living_object(self._heap, vertex)
+        try:
+            borrowed = living_object(self._heap, vertex)
+        except GoneError:
+            return "not known: it is gone by now"
         traced = tracemalloc.get_object_traceback(borrowed[0])
         borrowed.clear()
         return f"{traced[-1].filename}:{traced[-1].lineno}" if traced else "not known: it is older than the tracing"
@@ -203,9 +207,9 @@ class TakenHeap(Source):
         nearest = holders[np.argsort(heap.paths.cost[holders] % (1 << 62), kind="stable")][:MOST_HOLDERS].tolist()
         rows = []
         for holder in nearest:
-            name, place = heap.name_of(holder)
+            name, _place = heap.name_of(holder)
             kind = heap.kinds[int(heap.kind_of[holder])].name
-            rows.append((heap.reference_name(holder, vertex) or "inside it", name or f"({place})", kind))
+            rows.append((heap.reference_name(holder, vertex) or "inside it", name or _NO_EXPRESSION, kind))
         return {"holders": rows_data(_HOLDER_COLUMNS, rows), "numbers": nearest}, len(holders)
 
 

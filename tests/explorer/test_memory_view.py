@@ -113,7 +113,7 @@ def test_all_objects_are_searched_in_the_language_of_find(session):
 def test_one_object_is_described_with_its_holders(session):
     inspected, told = facts(session, "shape == (500, 20)", "Tensor")
     assert (told["expression"], told["dtype"], told["device"]) == ("weight", "float32", "cpu")
-    assert (told["requires_grad"], told["graph"]) == ("False", "none: no graph lies behind it")
+    assert (told["requires_grad"], told["graph"]) == ("False", "none")
     assert "39.1 KiB with the memory of the tensor" in told["its own size"]
     assert told["comes back if it goes"].startswith("39.")
     references = {row[0]: row[1] for row in inspected["holders"]["rows"]}

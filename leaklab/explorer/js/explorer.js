@@ -143,7 +143,6 @@ function render({ model, el }) {
     });
     const list = makeTable(listData(record), {
       label: record.mode === "heap" ? "largest retainers" : "leaks", chosen: state.number, name: "ll-list",
-      sorted: record.mode === "heap" ? 0 : -1,
       choose: (place) => {
         Object.assign(state, { number: place, object: null });
         const [, , about] = panels.find(([title]) => title === state.panel);

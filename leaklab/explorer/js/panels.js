@@ -45,7 +45,7 @@ function survivors({ record, item }) {
 
 // What Graph and Autograd are about: the chosen row, or an object that was chosen in the memory.
 function aboutLine({ object, item, forget }) {
-  if (!object) return paragraph(item.holder, "ll-faint ll-mono");
+  if (!object) return item.graph ? paragraph(item.holder, "ll-faint ll-mono") : factList(item.facts);
   return make("p", { class: "ll-about" }, "about ", make("code", {}, object.title), " ",
     button("back to the row", "show what is chosen in the list above again", forget, "row-again"));
 }
@@ -57,8 +57,7 @@ function graphPanel(context) {
   keep(graph.stop);
   if (!recorded) graph.element.querySelector(".ll-look").click();
   const path = !object && item.path ? make("details", {}, make("summary", {}, "path as text"), make("pre", {}, item.path)) : null;
-  const facts = !object && !recorded ? factList(item.facts) : null;
-  return make("div", {}, aboutLine(context), facts, graph.element, explainPanel(context), path);
+  return make("div", {}, aboutLine(context), graph.element, explainPanel(context), path);
 }
 
 function sites({ item }) {
@@ -87,7 +86,7 @@ function changePanel({ item }) {
   }
   const blocks = item.advice.map(({ code, label, text }) =>
     code ? make("div", {}, label ? make("b", {}, label) : null, codeBlock(text)) : make("p", { class: "ll-prose" }, ...withCode(text)));
-  return make("div", {}, paragraph(item.title, "ll-strong"), ...blocks, item.cell ? changedCell(item.cell) : null, ...lines, factList(item.facts));
+  return make("div", {}, make("p", { class: "ll-strong" }, ...withCode(item.title)), ...blocks, item.cell ? changedCell(item.cell) : null, ...lines, factList(item.facts));
 }
 
 function runsPanel(context) {

@@ -22,7 +22,7 @@ function compareCells(a, b) {
 }
 
 // `data`: {columns: [{name, kind}], rows: [[...]], left_out}. `choose(index)` is called with the row's place in `rows`.
-function makeTable(data, { label, choose = null, chosen = -1, name = "", sorted = -1 } = {}) {
+function makeTable(data, { label, choose = null, chosen = -1, name = "" } = {}) {
   const state = { column: -1, down: true, words: "", chosen, all: false };
   const body = make("tbody");
   const count = make("span", { class: "ll-faint", "aria-live": "polite" });
@@ -99,8 +99,7 @@ function makeTable(data, { label, choose = null, chosen = -1, name = "", sorted 
     }
   }
 
-  if (sorted >= 0) sortBy(sorted);
-  else fill();
+  fill();
   if (!data.rows.length) return make("p", { class: "ll-faint" }, "nothing");
   return make("div", { class: `ll-table ${name}` },
     make("div", { class: "ll-bar" }, filter, count),

@@ -3,7 +3,7 @@
 const PART_COLOURS = {parameter: "#9ec9f5", gradient: "#f7c59f", "optimizer state": "#c7b8ea", "saved for backward": "#f4a6a0",
                       buffer: "#a9dcc9", tensor: "#f2df8c", array: "#b9d98c", other: "#d5d9de"};
 const FOLDED_GROUPS = new Set(["libraries", "the interpreter", "nothing that is seen keeps it", "leaklab itself"]);
-const ROW_HEIGHT = 26, LEAST_WIDTH = 3, LEAST_LABEL = 40;
+const ROW_HEIGHT = 26, LEAST_WIDTH = 3, LEAST_LABEL = 40, LOST_SHARE = 0.25;
 
 // `devices`: [name, tree] for each memory, a tree as `icicle_rows` writes it. `onChoose(node, device)` is told what is
 // looked at, by a click or with the keyboard.
@@ -55,7 +55,9 @@ class Icicle {
 
   show(device) {
     this.device = device;
-    this.focus = this.chosen = device.root;
+    const [yours] = device.root.children; // the first group, where there is one; a small program is lost in its libraries
+    const isLost = yours?.label === "your variables" && yours.children.length && yours.size < LOST_SHARE * device.root.size;
+    this.focus = this.chosen = isLost ? yours : device.root;
     for (const each of this.devices) each.button?.setAttribute("aria-pressed", String(each === device));
     this.draw();
   }
