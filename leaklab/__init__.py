@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from leaklab import remote as remote
     from leaklab.ask.alive import whyalive
     from leaklab.ask.autograd import autograd
+    from leaklab.ask.comparing import compare
     from leaklab.ask.cuda import compare_cuda_snapshots, load_cuda_snapshot
     from leaklab.ask.cut_cycles import cut_cycles
     from leaklab.ask.find import find
@@ -57,12 +58,14 @@ if TYPE_CHECKING:
     from leaklab.reports.process import ProcessReport
     from leaklab.reports.ranks import RanksReport
     from leaklab.reports.saved_heap import HeapComparison, SavedHeap
+    from leaklab.reports.side_by_side import SideBySide
     from leaklab.reports.training_run import TrainingRun
 
 _NAMES_OF = {
     "leaklab.ask.alive": ("whyalive",),
     "leaklab.ask.autograd": ("autograd",),
     "leaklab.ask.cuda": ("compare_cuda_snapshots", "load_cuda_snapshot"),
+    "leaklab.ask.comparing": ("compare",),
     "leaklab.ask.cut_cycles": ("cut_cycles",),
     "leaklab.ask.find": ("find",),
     "leaklab.ask.heap_diff": ("diff", "snapshot"),
@@ -105,6 +108,7 @@ _NAMES_OF = {
     "leaklab.reports.process": ("ProcessReport",),
     "leaklab.reports.ranks": ("RanksReport",),
     "leaklab.reports.saved_heap": ("HeapComparison", "SavedHeap"),
+    "leaklab.reports.side_by_side": ("SideBySide",),
     "leaklab.reports.training_run": ("TrainingRun",),
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names}
@@ -154,6 +158,7 @@ __all__ = [
     "RootPath",
     "SavedHeap",
     "Settings",
+    "SideBySide",
     "SnapshotComparison",
     "SnapshotError",
     "TrainingRun",
@@ -162,6 +167,7 @@ __all__ = [
     "WatchedSteps",
     "WhyAlive",
     "autograd",
+    "compare",
     "compare_cuda_snapshots",
     "cut_cycles",
     "diff",

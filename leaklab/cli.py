@@ -126,14 +126,14 @@ def _add_report_commands(commands: _Commands) -> None:
     run.set_defaults(perform=_run)
     compare = commands.add_parser(
         "compare",
-        help="compare two reports: which leaks are gone",
-        description="Compare two files of %%leakreport, leaklab run, report.to_html or report.to_json (.html or .json),"
-        " the one before the repair first. Exit status 0 if every check of the second one proves that nothing leaks.",
+        help="compare two files, before and after: what is new, still there, gone or fixed",
+        description="Compare two files of one kind that leaklab can open, the earlier first: reports (.html or .json),"
+        " heap snapshots (.npz), saved heaps (.heap), CUDA snapshots (.pickle). Of checks the exit status is 0 if every"
+        " check of the second file proves that nothing leaks.",
     )
-    compare.add_argument(
-        "before", type=Path, metavar="BEFORE", help="the report made before the repair, .html or .json"
-    )
-    compare.add_argument("after", type=Path, metavar="AFTER", help="the report made after it, of the same checks")
+    compare.add_argument("before", type=Path, metavar="BEFORE", help="the earlier file: before the repair")
+    compare.add_argument("after", type=Path, metavar="AFTER", help="the later file, of the same kind")
+    compare.add_argument("--html", type=Path, metavar="FILE", help="also write a page, with bars")
     compare.set_defaults(perform=_compare)
     merge = commands.add_parser(
         "merge",
@@ -339,11 +339,18 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from leaklab.reports.notebook import compare_reports, load_report
+    from leaklab.ask.comparing import compare
+    from leaklab.render.terminal import on_terminal
+    from leaklab.reports.notebook import NotebookComparison
 
-    comparison = compare_reports(load_report(arguments.before), load_report(arguments.after))
-    print(comparison)
-    return OK if comparison.passed else FAILED
+    if arguments.html is not None:
+        _refuse_missing_folder(arguments.html)
+    comparison = compare(arguments.before, arguments.after)
+    print(on_terminal(str(comparison).rstrip("\n")))
+    if arguments.html is not None:
+        comparison.to_html(arguments.html)
+        print(f"written: {arguments.html.resolve()}")
+    return OK if not isinstance(comparison, NotebookComparison) or comparison.passed else FAILED
 
 
 def _merge(arguments: argparse.Namespace) -> int:

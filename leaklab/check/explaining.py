@@ -40,6 +40,7 @@ from leaklab.explain.evidence import (
 from leaklab.explain.group_sizes import GroupSizer, GroupSummary, has_opaque
 from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_survivors, n_places, newest_leaked
 from leaklab.explain.limits import known_limit
+from leaklab.explain.merged_paths import merged_ways
 from leaklab.explain.ownership import are_library_weakrefs, is_library_matter, lives_by_its_keys
 from leaklab.heap.view import Births, HeapView, borrow_heap
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
@@ -254,6 +255,8 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
         finding = replace(finding, growth=growth)
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
+    if growth.outcome is Outcome.LEAK:
+        leak = replace(leak, ways=merged_ways(view, group, summary.main_objects))
     return replace(finding, leak=replace(leak, reason=growth.reason, n_places=n_places(view, group)))
 
 

@@ -192,6 +192,21 @@ class ContainerGrowth:
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """The references that lead to objects alike, positions in collections left out.
+
+    Attributes:
+        references: In their order: ``[i]``, ``['loss']``; ``...`` stands for those before it, repeated.
+        kind: Type of what they lead to; empty where it does not matter.
+        count: So many objects, or places, are reached like this.
+    """
+
+    references: tuple[str, ...]
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Leak:
     """Objects that grow for one reason, held in one place.
 
@@ -217,6 +232,8 @@ class Leak:
             rates are those of all of them.
         cures: Changes that would end it, with what came of trying them, best first.
         also_causes: Slugs of what else is so beside *cause*, most often none: ``open-figures``, ``graph-kept``.
+        ways: The references by which the holder keeps what runs left, merged: how many go which way. Empty where that
+            was not looked at.
     """
 
     what: str
@@ -237,6 +254,7 @@ class Leak:
     n_places: int = 1
     cures: tuple[Cure, ...] = ()
     also_causes: tuple[str, ...] = ()
+    ways: tuple[Way, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ __getattr__ = lazy_names(
         "heap_snapshot_file": "load_heap_snapshot save_heap_snapshot",
         "heap_icicle": "render_heap_page",
         "json": "embedded find_embedded from_json read_record redacted to_json",
-        "notebook_export": "SCRIPT print_pdf render_collection render_markdown require_browser "
-        "with_classes without_tooltips",
+        "notebook_export": "SCRIPT render_collection render_markdown with_classes without_tooltips",
+        "pdf": "print_pdf require_browser",
         "plots": "plot_alt plot_growth plot_png",
         "sparkline": "draw_levels",
         "strip": "strip_html strip_line strip_svg strip_text",

@@ -24,7 +24,6 @@ from leaklab.text import SHOWN_LIMIT, clipped, columns, format_bytes, format_sec
 
 _N_TOLD_IN_FULL = 5
 _N_TABLE_ROWS = 30
-_N_ROWS_OF_A_LINE = 8
 _N_STATEMENTS = 100
 _N_RUN_ROWS = 4  # at either end of the table of runs
 _TITLE_LIMIT = 400
@@ -103,7 +102,7 @@ def _evidence(leak: Leak) -> Iterator[str]:
     """Yield what the answer rests on: the path first, then the figures."""
     yield from _block("path", render_path(leak.path).splitlines())
     for label, words, _ in leak_facts(leak, columns() - LABEL_WIDTH):
-        is_list = label == "other lines"
+        is_list = label in ("other lines", "all paths")
         for name, line in zip(_labels(label), words if is_list else [", ".join(words)], strict=False):
             yield from _fact(name, line)
 
@@ -111,7 +110,8 @@ def _evidence(leak: Leak) -> Iterator[str]:
 def _table(groups: Sequence[LineGroup]) -> Iterator[str]:
     """Yield the leaks, a line each, under the lines of code that do it."""
     n_left = _N_TABLE_ROWS
-    shown = [group.rows[: min(_N_ROWS_OF_A_LINE if len(groups) > 1 else n_left, len(group.rows))] for group in groups]
+    is_alone = len(groups) == 1 and not groups[0].place_lines
+    shown = [group.rows[: n_left if is_alone else group.n_shown] for group in groups]
     rows = [row for some in shown for row in some][:n_left]
     place = min(max(len(shorten(row.place, _TITLE_LIMIT)) for row in rows), columns() // 3)
     rate = min(max(len(row.rate) for row in rows), columns() // 3)
@@ -120,6 +120,8 @@ def _table(groups: Sequence[LineGroup]) -> Iterator[str]:
             break
         total = f" ({group.total})" if group.total else ""
         yield from wrap(f"{group.line or 'by a line that is not known'}{total}", "  ", "    ")
+        for tree_line in group.place_lines:
+            yield from wrap(tree_line.indented.lstrip(), "      " + "  " * tree_line.depth, "        ")
         for row in some[:n_left]:
             yield from _table_row(row, place, rate)
         n_left -= len(some)

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from markupsafe import Markup
 
+from leaklab.model.before_after import ChangeRow, Fate
 from leaklab.model.heap_diff import DeviceChange, Difference, ObjectChange, PlaceChange
 from leaklab.render.templates import ACCENT, CALM, GOOD, page, render
 from leaklab.text import (
@@ -238,9 +239,33 @@ def _fragment(difference: Difference, *, is_page: bool) -> Markup:
         colour=(ACCENT if grows else CALM) if groups else GOOD,
         groups=groups,
         devices=difference.devices,
+        bars=_bars(difference),
         remarks=remarks(difference),
         is_page=is_page,
     )
+
+
+def _bars(difference: Difference) -> list[ChangeRow]:
+    """Return the memory of each device and of the variables that changed most, before and after."""
+    sizes = [(f"tensors on {row.device}", row.bytes_before, row.bytes_after) for row in difference.devices]
+    least = max((abs(after - before) for _, before, after in sizes), default=0) * _LEAST_SHARE
+    places = [(f"`{row.expression}`", row.bytes_before, row.bytes_after) for row in difference.places]
+    places = [size for size in places if abs(size[2] - size[1]) > least]
+    places.sort(key=lambda size: -abs(size[2] - size[1]))
+    return [
+        ChangeRow(
+            name,
+            Fate.STILL if before and after else Fate.GONE if before else Fate.NEW,
+            before,
+            after,
+            f"{format_bytes(before)} -> {format_bytes(after)} ({signed_bytes(after - before)})",
+        )
+        for name, before, after in (*sizes, *places[:_N_BARS])
+        if before != after
+    ]
+
+
+_N_BARS, _LEAST_SHARE = 10, 0.01
 
 
 def _groups(difference: Difference) -> list[tuple[str, list[Line]]]:

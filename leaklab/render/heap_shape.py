@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
+from leaklab.model.before_after import ChangeRow, Fate
 from leaklab.model.heap_shape import HeapChange, HeapHolder, HeapShape, SizeChange
 from leaklab.render.templates import render
 from leaklab.text import clipped, format_bytes, format_seconds, shorten, signed_bytes, unit_words, wrap
@@ -99,9 +100,14 @@ def render_change_html(change: HeapChange) -> str:
     """Return *change* as HTML that survives the sanitizers of notebooks."""
     shown = clipped(change)
     titles = (("What it keeps alive changed", shown.holders), ("Objects by type", shown.kinds))
-    parts = [(title, [_cells(row) for row in rows[:_N_CHANGES]]) for title, rows in titles]
+    parts = [(title, [_change_row(row) for row in rows[:_N_CHANGES]]) for title, rows in titles]
     return str(render("heap_change.html.j2", title=change_words(shown), parts=parts))
 
 
-def _cells(row: SizeChange) -> tuple[str, str, str]:
-    return signed_bytes(row.step), shorten(row.name, _NAME_LIMIT), size_words(row)
+def _change_row(row: SizeChange) -> ChangeRow:
+    is_new, is_gone = (not (n_bytes or count) for n_bytes, count in (
+        (row.bytes_before, row.count_before), (row.bytes_after, row.count_after)
+    ))  # fmt: skip
+    fate = Fate.NEW if is_new else Fate.GONE if is_gone else Fate.STILL
+    words = f"{signed_bytes(row.step)}: {size_words(row)}"
+    return ChangeRow(shorten(row.name, _NAME_LIMIT), fate, row.bytes_before, row.bytes_after, words)

@@ -145,6 +145,7 @@ _LEFT_OUT = (
     ("statements", False),
     ("statements", ()),
     ("shares", ()),
+    ("ways", ()),
     ("request_label", ""),
     ("reserved_bytes", None),
     ("reserved_free_bytes", None),

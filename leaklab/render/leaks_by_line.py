@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leaklab.model import Check, Leak
+from leaklab.model.merged_paths import PathTree, places_tree
 from leaklab.model.sentences import growth_sentence, growth_words, more_words, place_words
 from leaklab.render.advice import MARK, cure_of
+from leaklab.render.path_tree import TreeLine, tree_lines
 from leaklab.render.words import CAUSES, is_leak
 from leaklab.text import format_bytes, unit_words
+
+N_ROWS, _N_BELOW_A_TREE = 8, 3
+"""Leaks of one line that are shown at once; of more with the same story only a few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,27 @@ class LineGroup:
         line: The line with its place; empty where it is not known.
         rows: Its leaks, largest first.
         total: What they come to, in words; empty for a single one.
+        tree: The paths to their places, merged; the counts are of places.
+        causes: Slugs of their causes, each once.
     """
 
     line: str
     rows: tuple[LeakRow, ...]
     total: str
+    tree: PathTree
+    causes: tuple[str, ...]
+
+    @property
+    def place_lines(self) -> list[TreeLine]:
+        """The merged paths in words, where they say in a few lines what the table of the leaks says in many."""
+        is_one_story = bool(self.line) and len(self.causes) == 1
+        lines = tree_lines(self.tree, "places") if is_one_story else []
+        return lines if len(lines) <= len(self.rows) / 2 else []
+
+    @property
+    def n_shown(self) -> int:
+        """How many of the rows are shown at once: few of many where their merged paths stand above them."""
+        return _N_BELOW_A_TREE if self.place_lines and len(self.rows) > N_ROWS else N_ROWS
 
 
 def headline(check: Check) -> str:
@@ -59,7 +80,16 @@ def line_groups(leaks: Sequence[Leak]) -> list[LineGroup]:
     for number, leak in enumerate(leaks, 1):
         by_line.setdefault(_line(leak), []).append((number, leak))
     largest = sorted(by_line.items(), key=lambda item: -sum(leak.bytes_per_run for _, leak in item[1]))
-    return [LineGroup(line, tuple(map(_row, *zip(*found, strict=True))), _total(found)) for line, found in largest]
+    return [
+        LineGroup(
+            line,
+            tuple(_row(number, leak) for number, leak in found),
+            _total(found),
+            places_tree([leak for _, leak in found]),
+            tuple(dict.fromkeys(leak.cause for _, leak in found)),
+        )
+        for line, found in largest
+    ]
 
 
 def _line(leak: Leak) -> str:

@@ -6,26 +6,19 @@ Chromium or Chrome that is installed.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import signal
-import subprocess
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from markupsafe import Markup
 
-from leaklab.errors import ReportError
-from leaklab.files import FilePath, write_bytes
 from leaklab.model import Check, Leak, Outcome
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
 from leaklab.model.sentences import growth_sentence
 from leaklab.render.advice import advice_of
+from leaklab.render.check_change import CheckChange, change_of_checks
 from leaklab.render.check_html import COPY, Draw, Extent, render_body
 from leaklab.render.check_text import render_text
 from leaklab.render.drawing import draw_svg
@@ -66,17 +59,6 @@ _N_TABLE_ROWS = 300
 _FACT_WIDTH = 100
 # As numbers of characters these signs mean themselves: no emphasis, no link, no column of a table.
 _SIGNIFICANT = re.compile(r"[\\`*_{}\[\]()#+!|~$@:&<>\"'-]")
-_BROWSERS = (
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-    "chrome",
-    "microsoft-edge",
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-    "/Applications/Chromium.app/Contents/MacOS/Chromium",
-)
-_PDF_SECONDS = 60.0  # measured on two shared cores: 2 s for a page of 250 KB, 10 s for one of 2.6 MB
 
 
 class _Budget:
@@ -121,12 +103,15 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """One check with its title, its place in the notebook and its report."""
+    """One check with its number, title, place in the notebook and report; what changed since an earlier check."""
 
+    number: int
     check: Check
     title: str
     place: str
     body: Markup
+    change: CheckChange | None = None
+    changed_since: int = 0
 
 
 def render_collection(
@@ -153,7 +138,7 @@ def render_collection(
         tally=tally_words(collection),
         failure=collection.failure,
         notes=collection.notes,
-        sections=[_section(number, kept, budget, is_open=is_open) for number, kept in enumerate(collection.checks, 1)],
+        sections=_sections(collection.checks, budget, is_open=is_open),
         views=[(view, budget.markup(view)) for view in views],
         is_open=is_open,
     )
@@ -166,12 +151,28 @@ def render_collection(
     return page(title, whole, head=head, script=SCRIPT, style=_BODY_STYLE)
 
 
+def _sections(checks: Sequence[KeptCheck], budget: _Budget, *, is_open: bool) -> list[_Section]:
+    """Return a section for each check; those of one name stand together, with what changed since the one before."""
+    by_name: dict[str, list[tuple[int, KeptCheck]]] = {}
+    for number, kept in enumerate(checks, 1):
+        by_name.setdefault(kept.check.settings.name or f"check {number} without a name", []).append((number, kept))
+    sections = []
+    for alike in by_name.values():
+        for place, (number, kept) in enumerate(alike):
+            section = _section(number, kept, budget, is_open=is_open)
+            if place:
+                since, before = alike[place - 1]
+                section = replace(section, change=change_of_checks(before.check, kept.check), changed_since=since)
+            sections.append(section)
+    return sections
+
+
 def _section(number: int, kept: KeptCheck, budget: _Budget, *, is_open: bool) -> _Section:
     check = kept.check
     n_open = len(check.leaks) if is_open else 3
     extent = Extent(n_leaks=budget.n_leaks(check), n_open=n_open, is_open=is_open, has_handlers=False)
     body = render_body(check, extent, draw=budget.draw, plot=budget.plot)
-    return _Section(check, shorten(heading(check, number), _NAME_LIMIT), kept.place, body)
+    return _Section(number, check, shorten(heading(check, number), _NAME_LIMIT), kept.place, body)
 
 
 def _page_title(collection: NotebookChecks) -> str:
@@ -307,7 +308,13 @@ def _statement_table(check: Check) -> Iterator[str]:
 def _evidence(leak: Leak) -> Iterator[str]:
     for label, words, is_code in leak_facts(leak, _FACT_WIDTH):
         look = _code if is_code else _marked
-        yield f"- {label}: {', '.join(map(look, words))}"
+        if label == "all paths":
+            yield f"- {label}:"
+            for line in words:
+                own = line.lstrip()
+                yield f"  {line[: len(line) - len(own)]}- {look(own)}"
+        else:
+            yield f"- {label}: {', '.join(map(look, words))}"
     yield ""
     yield from fenced(render_path(leak.path))
 
@@ -343,85 +350,3 @@ def _marked(text: str) -> str:
 
 def _code(text: str) -> str:
     return f"<code>{_plain(shorten(text, _REASON_LIMIT))}</code>"
-
-
-def print_pdf(page: str, path: FilePath, *, seconds: float = _PDF_SECONDS) -> None:
-    """Write *page*, an HTML page that needs no network, to *path* as PDF.
-
-    The browser gets a profile of its own, which is gone afterwards, and no network; ``CHROMIUM`` in the environment
-    names a program to use instead of those that are looked for.
-
-    Raises:
-        ReportError: if there is no such browser, it fails, or it takes longer than *seconds*.
-    """
-    browser = require_browser()
-    with tempfile.TemporaryDirectory(prefix="leaklab-pdf-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        source, printed = folder / "page.html", folder / "page.pdf"
-        source.write_bytes(page.encode("utf-8", "backslashreplace"))
-        _run(_command(browser, source, printed), folder, seconds)
-        if not printed.is_file():
-            msg = f"{browser} printed no PDF; save the report as .html and print that in a browser"
-            raise ReportError(msg)
-        write_bytes(path, printed.read_bytes())
-
-
-def require_browser() -> str:
-    """Return the program that prints.
-
-    Raises:
-        ReportError: if none is installed.
-    """
-    for name in filter(None, (os.environ.get("CHROMIUM"), *_BROWSERS)):
-        if found := shutil.which(name):
-            return found
-    msg = (
-        "a PDF needs Chromium or Chrome, and none was found: install one, name it in the environment variable CHROMIUM,"
-        " or save the report as .html and print that in a browser"
-    )
-    raise ReportError(msg)
-
-
-def _command(browser: str, source: Path, printed: Path) -> list[str]:
-    options = [
-        "--headless",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",  # containers often have 64 MB of it, too little for a page of plots
-        "--no-first-run",
-        "--disable-extensions",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-        f"--user-data-dir={source.parent / 'profile'}",
-        "--no-pdf-header-footer",
-        f"--print-to-pdf={printed}",
-    ]
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        options.append("--no-sandbox")  # root cannot have one, and the page is leaklab's own
-    return [browser, *options, source.as_uri()]
-
-
-def _run(command: list[str], folder: Path, seconds: float) -> None:
-    process = subprocess.Popen(  # noqa: S603 - a browser found by name, on a page that leaklab wrote
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # so that it can be ended together with all that it started
-    )
-    try:
-        process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired as error:
-        msg = f"{command[0]} took more than {seconds:g} seconds to print; save the report as .html instead"
-        raise ReportError(msg) from error
-    except OSError as error:
-        msg = f"{command[0]} cannot be started: {error}; save the report as .html instead"
-        raise ReportError(msg) from error
-    finally:
-        if process.poll() is None:
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-            process.wait()

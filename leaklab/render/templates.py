@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from leaklab.model import Outcome, Status
+from leaklab.model.before_after import Fate
 from leaklab.model.sentences import growth_sentence, growth_words, place_words
 from leaklab.render import words
 from leaklab.render.advice import advice_of
+from leaklab.render.path_tree import object_lines
 from leaklab.render.statements import STATEMENTS_NOTE, STATEMENTS_TITLE, statement_rows
 from leaklab.text import format_bytes, format_rate, format_seconds, shorten, visible, well_formed
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 # pages.
 ACCENT, CALM, GOOD, DOUBTFUL, GREY = "#b3261e", "#1f5fa8", "#1e7040", "#8a5a00", "#767676"
 OUTCOME_COLOURS = {Outcome.LEAK: ACCENT, Outcome.CLEAN: GOOD, Outcome.BOUNDED: CALM, Outcome.INCONCLUSIVE: DOUBTFUL}
+FATE_COLOURS = {
+    Fate.NEW: ACCENT, Fate.STILL: CALM, Fate.GONE: GOOD, Fate.FIXED: GOOD, Fate.UNPROVEN: DOUBTFUL,
+}  # fmt: skip
 STATUS_COLOURS = {Status.EXPECTED: CALM, Status.UNKNOWN: GREY, Status.LEAKED: ACCENT}
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
 _FOLDER = Path(__file__).with_name("templates")
@@ -109,8 +114,10 @@ def _environment() -> jinja2.Environment:
     }  # fmt: skip
     environment.globals |= {
         "ACCENT": ACCENT, "CALM": CALM, "GREY": GREY, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL,
-        "OUTCOME_COLOURS": OUTCOME_COLOURS, "STATUS_COLOURS": STATUS_COLOURS, "words": words, "FONT": FONT,
-        "advice_of": advice_of, "growth_sentence": growth_sentence, "growth_words": growth_words,
+        "OUTCOME_COLOURS": OUTCOME_COLOURS, "STATUS_COLOURS": STATUS_COLOURS, "FATE_COLOURS": FATE_COLOURS,
+        "words": words, "FONT": FONT,
+        "advice_of": advice_of, "object_lines": object_lines, "growth_sentence": growth_sentence,
+        "growth_words": growth_words,
         "place_words": place_words, "statement_rows": statement_rows, "STATEMENTS_NOTE": STATEMENTS_NOTE,
         "STATEMENTS_TITLE": STATEMENTS_TITLE,
     }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
 from leaklab.model.check import MemoryShare
+from leaklab.render.path_tree import object_lines
 from leaklab.text import (
     PER_THOUSAND,
     SHOWN_LIMIT,
@@ -69,10 +70,10 @@ class LeakFact(NamedTuple):
     """One piece of the evidence for a leak.
 
     Attributes:
-        label: ``what``, ``kept``, ``evidence``, ``also held``, ``also leaked``, ``would free``, ``other lines``,
-            ``cause`` or ``id``.
-        words: One or more sentences or expressions, not yet escaped or shortened; several only for ``also held`` and
-            ``other lines``.
+        label: ``what``, ``kept``, ``all paths``, ``evidence``, ``also held``, ``also leaked``, ``would free``,
+            ``other lines``, ``cause`` or ``id``.
+        words: One or more sentences or expressions, not yet escaped or shortened; several only for ``all paths``,
+            ``also held`` and ``other lines``.
         is_code: Whether the words are Python or another text to copy.
     """
 
@@ -93,6 +94,7 @@ def leak_facts(leak: Leak, width: int) -> list[LeakFact]:
     facts = [
         LeakFact("what", (leak.what,)),
         LeakFact("kept", (leak_kept_words(leak, width) if leak.kept else "",)),
+        LeakFact("all paths", tuple(line.indented for line in object_lines(leak))),
         LeakFact("evidence", (leak.reason,)),
         LeakFact("also held", tuple(also), is_code=True),
         LeakFact("also leaked", (others,)),
@@ -161,9 +163,12 @@ def share_words(share: MemoryShare) -> str:
     explained, grown = format_bytes(share.explained_bytes), format_bytes(share.grown_bytes)
     if explained.split()[-1] == grown.split()[-1]:
         explained = explained.split()[0]
+    by_estimate = min(share.estimated_bytes, share.grown_bytes)
     words = [f"{most}{explained} of {grown} ({percent}) that {share.memory} grows by every run"]
     if most:
         words.append(f"{format_bytes(share.possible_bytes)} that grow in place may lie in Python's own memory instead")
+    if by_estimate > _MUCH * share.grown_bytes:
+        words.append(f"{format_bytes(by_estimate)} of it by an estimate of C++ objects")
     own = share.known_bytes + share.estimated_bytes
     if own > (1 + _MUCH) * share.grown_bytes:
         words.append(f"by their own sizes the leaks come to {format_bytes(own)}")

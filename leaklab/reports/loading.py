@@ -24,6 +24,7 @@ from leaklab.reports.notebook import NotebookReport, load_report
 from leaklab.reports.process import ProcessReport
 from leaklab.reports.ranks import RanksReport
 from leaklab.reports.saved_heap import HeapComparison, SavedHeap
+from leaklab.reports.side_by_side import SideBySide
 from leaklab.reports.training_run import TrainingRun
 from leaklab.runtime.gc_control import gc_paused
 
@@ -32,6 +33,7 @@ _PICKLE_SUFFIXES = (".pickle", ".pkl")
 
 KINDS: dict[str, type[Any]] = {
     "leaklab autograd": AutogradReport,
+    "leaklab before and after": SideBySide,
     "leaklab check": LeakReport,
     "leaklab checks": NotebookReport,
     "leaklab difference": MemDiff,
@@ -60,7 +62,7 @@ def load(path: FilePath) -> Any:
     Returns:
         What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `MemDiff`, `TrainingRun`,
         `MonitorReport`, `ProcessReport`, `RanksReport`, `FoundObjects`, `HeapSnapshot`, `SavedHeap`,
-        `HeapComparison`, `CudaSnapshot` or `SnapshotComparison`.
+        `HeapComparison`, `SideBySide`, `CudaSnapshot` or `SnapshotComparison`.
 
     Raises:
         ReportError: if the file cannot be read, or holds nothing that this version of leaklab can read.

@@ -6,13 +6,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from markupsafe import Markup
+
 from leaklab.files import FilePath
 from leaklab.model import Check, Outcome
 from leaklab.model.check import NOTEBOOK_SCHEMA, KeptCheck, KeptView, NotebookChecks
-from leaklab.render.base import Displayed, Forms, Report, check_target, known_suffix, read_bytes
+from leaklab.render.base import (
+    Displayed,
+    Forms,
+    Report,
+    check_target,
+    known_suffix,
+    read_bytes,
+    returned_or_written,
+)
 from leaklab.render.json import NOTEBOOK_FORMAT, as_notebook_checks, notebook_fields, read_record, redacted, tally_words
-from leaklab.render.notebook_export import print_pdf, render_collection, render_markdown, require_browser
-from leaklab.render.templates import render
+from leaklab.render.notebook_export import render_collection, render_markdown
+from leaklab.render.pdf import print_pdf, require_browser
+from leaklab.render.templates import page, render
 from leaklab.reports.check import Comparison, LeakReport, compare_checks
 from leaklab.text import shorten, unit_words
 
@@ -44,7 +55,19 @@ class NotebookComparison(Displayed):
 
     def _fragment(self) -> str:
         title = "Passed" if self.passed else "Not passed"
-        return str(render("comparison.html.j2", title=title, is_good=self.passed, lines=self.lines))
+        compared = {name: comparison for name, comparison in self.pairs if comparison.rows}
+        parts = [(name, comparison.rows, comparison.lines) for name, comparison in compared.items()]
+        told = {f"  {line}" for comparison in compared.values() for line in comparison.lines}
+        parts.insert(0, ("", (), tuple(line for line in self.lines if line not in told)))
+        return str(render("comparison.html.j2", title=title, is_good=self.passed, parts=parts))
+
+    def to_html(self, path: FilePath | None = None) -> str | None:
+        """Return the comparison as a page of its own; with *path* write it there and return None.
+
+        Raises:
+            ReportError: if the file cannot be written.
+        """
+        return returned_or_written(page(repr(self).strip("<>"), Markup(self._fragment())), path)  # noqa: S704 - leaklab's own
 
 
 def compare_notebooks(before: NotebookChecks, after: NotebookChecks) -> NotebookComparison:

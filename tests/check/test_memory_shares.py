@@ -105,6 +105,10 @@ def test_an_upper_limit_is_told_as_one():
     assert "Python's own memory" in words
 
 
+def test_an_estimate_is_told_as_one():
+    assert "60.0 KiB of it by an estimate" in told(MemoryShare(NATIVE_MEMORY, 100 * KIB, 30 * KIB, 60 * KIB))
+
+
 def test_leaks_that_come_to_more_than_was_measured_are_not_hidden():
     assert "the leaks come to 300 KiB" in told(MemoryShare(NATIVE_MEMORY, 100 * KIB, 300 * KIB))
 
@@ -112,8 +116,8 @@ def test_leaks_that_come_to_more_than_was_measured_are_not_hidden():
 def test_each_kind_of_memory_has_a_bar_in_html():
     share = MemoryShare(NATIVE_MEMORY, 100, 40, 10, 25)
     markup = render_html(replace(leaky_check(), shares=(share, replace(share, memory=DEVICE_MEMORY))))
-    assert markup.count("width:50.00%") == 2  # what is sure
-    assert markup.count("width:25.00%") == 2  # what is possible
+    assert markup.count("width:40.00%") == 2  # what is known
+    assert markup.count("width:35.00%") == 2  # what is estimated or possible
 
 
 def test_a_record_keeps_its_shares_and_older_files_have_none():

@@ -24,7 +24,16 @@ SERIES = {
 }
 
 
-NEWER = (("n_places", 1), ("cures", []), ("cure", None), ("also_causes", []), ("statements", False), ("statements", []))
+NEWER = (
+    ("n_places", 1),
+    ("cures", []),
+    ("cure", None),
+    ("also_causes", []),
+    ("statements", False),
+    ("statements", []),
+    ("ways", []),
+    ("shares", []),
+)
 """Fields that version 0.1.0 did not have, with the values that an older file gets."""
 
 

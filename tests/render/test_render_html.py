@@ -203,7 +203,7 @@ def test_all_leaks_stand_in_a_table_and_those_of_one_line_and_cause_are_told_onc
     assert [markup.count(f">h{n}<") for n in range(13)] == [3] + [
         1
     ] * 12  # in the table, in the title and in the sentence
-    assert "5 more of this line" in markup
+    assert "10 more of this line" in markup
 
 
 @pytest.mark.parametrize("name", CHECKS)

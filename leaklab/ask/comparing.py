@@ -1,0 +1,77 @@
+"""Compare two things of one kind, before and after: reports, moments, snapshots, saved heaps, or files of them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, TypeAlias
+
+from leaklab.ask.cuda import compare_cuda_snapshots
+from leaklab.ask.heap_diff import diff
+from leaklab.errors import ReportError
+from leaklab.render.base import Report
+from leaklab.reports.check import LeakReport
+from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
+from leaklab.reports.loading import load
+from leaklab.reports.notebook import NotebookComparison, NotebookReport, compare_reports
+from leaklab.reports.saved_heap import HeapComparison, SavedHeap
+from leaklab.reports.side_by_side import SideBySide, side_by_side
+
+Compared: TypeAlias = NotebookComparison | MemDiff | HeapComparison | SnapshotComparison | SideBySide
+_OF_CHECKS = (LeakReport, NotebookReport)
+
+
+def compare(before: Any, after: Any) -> Compared:
+    """Return what became of what *before* has in *after*: new, still there, gone or fixed.
+
+    Args:
+        before: A report, a heap snapshot, a saved heap, a CUDA snapshot, or the file of one.
+        after: Another one of the same kind. A check and the checks of a notebook are of one kind.
+
+    Returns:
+        A `NotebookComparison` of checks, a `MemDiff` of moments, a `HeapComparison` of saved heaps, a
+        `SnapshotComparison` of CUDA snapshots, and of everything else a `SideBySide`. Each shows itself in a notebook,
+        and ``to_html(path)`` writes it as a page.
+
+    Raises:
+        ReportError: if the two are of different kinds, of a kind that cannot be compared, or a file cannot be read.
+        SnapshotError: if a file is a damaged or hostile CUDA snapshot.
+    """
+    names = [os.fspath(thing) if _is_path(thing) else "" for thing in (before, after)]
+    first, second = (load(thing) if _is_path(thing) else thing for thing in (before, after))
+    if isinstance(first, _OF_CHECKS) and isinstance(second, _OF_CHECKS):
+        return compare_reports(first, second)
+    if type(first) is not type(second):
+        told = [
+            f"{name!r} is" if name else f"the {place} is"
+            for name, place in zip(names, ("first", "second"), strict=True)
+        ]
+        msg = (
+            f"{told[0]} {_kind_words(first)}, {told[1]} {_kind_words(second)}: two of one kind can be compared; save"
+            " both with the same command"
+        )
+        raise ReportError(msg)
+    compared = _compared(first, second)
+    if compared is None:
+        msg = f"{_kind_words(first)} is a comparison already, or has nothing to compare: give what it was made of"
+        raise ReportError(msg)
+    return compared
+
+
+def _compared(first: Any, second: Any) -> Compared | None:
+    if isinstance(first, HeapSnapshot):
+        return diff(first, second)
+    if isinstance(first, SavedHeap):
+        return first.compare(second)
+    if isinstance(first, CudaSnapshot):
+        return compare_cuda_snapshots([first, second])
+    return side_by_side(first, second) if isinstance(first, Report) else None
+
+
+def _is_path(thing: Any) -> bool:
+    return isinstance(thing, (str, os.PathLike))
+
+
+def _kind_words(thing: Any) -> str:
+    name = type(thing).__name__
+    return f"{'an' if name[:1] in 'AEIOU' else 'a'} {name}"
