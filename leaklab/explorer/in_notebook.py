@@ -16,7 +16,8 @@ from leaklab.errors import LeaklabError
 from leaklab.explorer.payload import Data
 from leaklab.reports.check import LeakReport
 from leaklab.runtime.objects import type_name
-from leaklab.text import clip, clip_block
+from leaklab.runtime.ours import is_own_kind
+from leaklab.text import clip, clip_block, unit_words
 
 _LAST_ERROR = ("last_exc", "last_value", "last_traceback", "last_type")
 _LAST_OUTPUTS = ("_", "__", "___")
@@ -30,13 +31,14 @@ def held_by_notebook(shell: Any) -> list[str]:
     if outputs:
         kinds = Counter(type_name(type(value)) for value in outputs.values())
         words = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common(_MAX_KINDS))
-        found.append(f"Out, _, __, ___ and their hidden copies: {len(outputs)} values ({words})")
+        found.append(f"Out, _, __, ___ and their hidden copies: {unit_words(len(outputs), 'values')} ({words})")
     if any(getattr(sys, name, None) is not None for name in _LAST_ERROR):
         kind = type_name(type(getattr(sys, "last_value", None)))
         found.append(f"the last uncaught exception ({kind}), with the variables of every function it went through")
     elif getattr(getattr(shell, "InteractiveTB", None), "tb", None) is not None:
         found.append("the traceback that %tb and %debug would show, with the variables of its functions")
-    if getattr(getattr(shell, "last_execution_result", None), "result", None) is not None:
+    result = getattr(getattr(shell, "last_execution_result", None), "result", None)
+    if result is not None and not is_own_kind(type(result)):
         found.append("the result of the last cell")
     return found
 
@@ -50,8 +52,8 @@ def let_go(shell: Any) -> list[str]:
         for variables in (namespace, hidden):
             variables.pop(name, None)
     outputs = namespace.get("_oh")
-    if type(outputs) is dict:
-        outputs.clear()
+    for number in _outputs(shell):
+        outputs.pop(number, None)
     for name in _LAST_OUTPUTS:
         namespace[name] = ""
         if hasattr(shell.displayhook, name):
@@ -61,8 +63,10 @@ def let_go(shell: Any) -> list[str]:
 
 
 def _outputs(shell: Any) -> dict[int, object]:
+    """Return what ``Out`` keeps, but for leaklab's own reports and explorers: they hold no object of the user."""
     outputs = shell.user_ns.get("_oh")
-    return dict(outputs) if type(outputs) is dict else {}
+    every = dict(outputs) if type(outputs) is dict else {}
+    return {number: value for number, value in every.items() if not is_own_kind(type(value))}
 
 
 def _forget_error(shell: Any) -> None:

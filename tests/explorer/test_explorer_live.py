@@ -182,6 +182,16 @@ def test_the_notebook_lets_go_of_outputs_and_errors(notebook):
     assert notebook.user["again"] == 2
 
 
+def test_leaklabs_own_outputs_are_no_reason_to_clear_anything(notebook):
+    notebook.run("import leaklab")
+    notebook.run("leaklab.whyalive(leaklab)")
+    assert held_by_notebook(notebook.shell) == []
+    notebook.run("3 + 4")
+    assert "1 value (1 x int)" in held_by_notebook(notebook.shell)[0]
+    let_go(notebook.shell)
+    assert [type(value).__name__ for value in notebook.user["_oh"].values()] == ["WhyAlive"]
+
+
 def test_the_latest_cell_of_the_same_name_is_found_to_run_again(notebook):
     notebook.run("%%leakcheck --no-such-option --name x\npass")
     notebook.forget_error()
