@@ -8,7 +8,7 @@ from typing import TypeAlias
 from markupsafe import Markup
 
 from leaklab.model.heap_shape import HeapShape, IcicleNode
-from leaklab.render.heap_shape import render_shape_html, shape_words
+from leaklab.render.heap_shape import render_shape_html
 from leaklab.render.json import one_line, script_data
 from leaklab.render.templates import joined, page
 from leaklab.text import shorten, visible
@@ -19,7 +19,6 @@ _SCRIPT = f'"use strict";\n{DRAWING_SCRIPT}\n{joined("heap_icicle.js")}'
 Icicles: TypeAlias = Sequence[tuple[str, IcicleNode]]
 """Of each device the name, and what fills its memory."""
 _LABEL_LIMIT, _NAME_LIMIT = 60, 200
-_TITLE_LIMIT = 120
 
 
 def render_heap_page(shape: HeapShape, icicles: Icicles) -> str:
@@ -27,7 +26,7 @@ def render_heap_page(shape: HeapShape, icicles: Icicles) -> str:
     data: Mapping[str, object] = {"devices": icicle_rows(icicles)}
     place = Markup("<div>{}</div>").format(Markup(script_data(one_line(data, "icicle"), "icicle")))  # noqa: S704 - coded
     body = Markup(render_shape_html(shape, place))  # noqa: S704 - from templates
-    return page(shorten(shape_words(shape), _TITLE_LIMIT), body, script=_SCRIPT)
+    return page(f"what fills the memory: {shape.name}" if shape.name else "what fills the memory", body, script=_SCRIPT)
 
 
 def icicle_rows(icicles: Icicles) -> list[list[object]]:
