@@ -59,7 +59,8 @@ def test_what_has_nothing_to_draw_says_so_in_words():
 
 def test_a_page_escapes_its_title_and_carries_its_policy_before_all_that_it_rules():
     body, head = Markup("<p>body</p>"), Markup("<style></style>\n")
-    text = page("</title><script>", body, head=head, policy="default-src 'none'")
+    text = page("</title><script>", body, head=head, script="let a = 1;")
     assert "<title>&lt;/title&gt;&lt;script&gt;</title>\n<style>" in text
     assert text.index("Content-Security-Policy") < text.index("<style>")
+    assert text.count("<script>let a = 1;</script>") == 1
     assert "Content-Security-Policy" not in page("title", Markup())
