@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from leaklab.explain.groups import Group
 from leaklab.heap.paths import fold
@@ -12,10 +12,13 @@ from leaklab.model.check import Way
 from leaklab.model.merged_paths import without_positions
 from leaklab.runtime.objects import type_name
 
-_MOST_NAMED = 400
-"""Of more objects so many are looked at, spread evenly over them: each reference on their paths has to be named."""
-_MOST_REFERENCES = 40
-"""A longer path is one along a chain: its references are repeated."""
+_MOST_NAMED = 1_000
+"""So many references are named, of objects spread evenly over all: each takes 0.2 to 1 ms, most in autograd graphs."""
+_MOST_REFERENCES = 24
+"""Of a longer path the first and the last references are named: it is one along a chain, whose links are alike."""
+_HEAD, _TAIL = 9, 3
+"""Objects at either end of such a path whose references are named."""
+_LONGEST_WALK = 100_000
 _MOST_WAYS = 24
 _LONGEST_BLOCK, _OFTEN = 3, 3
 _POSITIONS = ("key", "index", "element")
@@ -31,12 +34,13 @@ def merged_ways(view: HeapView, group: Group, main_objects: Sequence[int]) -> tu
     """
     hangs_on = dict(zip(group.members, group.hangs_on, strict=False))
     known = [vertex for vertex in main_objects if vertex in hangs_on]
-    below = [vertex for vertex in known if vertex != hangs_on[vertex]]
-    step = max(1, -(-len(below) // _MOST_NAMED))
-    sample = known if step == 1 else known[::step]
+    spread = known[:: max(1, len(known) // _MOST_NAMED)] if any(vertex != hangs_on[vertex] for vertex in known) else []
+    lengths = [len(_chain(view, hangs_on[vertex], vertex)) - 1 for vertex in spread]
+    step = -(-sum(min(length, _MOST_REFERENCES) for length in lengths) // _MOST_NAMED)
+    sample = spread[:: max(1, step)] or known
     first = _first_reference(group)
     kinds = [type_name(type(view.objects[vertex])) for vertex in sample]
-    paths = without_positions([_folded(list(_references(view, hangs_on[vertex], vertex))) for vertex in sample])
+    paths = without_positions([_references(view, hangs_on[vertex], vertex) for vertex in sample])
     found = Counter(((*first, *path), kind) for path, kind in zip(paths, kinds, strict=True))
     if len(found) > _MOST_WAYS:
         return ()
@@ -52,17 +56,29 @@ def _first_reference(group: Group) -> tuple[str, ...]:
     return (_INDEX if is_one_of_many and text.startswith("[") else text,)
 
 
-def _references(view: HeapView, entry: int, vertex: int) -> Iterator[str]:
-    """Yield the references from *entry* to *vertex*; of a long chain nothing but that it is one."""
+def _chain(view: HeapView, entry: int, vertex: int) -> list[int]:
+    """Return the vertices from *entry* to *vertex*."""
     chain = [vertex]
-    while chain[-1] != entry and len(chain) <= _MOST_REFERENCES:
+    while chain[-1] != entry and len(chain) < _LONGEST_WALK:
         chain.append(int(view.tree.parent[chain[-1]]))
-    if chain[-1] != entry:
-        yield REPEATED
-        return
-    for hop in fold([view.objects[each] for each in reversed(chain)]):
-        text = hop.reference.text
-        yield text if hop.reference.kind != "key" or text.startswith(_OF_TEXT) else _INDEX
+    return chain[::-1]
+
+
+def _references(view: HeapView, entry: int, vertex: int) -> list[str]:
+    """Return the references from *entry* to *vertex*, those that are repeated once."""
+    chain = _chain(view, entry, vertex)
+    if len(chain) - 1 <= _MOST_REFERENCES:
+        return _folded(_named(view, chain))
+    head, tail = _folded(_named(view, chain[:_HEAD])), _named(view, chain[-_TAIL:])
+    if head[-1] != REPEATED:
+        return [*head, REPEATED, tail[-1]]
+    return [*head, *(text for text in tail if text not in head)]
+
+
+def _named(view: HeapView, chain: Sequence[int]) -> list[str]:
+    """Return how each of *chain* refers to the next; a key that is no text is told as a position."""
+    hops = [hop.reference for hop in fold([view.objects[vertex] for vertex in chain])]
+    return [hop.text if hop.kind != "key" or hop.text.startswith(_OF_TEXT) else _INDEX for hop in hops]
 
 
 def _folded(references: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from leaklab.model.before_after import ChangeRow, Fate
 from leaklab.model.heap_shape import HeapChange, HeapHolder, HeapShape, SizeChange
+from leaklab.model.sentences import quoted
 from leaklab.render.templates import render
 from leaklab.text import clipped, format_bytes, format_seconds, shorten, signed_bytes, unit_words, wrap
 
@@ -110,4 +111,4 @@ def _change_row(row: SizeChange) -> ChangeRow:
     ))  # fmt: skip
     fate = Fate.NEW if is_new else Fate.GONE if is_gone else Fate.STILL
     words = f"{signed_bytes(row.step)}: {size_words(row)}"
-    return ChangeRow(shorten(row.name, _NAME_LIMIT), fate, row.bytes_before, row.bytes_after, words)
+    return ChangeRow(quoted(shorten(row.name, _NAME_LIMIT)), fate, row.bytes_before, row.bytes_after, words)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ACCENT, CALM, GOOD, DOUBTFUL, GREY = "#b3261e", "#1f5fa8", "#1e7040", "#8a5a00", "#767676"
 OUTCOME_COLOURS = {Outcome.LEAK: ACCENT, Outcome.CLEAN: GOOD, Outcome.BOUNDED: CALM, Outcome.INCONCLUSIVE: DOUBTFUL}
 FATE_COLOURS = {
-    Fate.NEW: ACCENT, Fate.STILL: CALM, Fate.GONE: GOOD, Fate.FIXED: GOOD, Fate.UNPROVEN: DOUBTFUL,
+    Fate.NEW: DOUBTFUL, Fate.STILL: CALM, Fate.GONE: GOOD, Fate.FIXED: GOOD, Fate.UNPROVEN: DOUBTFUL,
 }  # fmt: skip
 STATUS_COLOURS = {Status.EXPECTED: CALM, Status.UNKNOWN: GREY, Status.LEAKED: ACCENT}
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
