@@ -7,7 +7,7 @@ import sys
 
 from leaklab.model.monitor import StateChange
 from leaklab.strip.showing import Strip, StripSource, show_strip
-from leaklab.text import format_seconds, printable
+from leaklab.text import format_seconds, printable, unit_words
 
 _PAUSE_SECONDS, _PAUSE_SECONDS_PER_MILLION = 0.5, 2.5
 """What the longest pause takes: some look at the whole heap."""
@@ -37,8 +37,9 @@ class Voice:
     def announce(self, step: int, steps_per_run: int) -> None:
         """Say before the first check that the loop will pause: other ranks of a job wait meanwhile."""
         seconds = _PAUSE_SECONDS + _PAUSE_SECONDS_PER_MILLION * len(gc.get_objects()) / 1e6
+        length = unit_words(steps_per_run, "steps")
         self._write(
-            f"leaklab monitor{self._name}: checking a stretch from step {step:,} on, {steps_per_run} steps a run; "
+            f"leaklab monitor{self._name}: checking a stretch from step {step:,} on, {length} a run; "
             f"the loop pauses a few times, for up to about {format_seconds(seconds)}"
         )
 

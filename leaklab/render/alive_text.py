@@ -180,8 +180,9 @@ def _cut(cut: Cut | None, wider: Cut | None) -> Iterator[str]:
     if cut is None:
         return
     yield from wrap(f"To let it go: {cut_title(cut, is_least=wider is None)}", "", "  ")
+    are_statements = all(reference.is_statement for reference in cut.references)
     for reference in cut.references:
-        yield from wrap(shorten(reference.advice, _CODE_LIMIT), "    " if reference.is_statement else "  - ", "      ")
+        yield from wrap(shorten(reference.advice, _CODE_LIMIT), "    " if are_statements else "  - ", "      ")
         if not reference.is_statement:
             yield from wrap(f"({reference.holder}  {reference.reference})", "    ", "      ")
     if wider is not None:

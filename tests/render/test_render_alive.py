@@ -189,7 +189,7 @@ def test_graph_without_any_path_shows_the_object_alone():
 def test_text_tells_the_cut_with_its_proof_the_counts_and_the_remark():
     text = render_alive(two_paths())
     assert "cutting these 2 references frees 17 objects, 42.0 MiB (no fewer would do)" in text
-    assert "    del cache['loss']\n  - let the function return\n" in text
+    assert "  - del cache['loss']\n  - let the function return\n" in text
     assert "reference count 3 = 2 dict + 1 unexplained" in text
     assert "use count 2 = 1 its Python object + 1 unexplained" in text
     assert "  known    known to all" in text
