@@ -69,9 +69,10 @@ def trial_words(before: Gain, after: Gain, n_runs: int) -> str:
     """Return the figures of a trial of *n_runs* runs: ``8 runs with this change: 0 B per run (was 2.03 MiB)``."""
     was, now = zip(*_amounts(before, after), strict=True)
     words = f"{unit_words(n_runs, 'runs')} with this change: {' and '.join(now)} per run (was {' and '.join(was)})"
-    if _steady_entries(after) and _has_ended(before, after):
+    if _steady_entries(after) and _levels_have_ended(before, after):
         entries = unit_words(_steady_entries(after), "entries")
-        words += f"; {entries} of plain data per run {'stays' if entries.startswith('1 ') else 'stay'}, as in a log"
+        words += f"; {entries} of plain data per run {'stays' if entries.startswith('1 ') else 'stay'}"
+        words += "" if _leaves_plain_data(before, after) else ", as in a log"
     return words
 
 
@@ -82,6 +83,10 @@ def remaining(before: Gain, after: Gain) -> float:
 
 
 def _has_ended(before: Gain, after: Gain) -> bool:
+    return _levels_have_ended(before, after) and not _leaves_plain_data(before, after)
+
+
+def _levels_have_ended(before: Gain, after: Gain) -> bool:
     for name, floor in _FLOORS.items():
         if name == "registered" and _grows(before, "objects"):
             continue  # entries whose objects are gone: `atexit` counts the places of callbacks that were taken out
@@ -89,7 +94,7 @@ def _has_ended(before: Gain, after: Gain) -> bool:
         bar = max(_TENTH * was, min(floor, _QUARTER * was)) if _grows(before, name) else floor
         if after.per_run(name) > bar or (name == "objects" and _is_steady(after.objects, after.n_runs)):
             return False
-    return not _leaves_plain_data(before, after)
+    return True
 
 
 def _is_steady(halves: tuple[float, float], n_runs: int) -> bool:
