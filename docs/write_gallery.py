@@ -1,6 +1,6 @@
 """Write the gallery of causes: run each program below under a check and put down what the report says.
 
-Run it as ``python docs/write_gallery.py`` after a word of the advice has changed: about three minutes.
+Run it as ``python docs/write_gallery.py`` after a word of the advice has changed: about five minutes.
 """
 
 import json
@@ -21,7 +21,8 @@ HEAD = """# Gallery of causes
 
 One small program for each kind of leak, with the symptom that people notice, and what the report says: who holds it,
 the cause, and the change that was tried, or the advice where none was. The page is made by running the programs
-(`python docs/write_gallery.py`). [The table of all causes](how_it_works.md#explaining) says what each name means, and
+(`python docs/write_gallery.py`, with `--cure -t 120`, so that the trials have time on a busy machine).
+[The table of all causes](how_it_works.md#explaining) says what each name means, and
 [Changes that were tried](changes_that_were_tried.md) what a trial does and does not do.
 """
 
@@ -131,6 +132,39 @@ PROGRAMS = (
         "trial += 1\nnet = torch.nn.Linear(64, 64)\n"
         "net(torch.randn(8, 64)).sum().backward()\nresults[trial] = net",
     ),
+    Program(
+        "A hook that uses its own tensor",
+        "No variable holds anything, `gc.collect()` frees nothing, and memory grows.",
+        "import torch\nnet = torch.nn.Linear(64, 64)\n"
+        "def step():\n    y = net(torch.randn(128, 64))\n"
+        "    y.register_hook(lambda gradient: gradient * y)\n    y.sum().backward()",
+        "step()",
+    ),
+    Program(
+        "A tensor that is made larger",
+        "Each step is slower than the one before; the number of tensors stays the same.",
+        "import torch\nscores = torch.zeros(0)",
+        "scores = torch.cat([scores, torch.randn(1000)])",
+    ),
+    Program(
+        "Threads that wait for ever",
+        "The number of threads grows, and each keeps what its function uses.",
+        "import threading\nimport torch\nstop = threading.Event()",
+        "batch = torch.randn(100, 100)\n"
+        "threading.Thread(target=lambda x: stop.wait(), args=(batch,), daemon=True).start()",
+    ),
+    Program(
+        "Files that stay open",
+        "After some hours: `OSError: Too many open files`.",
+        "import os",
+        "number = os.open('/dev/null', os.O_RDONLY)\ndata = os.read(number, 10)",
+    ),
+    Program(
+        "Cycles, while the collector is off",
+        "Memory falls after `gc.collect()`, and grows again.",
+        "import gc\nimport torch\ngc.disable()\nclass Node:\n    pass",
+        "node = Node()\nnode.me = node\nnode.data = torch.randn(100, 100)",
+    ),
 )  # fmt: skip
 
 
@@ -139,7 +173,7 @@ def said_of(program: Program) -> dict[str, str]:
     shell: Any = InteractiveShell.instance()
     shell.run_cell(program.setup, store_history=True).raise_error()
     shell.run_line_magic("load_ext", "leaklab")
-    shell.run_cell_magic("leakcheck", "-q -v report", program.cell)
+    shell.run_cell_magic("leakcheck", "-q --cure -t 120 -v report", program.cell)
     report = shell.user_ns["report"]
     leak = report.leaks[0]
     causes = "; also ".join(map(cause_words, (leak.cause, *leak.also_causes)))
