@@ -24,14 +24,17 @@ class Span(NamedTuple):
 def spans_of(history: History, annotations: Iterable[Annotation]) -> list[Span]:
     """Return the annotated parts that reach into the trace, by their begin, outer ones first.
 
+    So are stretches whose events say the same of themselves: what the user marked them with, or a context of
+    ``torch.compile``.
+
     An end belongs to the newest begin of its name. A begin that the trace, a ring, has lost is at its first event; what
     never ends does so with the trace.
     """
     times, n_events = history.events.time_us, history.events.n
+    found = [Span(*note) for note in history.events.notes]
     if not n_events or not times.all():
-        return []
+        return sorted(found, key=_order)
     times = np.maximum.accumulate(times)
-    found: list[Span] = []
     begun: dict[str, list[int]] = defaultdict(list)
     for _device, name, is_start, time_us in annotations:
         state = int(np.searchsorted(times, time_us, side="right" if is_start else "left"))
@@ -43,7 +46,11 @@ def spans_of(history: History, annotations: Iterable[Annotation]) -> list[Span]:
         elif begun[name]:
             begun[name].pop()  # over before the first event
     found += [Span(first, n_events + 1, name) for name, starts in begun.items() for first in starts]
-    return sorted(found, key=lambda span: (span.first, -span.last, span.name))
+    return sorted(found, key=_order)
+
+
+def _order(span: Span) -> tuple[int, int, str]:
+    return span.first, -span.last, span.name
 
 
 def phases_of(history: History, annotations: Iterable[Annotation]) -> Iterator[TracePhase]:

@@ -29,6 +29,11 @@ _CODES = {
     "oom": OOM,
 }
 
+_NOTES = {"user_metadata": "marked", "compile_context": "compile context"}
+"""What ``torch.cuda.memory._set_memory_metadata`` gave to all later events, and what ``torch.compile`` was at."""
+_NO_CONTEXT = "N/A"
+_NOTE_LIMIT = 200
+
 Ints = NDArray[np.int64]
 
 
@@ -47,6 +52,7 @@ class Events:
         ended: For an allocation, the position of the event that freed it, ``n_events`` if it is live at the end; for a
             free, the position of its allocation, -1 if that is older than the trace; for others -1.
         raw: The events of `OOM`, by position.
+        notes: What the events of a stretch say of themselves: first state, state behind the last, words.
     """
 
     device: str
@@ -58,6 +64,7 @@ class Events:
     lists: list[list[Any]]
     ended: Ints
     raw: dict[int, dict[str, Any]]
+    notes: tuple[tuple[int, int, str], ...] = ()
 
     @property
     def n(self) -> int:
@@ -93,7 +100,29 @@ def events_of(device: str, trace: Sequence[dict[str, Any]]) -> Events:
     numbers = {key: number for number, key in enumerate(shared)}  # by first use: addresses differ from run to run
     frames = np.fromiter((numbers[id(frames)] for frames in lists_of), np.int64, n)
     raw = {position: trace[position] for position in np.flatnonzero(action == OOM).tolist()}
-    return Events(device, action, address, size, times, frames, list(shared.values()), _pair(action, address), raw)
+    ended, notes = _pair(action, address), tuple(_notes(trace))
+    return Events(device, action, address, size, times, frames, list(shared.values()), ended, raw, notes)
+
+
+def _notes(trace: Sequence[dict[str, Any]]) -> Iterator[tuple[int, int, str]]:
+    """Yield each stretch of events that have the same word of the user's, or of the compiler, about themselves.
+
+    An event that says nothing of the kind, as those of frees do in some files, neither ends a stretch nor begins one.
+    """
+    for key, words in _NOTES.items():
+        first, last, current = 0, 0, ""
+        for state, event in enumerate(trace, 1):
+            text = event.get(key)
+            if type(text) is not str:
+                continue
+            text = "" if text == _NO_CONTEXT else text[:_NOTE_LIMIT]
+            if text != current:
+                if current:
+                    yield first, last + 1, f"{words} {current}"
+                first, current = state - 1, text
+            last = state
+        if current:
+            yield first, last + 1, f"{words} {current}"
 
 
 def _damaged(device: str, trace: Sequence[object]) -> SnapshotError:

@@ -111,6 +111,33 @@ def test_the_mouse_names_a_block_and_a_click_tells_its_event(opened, taken):
     assert abs(event - n_events / 2) < n_events / 100
 
 
+def test_a_block_is_chosen_by_a_click_and_with_the_keyboard(opened):
+    chosen = opened.locator("section details[open]")
+    assert chosen.count() == 0
+    canvas = opened.locator("canvas[role=application]")
+    canvas.focus()
+    lines = set()
+    for _ in range(4):
+        opened.keyboard.press("PageUp")
+        lines.add(chosen.locator("summary").inner_text())
+    assert len(lines) == 4
+    assert all("event" in line and "iB" in line for line in lines)
+    opened.keyboard.press("PageDown")
+    assert chosen.locator("summary").inner_text() in lines
+    opened.get_by_role("button", name="show the whole trace").press("Enter")
+    box = canvas.bounding_box()
+    for high in range(1, 20):
+        place = box["x"] + box["width"] * 0.6, box["y"] + box["height"] * high / 20
+        opened.mouse.move(*place)
+        hovered = opened.locator("section > div").nth(1).inner_text().partition("; within")[0]
+        opened.mouse.click(*place)
+        if " reserved" not in hovered:
+            assert chosen.locator("summary").inner_text() == hovered
+    canvas.focus()
+    opened.keyboard.press("Home")
+    assert chosen.count() == 0
+
+
 def test_what_is_sought_stands_out_until_the_box_is_empty(opened):
     def image():
         opened.wait_for_timeout(200)

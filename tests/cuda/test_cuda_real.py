@@ -5,9 +5,11 @@ import pickle
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import leaklab
+from leaklab.cuda import StackTable, block_map, histories
 from leaklab.model.cuda import StackChange
 
 FOLDER = Path(os.environ.get("LEAKLAB_SNAPSHOTS", "/nonexistent"))
@@ -68,3 +70,54 @@ def test_same_model_at_other_lines_matches_by_function():
     series = leaklab.compare_cuda_snapshots([FOLDER / name for name in MOVED_PAIR]).series
     assert series.key.value == "project"
     assert all(min(stack.n_blocks) for stack in series.stacks if stack.frames)
+
+
+def replayed(trace):
+    """The live bytes before the first event and after each one, from 0 on, event by event the plain way."""
+    live, level, levels = {}, 0, [0]
+    for event in trace:
+        if event["action"] == "alloc":
+            level += event["size"] - live.pop(event["addr"], 0)
+            live[event["addr"]] = event["size"]
+        elif event["action"] == "free_completed":
+            level -= event["size"]
+            live.pop(event["addr"], None)
+        levels.append(level)
+    return levels
+
+
+def drawn(one):
+    """The levels that the script of a page works out of its blocks, or reads from it where not all are drawn."""
+    levels = np.zeros(one.n_events + 2)
+    if one.n_left_out:
+        ends = [event for event, _level in one.peaks[1:]] + [one.n_events + 1]
+        for (event, level), end in zip(one.peaks, ends, strict=True):
+            levels[event:end] = level
+        return levels[:-1]
+    first, last, size = (
+        np.frombuffer(getattr(one, name), kind) for name, kind in (("first", "<u4"), ("last", "<u4"), ("size", "<f8"))
+    )
+    np.add.at(levels, first, size)
+    np.subtract.at(levels, last, size)
+    return np.cumsum(levels)[:-1]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_spike_is_as_high_in_its_bin_as_in_a_replay(file):
+    read = leaklab.load_cuda_snapshot(file)
+    raw = pickle.loads(file.read_bytes())  # noqa: S301 - as above
+    traces = {f"cuda:{number}": trace for number, trace in enumerate(raw["device_traces"]) if trace}
+    timelines = {timeline.device: timeline for timeline in read.timelines}
+    for history in histories(read.memory, StackTable()):
+        one = block_map(history, read.memory.annotations)
+        plain_levels = np.array(replayed(traces[history.events.device]))
+        shift = history.levels[0]
+        if one is not None:
+            for n_bins in (1, 300, 868, 1468):
+                edges = np.unique(np.linspace(0, one.n_events, n_bins, endpoint=False).astype(int))
+                expected = np.maximum.reduceat(plain_levels, edges) + shift
+                assert np.maximum.reduceat(drawn(one), edges).tolist() == expected.tolist()
+        timeline = timelines[history.events.device]
+        samples = np.array(timeline.at_events)
+        assert (plain_levels[samples] + shift).tolist() == list(timeline.live_bytes)
+        assert max(timeline.live_bytes) == plain_levels.max() + shift

@@ -102,3 +102,42 @@ def test_the_text_tells_each_part_and_the_record_keeps_them():
     assert "   0 B    4.00 MiB    1.00 MiB       1  cuda:0 Optimizer.step#AdamW.step" in str(read)
     assert CudaSnapshot.from_json(read.to_json()).phases == read.phases
     assert "Annotated parts (1)" in read.to_html()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_events_say_of_themselves_is_a_part_of_the_trace(seed):
+    rng, card = random.Random(seed), Card()
+    for _ in range(60):
+        if rng.random() < 0.3 and card.events:
+            card.free(card.alloc(1000, STEP))
+        card.alloc(rng.randrange(1, 10_000), MODEL)
+    words = []
+    for event in card.events:
+        is_mute = event["action"] != "alloc" and rng.random() < 0.5
+        word = words[-1] if words and (is_mute or rng.random() < 0.7) else rng.choice(["cell 3", "cell 4", ""])
+        words.append(word)
+        if not is_mute:
+            event["user_metadata"] = word
+            event["compile_context"] = "N/A" if word else "[0/0]"
+    read = CudaSnapshot(memory_of(snapshot(card), "a.pickle"))
+    covered = {}
+    for first, last, name in spans_of(history_of(read), ()):
+        covered.setdefault(name, []).extend(range(first + 1, last))
+    for text, name in (("cell 3", "marked cell 3"), ("cell 4", "marked cell 4"), ("", "compile context [0/0]")):
+        told = [
+            n
+            for n, (event, word) in enumerate(zip(card.events, words, strict=True), 1)
+            if word == text and "user_metadata" in event
+        ]
+        assert set(told) <= set(covered.get(name, ()))
+        others = [n for n, event in enumerate(card.events, 1) if event.get("user_metadata", text) != text]
+        assert not set(others) & set(covered.get(name, ()))
+    assert {phase.name for phase in read.phases} == set(covered)
+
+
+@pytest.mark.parametrize("value", [None, 7, [], "N/A", ""])
+def test_an_event_that_says_nothing_has_no_part(value):
+    card = Card()
+    card.alloc(1000, MODEL)
+    card.events[0] |= {"user_metadata": value if value != "N/A" else "", "compile_context": value}
+    assert CudaSnapshot(memory_of(snapshot(card), "a.pickle")).phases == ()

@@ -27,6 +27,7 @@ class BlockMap {
     this.top = Math.max(1, this.levels.reduce((a, b) => Math.max(a, b), 0), this.reserved.reduce((a, b) => Math.max(a, b), 0));
     this.cursor = data.marks.length ? data.marks[data.marks.length - 1][0] : this.peak;
     this.sought = "";
+    this.chosen = -1;
     this.colour();
     this.build(place);
     this.whole();
@@ -101,7 +102,8 @@ class BlockMap {
     };
     this.chart = canvas(CHART, `Live and reserved bytes of ${this.data.device} along the trace`, {role: "img"});
     this.strip = canvas(ROW * this.rows.length, "Annotated parts of the program along the trace", {role: "img"});
-    const keys = "Left and right move the event, up and down the addresses, plus and minus zoom, Home and End go to the ends.";
+    const keys = "Left and right move the event, up and down the addresses, Page Up and Page Down choose the block above and " +
+                 "below, plus and minus zoom, Home and End go to the ends.";
     this.map = canvas(MAP, `${title}. ${keys}`, {role: "application", tabindex: "0"});
     const key = colourLegend(this.groups.map(name => [name, this.colours.get(name)]));
     if (this.n_grey) key.append(element("span", `${countWords(this.n_grey)} more groups are grey`));
@@ -133,7 +135,13 @@ class BlockMap {
       from = event;
       this.draw();
     });
-    canvas.addEventListener("pointerup", event => { if (from && !hasMoved) this.set(this.state(event)); from = null; });
+    canvas.addEventListener("pointerup", event => {
+      if (from && !hasMoved) {
+        this.chosen = canvas === this.map ? this.at(this.state(event), this.height(event)) : -1;
+        this.set(this.state(event));
+      }
+      from = null;
+    });
     canvas.addEventListener("pointerleave", () => { if (!from) this.readout.textContent = ""; });
     canvas.addEventListener("dblclick", () => this.whole());
     canvas.addEventListener("keydown", event => {
@@ -142,6 +150,7 @@ class BlockMap {
         ArrowLeft: () => this.set(this.cursor - step), ArrowRight: () => this.set(this.cursor + step),
         ArrowUp: () => { this.shiftUp((this.above - this.below) / 10); this.draw(); },
         ArrowDown: () => { this.shiftUp(-(this.above - this.below) / 10); this.draw(); },
+        PageUp: () => this.neighbour(1), PageDown: () => this.neighbour(-1),
         Home: () => this.set(0), End: () => this.set(this.n),
         "+": () => this.zoom(0.5, this.cursor), "=": () => this.zoom(0.5, this.cursor), "-": () => this.zoom(2, this.cursor),
       }[event.key];
@@ -214,6 +223,22 @@ class BlockMap {
     return -1;
   }
 
+  liveAt(state) {
+    const live = [];
+    for (let i = 0; i < this.first.length; i += 1) if (this.first[i] <= state && state < this.last[i]) live.push(i);
+    return live;
+  }
+
+  // Choose the block above or below, of those that are live at the event under the cursor.
+  neighbour(step) {
+    const live = this.liveAt(this.cursor).sort((a, b) => this.bottom[a] - this.bottom[b]);
+    if (!live.length) return;
+    const at = live.indexOf(this.chosen);
+    this.chosen = live[at < 0 ? (step > 0 ? 0 : live.length - 1) : Math.min(live.length - 1, Math.max(0, at + step))];
+    this.draw();
+    this.tell();
+  }
+
   hover(event, canvas) {
     const state = this.state(event);
     if (state < 0 || state > this.n) return;
@@ -232,24 +257,26 @@ class BlockMap {
 
   // What is live at the event under the cursor, and what of the reserved memory is free there.
   tell() {
-    const live = [];
-    for (let i = 0; i < this.first.length; i += 1) if (this.first[i] <= this.cursor && this.cursor < this.last[i]) live.push(i);
+    const live = this.liveAt(this.cursor);
     const marks = this.data.marks.filter(([event]) => event === this.cursor).map(([, name]) => name);
     const lines = [`Event ${countWords(this.cursor)} of ${countWords(this.n)}${marks.map(mark => `, ${mark}`).join("")}: ` +
-                   `${sizeWords(this.levels[this.cursor])} live in ${countWords(live.length)} blocks; ` +
+                   `${sizeWords(this.levels[this.cursor])} live in ${countWords(live.length)} ${this.data.n_left_out ? "of the blocks that are drawn" : "blocks"}; ` +
                    `${sizeWords(this.reserved[this.cursor])} reserved, the largest free piece ${sizeWords(this.hole(live))}`];
     this.details.replaceChildren(element("div", lines[0], {style: "margin:6px 0;font-weight:600"}));
     live.sort((a, b) => this.size[b] - this.size[a]);
-    for (const block of live.slice(0, LARGEST)) {
-      const stack = this.data.stacks[this.stack[block]], part = element("details");
-      const colour = this.colours.get(stack.group);
-      const summary = element("summary", "", {style: "cursor:pointer;padding:2px 0"});
-      summary.append(colourSwatch(colour), `${sizeWords(this.size[block])}, ${this.life(block)}: `, element("code", stack.label));
-      part.append(summary, element("pre", stack.frames.join("\n") || "no frames were recorded",
-                                {style: "white-space:pre-wrap;margin:2px 0 6px 24px;font-size:12px"}));
-      this.details.append(part);
-    }
+    if (live.includes(this.chosen)) this.details.append(element("div", "Chosen block"), this.entry(this.chosen, true), element("div", "Largest blocks"));
+    for (const block of live.slice(0, LARGEST)) this.details.append(this.entry(block, false));
     if (live.length > LARGEST) this.details.append(element("div", `and ${countWords(live.length - LARGEST)} smaller ones`));
+  }
+
+  // A block with its size, its life, its one line, and all frames to unfold.
+  entry(block, isOpen) {
+    const stack = this.data.stacks[this.stack[block]], part = element("details"), summary = element("summary", "", {style: "cursor:pointer;padding:2px 0"});
+    summary.append(colourSwatch(this.colours.get(stack.group)), `${sizeWords(this.size[block])}, ${this.life(block)}: `, element("code", stack.label));
+    part.append(summary, element("pre", stack.frames.join("\n") || "no frames were recorded",
+                                 {style: "white-space:pre-wrap;margin:2px 0 6px 24px;font-size:12px"}));
+    part.open = isOpen;
+    return part;
   }
 
   hole(live) {
@@ -365,6 +392,17 @@ class BlockMap {
         rectangle(this.first[i], this.last[i], this.bottom[i], this.size[i], colours[this.stack[i]]);
     context.putImageData(image, 0, 0);
     this.paintMarks(context, wide, MAP);
+    this.paintChosen(context, wide);
+  }
+
+  paintChosen(context, width) {
+    if (this.chosen < 0) return;
+    const x = state => (state - this.lo) / (this.hi - this.lo) * width, y = height => MAP - (height - this.below) / (this.above - this.below) * MAP;
+    const left = x(this.first[this.chosen]), high = y(this.bottom[this.chosen] + this.size[this.chosen]);
+    context.strokeStyle = this.ink;
+    context.lineWidth = 2;
+    context.strokeRect(left, high, Math.max(2, x(this.last[this.chosen]) - left), Math.max(2, y(this.bottom[this.chosen]) - high));
+    context.lineWidth = 1;
   }
 
   paintMarks(context, width, height) {
