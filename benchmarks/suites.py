@@ -2,7 +2,7 @@
 
 Run it as ``python benchmarks/suites.py FOLDER [SUITE ...]``; each suite is fetched from PyPI as a source archive into
 FOLDER, unless it is there. For each it prints a table: the test, what leaklab says, the seconds that took, and what
-`brute_force.py` counts, which calls each test some 60 times without leaklab. Then it says whether two processes
+`brute_force.py` counts, which calls each test up to 1,275 times without leaklab. Then it says whether two processes
 (``-n 2``) give the same answers, and what GitHub is told of a leak that is put into one test. Minutes for each suite.
 """
 
