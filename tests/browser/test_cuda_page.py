@@ -10,6 +10,7 @@ from snapshot_writer import STEP, Card, snapshot, stack
 
 from leaklab.cuda import memory_of
 from leaklab.reports import CudaSnapshot
+from leaklab.text import format_bytes
 
 pytestmark = pytest.mark.browser
 HOSTILE = stack("/home/me/</script><script>alert(1)</script>.py:3 <b>forward</b>", "/home/me/project/train.py:41 step")
@@ -109,6 +110,21 @@ def test_the_mouse_names_a_block_and_a_click_tells_its_event(opened, taken):
     opened.mouse.click(box["x"] + box["width"] / 2, box["y"] + 5)
     event, n_events = figures(opened)
     assert abs(event - n_events / 2) < n_events / 100
+
+
+def test_the_largest_holders_of_an_event_are_call_stacks_with_their_sums(opened, taken):
+    (oom,) = taken.ooms
+    rows = opened.locator("section details summary").all_inner_texts()
+    assert len(rows) == 10
+    held = {stack.label: stack for stack in oom.stacks if stack.frames}
+    n_checked = 0
+    for row in rows:
+        size, _, label = row.partition(": ")
+        if label in held and " in " in size:
+            stack, n_checked = held[label], n_checked + 1
+            words = format_bytes(stack.requested_bytes)
+            assert size == f"{words} in {stack.n_blocks:,} blocks"
+    assert n_checked > 5
 
 
 def test_a_block_is_chosen_by_a_click_and_with_the_keyboard(opened):

@@ -95,7 +95,7 @@ class BlockMap {
     bar.append(searchBox("part of a file, line or function", text => { this.sought = text; this.draw(); }));
     this.readout = element("div", "", {style: "min-height:1.4em;font-size:13px;overflow-wrap:anywhere"});
     const canvas = (height, name, more) => {
-      const style = `display:block;width:100%;height:${height}px;touch-action:none`;
+      const style = `display:block;width:100%;height:${height}px;margin-bottom:4px;touch-action:none`;
       const made = element("canvas", "", {"aria-label": name, style, ...more});
       this.listen(made);
       return made;
@@ -263,16 +263,35 @@ class BlockMap {
                    `${sizeWords(this.levels[this.cursor])} live in ${countWords(live.length)} ${this.data.n_left_out ? "of the blocks that are drawn" : "blocks"}; ` +
                    `${sizeWords(this.reserved[this.cursor])} reserved, the largest free piece ${sizeWords(this.hole(live))}`];
     this.details.replaceChildren(element("div", lines[0], {style: "margin:6px 0;font-weight:600"}));
-    live.sort((a, b) => this.size[b] - this.size[a]);
-    if (live.includes(this.chosen)) this.details.append(element("div", "Chosen block"), this.entry(this.chosen, true), element("div", "Largest blocks"));
-    for (const block of live.slice(0, LARGEST)) this.details.append(this.entry(block, false));
-    if (live.length > LARGEST) this.details.append(element("div", `and ${countWords(live.length - LARGEST)} smaller ones`));
+    if (live.includes(this.chosen)) {
+      const size = `${sizeWords(this.size[this.chosen])}, ${this.life(this.chosen)}`;
+      this.details.append(element("div", "The block that is chosen"), this.entry(this.stack[this.chosen], size, true),
+                          element("div", "The largest call stacks"));
+    }
+    const held = this.byStack(live);
+    for (const [stack, blocks, bytes] of held.slice(0, LARGEST)) {
+      const life = blocks.length > 1 ? `in ${countWords(blocks.length)} blocks` : this.life(blocks[0]);
+      this.details.append(this.entry(stack, `${sizeWords(bytes)} ${life}`, false));
+    }
+    if (held.length > LARGEST) this.details.append(element("div", `and ${countWords(held.length - LARGEST)} smaller ones`));
   }
 
-  // A block with its size, its life, its one line, and all frames to unfold.
-  entry(block, isOpen) {
-    const stack = this.data.stacks[this.stack[block]], part = element("details"), summary = element("summary", "", {style: "cursor:pointer;padding:2px 0"});
-    summary.append(colourSwatch(this.colours.get(stack.group)), `${sizeWords(this.size[block])}, ${this.life(block)}: `, element("code", stack.label));
+  // [stack, blocks, bytes] of each call stack, the largest first.
+  byStack(live) {
+    const found = new Map();
+    for (const block of live) {
+      const row = found.get(this.stack[block]) ?? [this.stack[block], [], 0];
+      row[1].push(block);
+      row[2] += this.size[block];
+      found.set(this.stack[block], row);
+    }
+    return [...found.values()].sort((a, b) => b[2] - a[2]);
+  }
+
+  // A call stack in one line, with *size*; its frames unfold.
+  entry(number, size, isOpen) {
+    const stack = this.data.stacks[number], part = element("details"), summary = element("summary", "", {style: "cursor:pointer;padding:2px 0"});
+    summary.append(colourSwatch(this.colours.get(stack.group)), `${size}: `, element("code", stack.label));
     part.append(summary, element("pre", stack.frames.join("\n") || "no frames were recorded",
                                  {style: "white-space:pre-wrap;margin:2px 0 6px 24px;font-size:12px"}));
     part.open = isOpen;
