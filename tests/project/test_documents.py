@@ -80,6 +80,12 @@ def test_every_page_has_its_place_in_the_site():
     assert [name for page in PAGES[1:] if (name := page.relative_to(DOCS).as_posix()) not in navigation] == []
 
 
+@pytest.mark.parametrize(("page", "word"), [("out_of_memory.md", "OOM"), ("faq.md", "RSS"), ("glossary.md", "OOM")])
+def test_the_search_of_the_site_finds_words_in_brackets(page, word):
+    separator = re.search(r"separator: '(.+)'", (ROOT / "mkdocs.yml").read_text("utf-8"))[1]
+    assert word in re.split(separator, (DOCS / page).read_text("utf-8"))
+
+
 def test_tables_of_options_are_those_of_the_parsers():
     stale = [page.name for page, wanted in write_options.pages().items() if page.read_text("utf-8") != wanted]
     assert stale == [], "run: python docs/reference/write_options.py"
