@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from leaklab.render.answer_html import AutogradGraph
     from leaklab.render.dot import BackReferenceGraph, PathGraph
     from leaklab.render.figure import ReportFigure
+    from leaklab.render.leaks_by_line import LineGroup
     from leaklab.reports.alive import WhyAlive
     from leaklab.reports.autograd import AutogradReport
     from leaklab.reports.check import Comparison, LeakReport
@@ -96,6 +97,7 @@ _NAMES_OF = {
     "leaklab.render.answer_html": ("AutogradGraph",),
     "leaklab.render.dot": ("BackReferenceGraph", "PathGraph"),
     "leaklab.render.figure": ("ReportFigure",),
+    "leaklab.render.leaks_by_line": ("LineGroup",),
     "leaklab.reports.alive": ("WhyAlive",),
     "leaklab.reports.autograd": ("AutogradReport",),
     "leaklab.reports.check": ("Comparison", "LeakReport"),
@@ -138,6 +140,7 @@ __all__ = [
     "LeakFound",
     "LeakReport",
     "LeaklabError",
+    "LineGroup",
     "Listener",
     "MemDiff",
     "MetricsError",

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from leaklab.model.check import Leak, Way
 from leaklab.model.paths import Status
@@ -33,6 +34,23 @@ class PathTree:
     count: int
     kind: str = ""
     children: tuple[PathTree, ...] = ()
+
+
+class TreeLine(NamedTuple):
+    """One edge of a `PathTree` in words.
+
+    Attributes:
+        depth: How many edges are above it.
+        words: How many go through it, and where it leads; the reference stands between backticks.
+    """
+
+    depth: int
+    words: str
+
+    @property
+    def indented(self) -> str:
+        """The words, as far to the right as they are deep."""
+        return "  " * self.depth + self.words
 
 
 def merge_ways(ways: Sequence[Way], reference: str = "") -> PathTree:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leaklab.model import Check, Leak
-from leaklab.model.merged_paths import PathTree, places_tree
+from leaklab.model.merged_paths import PathTree, TreeLine, places_tree
 from leaklab.model.sentences import growth_sentence, growth_words, more_words, place_words
 from leaklab.render.advice import MARK, cure_of
-from leaklab.render.path_tree import TreeLine, tree_lines
+from leaklab.render.path_tree import tree_lines
 from leaklab.render.words import CAUSES, is_leak
 from leaklab.text import format_bytes, unit_words
 

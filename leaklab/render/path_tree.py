@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from leaklab.model import Leak
-from leaklab.model.merged_paths import PathTree, objects_tree
+from leaklab.model.merged_paths import PathTree, TreeLine, objects_tree
 from leaklab.text import shorten
 
 _MOST_LINES = 16
 _REFERENCE_LIMIT = 200
-_INDENT = "  "
-
-
-class TreeLine(NamedTuple):
-    """One edge of a tree.
-
-    Attributes:
-        depth: How many edges are above it.
-        words: How many go through it, and where it leads; the reference stands between backticks.
-    """
-
-    depth: int
-    words: str
-
-    @property
-    def indented(self) -> str:
-        """The words, as far to the right as they are deep."""
-        return _INDENT * self.depth + self.words
 
 
 def object_lines(leak: Leak) -> list[TreeLine]:
