@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from leaklab.heap.taking import take_heap
 from leaklab.render.heap_icicle import icicle_rows
 from leaklab.reports.saved_heap import SavedHeap
 from leaklab.runtime.gc_control import collect_quietly
+from leaklab.runtime.sparse_graphs import breadth_first_order, csr_array
 from leaklab.text import clip, format_bytes
 
 if TYPE_CHECKING:
@@ -164,29 +166,27 @@ class TakenHeap(Source):
             ("all that it leads to", f"{format_bytes(inside)}, also what others keep; classes and modules left out"),
         ]
 
-    def _led_to(self, vertex: int) -> Ints:
-        """Return for each object whether references lead to it from *vertex*, none through a class or a module."""
+    @cached_property
+    def _references(self) -> csr_array:
+        """The references but those to classes, modules and running functions, which lead to everything."""
         heap = self._heap
-        index = heap.index
         is_scope = np.array([kind.is_meta or kind.name in ("module", "frame") for kind in heap.kinds], bool)
-        ends = is_scope.take(heap.kind_of)
-        starts = (
-            heap.start_vertices[[start.is_place for start in heap.starts]]
-            if len(heap.starts)
-            else np.zeros(0, np.int64)
-        )
-        ends[starts[starts >= 0]] = True
-        seen = np.zeros(index.n_vertices, bool)
-        seen[vertex] = True
-        frontier = np.array([vertex], np.int64)
-        while len(frontier):
-            first, last = index.forward_offsets[frontier], index.forward_offsets[frontier + 1]
-            counts = (last - first).astype(np.int64)
-            edges = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(counts.sum())
-            reached = np.unique(index.forward_targets[edges.astype(np.int64)])
-            frontier = reached[~seen[reached] & ~ends[reached]].astype(np.int64)
-            seen[frontier] = True
-        return seen
+        is_end = is_scope.take(heap.kind_of)
+        places = [
+            vertex for start, vertex in zip(heap.starts, heap.start_vertices.tolist(), strict=True) if start.is_place
+        ]
+        is_end[[vertex for vertex in places if vertex >= 0]] = True
+        index = heap.index
+        is_kept = ~is_end[index.forward_targets]
+        offsets = np.append(0, np.cumsum(is_kept))[index.forward_offsets].astype(np.int32)
+        targets = index.forward_targets[is_kept].astype(np.int32, copy=False)
+        return csr_array((np.ones(len(targets)), targets, offsets), shape=(index.n_vertices, index.n_vertices))
+
+    def _led_to(self, vertex: int) -> Ints:
+        """Return for each object whether references lead to it from *vertex*."""
+        mask = np.zeros(self._heap.index.n_vertices, bool)
+        mask[breadth_first_order(self._references, vertex, return_predecessors=False)] = True
+        return mask
 
     def _line(self, vertex: int) -> str:
         """Return the line of the program that made an object, where that is traced."""

@@ -19,6 +19,8 @@ from leaklab.explorer.in_notebook import CannotDoError, find_cell, release, run_
 from leaklab.explorer.memory import TakenHeap
 from leaklab.explorer.payload import Data, autograd_data, explanation_data, report_data
 from leaklab.explorer.rows import Found, HeapSource, Looks, ReportSource, Source
+from leaklab.model import Check
+from leaklab.model.sentences import growth_sentence
 from leaklab.render.base import check_target
 from leaklab.render.drawing import draw_svg
 from leaklab.reports.check import SUFFIXES, LeakReport
@@ -69,6 +71,17 @@ def export(report: LeakReport | None, path: str, *, sure: bool) -> Data:
         return {"confirm": f"This replaces the file {clip(str(target.resolve()))}"}
     report.save(target)
     return {"message": f"saved to {clip(str(target.resolve()))}"}
+
+
+def told_of(check: Check, expression: str) -> list[list[str]]:
+    """Return what *check* says of the holder that the object called *expression* is, or lies in: names and words."""
+    for leak in check.leaks:
+        holder = leak.holder
+        if holder and (expression == holder or expression.startswith((f"{holder}[", f"{holder}."))):
+            inside = "" if expression == holder else f"it lies in {holder}: "
+            lines = [["made or kept by", clip("; ".join(leak.sites), 1000)]] if leak.sites else []
+            return [["in the report", clip(f"{inside}{growth_sentence(leak)}", 1000)], *lines]
+    return []
 
 
 def put_into(namespace: dict[str, Any], name: str, borrowed: list[Any], *, sure: bool) -> Data:
@@ -261,7 +274,10 @@ class Session:
 
     def _inspect(self, arguments: Mapping[str, Any]) -> Data:
         _source, number = self._asked(arguments)
-        return {"inspected": self._heap_taken().inspect(number)}
+        inspected = self._heap_taken().inspect(number)
+        if self.report is not None:
+            inspected["facts"] += told_of(self.report.check, inspected["expression"])
+        return {"inspected": inspected}
 
     def _heap_taken(self) -> TakenHeap:
         if self._taken is None:

@@ -73,5 +73,24 @@ def test_a_node_is_opened_and_its_other_holder_appears(opened):
     picture(explorer, "notebook7-explorer.png")
 
 
+def test_the_memory_is_walked_with_keys_that_the_notebook_leaves_to_it(opened):
+    explorer = opened.locator(".leaklab")
+    n_cells = opened.locator(".jp-Cell").count()
+    explorer.get_by_role("tab", name="Memory", exact=True).press("Enter")
+    boxes = explorer.locator(".icicle-plot button")
+    expect(boxes.first).to_be_visible(timeout=TIMEOUT_MS)
+    boxes.first.focus()
+    for key in ("ArrowDown", "ArrowDown", "Backspace", "a", "b", "d", "d"):  # letters are commands of the notebook
+        opened.keyboard.press(key)
+    expect(explorer.locator(".icicle nav")).to_contain_text("all objects")
+    assert opened.locator(".jp-Cell").count() == n_cells
+    explorer.locator(".ll-where").fill("shape == (64, 64)")
+    opened.keyboard.press("Enter")
+    row = explorer.locator(".ll-objects tbody tr").first
+    row.press("Enter")
+    expect(explorer.locator(".ll-drawer h4").first).to_contain_text("model.weight", timeout=TIMEOUT_MS)
+    picture(explorer, "notebook7-memory.png")
+
+
 def test_nothing_left_the_machine_and_nothing_was_complained_of(opened):
     assert (opened.outside, opened.errors) == ([], [])

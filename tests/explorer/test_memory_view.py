@@ -124,6 +124,17 @@ def test_one_object_is_described_with_its_holders(session):
     assert loss["graph"] == "SumBackward0"
 
 
+def test_what_the_report_says_of_a_holder_is_told_with_what_lies_in_it():
+    check = samples.leaky_check()
+    leaks = (samples.replace(check.leaks[0], holder="trainer.history", sites=("Cell In[2], line 3: keep(x)",)),)
+    session = opened(world(), samples.replace(check, leaks=leaks))
+    told = facts(session, "ndim == 0 and held_by('trainer')", "Tensor")[1]
+    assert told["in the report"].startswith("it lies in trainer.history: `trainer.history` grows by")
+    assert told["made or kept by"] == "Cell In[2], line 3: keep(x)"
+    assert "in the report" not in facts(session, "shape == (500, 20)", "Tensor")[1]
+    session.close()
+
+
 def test_values_are_told_when_asked_for_and_run_no_code_of_the_user(session):
     def values(where, kind):
         return session.answer("values", {"target": target(session, where, kind)})["values"]

@@ -164,6 +164,8 @@ function render({ model, el }) {
   el.append(root);
   // Letters typed here are none of the notebook's commands.
   root.addEventListener("keydown", (event) => { if (event.target.closest("input, select, button, textarea")) event.stopPropagation(); });
+  // Notebook 7 looks for its commands before the page sees the key, and at what has the focus first.
+  root.addEventListener("focusin", (event) => { event.target.dataset.lmSuppressShortcuts = "true"; });
   root.dataset.jpSuppressContextMenu = "true";
   model.on("change:record", show);
   show();
