@@ -18,7 +18,8 @@ _MOST_REFERENCES = 24
 """Of a longer path the first and the last references are named: it is one along a chain, whose links are alike."""
 _HEAD, _TAIL = 9, 3
 """Objects at either end of such a path whose references are named."""
-_LONGEST_WALK = 100_000
+_LONGEST_WALK = 5_000
+"""A path that is longer is not followed to its end."""
 _MOST_WAYS = 24
 _LONGEST_BLOCK, _OFTEN = 3, 3
 _POSITIONS = ("key", "index", "element")
@@ -35,8 +36,8 @@ def merged_ways(view: HeapView, group: Group, main_objects: Sequence[int]) -> tu
     hangs_on = dict(zip(group.members, group.hangs_on, strict=False))
     known = [vertex for vertex in main_objects if vertex in hangs_on]
     spread = known[:: max(1, len(known) // _MOST_NAMED)] if any(vertex != hangs_on[vertex] for vertex in known) else []
-    lengths = [len(_chain(view, hangs_on[vertex], vertex)) - 1 for vertex in spread]
-    step = -(-sum(min(length, _MOST_REFERENCES) for length in lengths) // _MOST_NAMED)
+    n_references = sum(len(_chain(view, hangs_on[vertex], vertex, _MOST_REFERENCES)) for vertex in spread)
+    step = -(-n_references // _MOST_NAMED)
     sample = spread[:: max(1, step)] or known
     first = _first_reference(group)
     kinds = [type_name(type(view.objects[vertex])) for vertex in sample]
@@ -56,10 +57,10 @@ def _first_reference(group: Group) -> tuple[str, ...]:
     return (_INDEX if is_one_of_many and text.startswith("[") else text,)
 
 
-def _chain(view: HeapView, entry: int, vertex: int) -> list[int]:
-    """Return the vertices from *entry* to *vertex*."""
+def _chain(view: HeapView, entry: int, vertex: int, most: int = _LONGEST_WALK) -> list[int]:
+    """Return the vertices from *entry* to *vertex*; of more than *most* the last."""
     chain = [vertex]
-    while chain[-1] != entry and len(chain) < _LONGEST_WALK:
+    while chain[-1] != entry and len(chain) <= most and view.tree.parent[chain[-1]] >= 0:
         chain.append(int(view.tree.parent[chain[-1]]))
     return chain[::-1]
 
@@ -67,6 +68,8 @@ def _chain(view: HeapView, entry: int, vertex: int) -> list[int]:
 def _references(view: HeapView, entry: int, vertex: int) -> list[str]:
     """Return the references from *entry* to *vertex*, those that are repeated once."""
     chain = _chain(view, entry, vertex)
+    if chain[0] != entry:
+        return [REPEATED]
     if len(chain) - 1 <= _MOST_REFERENCES:
         return _folded(_named(view, chain))
     head, tail = _folded(_named(view, chain[:_HEAD])), _named(view, chain[-_TAIL:])
