@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from leaklab.cuda.schema import INACTIVE, PENDING, Block, Memory, Segment
-from leaklab.cuda.stacks import StackTable, key_of, label_of
+from leaklab.cuda.stacks import StackTable, key_of, labels_of
 from leaklab.model.cuda import CallFrame, LiveStack, PoolUse, StackKey
 from leaklab.text import format_bytes
 
@@ -53,7 +53,8 @@ def live_stacks(memory: Memory, table: StackTable) -> tuple[LiveStack, ...]:
     framed: dict[tuple[str, tuple[CallFrame, ...]], _Sum] = {}
     for (device, _address), (found, frames) in by_list.items():
         framed.setdefault((device, table.stack(frames)), _Sum()).add(found)
-    stacks = [_live(device, label_of(frames), frames, "", found) for (device, frames), found in framed.items()]
+    labels = labels_of(frames for _device, frames in framed)
+    stacks = [_live(device, labels[frames], frames, "", found) for (device, frames), found in framed.items()]
     stacks += [
         _live(device, frameless_label(pool, size), (), pool, found) for (device, pool, size), found in frameless.items()
     ]

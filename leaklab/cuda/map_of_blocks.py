@@ -12,7 +12,7 @@ from leaklab.cuda.live_blocks import frameless_label
 from leaklab.cuda.moments import BEFORE, NO_STACK
 from leaklab.cuda.phases import Span, spans_of
 from leaklab.cuda.schema import Annotation
-from leaklab.cuda.stacks import label_of
+from leaklab.cuda.stacks import labels_of
 from leaklab.cuda.timeline import group_of, highest_events
 from leaklab.cuda.trace import ALLOC, FREE, OOM, SEGMENT_IN, SEGMENT_OUT, Events, History, Ints
 from leaklab.model.cuda import BlockMap, CallFrame, MapStack
@@ -92,13 +92,19 @@ def _blocks(history: History) -> tuple[Ints, Ints, Ints, Ints, Ints, tuple[MapSt
         (of_list[events.frames[made]], of_freed, stack),
     )
     first, last, addresses, sizes, stacks = (np.concatenate(parts).astype(np.int64) for parts in columns)
-    return first, last, addresses, sizes, stacks, tuple(_map_stack(name, frames) for name, frames in numbers)
+    return first, last, addresses, sizes, stacks, _map_stacks(numbers)
 
 
-def _map_stack(name: str, stack: tuple[CallFrame, ...]) -> MapStack:
+def _map_stacks(named: Iterable[tuple[str, tuple[CallFrame, ...]]]) -> tuple[MapStack, ...]:
+    rows = list(named)
+    labels = labels_of(stack for _name, stack in rows)
+    return tuple(_map_stack(name or labels[stack], name, stack) for name, stack in rows)
+
+
+def _map_stack(label: str, name: str, stack: tuple[CallFrame, ...]) -> MapStack:
     frames = tuple(f"{frame.filename}:{frame.line} {frame.name}" for frame in stack[:_MOST_FRAMES])
     group = group_of(stack) if stack else BEFORE if name == BEFORE else NO_STACK
-    return MapStack(name or label_of(stack), group, frames)
+    return MapStack(label, group, frames)
 
 
 def _u32(numbers: Ints) -> bytes:

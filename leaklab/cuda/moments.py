@@ -8,7 +8,7 @@ import numpy as np
 
 from leaklab.cuda.free_memory import free_pieces
 from leaklab.cuda.live_blocks import frameless_label, largest_first
-from leaklab.cuda.stacks import label_of
+from leaklab.cuda.stacks import label_of, labels_of
 from leaklab.cuda.trace import ALLOC, FREE, OOM, History
 from leaklab.model.cuda import CallFrame, LiveStack, TracePoint
 
@@ -73,7 +73,8 @@ def stacks_after(history: History, n_done: int) -> tuple[LiveStack, ...]:
     unknown = (events.action == FREE) & (events.ended < 0) & (np.arange(events.n) >= n_done)
     for size in events.size[unknown].tolist():
         add(BEFORE, (), size)
+    labels = labels_of(stack for _label, stack in sums)
     return largest_first(
-        LiveStack(events.device, label or label_of(stack), stack, "", n, n_bytes, n_bytes)
+        LiveStack(events.device, label or labels[stack], stack, "", n, n_bytes, n_bytes)
         for (label, stack), (n, n_bytes) in sums.items()
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from leaklab.model.cuda import CallFrame, FrameNode, LiveStack, StackKey
@@ -23,6 +24,7 @@ _AUTOGRAD_NODE = re.compile(r"(?:Backward\d*|AccumulateGrad)::apply\(")
 _EVERY_ALLOCATION = re.compile(r"unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^at::detail::|empty|^c10::")
 _ARGUMENTS = re.compile(r"\((?!anonymous).*", re.DOTALL)
 _LABEL_FRAMES = 2
+_MOST_TWINS, _TWIN_FRAMES = 500, 200  # a file may come from anywhere
 _NAME_LIMIT = 80
 MAX_FRAMES = 4096
 """Frames read of one stack: the interpreter's own limit is 1,000 calls."""
@@ -74,6 +76,31 @@ def label_of(frames: Sequence[CallFrame]) -> str:
     if telling and not is_python(telling[0].filename):
         telling = _telling_functions(telling)
     return " < ".join(map(frame_words, telling[:_LABEL_FRAMES]))
+
+
+def labels_of(stacks: Iterable[tuple[CallFrame, ...]]) -> dict[tuple[CallFrame, ...], str]:
+    """Return a label for each of *stacks*, as `label_of`; those that would read alike also say where they differ.
+
+    Named is the one place, counted from the inside, at which most of them differ.
+    """
+    labels = {frames: label_of(frames) for frames in stacks}
+    alike: dict[str, list[tuple[CallFrame, ...]]] = {}
+    for frames, label in labels.items():
+        alike.setdefault(label, []).append(frames)
+    for label, twins in alike.items():
+        if 1 < len(twins) <= _MOST_TWINS:
+            labels.update(zip(twins, _told_apart(label, twins), strict=True))
+    return labels
+
+
+def _told_apart(label: str, twins: Sequence[tuple[CallFrame, ...]]) -> Iterator[str]:
+    paths, form = [tuple(map(frame_words, telling_frames(frames)[:_TWIN_FRAMES])) for frames in twins], "{} < ... < {}"
+    if len(set(paths)) < len(paths):  # what differs is what the last line called: a library, or C++
+        paths, form = [tuple(map(frame_words, frames[:_TWIN_FRAMES])) for frames in twins], "{} (in {})"
+    columns = list(itertools.zip_longest(*paths, fillvalue=""))
+    best = max(columns, key=lambda words: len(set(words)))
+    for word in best:
+        yield form.format(label, word) if word else label
 
 
 def _telling_functions(frames: list[CallFrame]) -> list[CallFrame]:

@@ -48,6 +48,8 @@ def test_file_opens_and_its_sums_equal_a_naive_loop(file):
     assert read.reserved_bytes == sum(segment["total_size"] for segment in segments)
     if file.name != CONTRADICTS_ITSELF:
         assert read.active_bytes == sum(segment["active_size"] for segment in segments)
+    for stacks in (read.stacks, *(peak.stacks for peak in read.peaks)):
+        assert len({(stack.device, stack.label) for stack in stacks}) == len(stacks)
     for peak in read.peaks:
         assert sum(stack.requested_bytes for stack in peak.stacks) == peak.live_bytes
     assert read.to_json()

@@ -47,6 +47,32 @@ def test_text_of_a_snapshot_names_stacks_pools_peak_and_out_of_memory(last):
     assert "peak of cuda:0 within the trace" in text
 
 
+def labels_of_live(*stacks):
+    card = Card()
+    for frames in stacks:
+        card.alloc(1000, frames)
+    return {found.label for found in CudaSnapshot(memory_of(snapshot(card), "a.pickle")).stacks}
+
+
+def test_stacks_that_read_alike_say_which_outer_line_differs():
+    inner = ("/home/me/a.py:1 f", "/home/me/a.py:2 g", "/home/me/a.py:3 h")
+    labels = labels_of_live(
+        stack(*inner, "/home/me/train.py:5 step"), stack(*inner, "/home/me/train.py:6 step"),
+        stack("/home/me/a.py:1 f", "/home/me/c.py:2 alone"),
+    )  # fmt: skip
+    assert labels == {
+        "a.py:1 f < a.py:2 g < ... < train.py:5 step", "a.py:1 f < a.py:2 g < ... < train.py:6 step",
+        "a.py:1 f < c.py:2 alone",
+    }  # fmt: skip
+
+
+def test_stacks_that_read_alike_say_what_their_line_called():
+    outer = stack("/home/me/a.py:1 f", "/home/me/a.py:2 g")
+    functions = ({"name": f"at::{name}(int)", "filename": "??", "line": 0} for name in ("mul", "add"))
+    labels = labels_of_live(*([function, *outer] for function in functions))
+    assert labels == {"a.py:1 f < a.py:2 g (in at::mul)", "a.py:1 f < a.py:2 g (in at::add)"}
+
+
 def test_out_of_memory_comes_first_with_who_asked_and_what_was_free(last):
     above, _, _below = str(last).partition("live bytes by call stack")
     asked = "no room for 1.00 GiB, asked for by model.py:21 forward < train.py:41 step"
