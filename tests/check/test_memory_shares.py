@@ -135,7 +135,7 @@ def test_a_leak_in_c_beside_one_of_the_same_size_leaves_half():
         kept.append(torch.ones(64 * KIB))
         ctypes.memset(libc.malloc(256 * KIB), 1, 256 * KIB)
 
-    (share,) = leaklab.leakcheck(leak, runs=6, sites=False, cure=False).record.shares
+    (share,) = leaklab.leakcheck(leak, runs=12, sites=False, cure=False).record.shares
     assert share.explained_bytes / share.grown_bytes == pytest.approx(0.5, abs=0.03)
     assert "leak of its own" in share.rest
     del kept[:]
