@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from importlib import resources
 from types import SimpleNamespace
 
 import pytest
@@ -77,6 +78,15 @@ def page(browser):
     yield page
     context.close()
     assert (outside, errors) == ([], [])
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The script of axe, which a page runs to say what of it some readers cannot use."""
+    try:
+        return resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+    except ImportError:
+        missing("axe is not installed: pip install axe-playwright-python")
 
 
 @pytest.fixture(scope="session")

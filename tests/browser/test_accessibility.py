@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import missing
 from test_heap_page import SHAPE, heap
 
 import leaklab
@@ -24,14 +22,6 @@ ASK = """options => axe.run(document, {resultTypes: ["violations"], ...options})
     one => [one.id, one.nodes.length, one.nodes.slice(0, 3).map(node => node.html.slice(0, 160))]))"""
 # All that the scheme changes is colours.
 RULES = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
-
-
-@pytest.fixture(scope="module")
-def axe():
-    try:
-        return files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
-    except ImportError:
-        missing("axe is not installed: pip install axe-playwright-python")
 
 
 @pytest.fixture(scope="module")
