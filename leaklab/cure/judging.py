@@ -19,8 +19,8 @@ _FLOORS = {
 }  # fmt: skip
 """What a run may add of each without being called growth; of what grew before, a tenth or so much may remain."""
 _COUNTED = {"descriptors": DESCRIPTORS, "children": CHILDREN}
-_LOG_ENTRIES = 2.0
-"""A list of numbers gets an entry or two with every run: a log, as in `leaklab.check.ranking`."""
+_LOG_ENTRIES = 16.0
+"""So many numbers with their places in a list take the 512 bytes below which `leaklab.check.ranking` calls it a log."""
 _BLOCKS_NOISE = 10.0
 """By so much per run the number of Python's blocks rises where nothing is left behind (2 to 9 measured)."""
 _NOTICED = 0.25
