@@ -20,7 +20,9 @@ _UNKNOWN = "is not explained: caches of allocators, C code, or what an estimate 
 
 
 def explained_shares(judgement: Judgement, parts: NativeParts) -> tuple[MemoryShare, ...]:
-    """Return the share of each kind of memory that grows measurably.
+    """Return the share of each kind of memory that grows by so much that its allocator's own ways do not matter.
+
+    Beside a smaller growth the book-keeping of malloc, and what an estimate is wrong by, would pass for another leak.
 
     Args:
         judgement: What the rules say of the levels of malloc's heap and of accelerators.
@@ -28,7 +30,7 @@ def explained_shares(judgement: Judgement, parts: NativeParts) -> tuple[MemorySh
     """
     host = MemoryShare(
         NATIVE_MEMORY,
-        next(filter(None, map(_rate, (judgement.native, judgement.creeping))), 0.0),
+        _rate(judgement.native),
         parts.data_bytes - parts.unplaced_bytes,
         parts.cpp_bytes,
         parts.unplaced_bytes,
