@@ -71,11 +71,11 @@ def _cut(name: str) -> str:
 
 
 def label_of(frames: Sequence[CallFrame]) -> str:
-    """Return a stack in one line: ``model.py:8 forward < train.py:12 step``."""
+    """Return a stack in one line: ``model.py:8 forward <- train.py:12 step``."""
     telling = telling_frames(frames)
     if telling and not is_python(telling[0].filename):
         telling = _telling_functions(telling)
-    return " < ".join(map(frame_words, telling[:_LABEL_FRAMES]))
+    return " <- ".join(map(frame_words, telling[:_LABEL_FRAMES]))
 
 
 def labels_of(stacks: Iterable[tuple[CallFrame, ...]]) -> dict[tuple[CallFrame, ...], str]:
@@ -94,7 +94,7 @@ def labels_of(stacks: Iterable[tuple[CallFrame, ...]]) -> dict[tuple[CallFrame, 
 
 
 def _told_apart(label: str, twins: Sequence[tuple[CallFrame, ...]]) -> Iterator[str]:
-    paths, form = [tuple(map(frame_words, telling_frames(frames)[:_TWIN_FRAMES])) for frames in twins], "{} < ... < {}"
+    paths, form = [tuple(map(frame_words, telling_frames(frames)[:_TWIN_FRAMES])) for frames in twins], "{} <- ... <- {}"
     if len(set(paths)) < len(paths):  # what differs is what the last line called: a library, or C++
         paths, form = [tuple(map(frame_words, frames[:_TWIN_FRAMES])) for frames in twins], "{} (in {})"
     columns = list(itertools.zip_longest(*paths, fillvalue=""))

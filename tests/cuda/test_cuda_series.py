@@ -199,7 +199,7 @@ def test_leak_of_a_training_loop_is_found_in_its_files(tmp_path):
     comparison = leaklab.compare_cuda_snapshots(files)
     assert comparison.leaked
     assert comparison.verdict.bytes_per_run == 3_000_000
-    assert comparison.stacks.iloc[0]["stack"] == "metrics.py:17 update < train.py:44 step"
+    assert comparison.stacks.iloc[0]["stack"] == "metrics.py:17 update <- train.py:44 step"
     assert comparison.series.at_steps == (10, 20, 30, 40)
 
 

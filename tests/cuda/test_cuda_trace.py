@@ -350,7 +350,7 @@ def test_cell_of_a_notebook_has_one_name_however_often_it_is_edited():
     ("frames", "label"),
     [
         (stack("/p/model.py:8 forward", "/venv/lib/python3.11/site-packages/torch/x.py:1 call", "/p/train.py:9 step"),
-         "model.py:8 forward < train.py:9 step"),
+         "model.py:8 forward <- train.py:9 step"),
         (stack("/venv/lib/python3.11/site-packages/torch/x.py:1 call"), "x.py:1 call"),
         ([{"name": "at::detail::empty_cuda(int)", "filename": "??", "line": 0},
           {"name": "torch::autograd::MmBackward0::apply(std::vector<T>&&)", "filename": "??", "line": 0}],
@@ -407,7 +407,7 @@ def test_frame_that_is_none_is_shown_as_unreadable_and_counted(bad):
     card.alloc(2000, [bad])
     read = opened(card)
     assert [(s.label, s.requested_bytes) for s in read.stacks] == [
-        ("metrics.py:17 update < train.py:44 step", 3000),
+        ("metrics.py:17 update <- train.py:44 step", 3000),
         ("unreadable frame", 2000),
     ]
     assert [moment.live_bytes for moment in read.peaks] == [5000]

@@ -43,7 +43,7 @@ def test_text_of_a_snapshot_names_stacks_pools_peak_and_out_of_memory(last):
     text = str(last)
     assert "snap_40.pickle: cuda:0 " in text
     assert "114 MiB" in text  # 40 x 3,000,000 bytes, rounded up to 512
-    assert "40 blocks  metrics.py:17 update < train.py:44 step" in text
+    assert "40 blocks  metrics.py:17 update <- train.py:44 step" in text
     assert "peak of cuda:0 within the trace" in text
 
 
@@ -61,8 +61,8 @@ def test_stacks_that_read_alike_say_which_outer_line_differs():
         stack("/home/me/a.py:1 f", "/home/me/c.py:2 alone"),
     )  # fmt: skip
     assert labels == {
-        "a.py:1 f < a.py:2 g < ... < train.py:5 step", "a.py:1 f < a.py:2 g < ... < train.py:6 step",
-        "a.py:1 f < c.py:2 alone",
+        "a.py:1 f <- a.py:2 g <- ... <- train.py:5 step", "a.py:1 f <- a.py:2 g <- ... <- train.py:6 step",
+        "a.py:1 f <- c.py:2 alone",
     }  # fmt: skip
 
 
@@ -70,12 +70,12 @@ def test_stacks_that_read_alike_say_what_their_line_called():
     outer = stack("/home/me/a.py:1 f", "/home/me/a.py:2 g")
     functions = ({"name": f"at::{name}(int)", "filename": "??", "line": 0} for name in ("mul", "add"))
     labels = labels_of_live(*([function, *outer] for function in functions))
-    assert labels == {"a.py:1 f < a.py:2 g (in at::mul)", "a.py:1 f < a.py:2 g (in at::add)"}
+    assert labels == {"a.py:1 f <- a.py:2 g (in at::mul)", "a.py:1 f <- a.py:2 g (in at::add)"}
 
 
 def test_out_of_memory_comes_first_with_who_asked_and_what_was_free(last):
     above, _, _below = str(last).partition("live bytes by call stack")
-    asked = "no room for 1.00 GiB, asked for by model.py:21 forward < train.py:41 step"
+    asked = "no room for 1.00 GiB, asked for by model.py:21 forward <- train.py:41 step"
     assert f"out of memory on cuda:0: {asked} (event " in above
     assert "live          145 MiB requested" in above
     assert "reserved      180 MiB, 35.0 MiB of it free, in pieces of at most" in above
@@ -89,7 +89,7 @@ def test_page_names_who_asked_in_its_first_panel(last):
     page = last.to_html()
     panel = page[page.index("<body") : page.index("<img")]
     assert panel.index("Out of memory on cuda:0") < panel.index("snap_40.pickle: cuda:0")
-    assert "asked for by model.py:21 forward &lt; train.py:41 step" in panel
+    assert "asked for by model.py:21 forward &lt;- train.py:41 step" in panel
     assert panel.index("most held by") < panel.index("metrics.py:17 update") < panel.index("Peak of")
 
 
@@ -114,7 +114,7 @@ def test_equal_stacks_of_two_devices_are_told_apart():
 
 def test_text_of_a_ladder_names_verdict_rate_and_projection(comparison):
     text = str(comparison)
-    assert text.startswith("LEAK  every step leaves 2.86 MiB at metrics.py:17 update < train.py:44 step")
+    assert text.startswith("LEAK  every step leaves 2.86 MiB at metrics.py:17 update <- train.py:44 step")
     assert "2.79 GiB per 1,000 steps" in text
     assert "the card (9.31 GiB) is full at step 3," in text
     assert "compared line by line: 100% of the bytes with a stack match" in text
