@@ -94,9 +94,11 @@ def labels_of(stacks: Iterable[tuple[CallFrame, ...]]) -> dict[tuple[CallFrame, 
 
 
 def _told_apart(label: str, twins: Sequence[tuple[CallFrame, ...]]) -> Iterator[str]:
-    paths, form = [tuple(map(frame_words, telling_frames(frames)[:_TWIN_FRAMES])) for frames in twins], "{} <- ... <- {}"
+    form = "{} <- ... <- {}"
+    paths = [tuple(map(frame_words, telling_frames(frames)[:_TWIN_FRAMES])) for frames in twins]
     if len(set(paths)) < len(paths):  # what differs is what the last line called: a library, or C++
-        paths, form = [tuple(map(frame_words, frames[:_TWIN_FRAMES])) for frames in twins], "{} (in {})"
+        form = "{} (in {})"
+        paths = [tuple(map(frame_words, frames[:_TWIN_FRAMES])) for frames in twins]
     columns = list(itertools.zip_longest(*paths, fillvalue=""))
     best = max(columns, key=lambda words: len(set(words)))
     for word in best:
