@@ -201,8 +201,18 @@ def _module_rank(name: str, variables: dict[str, Any]) -> int:
         parent: object = sys.modules.get(package)
         if package != name and is_kind_of(parent, types.ModuleType):
             return _module_rank(package, module_dict(parent) or {})  # torch.ops has no file, torch has
-        return USER_MODULES
+        return LIBRARIES if _is_made_by_library(variables) else USER_MODULES
     return USER_MODULES if origin_of(file) is Origin.USER else LIBRARIES
+
+
+def _is_made_by_library(variables: dict[str, Any]) -> bool:
+    """Return whether a library wrote the text of the module and loads it, as torch does that of remote modules."""
+    home = type_name(type(variables.get("__loader__"))).partition(".")[0]
+    if home in _STANDARD_MODULES:
+        return False
+    package: object = sys.modules.get(home)
+    file = (module_dict(package) or {}).get("__file__") if is_kind_of(package, types.ModuleType) else None
+    return type(file) is str and origin_of(file) is not Origin.USER
 
 
 def _frames() -> Iterator[Root]:

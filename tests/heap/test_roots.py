@@ -115,6 +115,15 @@ def test_a_module_without_a_file_belongs_to_its_package(monkeypatch):
     assert root_at(part.__dict__, find_roots(None)).rank == 3
 
 
+@pytest.mark.parametrize(("home", "rank"), [("numpy", 3), ("my_loaders", 1), ("importlib", 1)])
+def test_a_module_without_a_file_belongs_to_the_library_that_loads_it(monkeypatch, home, rank):
+    written = types.ModuleType("written")
+    written.__loader__ = type("Loader", (), {"__module__": f"{home}.loading"})()
+    monkeypatch.setitem(sys.modules, "written", written)
+    monkeypatch.setitem(sys.modules, "my_loaders", types.ModuleType("my_loaders"))
+    assert root_at(written.__dict__, find_roots(None)).rank == rank
+
+
 def test_a_module_whose_name_is_no_name_is_found_in_sys_modules(monkeypatch):
     odd = types.ModuleType("odd")
     monkeypatch.setitem(sys.modules, "my-plugin", odd)
