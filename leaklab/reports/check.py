@@ -56,7 +56,7 @@ class Comparison(Displayed):
         Raises:
             ReportError: if the file cannot be written.
         """
-        return returned_or_written(page(repr(self).strip("<>"), Markup(self._fragment())), path)  # noqa: S704 - leaklab's own
+        return returned_or_written(page("Before and after", Markup(self._fragment())), path)  # noqa: S704 - leaklab's own
 
     def _text(self) -> str:
         return "\n".join(self.lines) or _NO_LEAK

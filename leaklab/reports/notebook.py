@@ -67,7 +67,9 @@ class NotebookComparison(Displayed):
         Raises:
             ReportError: if the file cannot be written.
         """
-        return returned_or_written(page(repr(self).strip("<>"), Markup(self._fragment())), path)  # noqa: S704 - leaklab's own
+        return returned_or_written(
+            page(f"Before and after: {unit_words(len(self.pairs), 'checks')}", Markup(self._fragment())), path
+        )  # noqa: S704 - leaklab's own
 
 
 def compare_notebooks(before: NotebookChecks, after: NotebookChecks) -> NotebookComparison:
