@@ -67,9 +67,8 @@ class NotebookComparison(Displayed):
         Raises:
             ReportError: if the file cannot be written.
         """
-        return returned_or_written(
-            page(f"Before and after: {unit_words(len(self.pairs), 'checks')}", Markup(self._fragment())), path
-        )  # noqa: S704 - leaklab's own
+        title = f"Before and after: {unit_words(len(self.pairs), 'checks')}"
+        return returned_or_written(page(title, Markup(self._fragment())), path)  # noqa: S704 - leaklab's own
 
 
 def compare_notebooks(before: NotebookChecks, after: NotebookChecks) -> NotebookComparison:
