@@ -14,15 +14,17 @@ import pandas as pd
 from leaklab.model import Check, Leak
 from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
+from leaklab.model.merged_paths import TreeLine
 from leaklab.model.sentences import growth_sentence
 from leaklab.render import autograd_text, tables
 from leaklab.render.advice import ShownAdvice, advice_of, cell_to_copy
 from leaklab.render.alive_text import render_alive
 from leaklab.render.answer_html import AutogradGraph
 from leaklab.render.back_graph import BackGraph, graph_of_leak
-from leaklab.render.leaks_by_line import headline
-from leaklab.render.words import effort_words, failure_words, leak_facts, projection_words, render_path
-from leaklab.text import clip, clip_block
+from leaklab.render.leaks_by_line import LineGroup, headline, line_groups
+from leaklab.render.path_tree import object_lines
+from leaklab.render.words import effort_words, failure_words, is_leak, leak_facts, projection_words, render_path
+from leaklab.text import clip, clip_block, unit_words
 
 _CELL_LINE = re.compile(r"Cell In ?\[(\d+)\], line (\d+)")
 _THIS_LINE = re.compile(r"this cell, line (\d+)")
@@ -94,6 +96,7 @@ def report_data(check: Check, cells: Sequence[str], this_cell: str = "") -> Data
         "lines": [clip(line) for line in lines if line],
         "notes": [clip(note, 1000) for note in check.notes] + more,
         "items": leaks,
+        "groups": [_group(group, check) for group in line_groups(check.leaks) if _is_folded(group)],
         "runs": [
             {
                 "run": run.number,
@@ -179,10 +182,43 @@ def advice_blocks(advice: str) -> list[Data]:
     return blocks
 
 
+def _is_folded(group: LineGroup) -> bool:
+    """Tell whether the list has *group* as one row: several leaks that one line leaves for one cause."""
+    is_one_story = bool(group.line) and len(group.causes) == 1
+    return is_one_story and sum(row.number <= MAX_LEAKS for row in group.rows) > 1
+
+
+def _group(group: LineGroup, check: Check) -> Data:
+    """Return the row that stands for *group*, and the places of its leaks in the list; it counts all of them."""
+    leaks = [check.leaks[row.number - 1] for row in group.rows]
+    first, *others = dict.fromkeys(leak.what for leak in leaks)
+    has_one_unit = len({leak.unit for leak in leaks}) == 1
+    return {
+        "places": [row.number - 1 for row in group.rows if row.number <= MAX_LEAKS],
+        "words": unit_words(len(leaks), "leaks" if is_leak(check) else "places"),
+        "paths": _tree(group.place_lines),
+        "row": {
+            "outcome": check.verdict.outcome.value,
+            "what": clip(first) + (f" and {unit_words(len(others), 'kinds')} more" if others else ""),
+            "holder": clip(group.line),
+            "count_per_run": sum(leak.count_per_run for leak in leaks) if has_one_unit else None,
+            "bytes_per_run": sum(leak.bytes_per_run for leak in leaks),
+            "retained": None,  # what two leaks both reach is in the size of each
+            "cause": clip(group.causes[0]),
+        },
+    }
+
+
+def _tree(lines: Sequence[TreeLine]) -> list[list[object]]:
+    """Return merged paths as depths and words; references stand between backticks."""
+    return [[line.depth, clip(line.words, 1000)] for line in lines]
+
+
 def _leak(leak: Leak, outcome: str, cells: Sequence[str], this_cell: str) -> Data:
     sentence = growth_sentence(leak) if leak.bytes_per_run or leak.count_per_run else f"{leak.holder} grows no more"
     advice = advice_of(leak)
-    facts = [*([("line", (advice.line,), True)] if advice.line else []), *leak_facts(leak, _FACT_WIDTH)]
+    known = [fact for fact in leak_facts(leak, _FACT_WIDTH) if fact.label != "all paths"]  # they are drawn as a tree
+    facts = [*([("line", (advice.line,), True)] if advice.line else []), *known]
     return {
         "what": clip(leak.what),
         "title": clip(sentence, 1000),
@@ -195,6 +231,7 @@ def _leak(leak: Leak, outcome: str, cells: Sequence[str], this_cell: str) -> Dat
         "retained": leak.retained_bytes,
         "kept": list(leak.kept),
         "facts": [[name, clip("; ".join(words), 1000)] for name, words, _ in facts],
+        "ways": _tree(object_lines(leak)),
         "path": clip_block(render_path(leak.path)),
         "graph": graph_data(graph_of_leak(leak)),
         "advice": _change_blocks(advice) if advice.words else advice_blocks(advice.text),

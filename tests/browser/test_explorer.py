@@ -1,7 +1,7 @@
 """The explorer in front of a reader: JupyterLab and Chromium, one page for all of it, every control used."""
 
 import pytest
-from jupyter_pages import START_MS, TIMEOUT_MS, expect, new_context, open_notebook, picture, run, watch, write
+from jupyter_pages import IDLE, START_MS, TIMEOUT_MS, expect, new_context, open_notebook, picture, run, watch, write
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook]
 
@@ -31,6 +31,15 @@ FOR_THE_DOCUMENTATION = """
 .leaklab .ll-stage, .leaklab .ll-stage * { outline: none !important }
 .leaklab > p:last-child { display: none }
 """
+GROUPED = """
+from types import SimpleNamespace
+store = SimpleNamespace(**{f"kept_{number}": [] for number in range(12)})
+def keep():
+    for kept in vars(store).values():
+        kept.append({"final" if len(kept) == 3 else "loss": torch.ones(50)})
+many = leaklab.leakcheck(keep, runs=8, cure=False)
+"""
+EXPLORE_GROUPED = "grouped = leaklab.explore(many)"
 HOSTILE = """
 from leaklab.model import *
 from leaklab import LeakReport
@@ -397,6 +406,39 @@ def test_run_again_checks_the_cell_and_compares(opened):
     expect(explorer.locator(".ll-comparison")).to_contain_text("now 5.06 KiB per run", timeout=TIMEOUT_MS)
 
 
+AXE = """(root, options) => {
+    for (const part of root.querySelectorAll('details')) part.open = true;
+    return axe.run(root, {resultTypes: ["violations"], ...options}).then(found => found.violations.map(
+        one => [one.id, one.nodes.length, one.nodes.slice(0, 3).map(node => node.html.slice(0, 200))]));
+}"""
+SECTIONS = {
+    "Change": ".ll-source", "Runs": ".ll-chart", "Graph": ".ll-stage .ll-node", "Autograd": ".ll-autograd",
+    "Memory": ".icicle-plot button", "Tables": ".ll-which",
+}  # fmt: skip
+ANSWERS = {"Graph": ".ll-explain", "Autograd": ".ll-autograd"}
+# All that a theme changes is colours.
+# Of the texts in a notebook, axe judges those of the inputs only: HARD_TO_READ judges all.
+RULES = {"Light": {}, "Dark": {"runOnly": ["color-contrast"]}}
+
+
+@pytest.mark.parametrize("colours", ["Light", "Dark"])
+def test_axe_finds_nothing_in_any_section(opened, axe, colours):
+    theme(opened, f"JupyterLab {colours}")
+    opened.evaluate(axe)
+    explorer = explorer_of(opened)
+    findings = {}
+    for title, shown in SECTIONS.items():
+        tab(explorer, title)
+        expect(explorer.locator(f".ll-panel {shown}").first).to_be_visible(timeout=TIMEOUT_MS)
+        if title in ANSWERS:
+            explorer.locator(ANSWERS[title]).click()
+            expect(explorer.locator(".ll-panel .ll-result .ll-strong")).to_be_visible(timeout=TIMEOUT_MS)
+        if found := [*explorer.evaluate(AXE, RULES[colours]), *explorer.evaluate(HARD_TO_READ)]:
+            findings[title] = found
+    theme(opened, "JupyterLab Light")
+    assert findings == {}
+
+
 def test_while_a_cell_runs_the_explorer_says_busy(opened):
     opened.evaluate(
         """() => {
@@ -429,6 +471,65 @@ def test_the_living_heap_is_explored_without_a_report(opened):
     explorer.locator(".ll-list .ll-row").first.click()
     expect(explorer.locator(".ll-stage .ll-node", has_text="Trainer")).to_be_visible(timeout=TIMEOUT_MS)
     picture(explorer, "explorer-heap.png")
+    explorer.locator(".ll-close").click()
+
+
+def cell_that_explores_groups(page):
+    """Its number, None while it is executed, and whether the notebook has something that is not saved."""
+    return page.evaluate(
+        """() => {
+            const { content, context } = window.jupyterapp.shell.currentWidget;
+            const cell = content.widgets.find(cell => cell.model.sharedModel.source.startsWith('grouped ='));
+            return [cell.model.executionCount, context.model.dirty];
+        }"""
+    )
+
+
+def test_leaks_of_one_line_are_folded_and_their_paths_are_merged(opened, axe):
+    type_and_run(opened, GROUPED)
+    type_and_run(opened, EXPLORE_GROUPED)
+    explorer = explorer_of(opened)
+    rows = explorer.locator(".ll-list tbody tr")
+    expect(rows).to_have_count(1, timeout=60_000)
+    head = rows.first
+    expect(head).to_contain_text("12 leaks")
+    expect(head).to_contain_text("in keep: kept.append(")
+    expect(explorer.locator(".ll-list .ll-bar")).to_contain_text("12 rows, 12 of them folded")
+    expect(explorer.locator(".ll-panel .ll-ways").first).to_contain_text("6 of 7 through ['loss']")
+    expect(explorer.locator(".ll-panel .ll-ways").nth(1)).to_have_text("all 12 places through store.kept_#")
+    picture(explorer, "explorer-grouped.png")
+    head.locator(".ll-fold").press("Enter")
+    expect(rows).to_have_count(13)
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        opened.keyboard.press(key)
+    expect(rows.nth(2)).to_have_attribute("aria-selected", "true")
+    assert explorer.locator(".ll-list [aria-selected=true]").count() == 1
+    picture(explorer, "explorer-unfolded.png")
+    assert explorer.evaluate(AXE, {}) == []
+    explorer.get_by_role("button", name="bytes per run").click()
+    expect(rows.first).to_contain_text("12 leaks")
+    rows.first.locator(".ll-fold").press(" ")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_have_attribute("aria-selected", "true")
+    explorer.locator(".ll-list .ll-filter").fill("kept_11")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("store.kept_11")
+    expect(explorer.locator(".ll-list .ll-bar")).to_contain_text("1 of 12 rows")
+
+
+def test_the_notebook_is_saved_and_its_cell_run_while_the_focus_is_in_the_explorer(opened):
+    explorer = explorer_of(opened)
+    explorer.locator(".ll-list .ll-filter").focus()
+    number, is_dirty = cell_that_explores_groups(opened)
+    assert is_dirty
+    opened.keyboard.press("Control+s")
+    opened.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    explorer.get_by_role("tab", name="Runs").focus()
+    opened.keyboard.press("Shift+Enter")
+    expect(explorer.locator(".ll-list .ll-fold")).to_have_text("\u25b8 12 leaks", timeout=TIMEOUT_MS)
+    opened.wait_for_function(IDLE)
+    assert cell_that_explores_groups(opened)[0] == number + 1
+    expect(opened.locator(".leaklab")).to_have_count(1)
     explorer.locator(".ll-close").click()
 
 

@@ -33,11 +33,32 @@ function listData(record) {
     ? [["retained", "bytes"], ["holder", "text"], ["what", "text"], ["place", "text"]]
     : [["outcome", "text"], ["what", "text"], ["holder", "text"], ["count_per_run", "number"], ["bytes_per_run", "bytes"], ["retained", "bytes"], ["cause", "text"]];
   const titles = { holder: heap ? "expression" : "held by", place: "begins at", outcome: "verdict", count_per_run: "count per run", bytes_per_run: "bytes per run" };
+  const cells = (item) => columns.map(([name]) => item[name] ?? null);
   return {
     columns: columns.map(([name, kind]) => ({ name: titles[name] ?? name, kind })),
-    rows: record.items.map((item) => columns.map(([name]) => item[name] ?? null)),
+    rows: record.items.map(cells),
+    groups: (record.groups ?? []).map((group) => ({ places: group.places, cells: cells(group.row), words: group.words })),
     left_out: 0,
   };
+}
+
+// To save and to run the cell is the notebook's also while the focus is in here: it is told as if the key were pressed beside
+// the explorer. Where nobody wants it, the key stays with the explorer. Returns what stops this.
+function passKeysOn(root) {
+  const pass = (event) => {
+    const { key, shiftKey, ctrlKey, metaKey, altKey } = event;
+    const isSave = key.toLowerCase() === "s" && ctrlKey !== metaKey && !shiftKey && !altKey;
+    const isRun = key === "Enter" && shiftKey && !ctrlKey && !metaKey && !altKey;
+    if (!(isSave || isRun) || !root.contains(event.target)) return;
+    const same = new KeyboardEvent("keydown", {
+      key, shiftKey, ctrlKey, metaKey, altKey, code: event.code, keyCode: event.keyCode, bubbles: true, cancelable: true,
+    });
+    if (root.parentElement.dispatchEvent(same)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  window.addEventListener("keydown", pass, true); // before the document, where Notebook 7 listens
+  return () => window.removeEventListener("keydown", pass, true);
 }
 
 function render({ model, el }) {
@@ -110,8 +131,9 @@ function render({ model, el }) {
     const item = record.items[state.number];
     const object = about === OBJECT ? state.object : null;
     const show = (name, chosen) => { state.object = chosen; showPanel(record, tabs, body, panels, name); };
+    const group = record.groups?.find(({ places }) => places.includes(state.number));
     const context = {
-      record, item, object, target: object ? object.target : state.number, ask: line.ask, act, say, kept: state.kept,
+      record, item, group, object, target: object ? object.target : state.number, ask: line.ask, act, say, kept: state.kept,
       keep: (stop) => state.stops.push(stop), forget: () => show(title, null),
       go: (name, chosen) => { show(name, chosen); tabs.find((tab) => tab.dataset.panel === name).focus(); },
     };
@@ -162,6 +184,7 @@ function render({ model, el }) {
   }
 
   el.append(root);
+  const stopKeys = passKeysOn(root);
   // Letters typed here are none of the notebook's commands.
   root.addEventListener("keydown", (event) => { if (event.target.closest("input, select, button, textarea")) event.stopPropagation(); });
   // Notebook 7 looks for its commands before the page sees the key, and at what has the focus first.
@@ -171,6 +194,7 @@ function render({ model, el }) {
   show();
   return () => {
     stopPanel();
+    stopKeys();
     line.stop();
     model.off("change:record", show);
   };

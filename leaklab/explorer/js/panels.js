@@ -79,8 +79,30 @@ function changedCell(text) {
   return make("div", {}, copy, make("details", {}, make("summary", {}, "The whole changed cell"), make("pre", {}, text)));
 }
 
-function changePanel({ item }) {
-  const lines = [make("h4", {}, "Source"), sites({ item })];
+// Merged paths, each line with its depth: a list in a list for what is below it.
+function pathTree(lines) {
+  const root = make("ul", { class: "ll-ways" });
+  const lists = [root];
+  for (const [depth, words] of lines) {
+    lists.length = Math.min(depth + 1, lists.length);
+    const below = make("ul");
+    lists[lists.length - 1].append(make("li", {}, ...withCode(words), below));
+    lists.push(below);
+  }
+  for (const empty of root.querySelectorAll("ul:empty")) empty.remove();
+  return root;
+}
+
+function paths({ item, group }) {
+  const parts = [];
+  if (item.ways?.length) parts.push(make("h4", {}, "Paths to what it keeps"), pathTree(item.ways));
+  if (group?.paths.length) parts.push(make("h4", {}, `Paths to the ${group.words} of this line`), pathTree(group.paths));
+  return parts;
+}
+
+function changePanel(context) {
+  const { item } = context;
+  const lines = [...paths(context), make("h4", {}, "Source"), sites({ item })];
   if (!item.advice?.length) {
     return make("div", {}, paragraph("No rule knows this cause: 'Why is it alive?' below the graph looks for what would free it."), ...lines, factList(item.facts));
   }

@@ -22,8 +22,12 @@ function compareCells(a, b) {
 }
 
 // `data`: {columns: [{name, kind}], rows: [[...]], left_out}. `choose(index)` is called with the row's place in `rows`.
+// `data.groups`, where there are any: {places, cells, words}, rows that are folded into one.
 function makeTable(data, { label, choose = null, chosen = -1, name = "" } = {}) {
-  const state = { column: -1, down: true, words: "", chosen, all: false };
+  const state = { column: -1, down: true, words: "", chosen, all: false, open: new Set() };
+  const groups = data.groups ?? [];
+  const groupOf = new Map(groups.flatMap((group) => group.places.map((place) => [place, group])));
+  const lineOf = new WeakMap();
   const body = make("tbody");
   const count = make("span", { class: "ll-faint", "aria-live": "polite" });
   const heads = data.columns.map((column, position) =>
@@ -42,60 +46,97 @@ function makeTable(data, { label, choose = null, chosen = -1, name = "" } = {}) 
     fill();
   }
 
+  function sorted(lines) {
+    if (state.column < 0) return lines;
+    const sign = state.down ? -1 : 1;
+    return lines.sort((a, b) => {
+      const [left, right] = [a.cells[state.column], b.cells[state.column]];
+      const missing = (left ?? null) === null || (right ?? null) === null;
+      return (missing ? 1 : sign) * compareCells(left, right) || a.place - b.place;
+    });
+  }
+
+  // What is shown, from the top: rows and heads of groups. Who searches is shown what fits, folded or not.
   function order() {
     const wanted = state.words.split(/\s+/).filter(Boolean);
-    const places = data.rows.map((_, place) => place).filter((place) => {
-      const text = data.rows[place].join(" ").toLowerCase();
-      return wanted.every((word) => text.includes(word));
-    });
-    if (state.column >= 0) {
-      const sign = state.down ? -1 : 1;
-      places.sort((a, b) => {
-        const [left, right] = [data.rows[a][state.column], data.rows[b][state.column]];
-        const missing = (left ?? null) === null || (right ?? null) === null;
-        return (missing ? 1 : sign) * compareCells(left, right) || a - b;
-      });
+    const lines = data.rows.map((cells, place) => ({ place, cells }));
+    if (wanted.length) {
+      return sorted(lines.filter(({ cells }) => wanted.every((word) => cells.join(" ").toLowerCase().includes(word))));
     }
-    return places;
+    const tops = lines.filter(({ place }) => !groupOf.has(place));
+    const heads = groups.map((group) => ({ place: group.places[0], cells: group.cells, group }));
+    const inOrder = sorted([...tops, ...heads].sort((a, b) => a.place - b.place));
+    return inOrder.flatMap((line) => (state.open.has(line.group)
+      ? [line, ...sorted(line.group.places.map((place) => ({ place, cells: data.rows[place], inside: true })))] : [line]));
   }
+
+  // A row is chosen; so is the head that it is folded into.
+  const isChosen = ({ place, group }) => (group ? !state.open.has(group) && group.places.includes(state.chosen) : place === state.chosen);
 
   function pick(place) {
     state.chosen = place;
-    for (const row of body.children) row.setAttribute("aria-selected", String(Number(row.dataset.place) === place));
+    for (const row of body.children) row.setAttribute("aria-selected", String(isChosen(lineOf.get(row))));
     choose(place);
   }
 
-  function row(place) {
-    const cells = data.columns.map(({ kind }, position) =>
-      makeCell(cellWords(data.rows[place][position], kind), kind));
-    if (!choose) return make("tr", { "data-place": place }, ...cells);
+  function fold(group) {
+    if (!state.open.delete(group)) state.open.add(group);
+    fill();
+    for (const row of body.children) if (lineOf.get(row).group === group) row.querySelector("button").focus();
+  }
+
+  function head(line) {
+    const isOpen = state.open.has(line.group);
+    const cells = data.columns.map(({ kind }, position) => makeCell(cellWords(line.cells[position], kind), kind));
+    const start = button(`${isOpen ? "▾" : "▸"} ${line.group.words}`, isOpen ? "fold these rows" : "show these rows", () => fold(line.group), "fold");
+    start.setAttribute("aria-expanded", String(isOpen));
+    cells[0].replaceChildren(start);
+    return make("tr", { class: "ll-row ll-group", "aria-selected": String(isChosen(line)), onkeydown: walk, onclick: (event) => event.target === start || fold(line.group) }, ...cells);
+  }
+
+  function walk(event) {
+    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    event.preventDefault();
+    event.stopPropagation();
+    const next = event.currentTarget[event.key === "ArrowDown" ? "nextElementSibling" : "previousElementSibling"];
+    (next?.querySelector(".ll-fold") ?? next)?.focus();
+  }
+
+  function row(line) {
+    const { place, cells, inside } = line;
+    const filled = data.columns.map(({ kind }, position) => makeCell(cellWords(cells[position], kind), kind));
+    if (!choose) return make("tr", {}, ...filled);
     return make("tr", {
-      "data-place": place, tabindex: 0, class: "ll-row", "aria-selected": String(state.chosen === place),
+      tabindex: 0, class: inside ? "ll-row ll-inside" : "ll-row", "aria-selected": String(isChosen(line)),
       onclick: () => pick(place),
       onkeydown: (event) => {
+        walk(event);
         if (event.key === "Enter" || event.key === " ") {
           event.preventDefault();
           event.stopPropagation();
           pick(place);
-        } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-          event.preventDefault();
-          event.stopPropagation();
-          const next = event.key === "ArrowDown" ? "nextElementSibling" : "previousElementSibling";
-          event.currentTarget[next]?.focus();
         }
       },
-    }, ...cells);
+    }, ...filled);
+  }
+
+  function lineRow(line) {
+    const made = line.group ? head(line) : row(line);
+    lineOf.set(made, line);
+    return made;
   }
 
   function fill() {
-    const places = order();
-    const shown = state.all ? places : places.slice(0, SHOWN_ROWS);
-    body.replaceChildren(...shown.map(row));
-    const words = places.length === data.rows.length ? counted(places.length, "row") : `${places.length} of ${counted(data.rows.length, "row")}`;
+    const lines = order();
+    const shown = state.all ? lines : lines.slice(0, SHOWN_ROWS);
+    body.replaceChildren(...shown.map(lineRow));
+    const shownRows = lines.filter(({ group }) => !group).length;
+    const total = counted(data.rows.length, "row");
+    const words = shownRows === data.rows.length ? total : state.words ? `${shownRows} of ${total}` : `${total}, ${data.rows.length - shownRows} of them folded`;
     const more = data.left_out ? `, ${data.left_out} more in the report` : "";
     count.replaceChildren(`${words}${more} `);
-    if (shown.length < places.length) {
-      count.append(button(`show all ${places.length}`, "show every row", () => { state.all = true; fill(); }));
+    if (shown.length < lines.length) {
+      count.append(button(`show all ${lines.length}`, "show every row", () => { state.all = true; fill(); }));
     }
   }
 
