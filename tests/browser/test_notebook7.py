@@ -92,5 +92,16 @@ def test_the_memory_is_walked_with_keys_that_the_notebook_leaves_to_it(opened):
     picture(explorer, "notebook7-memory.png")
 
 
+def test_the_notebook_is_saved_and_its_cell_run_while_the_focus_is_in_the_explorer(opened):
+    explorer = opened.locator(".leaklab")
+    explorer.locator(".ll-where").focus()
+    opened.keyboard.press("Control+s")
+    opened.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    explorer.locator(".ll-where").focus()
+    opened.keyboard.press("Shift+Enter")
+    expect(explorer.get_by_role("tab", name="Change")).to_have_attribute("aria-selected", "true", timeout=TIMEOUT_MS)
+    expect(explorer).to_have_count(1)
+
+
 def test_nothing_left_the_machine_and_nothing_was_complained_of(opened):
     assert (opened.outside, opened.errors) == ([], [])
