@@ -461,12 +461,14 @@ def test_closing_leaves_no_widget_in_the_kernel(opened):
     expect(opened.locator(".jp-OutputArea-executeResult").last).to_contain_text("(True, [])", timeout=TIMEOUT_MS)
 
 
-def test_the_living_heap_is_explored_without_a_report(opened):
+def test_the_living_heap_is_explored_without_a_report(opened, axe):
     type_and_run(opened, HEAP)
     explorer = explorer_of(opened)
     expect(explorer.locator(".ll-head")).to_contain_text("HEAP", timeout=TIMEOUT_MS)
     expect(explorer.locator(".icicle-plot button").first).to_be_visible(timeout=TIMEOUT_MS)
     picture(explorer, "explorer-heap-memory.png")
+    opened.evaluate(axe)
+    assert [*explorer.evaluate(AXE, {}), *explorer.evaluate(HARD_TO_READ)] == []
     explorer.locator(".ll-list .ll-filter").fill("trainer")
     explorer.locator(".ll-list .ll-row").first.click()
     expect(explorer.locator(".ll-stage .ll-node", has_text="Trainer")).to_be_visible(timeout=TIMEOUT_MS)
@@ -486,6 +488,7 @@ def cell_that_explores_groups(page):
 
 
 def test_leaks_of_one_line_are_folded_and_their_paths_are_merged(opened, axe):
+    opened.evaluate(axe)
     type_and_run(opened, GROUPED)
     type_and_run(opened, EXPLORE_GROUPED)
     explorer = explorer_of(opened)
@@ -506,6 +509,14 @@ def test_leaks_of_one_line_are_folded_and_their_paths_are_merged(opened, axe):
     assert explorer.locator(".ll-list [aria-selected=true]").count() == 1
     picture(explorer, "explorer-unfolded.png")
     assert explorer.evaluate(AXE, {}) == []
+    theme(opened, "JupyterLab Dark")
+    opened.set_viewport_size({"width": 900, "height": 1500})
+    opened.wait_for_timeout(200)
+    assert explorer.evaluate(HARD_TO_READ) == []
+    assert explorer.evaluate("root => root.scrollWidth <= root.clientWidth")
+    picture(explorer, "explorer-unfolded-dark.png")
+    theme(opened, "JupyterLab Light")
+    opened.set_viewport_size({"width": 1080, "height": 1500})
     explorer.get_by_role("button", name="bytes per run").click()
     expect(rows.first).to_contain_text("12 leaks")
     rows.first.locator(".ll-fold").press(" ")
