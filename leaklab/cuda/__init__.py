@@ -13,7 +13,7 @@ __getattr__ = lazy_names(
         "stacks": "StackTable base_name is_project label_of",
         "map_of_blocks": "block_map",
         "free_memory": "FreePieces free_pieces",
-        "moments": "BEFORE stacks_after",
+        "moments": "stacks_after",
         "timeline": "timeline_of",
         "trace": "events_of histories",
     },

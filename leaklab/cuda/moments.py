@@ -10,10 +10,8 @@ from leaklab.cuda.free_memory import free_pieces
 from leaklab.cuda.live_blocks import frameless_label, largest_first
 from leaklab.cuda.stacks import label_of, labels_of
 from leaklab.cuda.trace import ALLOC, FREE, OOM, History
-from leaklab.model.cuda import CallFrame, LiveStack, TracePoint
+from leaklab.model.cuda import BEFORE, NO_STACK, CallFrame, LiveStack, TracePoint
 
-BEFORE = "(allocated before the trace)"
-NO_STACK = "(no stack)"
 _MAX_OOMS = 10
 
 

@@ -279,7 +279,7 @@ def _notes(segments: list[Segment], traces: tuple[tuple[str, list[Json]], ...]) 
         if claimed != found:
             yield (
                 f"the segments claim {format_bytes(claimed)} active, their blocks sum up to {format_bytes(found)}:"
-                " the blocks are taken"
+                " what is said here goes by the blocks"
             )
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from leaklab.model.cuda import CallFrame, FrameNode, LiveStack, StackKey
+from leaklab.model.cuda import CPP, CallFrame, FrameNode, LiveStack, StackKey
 
 _NOT_PROJECT = re.compile(
     r"/(?:site|dist)-packages/"
@@ -192,7 +192,7 @@ def _labels(stack: LiveStack) -> list[str]:
         return [stack.label]
     frames: list[CallFrame] = [frame for frame in stack.frames if is_python(frame.filename)]
     if not frames:
-        return ["(C++ only)", label_of(stack.frames)]
+        return [CPP, label_of(stack.frames)]
     return [frame_words(frame) for frame in reversed(frames)][:MAX_DEPTH]
 
 

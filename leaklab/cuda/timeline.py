@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.cuda.moments import BEFORE, NO_STACK
 from leaklab.cuda.stacks import StackTable, is_project, is_python, label_of
 from leaklab.cuda.trace import ALLOC, FREE, SEGMENT_IN, SEGMENT_OUT, Events, History, Ints, freed_unseen
-from leaklab.model.cuda import CallFrame, Timeline
+from leaklab.model.cuda import BEFORE, CPP, NO_STACK, OTHERS, CallFrame, Timeline
 
-OTHERS = "(other stacks)"
-CPP = "(C++ only)"
 N_BANDS = 8
 N_STRETCHES = 600
 

@@ -17,6 +17,10 @@ class CallFrame(NamedTuple):
     line: int
 
 
+BEFORE, NO_STACK, CPP, OTHERS = "(allocated before the trace)", "(no stack)", "(C++ only)", "(other stacks)"
+"""What stands in the place of a call stack where a block has none, or none of the program's, or is one of many."""
+
+
 class StackKey(str, enum.Enum):
     """By what two call stacks are called the same."""
 

@@ -8,7 +8,20 @@ from pathlib import PurePath
 from typing import Any
 
 from leaklab.model import Outcome
-from leaklab.model.cuda import FrameNode, LiveStack, PoolUse, SnapshotFacts, SnapshotSeries, TracePhase, TracePoint
+from leaklab.model.cuda import (
+    BEFORE,
+    CPP,
+    NO_STACK,
+    OTHERS,
+    FrameNode,
+    LiveStack,
+    PoolUse,
+    SnapshotFacts,
+    SnapshotSeries,
+    Timeline,
+    TracePhase,
+    TracePoint,
+)
 from leaklab.text import format_bytes, format_seconds, levels_words, shorten, unit_words, visible
 
 SCHEMA_VERSION = 1
@@ -21,6 +34,12 @@ N_MOMENTS = 64
 N_PHASES = 24
 _N_MOMENT_STACKS = 5
 _LABEL_LIMIT = 96
+_BANDS = {
+    BEFORE: "they were there when the recording began; begin it before the model is made to see who asked",
+    NO_STACK: "recorded without a call stack",
+    CPP: "asked for by C++ code, such as that of backward()",
+    OTHERS: "call stacks too small for a band of their own",
+}
 _TREE_SHARE = 0.01
 _TREE_LINES = 40
 _TREE_DEPTH = 24
@@ -37,9 +56,38 @@ def snapshot_line(name: str, devices: Sequence[PoolUse]) -> str:
     return f"{shorten(PurePath(name).name or name, 60)}: {'; '.join(uses)}"
 
 
+def free_words(devices: Sequence[PoolUse]) -> Iterator[str]:
+    """Yield for each device what of its reserved memory is free."""
+    for use in devices[:N_DEVICES]:
+        free = use.inactive_split_bytes + use.releasable_bytes
+        if free > 0:
+            yield (
+                f"{use.device} has {format_bytes(free)} free in what is reserved, the largest piece "
+                f"{format_bytes(use.largest_free_bytes)}; empty_cache() gives back {format_bytes(use.releasable_bytes)}"
+            )
+
+
+def failure_words(facts: SnapshotFacts) -> str:
+    """Return whether an allocation failed, where no moment tells."""
+    if any(moment.kind == "oom" for moment in facts.moments):
+        return ""
+    if facts.timelines:
+        return "no allocation failed within the trace"
+    return "the file has no trace of events: it does not say whether an allocation failed"
+
+
+def band_words(timelines: Sequence[Timeline]) -> Iterator[str]:
+    """Yield what the bands are that are no call stack."""
+    there = {label for timeline in timelines for label, _bytes in timeline.bands}
+    for label, words in _BANDS.items():
+        if label in there:
+            yield f"{label}: {words}"
+
+
 def snapshot_text(facts: SnapshotFacts) -> str:
     """Return everything about one snapshot that fits a screen or two; why memory ended comes first."""
-    lines = [snapshot_line(facts.name, facts.devices), ""]
+    lines = [snapshot_line(facts.name, facts.devices), *free_words(facts.devices)]
+    lines += [words for words in [failure_words(facts)] if words] + [""]
     moments = telling_moments(facts.moments)
     for moment in moments:
         if moment.kind == "oom":

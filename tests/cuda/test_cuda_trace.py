@@ -9,7 +9,6 @@ from snapshot_writer import KEPT, MODEL, STEP, WARM, Card, Training, snapshot, s
 
 from leaklab.ask import compare_cuda_snapshots
 from leaklab.cuda import (
-    BEFORE,
     StackTable,
     base_name,
     events_of,
@@ -22,7 +21,7 @@ from leaklab.cuda import (
     timeline_of,
 )
 from leaklab.model import Outcome
-from leaklab.model.cuda import CallFrame
+from leaklab.model.cuda import BEFORE, CallFrame
 from leaklab.reports import CudaSnapshot
 
 
