@@ -40,6 +40,8 @@ _SHARE = 0.25
 """A place that gains less than this share of what native memory gains is not named."""
 _PIECE_SHARE = 1 / 16
 """Of what a place leads to, pieces of so much are asked for their ends."""
+_DEEPEST = 48
+"""A place that so many objects lead to is not named: nobody has written that path, it goes along a chain."""
 _WHOLE = 0.8
 """A part that gains so much of what the whole gains is named instead of it."""
 
@@ -183,6 +185,7 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
     parents = view.tree.parent.tolist()
     totals: dict[int, int] = {}  # each vertex after the one that leads to it
     counts: dict[int, int] = {}
+    depths: dict[int, int] = {}
     pieces_of: dict[int, tuple[Ends, ...]] = {}
     large: list[_Weight] = []
     seen: set[int] = set()
@@ -193,6 +196,7 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
         if before in shared or (before >= 0 and before != view.namespace and is_kind_of(thing, type)):
             shared.add(vertex)  # the class of some object, which others share: what is reached first is chance
             continue
+        depths[vertex] = depths.get(before, 0) + 1
         n_bytes, n_objects = (shallow_bytes(thing) if vertex != view.namespace else 0), 1
         if view.is_tensor[vertex]:
             fresh = {key: size for key, size in storages_of(thing) or () if key not in seen}
@@ -206,7 +210,7 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
                 size = _bytes_of_leaf(leaf, seen)
                 n_bytes, n_objects = n_bytes + size, n_objects + 1
                 pieces += [ends_of(leaf, size)] if size >= _PIECE_SHARE * least else []
-                if size >= least:
+                if size >= least and depths[vertex] < _DEEPEST:
                     large.append(_Weight(size, 1, vertex, below, (pieces[-1],)))
         totals[vertex], counts[vertex] = n_bytes, n_objects
         for above in _up_from(parents, vertex) if pieces else ():
@@ -218,7 +222,7 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
     whole = [
         _Weight(size, counts[v], v, pieces=pieces_of.get(v, ()))
         for v, size in totals.items()
-        if size >= least and v != view.namespace
+        if size >= least and depths[v] <= _DEEPEST and v != view.namespace
     ]
     places = {_place(view, weight): weight for weight in (*whole, *large)}
     return {place: weight for place, weight in places.items() if not place[-1].endswith(_OWN_DICT)}
