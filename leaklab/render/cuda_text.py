@@ -33,7 +33,7 @@ N_POOLS = 64
 N_MOMENTS = 64
 N_PHASES = 24
 _N_MOMENT_STACKS = 5
-_LABEL_LIMIT = 96
+_LABEL_LIMIT = 120
 _BANDS = {
     BEFORE: "they were there when the recording began; begin it before the model is made to see who asked",
     NO_STACK: "recorded without a call stack",
