@@ -15,6 +15,8 @@ _MANY_NUMBERED = 3
 """More references than this in one place that differ in a number only are positions."""
 _MANY_NAMES = 8
 """More keys or attributes than this in one place are told as one: what is in them is the same to a reader."""
+_MOST_REFERENCES = 24
+"""Of a longer path the middle is left out: it goes along a chain."""
 _NUMBER = re.compile(r"\d+")
 _ANY_KEY, _ANY_ATTRIBUTE = "[i]", ".*"
 
@@ -93,6 +95,8 @@ def _to_holder(leak: Leak) -> tuple[str, ...]:
     steps = leak.path.steps
     n_held = next((place for place, step in enumerate(steps) if step.status is Status.LEAKED), len(steps))
     references = tuple(step.reference for step in steps[: max(n_held, 1)]) or (leak.holder or leak.what,)
+    if len(references) > _MOST_REFERENCES:
+        references = (*references[: _MOST_REFERENCES - 2], "...", references[-1])
     if leak.n_places == 1:
         return references
     return (references[0], *(_numbered(text) if text.startswith("[") else text for text in references[1:]))

@@ -106,6 +106,12 @@ def test_places_told_as_one_count_as_many():
     assert edges(tree) == [("H['site#']", 40, []), ("other", 1, [])]
 
 
+def test_a_place_at_the_end_of_a_long_chain_is_told_by_both_ends_of_its_path():
+    tree = places_tree([leak_at("head", *["[1]"] * 3_000, f".cache{n}") for n in range(2)])
+    ((reference, count, _below),) = edges(tree)
+    assert (reference.startswith("head[1]"), "..." in reference, count) == (True, True, 2)
+
+
 def many_of_one_line():
     leaks = tuple(leak_at("store", f".kept_{i:02}") for i in range(40))
     return replace(leaky_check(), leaks=(*leaks, leak_at("other", sites=("Cell In[1], line 2",))))
