@@ -84,7 +84,7 @@ class RanksView:
             return f"no leak in {proven:,} of {self.count()}, but {without}: {open_ones[0].reason}"
         if len({answer.word for answer in self.answers}) > 1:
             parts = (f"{self.who(row.answers)} {row.answers[0].word}" for row in self.rows)
-            return f"in none of the {self.count()}: {', '.join(parts)}"
+            return f"in any of the {self.count()}: {', '.join(parts)}"
         return f"in {self.all_words()}"
 
     def count(self) -> str:

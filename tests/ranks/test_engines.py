@@ -51,12 +51,15 @@ def reports_of(engine):
 
 
 def verdicts(report):
-    return sorted(report.to_frame()["verdict"])
+    """Bounded is no leak, too: workers keep logs of their own, which grow to a limit."""
+    words = {"clean": "no leak", "bounded": "no leak"}
+    return sorted(words.get(verdict, verdict) for verdict in report.to_frame()["verdict"])
 
 
-def test_where_none_leaks_all_are_clean(engine):
+def test_where_none_leaks_no_worker_is_said_to(engine):
     report = reports_of(engine)[0]
-    assert verdicts(report) == ["clean"] * 4, str(report)
+    assert verdicts(report) == ["no leak"] * 4, str(report)
+    assert report.leaks == ()
     assert report.is_proven
 
 
@@ -70,7 +73,7 @@ def test_where_all_leak_it_is_one_leak_in_all_of_them(engine):
 
 def test_a_worker_that_raises_and_one_that_dies_take_no_answer_from_the_others(engine):
     report = reports_of(engine)[2]
-    assert verdicts(report) == ["clean", "ended early", "leak", "no answer"], str(report)
+    assert verdicts(report) == ["ended early", "leak", "no answer", "no leak"], str(report)
     assert [shared.leak.holder for shared in report.leaks] == [HOLDERS[engine]]
     assert "the loader is empty" in str(report) or engine == "ipyparallel"  # its record says ValueError in run 1
 
