@@ -22,7 +22,7 @@ _ANY_KEY, _ANY_ATTRIBUTE = "[i]", ".*"
 
 
 @dataclass(frozen=True, slots=True)
-class PathTree:
+class MergedPaths:
     """Paths from one object on, merged.
 
     Attributes:
@@ -35,11 +35,11 @@ class PathTree:
     reference: str
     count: int
     kind: str = ""
-    children: tuple[PathTree, ...] = ()
+    children: tuple[MergedPaths, ...] = ()
 
 
 class TreeLine(NamedTuple):
-    """One edge of a `PathTree` in words.
+    """One edge of a `MergedPaths` in words.
 
     Attributes:
         depth: How many edges are above it.
@@ -55,7 +55,7 @@ class TreeLine(NamedTuple):
         return "  " * self.depth + self.words
 
 
-def merge_ways(ways: Sequence[Way], reference: str = "") -> PathTree:
+def merge_ways(ways: Sequence[Way], reference: str = "") -> MergedPaths:
     """Return *ways* as a tree below what *reference* names, its branches sorted by how many go through them."""
     ends = [way for way in ways if not way.references]
     kind = " or ".join(dict.fromkeys(way.kind for way in ends if way.kind))
@@ -68,8 +68,8 @@ def merge_ways(ways: Sequence[Way], reference: str = "") -> PathTree:
     children = sorted((merge_ways(few, first) for first, few in below.items()), key=lambda child: -child.count)
     if reference and len(children) == 1 and not ends:
         (only,) = children
-        return PathTree(joined(reference, only.reference), count, only.kind, only.children)
-    return PathTree(reference, count, kind, tuple(children))
+        return MergedPaths(joined(reference, only.reference), count, only.kind, only.children)
+    return MergedPaths(reference, count, kind, tuple(children))
 
 
 def joined(*references: str) -> str:
@@ -81,7 +81,7 @@ def joined(*references: str) -> str:
     return text
 
 
-def places_tree(leaks: Sequence[Leak]) -> PathTree:
+def places_tree(leaks: Sequence[Leak]) -> MergedPaths:
     """Return the paths to the holders of *leaks* as one tree; counted are the places that grow."""
     paths = without_positions([_to_holder(leak) for leak in leaks])
     counts = Counter[tuple[str, ...]]()
@@ -102,7 +102,7 @@ def _to_holder(leak: Leak) -> tuple[str, ...]:
     return (references[0], *(_numbered(text) if text.startswith("[") else text for text in references[1:]))
 
 
-def objects_tree(leak: Leak) -> PathTree:
+def objects_tree(leak: Leak) -> MergedPaths:
     """Return the references by which the holder of *leak* keeps its objects as one tree; counted are the objects."""
     return merge_ways(leak.ways)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leaklab.model import Check, Leak
-from leaklab.model.merged_paths import PathTree, TreeLine, places_tree
+from leaklab.model.merged_paths import MergedPaths, TreeLine, places_tree
 from leaklab.model.sentences import growth_sentence, growth_words, more_words, place_words
 from leaklab.render.advice import MARK, cure_of
 from leaklab.render.path_tree import tree_lines
@@ -51,7 +51,7 @@ class LineGroup:
     line: str
     rows: tuple[LeakRow, ...]
     total: str
-    tree: PathTree
+    tree: MergedPaths
     causes: tuple[str, ...]
 
     @property

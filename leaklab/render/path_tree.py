@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leaklab.model import Leak
-from leaklab.model.merged_paths import PathTree, TreeLine, objects_tree
+from leaklab.model.merged_paths import MergedPaths, TreeLine, objects_tree
 from leaklab.text import shorten
 
 _MOST_LINES = 16
@@ -20,7 +20,7 @@ def object_lines(leak: Leak) -> list[TreeLine]:
     return tree_lines(tree, "objects" if tree.count >= sum(leak.kept[:-1]) else "objects that were looked at")
 
 
-def tree_lines(tree: PathTree, noun: str) -> list[TreeLine]:
+def tree_lines(tree: MergedPaths, noun: str) -> list[TreeLine]:
     """Return *tree* in lines, the many before the few.
 
     Args:
@@ -32,7 +32,7 @@ def tree_lines(tree: PathTree, noun: str) -> list[TreeLine]:
     return lines if hidden <= 1 else [*lines[:_MOST_LINES], TreeLine(0, f"... and {hidden:,} more")]
 
 
-def _edges(tree: PathTree, noun: str, depth: int) -> Iterator[TreeLine]:
+def _edges(tree: MergedPaths, noun: str, depth: int) -> Iterator[TreeLine]:
     for child in tree.children:
         part = f"all {child.count:,}" if child.count == tree.count else f"{child.count:,} of {tree.count:,}"
         reference = shorten(child.reference, _REFERENCE_LIMIT)

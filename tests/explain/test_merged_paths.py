@@ -11,7 +11,7 @@ from samples import history_leak, leaky_check
 import leaklab
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.check import Way
-from leaklab.model.merged_paths import PathTree, merge_ways, places_tree, without_positions
+from leaklab.model.merged_paths import MergedPaths, merge_ways, places_tree, without_positions
 from leaklab.render import from_json, redacted, render_html, render_text, to_json
 
 
@@ -85,7 +85,7 @@ def test_what_paths_share_is_told_once():
 
 def test_what_ends_in_the_midst_of_a_longer_path_is_kept_apart():
     tree = merge_ways([Way(("[i]",), "dict", 5), Way(("[i]", "['x']"), "Tensor", 5)])
-    assert tree.children == (PathTree("[i]", 10, "dict", (PathTree("['x']", 5, "Tensor"),)),)
+    assert tree.children == (MergedPaths("[i]", 10, "dict", (MergedPaths("['x']", 5, "Tensor"),)),)
 
 
 def test_positions_and_numbered_names_are_one_where_there_are_many():
