@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 Record = TypeVar("Record")
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 PER_THOUSAND = 1_000
+_PER_MILLION, _LITTLE_BYTES = 1_000_000, 1024
 WIDTH = 100
 """Columns of every plain text that is written to a file or a notebook."""
 _NARROWEST, _WIDEST = 80, 120
@@ -50,6 +51,11 @@ def in_columns(n_columns: int) -> Iterator[None]:
         _COLUMNS.reset(token)
 
 
+def projected_runs(bytes_per_run: float) -> int:
+    """Return for how many runs to say what they would keep: a million of what is little, else a thousand."""
+    return _PER_MILLION if bytes_per_run < _LITTLE_BYTES else PER_THOUSAND
+
+
 def format_bytes(n_bytes: float) -> str:
     """Write *n_bytes* with three digits and a binary unit: ``96 B``, ``1.20 MiB``, ``157 KiB``."""
     sign, size = "-" if n_bytes < 0 else "", abs(n_bytes)
@@ -61,6 +67,20 @@ def format_bytes(n_bytes: float) -> str:
         return f"{sign}{format_rate(size if size < 10 else round(size))} B"  # noqa: PLR2004
     decimals = 2 if size < 9.995 else 1 if size < 99.95 else 0  # noqa: PLR2004
     return f"{sign}{size:,.{decimals}f} {UNITS[unit]}"
+
+
+def read_bytes_words(words: str) -> int:
+    """Return the bytes that *words* say: ``10MB``, ``512KiB``, ``4096``.
+
+    Raises:
+        ValueError: if they say no size.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", words, re.IGNORECASE | re.ASCII)
+    if match is None:
+        msg = f"a size is a number with a unit, such as 10MB, 512KiB or 80GB, not {words!r}"
+        raise ValueError(msg)
+    base = 1024 if match[3] else 1000
+    return int(float(match[1]) * base ** " kmgt".index(match[2].lower() or " "))
 
 
 def signed_bytes(n_bytes: float) -> str:

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from types import FrameType
 from typing import Any
 
 from leaklab.collect.arrival_lines import ArrivalLines, Line
 from leaklab.collect.checkpoint import measure_of
 from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.containers import EMPTY, entries_in, item_at, items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor_type, loaded_type
 
 Token = tuple[int, ...]
@@ -132,7 +132,8 @@ def _inside(thing: Any) -> Iterator[Part]:
 
 
 def _last_entries(things: Any, n_new: int) -> list[object]:
-    return list(islice(reversed(things), max(n_new, 0)))[:_MAX_NEW]
+    """Return the items added last; a list's own order, whatever a subclass says."""
+    return newest_items(things, min(n_new, _MAX_NEW))
 
 
 def _version(tensor: object) -> int:
@@ -162,8 +163,8 @@ def _nothing(_n_new: int) -> list[object]:
 
 def _last_items(mapping: dict[object, object], n_new: int) -> list[object]:
     """Return the values added last, and keys that are objects; by the dict's own order, whatever a subclass says."""
-    newest = list(islice(zip(reversed(dict.values(mapping)), reversed(dict.keys(mapping)), strict=True), max(n_new, 0)))
-    return [thing for item in newest[:_MAX_NEW] for thing in item if id(type(thing)) not in _PLAIN_KEYS]
+    newest = newest_pairs(mapping, min(n_new, _MAX_NEW))
+    return [thing for key, value in newest for thing in (value, key) if id(type(thing)) not in _PLAIN_KEYS]
 
 
 def _slot(owner: object, target: object) -> Part | None:
@@ -173,11 +174,13 @@ def _slot(owner: object, target: object) -> Part | None:
         return _reader(partial(_content, cells[0])) if len(cells) == 1 else None
     if has_base(type(owner), dict):
         return _dict_slot(owner, target)  # type: ignore[arg-type]  # a dict
+    if has_base(type(owner), list):
+        at = _place_of(target, items_in(owner))
+        if at is not None:
+            return _reader(partial(item_at, owner, at))
     referents: list[object] = get_referents(owner)
     place = _place_of(target, referents)
     if place is not None:
-        if has_base(type(owner), list):
-            return _reader(partial(_item, owner, place))
         return _reader(partial(_referent, owner, place)) if len(referents) <= _MAX_REFERENTS else None
     own_dicts = (referent for referent in referents[:_MAX_REFERENTS] if type(referent) is dict)
     slots = map(partial(_dict_slot, target=target), own_dicts)
@@ -185,20 +188,13 @@ def _slot(owner: object, target: object) -> Part | None:
 
 
 def _dict_slot(mapping: dict[object, object], target: object) -> Part | None:
-    place = _place_of(target, list(dict.values(mapping)))
-    if place is None:
-        return None
-    key = next(islice(dict.keys(mapping), place, None), None)
+    key = next((key for key, value in entries_in(mapping) if value is target), EMPTY)
     return _reader(partial(dict.get, mapping, key)) if id(type(key)) in _PLAIN_KEYS else None
 
 
 def _place_of(target: object, things: list[object]) -> int | None:
     """Return where *target* itself, not its equal, stands among *things*."""
     return next((place for place, thing in enumerate(things) if thing is target), None)
-
-
-def _item(things: Any, place: int) -> object:
-    return list.__getitem__(things, place) if place < list.__len__(things) else None
 
 
 def _content(cell: types.CellType) -> object:

@@ -23,6 +23,7 @@ from leaklab.collect.allocation_lines import asking_line
 from leaklab.collect.arrival_lines import Line
 from leaklab.collect.change_lines import LineWatch, Whose
 from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.containers import values_in
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.runtime.objects import is_exactly, is_tensor, loaded_type, safe_len, type_name
 
@@ -236,7 +237,7 @@ def _referred(holder: Any, variables: frozenset[str], kind: str) -> Iterator[Any
         return
     for thing in referents:
         if type(thing) is dict and len(thing) <= _MAX_LENGTH:
-            yield from (value for value in dict.values(thing) if type_name(type(value)) == kind)
+            yield from (value for value in values_in(thing) if type_name(type(value)) == kind)
 
 
 def _referents(thing: Any, variables: frozenset[str]) -> list[Any]:

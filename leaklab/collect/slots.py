@@ -37,6 +37,7 @@ from leaklab.runtime.addresses import (
     referents_of,
     types_at,
 )
+from leaklab.runtime.containers import ends_of, ends_of_dict
 from leaklab.runtime.kind_table import KindTable
 from leaklab.runtime.objects import has_base, loaded_type, no_torch_functions
 from leaklab.runtime.sizes import storages_of
@@ -108,12 +109,12 @@ def _read_text(text: str) -> Content:
 
 
 def _read_sequence(things: list[object] | tuple[object, ...]) -> Content:
-    return Content(len(things), id(things[0]), id(things[-1]))
+    return Content(len(things), *ends_of(things))
 
 
 def _read_dict(mapping: dict[object, object]) -> Content:
     # A dict that grows in place is measured as a container, too; here one is found that a longer one replaces.
-    return Content(len(mapping), id(next(iter(mapping))), id(next(reversed(mapping))))
+    return Content(len(mapping), *ends_of_dict(mapping))
 
 
 def _read_memory(address: int, n_bytes: int) -> Content | None:

@@ -28,17 +28,19 @@ _OWN_DICT = ".__dict__"
 _GRAPH_UNIT = "graph nodes"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class IndependentHold:
     """What keeps a group of survivors alive.
 
     Attributes:
         holders: Expressions, or words where Python has none, the group's own holder first.
         retained_bytes: What comes back when all of them release the survivors.
+        freed: The vertices that go then.
     """
 
     holders: tuple[str, ...]
     retained_bytes: int
+    freed: Ints
 
 
 class RetainedBytes:
@@ -115,7 +117,7 @@ def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Independe
     chosen = [vertex for name in named for vertex in by_name.get(name, ())]
     is_cut = np.isin(holders, chosen)
     freed = freed_without(view, [*zip(holders[is_cut].tolist(), held[is_cut].tolist(), strict=True), *passing])
-    return IndependentHold(tuple(named), size_of_freed(view, freed).exclusive_bytes)
+    return IndependentHold(tuple(named), size_of_freed(view, freed).exclusive_bytes, freed)
 
 
 def _inside(view: HeapView, survivors: Ints) -> Ints:

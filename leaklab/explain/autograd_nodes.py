@@ -14,6 +14,7 @@ from typing import Any
 
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.autograd_graph import FunctionBase, GraphWalk, count_leaves, descriptors_of, is_node_type
+from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor, is_tensor_type, no_torch_functions, type_name
 
 NameFile = Callable[[str], str | None]
@@ -201,7 +202,7 @@ class LineReader:
         if read is None:
             read = self._readers[id(kind)] = descriptors_of(kind)["metadata"].__get__
         stack = read(node).get("traceback_")
-        if type(stack) is not list or not stack or not all(type(entry) is str for entry in stack):
+        if type(stack) is not list or not stack or not all(type(entry) is str for entry in items_in(stack)):
             return ""
         key = "".join(stack)
         if key not in self._known:

@@ -13,6 +13,7 @@ from leaklab.explain.autograd_nodes import Node, State
 from leaklab.heap.names import best_reference
 from leaklab.model.autograd import GraphPart, KeptTensor, Sharing
 from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.containers import EMPTY, items_in
 from leaklab.runtime.objects import (
     has_base,
     is_kind_of,
@@ -301,7 +302,7 @@ def _is_enterable(kind: type) -> bool:
 def _held_by(holder: Any) -> Iterable[Any]:
     kind = type(holder)
     if kind is list or kind is tuple:  # the collector lists their items from behind
-        return list(holder)
+        return [each for each in items_in(holder) if each is not EMPTY]
     if kind is types.FunctionType:  # its globals would lead to everything
         return [each for each in (holder.__closure__, holder.__defaults__, holder.__kwdefaults__) if each is not None]
     if kind is types.MethodType and not is_kind_of(holder.__self__, types.ModuleType):

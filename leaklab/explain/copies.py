@@ -16,6 +16,7 @@ import numpy as np
 
 from leaklab.heap.names.reference import MISSING, c_descriptor, read_by
 from leaklab.heap.view import BASELINE, HeapView
+from leaklab.runtime.containers import entries_in
 from leaklab.runtime.objects import (
     has_base,
     is_kind_of,
@@ -128,7 +129,7 @@ def _parts(thing: object) -> Parts:
         table = {} if descriptor is MISSING else read_by(descriptor, thing)
     if not is_kind_of(table, dict):
         return {}
-    return {name: value for name, value in list(dict.items(table)) if type(name) is str}
+    return {name: value for name, value in entries_in(table) if type(name) is str}
 
 
 def _same_shape(a: object, b: object) -> bool:

@@ -23,6 +23,7 @@ from leaklab.heap.names.reference import c_descriptor, is_one_of, literal
 from leaklab.heap.view import HeapView
 from leaklab.model.paths import CycleCut
 from leaklab.runtime.autograd_graph import is_node_type
+from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, type_name
 from leaklab.runtime.sparse_graphs import connected_components, csr_array
 
@@ -164,7 +165,7 @@ def _entry(joint: CycleJoint) -> _Way | None:
             )
             return (cut, lambda: remove(holder, key))
     elif is_kind_of(holder, list):
-        at = next((at for at, item in enumerate(list.__iter__(holder)) if item is joint.held), None)
+        at = next((at for at, item in enumerate(items_in(holder)) if item is joint.held), None)
         if at is not None:
             cut = CycleCut(f"[{at}]", f"items[{at}] = None", f"items is the {type_name(type(holder))}", is_safe=True)
             return (cut, lambda: list.__setitem__(holder, at, None))

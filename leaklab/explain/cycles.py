@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import types
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ from leaklab.runtime.objects import type_name
 
 CYCLE_ROOT = "reference cycle that no variable reaches"
 UNSEEN_ROOT = "held by something that is not seen from Python"
+TOP = "its top"
+"""Stands for the reference to what nothing visible refers to."""
+ENTRY = "its entry"
+"""The same where a registry is known, or suspected, to have it."""
 _MAX_WRITTEN = 50
 """So many cycles of the same types are written out; of more the others count as the commonest of these."""
 _MAX_STEPS = 30
@@ -105,7 +110,10 @@ def group_orphans(view: HeapView, orphans: list[int]) -> list[Orphans]:
         return []
     by_place: dict[str, Orphans] = {}
     for found in _by_certainty(view, orphans):
-        by_place.setdefault(found.fingerprint, found).members.extend(found.members)
+        one = by_place.setdefault(found.fingerprint, found)
+        one.members.extend(found.members)
+        if one.path != found.path and one.path.root == UNSEEN_ROOT:  # several callbacks: none of them stands for all
+            one.path = RootPath(UNSEEN_ROOT, tuple(replace(step, summary="") for step in one.path.steps))
     for found in by_place.values():
         found.members = list(dict.fromkeys(found.members))
     return list(by_place.values())
@@ -138,7 +146,7 @@ def _held(
         likely = region.numbers < 0
         kept, orphans = region.by_cycle(orphans, region.cycles_with(likely))
         yield from _in_cycles(view, _FoundRegion(region, likely, CycleCertainty.PROBABLE), kept)
-    yield from _unseen(view, references.region, orphans)
+    yield from _unseen(view, references, orphans)
 
 
 def _in_cycles(view: HeapView, found: _FoundRegion, in_cycles: dict[int, list[int]]) -> Iterator[Orphans]:
@@ -261,14 +269,37 @@ def _plainness(kind: type) -> int:
     return 2 if name.startswith("torch.") else 0
 
 
-def _unseen(view: HeapView, region: Region, orphans: list[int]) -> Iterator[Orphans]:
+def _unseen(view: HeapView, references: RegionReferences, orphans: list[int]) -> Iterator[Orphans]:
     """Yield the orphans that no cycle keeps, by the types of what nothing visible refers to."""
     if not orphans:
         return
-    path = RootPath(UNSEEN_ROOT, ())
-    for top, members in region.hanging_together(orphans):
-        kinds = sorted({type_name(type(view.objects[vertex])) for vertex in top})
-        yield Orphans([], path, CycleCertainty.UNSEEN, members=members, fingerprint=fingerprint([UNSEEN_ROOT, *kinds]))
+    for top, members in references.region.hanging_together(orphans):
+        things = [view.objects[vertex] for vertex in top]
+        # Of a class, which refers to itself, or of another cycle nothing is at the top: then what C holds is.
+        held = [view.objects[vertex] for vertex in references.held_from_outside(members)] if not top else things
+        path = RootPath(UNSEEN_ROOT, top_steps(held))
+        yield Orphans([], path, CycleCertainty.UNSEEN, members=members, fingerprint=unseen_fingerprint(things))
+
+
+def unseen_fingerprint(top: Iterable[object]) -> str:
+    """Return the fingerprint of what nothing visible holds, by the types of the objects that nothing refers to."""
+    return fingerprint([UNSEEN_ROOT, *sorted({type_name(type(thing)) for thing in top})])
+
+
+def top_steps(top: Sequence[object]) -> tuple[Step, ...]:
+    """Return the step to what nothing visible refers to: a callback by its name, of methods of one class that class."""
+    names = {_callback_name(thing) for thing in top}
+    kinds = Counter(type_name(type(thing)) for thing in top)
+    if len(names) == 1 and (name := names.pop()):
+        return (Step(TOP, kinds.most_common(1)[0][0], name, Status.LEAKED),)
+    owned = Counter(type_name(type(thing.__self__ if type(thing) is types.MethodType else thing)) for thing in top)
+    return tuple(Step(TOP, name, "", Status.LEAKED) for name, _count in owned.most_common(1))
+
+
+def _callback_name(thing: object) -> str:
+    """Return the qualified name of a method or a function; empty for anything else."""
+    function = thing.__func__ if type(thing) is types.MethodType else thing
+    return function.__qualname__ if type(function) is types.FunctionType else ""
 
 
 def _step(view: HeapView, vertex: int, reference: str, note: str = "") -> Step:

@@ -16,6 +16,7 @@ from typing import Any
 
 from leaklab.collect.process_counts import CHILDREN, DESCRIPTORS, Counted
 from leaklab.explain.group_sizes import newest_entries
+from leaklab.runtime.containers import entries_in
 from leaklab.runtime.objects import (
     HEAP_TYPE,
     attributes_of,
@@ -55,7 +56,7 @@ def _numbers_of(thing: object, counted: Counted) -> Iterator[int]:
             return
     own: Any = thing if kind is dict else attributes_of(thing) if flags_of(kind) & HEAP_TYPE else {}
     names = _NAMES[counted.unit]
-    for name, value in list(dict.items(own)):
+    for name, value in entries_in(own):
         if type(value) is int and type(name) is str and names.search(name):
             yield value
         elif counted is DESCRIPTORS and is_exactly(value, _UNTRACKED):

@@ -15,6 +15,7 @@ from leaklab.heap.index import HeapIndex, ranges
 from leaklab.heap.view import HeapView
 from leaklab.runtime.addresses import BATCH_OBJECTS, Addresses, referents_of
 from leaklab.runtime.autograd_graph import descriptors_of
+from leaklab.runtime.containers import keys_in
 from leaklab.runtime.objects import loaded_type, safe_len
 from leaklab.runtime.sparse_graphs import breadth_first_order, connected_components, csr_array
 
@@ -247,6 +248,11 @@ class RegionReferences:
         self.crossing = self._find_crossing(visible)
         self.is_held = region.below(self._unexplained > 0)
 
+    def held_from_outside(self, vertices: Sequence[int]) -> list[int]:
+        """Return those of *vertices* that have references which nothing visible has."""
+        is_it = self._unexplained[self.region.places_of(vertices)] > 0
+        return [vertex for vertex, has in zip(vertices, is_it, strict=True) if has]
+
     @property
     def immortal(self) -> _Mask:
         """Which components are cycles through C++, that no collection frees."""
@@ -267,7 +273,7 @@ class RegionReferences:
         live: Addresses | None = None
         for place in np.flatnonzero(is_hooks & is_top & (self._unexplained > 0)).tolist()[:_MAX_ASSUMED]:
             hooks: Any = view.objects[int(vertices[place])]
-            if not safe_len(hooks) or not all(type(key) is int for key in list(dict.keys(hooks))):
+            if not safe_len(hooks) or not all(type(key) is int for key in keys_in(hooks)):
                 continue
             nodes = self._graph_below(place)
             numbers = self._sequence_numbers(nodes)

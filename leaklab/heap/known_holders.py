@@ -103,6 +103,12 @@ KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
         reference=r"\.loggerDict$",
         is_asked_for=True,
     ),
+    KnownHolder(
+        "the list of warning filters, one longer by each other filter",
+        "warnings.catch_warnings() around what sets a filter",
+        reference=r"\b_?warnings\.filters$",
+        is_asked_for=True,
+    ),
     KnownHolder("pyplot's list of open figures", "plt.close('all')", root=r"^module '(matplotlib|pylab)\b"),
     KnownHolder(
         "a debugger", "ending its session, or turning off its data viewer,", root=r"^module '_?(pdb|bdb|debugpy|pydevd)"
@@ -141,6 +147,10 @@ KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
         "pytest's record of a failed test",
         "traceback.clear_frames(error.__traceback__) in a hook",
         kind=r"^_pytest\._code\.code\.(ExceptionInfo|TracebackEntry|Traceback)$",
+    ),
+    KnownHolder(
+        "a memo of everything that it has pickled, so that a second pickle may refer to the first", "its clear_memo()",
+        kind=r"^_pickle\.Pickler$",
     ),
     KnownHolder("a cache of results", "its cache_clear()", kind=r"_lru_cache_wrapper$"),
 )  # fmt: skip

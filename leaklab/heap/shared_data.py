@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.runtime.addresses import BATCH_OBJECTS, addresses_of, get_referents, kinds_of, types_at
+from leaklab.runtime.containers import keys_in, values_in
 from leaklab.runtime.objects import flags_of, has_base, loaded_type, loaded_variables
 from leaklab.runtime.sizes import shallow_bytes, storages_of
 
@@ -106,11 +107,11 @@ def _is_data(kind: type) -> bool:
 
 def _skipped_keys(mapping: dict[Any, Any]) -> list[Any]:
     """Return the keys of *mapping* if the collector does not report them: it leaves out those of a table of texts."""
-    keys = list(dict.keys(mapping))
+    keys = keys_in(mapping)
     if not keys or type(keys[0]) is not str:
         return []
     n_reported = sum(1 for referent in get_referents(mapping) if referent is keys[0])
-    n_values = sum(1 for value in dict.values(mapping) if value is keys[0])
+    n_values = sum(1 for value in values_in(mapping) if value is keys[0])
     return keys if n_reported == n_values else []
 
 

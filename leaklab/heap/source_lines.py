@@ -134,6 +134,12 @@ def running_cell_name(filename: str) -> str:
     return cell_name(running_shell(), filename)
 
 
+def is_module(filename: str) -> bool:
+    """Return whether *filename* is a file with variables of its own; a cell's may exist, too, for its debugger."""
+    is_file = os.path.isfile(filename)  # noqa: PTH113 - asked of names that are no paths as well
+    return is_file and not running_cell_name(filename) and not _KERNEL_FILE.search(filename)
+
+
 def _parse(source: str, filename: str) -> ast.Module | None:
     if not source:
         return None
@@ -228,7 +234,7 @@ def find_line(holder: str) -> SourceLine | None:
     name = _last_name(holder)
     if not name:
         return None
-    found = [line for filename, text in _sources(name) for line in _lines_in(filename, text, name)]
+    found = [line for filename, text in sources_with(name) for line in _lines_in(filename, text, name)]
     texts = {line.text for line in found}
     return found[0] if len(texts) == 1 else None
 
@@ -239,7 +245,7 @@ def _last_name(expression: str) -> str:
     return names[-1] if names and names[-1] != "globals" else ""
 
 
-def _sources(name: str) -> Iterator[tuple[str, str]]:
+def sources_with(name: str) -> Iterator[tuple[str, str]]:
     """Yield the sources of the user that mention *name*, the newest first."""
     newest = list(linecache.cache.items())[::-1]
     n_read = 0

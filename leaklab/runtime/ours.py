@@ -67,7 +67,7 @@ def soon_untracked(objects: list[object], table: KindTable) -> npt.NDArray[np.in
             found.append(row)
             ids.add(id(objects[row]))
         # Few have a tuple inside: the others are followed for good.
-        elif tuple in map(type, _contents(objects[row])):
+        elif id(tuple) in map(id, map(type, _contents(objects[row]))):
             nested.append(row)
     n_before = -1
     while len(found) > n_before:
@@ -84,7 +84,7 @@ def soon_untracked(objects: list[object], table: KindTable) -> npt.NDArray[np.in
 
 def _contents(thing: Any) -> Iterable[object]:
     """Return what a tuple or a dict contains; exact types only, whose methods are C code."""
-    return thing if type(thing) is tuple else chain(thing.values(), thing)
+    return get_referents(thing) if type(thing) is tuple else chain(thing.values(), thing)
 
 
 _OWN = "leaklab."

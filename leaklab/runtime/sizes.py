@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.runtime.addresses import get_referents, kinds_of, picked, types_at
+from leaklab.runtime.addresses import get_referents, is_own_dict, kinds_of, picked, types_at
+from leaklab.runtime.containers import keys_in
 from leaklab.runtime.objects import (
     HEAP_TYPE,
-    attributes_of,
     flags_of,
     has_base,
     is_tensor,
@@ -169,6 +169,7 @@ def owned_objects(things: Collection[object]) -> list[object]:
     found |= _own_dicts(things)
     level = list(found.values())
     while level:
+        found |= _private_keys(level)
         referents = get_referents(*level)
         new = {
             id(thing): thing for thing in referents if id(thing) not in found and (is_leaf(thing) or _is_data(thing))
@@ -178,6 +179,27 @@ def owned_objects(things: Collection[object]) -> list[object]:
     found |= _memory_of_views(found.values())
     # Numbers and words that a module knows anyway are few and small: not worth the search for their other owners.
     return list(found.values())
+
+
+def _private_keys(things: Iterable[object]) -> dict[int, object]:
+    """Return, by address, the texts that only a dict among *things* has, as a key.
+
+    The collector does not follow the keys of a dict that has nothing but texts for keys.
+    """
+    probe = {b"key".decode(): None}  # nobody else has this very text
+    (n_alone,) = _n_owners(keys_in(probe))
+    found: dict[int, object] = {}
+    for thing in things:
+        if has_base(type(thing), dict):
+            keys = keys_in(thing)
+            found |= {
+                id(key): key for key, n in zip(keys, _n_owners(keys), strict=True) if n == n_alone and is_leaf(key)
+            }
+    return found
+
+
+def _n_owners(keys: list[object]) -> list[int]:
+    return [sys.getrefcount(key) for key in keys]
 
 
 def _memory_of_views(things: Iterable[object]) -> dict[int, object]:
@@ -205,13 +227,13 @@ def _own_dicts(things: Collection[object]) -> dict[int, object]:
     """Return, by address, the dicts of attributes of *things* that have one already.
 
     Python makes such a dict when somebody first asks for it, and from then on the collector lists it: what it holds
-    belongs to the object as it did before.
+    belongs to the object as it did before. An object that refers to any other dict is not asked: it would get one.
     """
     tracked = {id(one) for one in get_referents(*things) if type(one) is dict and gc.is_tracked(one)}
     with_dict = (
         (thing, one) for thing in (things if tracked else ()) for one in get_referents(thing) if id(one) in tracked
     )
-    return {id(one): one for thing, one in with_dict if attributes_of(thing) is one}
+    return {id(one): one for thing, one in with_dict if is_own_dict(thing, one)}
 
 
 def _is_data(thing: object) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Callable, Iterable
 from typing import Any
 
+from leaklab.runtime.containers import EMPTY, entries_in, first_items
 from leaklab.runtime.objects import (
     is_exactly,
     is_kind_of,
@@ -24,10 +24,7 @@ _MOST_COPIED = 100_000
 """So many values may be copied to see the first of them."""
 _PLAIN = (bool, int, float, complex, type(None))
 _TEXTS = (str, bytes, bytearray)
-_SEQUENCES: tuple[tuple[type, Callable[[Any], Iterable[object]]], ...] = (
-    (list, list.__iter__), (tuple, tuple.__iter__), (set, set.__iter__), (frozenset, frozenset.__iter__),
-    (collections.deque, collections.deque.__iter__),
-)  # fmt: skip
+_ORDERED = (list, tuple, set, frozenset, collections.deque)
 _UNREADABLE = (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError)
 
 
@@ -44,19 +41,18 @@ def value_lines(thing: object) -> list[str]:
         return _array_lines(thing, array_type)
     if is_tensor(thing) or (array_type is not None and is_kind_of(thing, array_type)):
         return [f"a {type_name(type(thing))}: to read its values would run code of that class"]
-    for base, each in _SEQUENCES:
-        if is_kind_of(thing, base):
-            lines = [_words(value) for value in itertools.islice(each(thing), MOST_VALUES)]
-            return _with_rest(lines, safe_len(thing) or 0)
+    if any(is_kind_of(thing, base) for base in _ORDERED):
+        return _with_rest(list(map(_words, first_items(thing, MOST_VALUES))), safe_len(thing) or 0)
     if is_kind_of(thing, dict):
-        entries: Iterable[tuple[object, object]] = dict.items(thing)  # type: ignore[arg-type]  # its real type was asked
-        lines = [f"{_words(key)}: {_words(value)}" for key, value in itertools.islice(entries, MOST_VALUES)]
-        return _with_rest(lines, safe_len(thing) or 0)
+        pairs = entries_in(thing, MOST_VALUES)
+        return _with_rest([f"{_words(key)}: {_words(value)}" for key, value in pairs], safe_len(thing) or 0)
     return [_words(thing)]
 
 
 def _words(value: object) -> str:
     """Return one value in a line: itself where its type is built in, else its type."""
+    if value is EMPTY:
+        return "nothing yet: the code that makes it has not filled this place"
     if is_exactly(value, _PLAIN):
         try:
             return repr(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from explain_builders import N_RUNS, Node, everything_below, vertex_of, view_of
 from samples import history_leak
 
 import leaklab
-from leaklab.explain import RetainedBytes, group_survivors, hold_of
+from leaklab.explain import GroupSizer, RetainedBytes, group_survivors, hold_of
 from leaklab.explain import all_holders as independent
 from leaklab.render import retained_words
 
@@ -152,3 +153,49 @@ def test_weighing_keeps_nothing_alive():
     below = len(everything_below(hold))
     assert below <= 3
     gc.collect()
+
+
+class Channel:
+    """Refers back to where it is kept, in one of many ways; what it has of its own is *data*."""
+
+    def __init__(self, number, **back):
+        self.data, self.headers = f"{number:02000}", {f"{number} {key:0100}": None for key in range(5)}
+        for name, value in back.items():  # not by the dict of attributes: there is none yet
+            setattr(self, name, value)
+
+    def changed(self):
+        """Be a callback."""
+
+
+def closure_over(*things):
+    return lambda: things
+
+
+def kept_back(registry):
+    """Return the ways in which leaked objects refer back, each with what the registry gets of a new channel."""
+    return {
+        "a dict of theirs": lambda number: Channel(number, registry=registry),
+        "a bound method": lambda number: Channel(number, registry=registry).changed,
+        "a list of all": lambda number: Channel(number, everybody=registry["entries"]),
+        "a weak reference": lambda number: Channel(number, home=registry["home"]),
+        "a closure": lambda number: closure_over(Channel(number), registry),
+        "the one before": lambda number: Channel(number, before=(registry["entries"] or [None])[-1]),
+        "their own cycle": lambda number: Channel(number, part=(part := Node(registry=registry)), of=part),
+    }
+
+
+@pytest.mark.parametrize("way", kept_back({}))
+def test_what_leaks_and_what_would_be_freed_are_one_count_however_objects_refer_back(way):
+    home = Node()
+    registry = {"entries": [], "owner": home, "home": weakref.ref(home)}
+    make, runs = kept_back(registry)[way], []
+    for number in range(N_RUNS):
+        known = {id(thing) for thing in everything_below(registry, Channel.changed)}
+        registry["entries"].append(make(number))
+        runs.append([thing for thing in everything_below(registry["entries"][-1]) if id(thing) not in known])
+    with view_of({"registry": registry}, runs) as view:
+        (group,) = group_survivors(view)[0]
+        summary = GroupSizer(view).count(group.members, group.entries)
+        hold = hold_of(view, group, summary.main_objects)
+    assert summary.n_bytes > (N_RUNS - 1) * 2500
+    assert hold.retained_bytes == pytest.approx(summary.n_bytes, rel=0.1)

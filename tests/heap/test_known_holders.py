@@ -30,6 +30,7 @@ def path_of(root, *steps):
             "accelerator.free_memory()",
         ),
         (path_of("x", ("w", "torch.utils.tensorboard.writer.SummaryWriter"), ("._q", "list")), 0, "writer.close()"),
+        (path_of("module '_warnings'", ("_warnings.filters", "list")), 0, "warnings.catch_warnings()"),
         (path_of("running function f", ("e", "_pytest._code.code.ExceptionInfo")), 0, "clear_frames"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import gc
 import sys
 
 import numpy as np
@@ -164,6 +165,25 @@ def test_attributes_belong_to_an_object_before_and_after_somebody_looked_at_them
     before = owned_bytes([holder])
     assert vars(holder)
     assert 5000 < before <= owned_bytes([holder]) < before + 500
+
+
+def test_what_an_object_has_beside_a_dict_of_others_is_counted_and_no_dict_is_made():
+    class Entry:
+        def __init__(self, registry: dict[str, list[object]]) -> None:
+            self.registry, self.data = registry, b"x" * 5000
+
+    holder = Entry({"entries": []})
+    before = [id(one) for one in gc.get_referents(holder)]
+    assert 5000 < owned_bytes([holder]) < 5300
+    assert [id(one) for one in gc.get_referents(holder)] == before
+
+
+def test_keys_that_only_a_dict_has_are_its_own():
+    made = {f"{number:0100}": None for number in range(100)}
+    known = dict.fromkeys(made)
+    assert owned_bytes([made, known]) == owned_bytes([made]) + sys.getsizeof(known)  # both have them now
+    del known
+    assert owned_bytes([made]) == sys.getsizeof(made) + sum(map(sys.getsizeof, made))
 
 
 def test_what_objects_refer_to_is_not_theirs_unless_it_is_data():

@@ -100,28 +100,28 @@ def play(taker, program, *, n_before: int, freezes: bool) -> tuple[list[set[int]
     return shown, born
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(PROGRAMS, st.integers(0, 5))
 def test_the_frozen_census_shows_exactly_what_was_born_and_lives(program, n_before):
     shown, born = play(FrozenCensus(collects=True), program, n_before=n_before, freezes=False)
     assert shown == born
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(PROGRAMS, st.integers(0, 5))
 def test_without_collecting_the_frozen_census_shows_garbage_cycles_too(program, n_before):
     shown, born = play(FrozenCensus(collects=False), program, n_before=n_before, freezes=False)
     assert shown == born
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(PROGRAMS, st.integers(0, 5))
 def test_the_scanning_census_shows_exactly_what_was_born_and_lives(program, n_before):
     shown, born = play(ScanCensus(collects=True), program, n_before=n_before, freezes=False)
     assert shown == born
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(PROGRAMS)
 def test_the_refreezing_census_sees_through_a_cell_that_freezes(program):
     # Without collecting, an old node and a new one at its address cannot be told apart: no node is old here.
@@ -129,7 +129,7 @@ def test_the_refreezing_census_sees_through_a_cell_that_freezes(program):
     assert shown == born
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(PROGRAMS, st.integers(0, 5))
 def test_cohorts_know_the_run_that_made_each_survivor(program, n_before):
     taker, cohorts, world = FrozenCensus(collects=True), Cohorts(len(program)), World(n_before)

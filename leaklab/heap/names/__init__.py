@@ -78,4 +78,9 @@ def _distinct(references: Iterator[Reference]) -> list[Reference]:
 def _left_over(holder: object) -> Reference:
     kind = type(holder)
     words = next((_LEFTOVERS[id(each)] for each in mro_of(kind) if id(each) in _LEFTOVERS), None)
-    return in_words(words or f"reference inside {type_name(kind)}")
+    is_entry = any(type_name(each) in _CONTAINERS_IN_C for each in mro_of(kind))
+    return in_words(words or f"reference inside {type_name(kind)}", "element" if is_entry else "other")
+
+
+_CONTAINERS_IN_C = frozenset({"xml.etree.ElementTree.Element"})
+"""Types that keep their entries in an array of C, which only the collector reads."""

@@ -27,6 +27,7 @@ from leaklab.heap.names.reference import (
 )
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.autograd_graph import TENSOR_HOOKS, node_hooks
+from leaklab.runtime.containers import items_in, keys_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, mro_of, no_torch_functions, type_name
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def in_future(holder: Any, child: object) -> Iterator[Reference]:
     """Name attributes and the callbacks that wait for the result."""
     yield from in_attributes(holder, child)
     callbacks = read(holder, "_callbacks")
-    for index, pair in enumerate(callbacks if type(callbacks) is list else ()):
+    for index, pair in enumerate(items_in(callbacks) if type(callbacks) is list else ()):
         if type(pair) is tuple and pair[0] is child:
             suffix = f"._callbacks[{index}][0]"
             yield Reference("done callback", suffix, "done callback", "callback")
@@ -244,7 +245,7 @@ def _hooks(node: Any, child: Any) -> Iterator[Reference]:
     """Name *child* as hooks that *node* owns: by asking it, and if it is no dict of its own as those of its tensor."""
     own = [in_words(words, "hidden") for _, hooks, words in node_hooks([node]) if hooks is child]
     yield from own
-    if not own and all(type(key) is int for key in list(dict.keys(child))):
+    if not own and all(type(key) is int for key in keys_in(child)):
         yield in_words(TENSOR_HOOKS, "hidden")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leaklab.heap.names.reference import Reference, among, by_attribute, in_words, literal, read
 from leaklab.heap.roots import local_variables
 from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.containers import entries_in, keys_in
 from leaklab.runtime.objects import is_kind_of
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def in_lru_cache(holder: Any, child: object) -> Iterator[Reference]:
     cache: Any = next((each for each in inner if type(each) is dict), {})
     if child is cache:
         yield in_words("cache")
-    elif any(child is key for key in list(dict.keys(cache))):
+    elif any(child is key for key in keys_in(cache)):
         yield in_words("arguments of a cached call", "element")
     elif any(child is each for each in inner) and not _is_part_of_lru_cache(child):
         yield in_words("cached result", "element")
@@ -130,7 +131,7 @@ def locals_of(frame: types.FrameType) -> list[tuple[str, object]]:
     variables: Any = frame.f_locals
     if not is_kind_of(variables, dict):
         return []  # exec with a mapping of the user's own, which could run anything
-    return [(name, value) for name, value in list(dict.items(variables)) if type(name) is str]
+    return [(name, value) for name, value in entries_in(variables) if type(name) is str]
 
 
 def in_frame(holder: Any, child: object) -> Iterator[Reference]:

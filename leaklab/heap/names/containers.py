@@ -31,6 +31,7 @@ from leaklab.heap.names.reference import (
     stable_key,
 )
 from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.containers import entries_in, items_in, keys_in
 from leaklab.runtime.objects import is_kind_of, mro_of
 
 if TYPE_CHECKING:
@@ -50,16 +51,15 @@ def keys_of(mapping: dict[Any, Any], child: object) -> list[object]:
 
     Plain keys come before objects, and public names before ``_`` and ``__x``.
     """
-    # A list first: another thread may add a key while the loop runs.
-    keys = [key for key, value in list(dict.items(mapping)) if value is child]
-    return sorted(keys, key=lambda key: (literal(key) is None, type(key) is str and str.startswith(key, "_")))
+    found = [key for key, value in entries_in(mapping) if value is child]
+    return sorted(found, key=lambda key: (literal(key) is None, type(key) is str and str.startswith(key, "_")))
 
 
 def in_dict(holder: Any, child: object) -> Iterator[Reference]:
     """Name values by their keys, then keys."""
     for key in keys_of(holder, child):
         yield by_key(key, key_suffix(type(holder), key))
-    if any(key is child for key in list(dict.keys(holder))):
+    if any(key is child for key in keys_in(holder)):
         yield Reference(f"key {shown(child)}", None, f"key {stable_key(child)}", "key")
 
 
@@ -77,9 +77,9 @@ def key_suffix(kind: type, key: object) -> str | None:
 
 
 def in_list(holder: Any, child: object) -> Iterator[Reference]:
-    """Name items by position."""
+    """Name items of a list or a deque by position."""
     evaluable = has_plain_items(type(holder))
-    for index, item in enumerate(list.__iter__(holder)):
+    for index, item in enumerate(items_in(holder)):
         if item is child:
             yield by_index(index, evaluable=evaluable)
 
@@ -89,7 +89,7 @@ def in_tuple(holder: Any, child: object) -> Iterator[Reference]:
     kind = type(holder)
     fields = _field_names(kind) if kind is not tuple else ()
     evaluable = has_plain_items(kind)
-    for index, item in enumerate(tuple.__iter__(holder)):
+    for index, item in enumerate(items_in(holder)):
         if item is not child:
             continue
         if index < len(fields):
@@ -101,23 +101,14 @@ def in_tuple(holder: Any, child: object) -> Iterator[Reference]:
 
 def _field_names(kind: type) -> tuple[str, ...]:
     fields = look_up(kind, "_fields")
-    if fields is MISSING or type(fields) is not tuple or not all(is_name(name) for name in fields):
+    if fields is MISSING or type(fields) is not tuple or not all(map(is_name, items_in(fields))):
         return ()
     return cast("tuple[str, ...]", fields)
 
 
-def in_deque(holder: Any, child: object) -> Iterator[Reference]:
-    """Name items by position."""
-    evaluable = has_plain_items(type(holder))
-    for index, item in enumerate(list(collections.deque.__iter__(holder))):
-        if item is child:
-            yield by_index(index, evaluable=evaluable)
-
-
 def in_set(holder: Any, child: object) -> Iterator[Reference]:
     """Name elements, which have neither position nor key."""
-    walk = set.__iter__ if is_kind_of(holder, set) else frozenset.__iter__
-    if any(item is child for item in list(walk(holder))):
+    if any(item is child for item in items_in(holder)):
         yield in_words("element", "element")
 
 
@@ -240,7 +231,7 @@ NAMERS: Final = {
     dict: in_dict,
     list: in_list,
     tuple: in_tuple,
-    collections.deque: in_deque,
+    collections.deque: in_list,
     set: in_set,
     frozenset: in_set,
     np.ndarray: in_array,

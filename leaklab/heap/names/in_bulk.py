@@ -85,8 +85,10 @@ class BulkNames:
         ends = np.flatnonzero(addresses == addresses[-1])
         starts = np.concatenate([[0], ends[:-1] + 1])
         for kind, is_backwards in _BACKWARDS.items():
-            owners = np.flatnonzero(kinds == kind)
-            if is_backwards and len(owners):
+            owners = np.flatnonzero(kinds == kind) if is_backwards else np.zeros(0, np.int64)
+            lengths = np.fromiter(map(len, picked(batch, owners)), np.int64, len(owners))
+            owners = owners[lengths == ends[owners] - starts[owners]]  # a place that is not filled yet is not told
+            if len(owners):
                 _name_positions(numbers, starts[owners], ends[owners])
         owners = np.flatnonzero(kinds == id(dict))
         if len(owners):
