@@ -7,15 +7,16 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
-from leaklab.check.explaining import Explained
+from leaklab.check.explained import Explained
 from leaklab.check.extra_runs import FoundLines
-from leaklab.check.steps import Ran
+from leaklab.check.steps import Ran, RunRequest
 from leaklab.collect.measurement import Measurement
 from leaklab.cure.applying import ReplaceableCell
 from leaklab.cure.candidate import Program
 from leaklab.cure.candidates import candidates_for
 from leaklab.cure.finding import finding_of
-from leaklab.cure.trial import Means, try_cures
+from leaklab.cure.trial import try_cures
+from leaklab.cure.trial_runs import Means
 from leaklab.cure.whole_cell import with_changed_cells
 from leaklab.heap.source_lines import CellNames, current_lines, short_path
 from leaklab.model import Leak
@@ -35,7 +36,8 @@ def find_cures(
     cell_name: CellNames,
     seconds: float,
     obstacle: str,
-) -> Generator[int, Ran, dict[str, tuple[Cure, ...]]]:
+    run_seconds: float,
+) -> Generator[int | RunRequest, Ran, dict[str, tuple[Cure, ...]]]:
     """Run the code again with the changes that would cure its leaks.
 
     Args:
@@ -47,6 +49,7 @@ def find_cures(
         cell_name: What the notebook calls its cells.
         seconds: What all trials together may take.
         obstacle: Why nothing is to be tried, one clause; empty if trials are wanted.
+        run_seconds: What a run took so far.
 
     Returns:
         For the fingerprint of a leak its cures, best first.
@@ -67,6 +70,7 @@ def find_cures(
         next_run=measurement.n_runs + 1,
         seconds=seconds,
         obstacle=obstacle,
+        run_seconds=run_seconds,
     )
     cures = yield from try_cures(proposed, means)
     return {name: with_changed_cells(tried, cell_name, program.source) for name, tried in cures.items()}

@@ -7,15 +7,25 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from leaklab.check.container_lengths import UNLIMITED, heard, length_witness, split_by_container
+from leaklab.check.consequences import GrowingPlace, ended_with
+from leaklab.check.container_lengths import (
+    UNLIMITED,
+    grown_inside,
+    heard,
+    join_chains,
+    length_witness,
+    split_by_container,
+)
+from leaklab.check.explained import Explained
 from leaklab.check.garbage import verify_garbage
 from leaklab.check.growing_places import MAX_ROWS, grown_graph, grown_places
 from leaklab.check.judging import Judgement
 from leaklab.check.memory_shares import explained_shares
-from leaklab.check.native import GRAPH_CAUSES, NativeFinding, NativeShares, explain_native, swelling
+from leaklab.check.native import GRAPH_CAUSES, NativeFinding, NativeShares, explain_native, keeps_step, swelling
 from leaklab.check.process_leaks import Keeper, tell_counts
 from leaklab.check.ranking import (
     LIBRARY_BYTES,
+    apart_from_logs,
     drop_covered_bounds,
     drop_noise,
     is_asked_for,
@@ -29,52 +39,23 @@ from leaklab.collect.measurement import Measurement
 from leaklab.decide import Growth, judge_survivors
 from leaklab.explain.all_holders import RetainedBytes
 from leaklab.explain.causes import find_cause, with_effect
-from leaklab.explain.cycles import Orphans, group_orphans
-from leaklab.explain.evidence import (
-    Evidence,
-    callback_step,
-    evidence_of_group,
-    evidence_of_orphans,
-    with_reasons,
-)
+from leaklab.explain.cycles import ENTRY, Orphans, group_orphans
+from leaklab.explain.evidence import Evidence, evidence_of_group, evidence_of_orphans, with_reasons
 from leaklab.explain.group_sizes import GroupSizer, GroupSummary, has_opaque
 from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_survivors, n_places, newest_leaked
 from leaklab.explain.limits import known_limit
 from leaklab.explain.merged_paths import merged_ways
-from leaklab.explain.ownership import are_library_weakrefs, is_library_matter, lives_by_its_keys
+from leaklab.explain.ownership import (
+    are_library_weakrefs,
+    is_library_matter,
+    lives_by_its_keys,
+)
 from leaklab.heap.view import Births, HeapView, borrow_heap
-from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, RootPath, Settings, TensorGrowth
-from leaklab.model.check import UNREAD_GRAPH, MemoryShare, NativeParts
+from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Settings
+from leaklab.model.check import UNREAD_GRAPH, NativeParts
 from leaklab.model.paths import CycleCertainty
+from leaklab.runtime.addresses import Ints
 from leaklab.text import format_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """What the heap shows of everything that grows."""
-
-    leaks: tuple[Leak, ...] = ()
-    bounded: tuple[Leak, ...] = ()
-    objects: tuple[ObjectGrowth, ...] = ()
-    tensors: tuple[TensorGrowth, ...] = ()
-    containers: tuple[ContainerGrowth, ...] = ()
-    notes: tuple[str, ...] = ()
-    open_questions: tuple[str, ...] = ()
-    suspects: tuple[Leak, ...] = ()
-    n_aside: int = 0
-    kept: tuple[int, ...] = ()
-    tensors_kept: tuple[int, ...] = ()
-    tensor_bytes_kept: tuple[int, ...] = ()
-    addresses: tuple[LeakAddress, ...] = ()
-    native_bytes: float = 0.0  # what malloc hands out per run for the leaks that Python explains
-    shares: tuple[MemoryShare, ...] = ()
-    charged: frozenset[str] = frozenset()  # kinds of memory whose rest was taken for that of a leak
-
-
-def explain_nothing(measurement: Measurement) -> Explained:
-    """Return the explanation of a check that found no growth."""
-    none = (0,) * measurement.n_runs
-    return Explained(kept=measurement.cohorts.sizes(), tensors_kept=none, tensor_bytes_kept=none)
 
 
 def explain_growth(
@@ -126,6 +107,8 @@ class _Finding:
         aside: Why it is left out, in words; empty for everything else.
         limited_bytes: Bytes per run that go into a holder that limits itself.
         is_opaque: Whether what grows may have native memory that nobody tells.
+        freed: What no root reaches any more once all holders let go; None where that was not asked.
+        is_log: Whether it gains a few numbers in their order, and no more.
     """
 
     leak: Leak
@@ -137,6 +120,8 @@ class _Finding:
     aside: str = ""
     limited_bytes: float = 0.0
     is_opaque: bool = False
+    freed: Ints | None = None
+    is_log: bool = False
 
 
 def _explain(survey: _Survey) -> Explained:
@@ -145,19 +130,22 @@ def _explain(survey: _Survey) -> Explained:
     groups, orphans = group_survivors(view)
     joined = join_groups(view, groups, n_runs)
     apart = [part for group in joined for part in split_by_container(view, group, measurement)]
-    survivors = _told_once(view, [_of_group(survey, group) for group in apart])
+    survivors = _told_once(view, [_of_group(survey, group) for group in join_chains(view, apart, n_runs)])
     survivors += [_of_orphans(survey, cycle) for cycle in group_orphans(view, orphans)]
     in_place = [
-        _Finding(grown.leak, grown.growth, grown.address, row=grown.row, is_opaque=grown.is_opaque)
-        for grown in grown_places(view, judgement)
+        _Finding(g.leak, g.growth, g.address, None, 0.0, g.row, g.aside, is_opaque=g.is_opaque, is_log=g.is_log)
+        for g in grown_places(view, judgement)
     ]
     before_graph = [*survivors, *in_place, *_remade(survey)]
     graph = _graph(survey, before_graph)
     findings = _with_counts(survey, [*before_graph, *graph])
     native, parts = _native(survey, findings)
-    leaks, remarks = drop_noise(native.leaks)
+    places = [GrowingPlace(f.leak, f.group, f.freed) for f in findings if f.growth.outcome is Outcome.LEAK]
+    lasting, logs = apart_from_logs(native.leaks, {finding.leak.fingerprint for finding in in_place if finding.is_log})
+    leaks, remarks = drop_noise(lasting, ended_with(view, places))
     asides = [*(finding.aside for finding in findings if finding.aside), *native.notes, *remarks]
     weighed = _with_retained_bytes(survey, leaks, [*in_place, *graph])
+    aside = [finding.leak for finding in findings if finding.aside or finding.growth.outcome is Outcome.INCONCLUSIVE]
     tensors_kept, tensor_bytes_kept = kept_tensors(view, survey.sizer, n_runs)
     return Explained(
         leaks=ranked(weighed),
@@ -172,6 +160,7 @@ def _explain(survey: _Survey) -> Explained:
         ),
         suspects=ranked([f.leak for f in _worth_showing(findings, Outcome.INCONCLUSIVE) if f.leak.count_per_run > 0]),
         n_aside=len(asides),
+        logs=logs,
         kept=measurement.cohorts.sizes(),
         tensors_kept=tensors_kept,
         tensor_bytes_kept=tensor_bytes_kept,
@@ -179,6 +168,7 @@ def _explain(survey: _Survey) -> Explained:
         native_bytes=parts.malloc_bytes,
         shares=explained_shares(judgement, parts),
         charged=native.charged,
+        noted=tuple(leak for leak in (*native.leaks, *aside) if leak not in leaks),
     )
 
 
@@ -236,7 +226,7 @@ def _worth_showing(findings: Sequence[_Finding], outcome: Outcome) -> Iterator[_
 def _of_group(survey: _Survey, group: Group) -> _Finding:
     """Describe the survivors that one place holds, and judge the place by its limits too."""
     view, summary, judged = survey.view, *_counted(survey, group)
-    witness = length_witness(view, group, summary.main_objects, survey.measurement)
+    witness, of_survivors = length_witness(view, group, summary.main_objects, survey.measurement), judged[0].outcome
     if witness is not None:
         judged = heard(witness, judged)
     leak, sample = _describe(view, survey.n_runs, group, summary, judged)
@@ -245,6 +235,12 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
         finding = _limited(view, finding, sample)
     elif finding.growth.outcome is Outcome.BOUNDED:
         finding = replace(finding, limited_bytes=swelling(view, survey.sizer, group))
+    if (
+        of_survivors in UNLIMITED
+        and finding.growth.outcome is Outcome.BOUNDED
+        and (inside := grown_inside(view, group))
+    ):
+        return _of_group(replace(survey, view=inside[0]), inside[1])
     growth = finding.growth
     is_small = growth.outcome is Outcome.LEAK and leak.bytes_per_run < LIBRARY_BYTES and not is_asked_for(leak)
     if is_small and (is_library_matter(view, sample, group.members) or are_library_weakrefs(view, group)):
@@ -255,6 +251,7 @@ def _of_group(survey: _Survey, group: Group) -> _Finding:
         finding = replace(finding, growth=growth)
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
+        finding = replace(finding, freed=hold.freed)
     if growth.outcome is Outcome.LEAK:
         leak = replace(leak, ways=merged_ways(view, group, summary.main_objects))
     return replace(finding, leak=replace(leak, reason=growth.reason, n_places=n_places(view, group)))
@@ -288,7 +285,7 @@ def _of_orphans(survey: _Survey, orphans: Orphans) -> _Finding:
         has_callables = any(callable(thing) or type(thing) is tuple for thing in things)
         suspect = survey.judgement.suspect(kept, has_callables=has_callables)
     if suspect is not None:
-        entry = callback_step(view, orphans.members) if suspect.registry.has_callables else ()
+        entry = tuple(replace(step, reference=ENTRY) for step in orphans.path.steps if step.summary)
         orphans = replace(orphans, path=RootPath(suspect.registry.suspicion, entry))
         judged = replace(judged[0], reason=f"{judged[0].reason}; {suspect.words}"), judged[1]
     evidence = evidence_of_orphans(view, orphans, summary, gc_is_off=not survey.measurement.collects)
@@ -408,7 +405,9 @@ def _native_parts(survey: _Survey, findings: Sequence[_Finding]) -> NativeParts:
     for finding in findings:
         if finding.group is not None:
             shares.note(finding.leak.fingerprint, finding.group.members, finding.group.entries, finding.share)
-    return shares.of(_leaks_of(findings), sum(finding.limited_bytes for finding in findings))
+    # What an undecided place takes is not held by nothing: whether memory leaks there is that place's question.
+    undecided = (one.leak.bytes_per_run for one in findings if one.growth.outcome is Outcome.INCONCLUSIVE)
+    return shares.of(_leaks_of(findings), sum(finding.limited_bytes for finding in findings) + sum(undecided))
 
 
 def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFinding, NativeParts]:
@@ -418,11 +417,15 @@ def _native(survey: _Survey, findings: Sequence[_Finding]) -> tuple[NativeFindin
     if not any(growth is not None and growth.rate for growth in growths):
         return NativeFinding(tuple(leaks)), NativeParts()
     parts = _native_parts(survey, findings)
+    levels = survey.measurement.meters.heap(survey.n_runs)
     opaque = frozenset(
         finding.leak.fingerprint
         for finding in findings
-        if finding.is_opaque
-        or (finding.group and has_opaque([survey.view.objects[v] for v in finding.group.newest(survey.view)]))
+        if keeps_step(finding.leak, levels)
+        and (
+            finding.is_opaque
+            or (finding.group and has_opaque([survey.view.objects[v] for v in finding.group.newest(survey.view)]))
+        )
     )
     native = explain_native(judgement, leaks, parts, n_unwalked=survey.view.n_unwalked, opaque=opaque)
     return native, parts
@@ -436,4 +439,4 @@ def _with_retained_bytes(survey: _Survey, leaks: Sequence[Leak], in_place: Seque
     weighed = (survey.retained.with_retained_bytes(leak) for leak in leaks)
     if survey.view.n_unwalked:  # what such a graph keeps was not read: any figure would be far too small
         weighed = (replace(leak, retained_bytes=None) if leak.cause in GRAPH_CAUSES else leak for leak in weighed)
-    return [with_effect(leak, survey.judgement.slowdown) for leak in weighed]
+    return with_effect(list(weighed), survey.judgement.slowdown, survey.n_runs)

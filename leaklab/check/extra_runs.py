@@ -37,6 +37,7 @@ from leaklab.explain.groups import LeakAddress
 from leaklab.heap.source_lines import CellNames, LineWriter, Origin, find_line, origin_of
 from leaklab.model import Leak
 from leaklab.model.check import CHILDREN, DESCRIPTORS
+from leaklab.model.sentences import is_expression
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.text import format_bytes
 
@@ -381,13 +382,16 @@ def with_lines(leaks: tuple[Leak, ...], found: Sequence[FoundLines]) -> tuple[Le
 
 
 def _with_sites(leak: Leak, sites: tuple[str, ...]) -> Leak:
-    if leak.cause == "native":  # its lines are of C code, or the advice says what they would
+    if leak.cause == "native" and leak.unit != "objects":  # its lines are of C code
         return replace(leak, sites=sites)
     if sites:
         place, _, does = sites[0].rpartition("  # ")
         return replace(leak, sites=sites, advice=with_line(leak.advice, place.partition(": ")[0], does))
-    found = find_line(leak.holder)
-    return leak if found is None else replace(leak, advice=with_line(leak.advice, found.place))
+    found = find_line(leak.holder) if is_expression(leak.holder) else None
+    if found is None:
+        return leak
+    line = f"{found.place}: {found.text}  # keeps it"
+    return replace(leak, sites=(line,), advice=with_line(leak.advice, found.place))
 
 
 _N_NATIVE, _N_NATIVE_LINES = 3, 3

@@ -9,7 +9,7 @@ import time
 import tokenize
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from types import CodeType
@@ -230,7 +230,7 @@ class Cell:
                 ``outputs.forget()``.
         """
         __tracebackhide__ = True
-        with nullcontext() if shown else self.outputs.captured(number):
+        with self.outputs.of_run(number, shown=shown):
             if self._after is not None:
                 self._after(-1)
                 for place, code in enumerate(self._statements):
@@ -245,7 +245,7 @@ class Cell:
     async def run_async(self, number: int = 0, *, shown: bool) -> None:
         """As `run`, for a cell that awaits."""
         __tracebackhide__ = True
-        with nullcontext() if shown else self.outputs.captured(number):
+        with self.outputs.of_run(number, shown=shown):
             if self._after is not None:
                 self._after(-1)
             for place, code in enumerate(self._statements or (self._body, self._last)):

@@ -22,6 +22,7 @@ from leaklab.heap.names import best_reference
 from leaklab.heap.view import BASELINE, Births, HeapView, borrow_heap
 from leaklab.runtime.addresses import addresses_of, get_referents
 from leaklab.runtime.autograd_graph import is_node_type
+from leaklab.runtime.containers import first_items, values_in
 from leaklab.runtime.objects import is_kind_of, loaded_type, type_name
 
 _MAX_POINTS = 32
@@ -84,7 +85,7 @@ def _earlier_point(fingerprint: str, chain: tuple[int, ...], known: dict[int, ob
     groups = attributes.get("param_groups")
     if type(groups) is not list or id(attributes.get("state")) not in chain:
         return None
-    below = [(group, group.get("params")) for group in groups[:_MAX_POINTS] if type(group) is dict]
+    below = [(group, group.get("params")) for group in first_items(groups, _MAX_POINTS) if type(group) is dict]
     parts = [watchpoint("", [optimizer, groups], grows=True)]
     parts += [watchpoint("", list(pair), grows=True) for pair in below if pair[1] is not None]
     shown = [part for part in parts if part is not None]
@@ -114,7 +115,7 @@ def _referent(owner: object, address: int) -> object:
         if id(referent) == address:
             return referent
         if type(referent) is dict:
-            for value in dict.values(referent):
+            for value in values_in(referent):
                 if id(value) == address:
                     return value
     return None

@@ -9,12 +9,14 @@ __getattr__ = lazy_names(
     {
         "applying": "applied",
         "candidate": "Candidate Finding Program",
-        "edits": "NotTriedError edited",
-        "judging": "judge_trial trial_words",
+        "candidates": "candidates_for",
+        "edits": "NotTriedError are_apart edited merged",
+        "first_run": "names_missing",
+        "judging": "is_settling judge_trial trial_words",
         "keeping": "KeptData",
         "levels": "Gain LevelReader",
         "restoring": "to_the_end",
-        "training": "Behaviour Learning harm_of",
-        "trial": "N_RUNS",
+        "training": "Behaviour Learning Observer harm_of pointless_cache",
+        "trial_runs": "N_RUNS",
     },
 )

@@ -38,6 +38,10 @@ class ReplaceableCell(Protocol):
     def filename(self) -> str:
         """The name under which the cell was compiled."""
 
+    @property
+    def awaits(self) -> bool:
+        """Whether the cell has to be awaited."""
+
     def replaced(self, tree: ast.Module) -> AbstractContextManager[Pairs]:
         """Run *tree* instead of the cell inside.
 

@@ -53,14 +53,13 @@ class Candidate:
         changes: All of them together are tried; empty for a cure in words only.
         not_tried: Why the change must not be tried, one clause; empty if it may.
         emptied: Expressions, in the program's variables, of the containers (list, dict, set, deque, and subclasses of
-            these) out of which the change takes entries, and of variables and attributes that it binds to less: a trial
-            keeps what is there before, and puts it back after.
-        rebound: Variables, and attributes of variables, that the runs bind to objects which lead to less: a trial binds
-            them to what they were bound to before.
+            these) out of which the change takes entries, and of variables and attributes that it binds to less: where a
+            trial in this process could not put these back, it is not made.
+        drops: What of that may still be in use, one clause; empty if nothing: such a change cures nothing.
     """
 
     words: str
     changes: tuple[Change, ...] = ()
     not_tried: str = ""
     emptied: tuple[str, ...] = ()
-    rebound: tuple[str, ...] = ()
+    drops: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from leaklab.cure.candidate import Candidate, Finding, Program
 from leaklab.cure.carried import carried_graph, gradient_cycle, replaced_by_larger
@@ -11,6 +12,7 @@ from leaklab.cure.containers import let_go
 from leaklab.cure.library_calls import library_calls, maybe_calls
 from leaklab.cure.lifetimes import cached_results, ended, exceptions, finished_tasks, numbered_names, parameter_groups
 from leaklab.cure.links import cut_links
+from leaklab.cure.live_entries import dropped
 from leaklab.cure.registrations import counterparts, hook_handles, once
 
 _MOST = 5
@@ -45,5 +47,5 @@ def candidates_for(finding: Finding, program: Program) -> tuple[Candidate, ...]:
     for make in _MAKERS:
         for candidate in make(case):
             if all(candidate.changes != other.changes or not candidate.changes for other in found):
-                found.append(candidate)
+                found.append(replace(candidate, drops=dropped(case, candidate.emptied)))
     return tuple(found[:_MOST])

@@ -14,6 +14,7 @@ from leaklab.cure.registrations import end_of
 from leaklab.cure.source import SourceText
 from leaklab.cure.stored_values import has_graph
 from leaklab.cure.training_path import adds_up_gradients, cuts_training
+from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
 
 _HEAD = ".grad_fn"
@@ -68,17 +69,21 @@ def _is_carrying(held: Any) -> bool:
     if is_tensor(held):
         with no_torch_functions():
             return has_graph(held)
-    return type(held) is tuple and any(map(_is_carrying, held))
+    return type(held) is tuple and any(map(_is_carrying, items_in(held)))
 
 
 def _detached(place: str, held: Any) -> str:
     """Return *place* without its graph, as an expression; empty where it is no tensor and no tuple of tensors."""
     if is_tensor(held):
         return f"{place}.detach()"
-    if isinstance(held, tuple) and held and all(map(is_tensor, held)):
+    if isinstance(held, tuple) and held and all(map(is_tensor, items_in(held))):
         make = f"{place}._make" if hasattr(type(held), "_make") else "tuple"
         return f"{make}(tensor.detach() for tensor in {place})"
-    if type(held) is tuple and held and all(type(one) is tuple and all(map(is_tensor, one)) for one in held):
+    if (
+        type(held) is tuple
+        and held
+        and all(type(one) is tuple and all(map(is_tensor, items_in(one))) for one in items_in(held))
+    ):
         return f"tuple(tuple(tensor.detach() for tensor in layer) for layer in {place})"
     return ""
 

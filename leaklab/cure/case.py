@@ -136,13 +136,11 @@ class Case:
         first = body[1] if len(body) > 1 and _is_text(body[0]) else body[0]
         patch.before(self.cell, first, lines)
 
-    def candidate(
-        self, words: str, patch: Patch, *, emptied: tuple[str, ...] = (), rebound: tuple[str, ...] = ()
-    ) -> Iterator[Candidate]:
+    def candidate(self, words: str, patch: Patch, *, emptied: tuple[str, ...] = ()) -> Iterator[Candidate]:
         """Yield the candidate that *patch* makes, if it makes one."""
         changes = patch.changes()
         if changes:
-            yield Candidate(visible(words), changes, emptied=emptied, rebound=rebound)
+            yield Candidate(visible(words), changes, emptied=emptied)
 
     @cached_property
     def stores(self) -> tuple[Store, ...]:
@@ -168,8 +166,11 @@ class Case:
         for filename, line in self.finding.keeping_lines:
             source = self.source(filename)
             statement = source.statement_at(line) if source is not None else None
-            if source is not None and statement is not None:
-                yield store_of(source, statement, last_name(self.holder))
+            if source is None or statement is None:
+                continue
+            name, beside = last_name(self.holder), source.siblings(statement)
+            on_line = [one for one in beside if one.lineno == line and is_adding(source, one, name)]
+            yield store_of(source, on_line[0] if on_line else statement, name)
 
     @cached_property
     def is_in_run(self) -> bool:

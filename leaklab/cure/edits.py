@@ -10,6 +10,8 @@ import ast
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from types import CodeType
 
 from leaklab.model.cure import Change
@@ -49,6 +51,71 @@ def edited(text: str, changes: Sequence[Change]) -> str:
         first = change.line - 1
         lines[first : first + len(lines_of(change.before))] = lines_of(change.after) if change.after else []
     return "\n".join(lines)
+
+
+def merged(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Return *changes* with those of one place as one.
+
+    Raises:
+        NotTriedError: if two of them write different things there.
+    """
+    found: dict[tuple[str, int, str], Change] = {}
+    for change in changes:
+        place = change.filename, change.line, change.before
+        found[place] = _both(found[place], change) if place in found else change
+    return tuple(found.values())
+
+
+def _both(first: Change, second: Change) -> Change:
+    """Return two changes of one text as one: what one writes around it, and each its own part of it."""
+    if first.after == second.after:
+        return first
+    around = [_around(first), _around(second)]
+    if around[0] is not None and around[1] is not None:
+        above, below = zip(*filter(None, around), strict=True)
+        lines = [*above[0], *above[1], first.before, *below[0], *below[1]]
+        return replace(first, after="\n".join(lines))
+    written = next((one for one in around if one is not None), None)
+    if written is not None:
+        inner = second.after if around[0] is not None else first.after
+        return replace(first, after="\n".join([*written[0], inner, *written[1]]))
+    text = first.before
+    (start, end, new), (other_start, other_end, other) = sorted([_part(text, first.after), _part(text, second.after)])
+    if end >= other_start:
+        msg = "two changes concern one line"
+        raise NotTriedError(msg)
+    return replace(first, after=text[:start] + new + text[end:other_start] + other + text[other_end:])
+
+
+def _around(change: Change) -> tuple[list[str], list[str]] | None:
+    """Return the lines that *change* writes above and below what stands there; None if it changes that itself."""
+    before, after = lines_of(change.before), lines_of(change.after)
+    for start in range(len(after) - len(before) + 1):
+        if after[start : start + len(before)] == before:
+            return after[:start], after[start + len(before) :]
+    return None
+
+
+def _part(before: str, after: str) -> tuple[int, int, str]:
+    """Return where *after* differs from *before*, first and end, and what it has there."""
+    start = _n_alike(before, after)
+    n_same = _n_alike(before[start:][::-1], after[start:][::-1])
+    return start, len(before) - n_same, after[start : len(after) - n_same]
+
+
+def _n_alike(first: str, second: str) -> int:
+    """Return how many characters both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+
+
+def are_apart(first: Sequence[Change], second: Sequence[Change]) -> bool:
+    """Return whether a reader can make one after the other: what the second replaces is there after the first."""
+    return all(
+        _around(other) is not None
+        for one in second
+        for other in first
+        if (one.filename, one.line) == (other.filename, other.line)
+    )
 
 
 def parsed(text: str, changes: Sequence[Change] = (), filename: str = "<changed>") -> ast.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from leaklab.collect.registries import registry_at
+from leaklab.collect.registries import registry_on
 from leaklab.cure.candidate import Finding, Program
 from leaklab.cure.case import is_adding, last_name
 from leaklab.cure.source import SourceText
@@ -36,7 +36,7 @@ def _by_text(leak: Leak, program: Program, filename: str) -> Iterator[tuple[str,
         source = SourceText(filename, text)
     except (SyntaxError, ValueError, RecursionError):
         return
-    registry = registry_at(leak.path.root)
+    registry = registry_on(leak.path)
     calls = () if registry is None else tuple(last_name(call) for call in registry.adds.split(" or "))
     for statement in ast.walk(source.tree):
         if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):

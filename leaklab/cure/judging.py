@@ -18,6 +18,7 @@ _FLOORS = {
     "descriptors": 0.5, "children": 0.5,
 }  # fmt: skip
 """What a run may add of each without being called growth; of what grew before, a tenth or so much may remain."""
+_READ_TWICE = frozenset({"nodes", "registered", "threads"})
 _COUNTED = {"descriptors": DESCRIPTORS, "children": CHILDREN}
 _LOG_ENTRIES = 16.0
 """So many numbers with their places in a list take the 512 bytes below which `leaklab.check.ranking` calls it a log."""
@@ -42,8 +43,11 @@ def _shows_blocks(gain: Gain) -> bool:
 
 
 def judge_trial(before: Gain, after: Gain) -> CureOutcome:
-    """Say what the change did; HARMFUL where something grows with it that did not, or faster."""
-    if any(after.per_run(name) > 1.5 * max(before.per_run(name), 0) + 2 * floor for name, floor in _FLOORS.items()):
+    """Say what the change did; HARMFUL where something grows in both halves that did not, or faster.
+
+    What comes and goes, an entry of a ring or of a pool, adds to one half what it takes from the other.
+    """
+    if any(_lasting(after, name) > 1.5 * max(before.per_run(name), 0) + 2 * floor for name, floor in _FLOORS.items()):
         return CureOutcome.HARMFUL
     if _has_ended(before, after):
         return CureOutcome.CURED
@@ -56,13 +60,24 @@ def judge_trial(before: Gain, after: Gain) -> CureOutcome:
     return CureOutcome.NO_EFFECT
 
 
+def _lasting(gain: Gain, name: str) -> float:
+    """Return what each run of the half that added less has added; of what is read before and behind only, each run."""
+    halves: tuple[float, float] = getattr(gain, name)
+    return gain.per_run(name) if name in _READ_TWICE else 2 * min(halves) / gain.n_runs
+
+
 def is_settling(gain: Gain) -> bool:
-    """Return whether what grew in the first half has stopped in the second, as a container does that is full then."""
-    return any(
-        first >= _FLOORS[name] * gain.n_runs / 2 and second <= _QUARTER * first
-        for name in ("objects", "native", "accelerator")
-        for first, second in (getattr(gain, name),)
-    )
+    """Return whether the second half tells another story than the first.
+
+    What grew in the first has stopped, as a container does that is full then; or what was let go of in the first hides
+    that something grows in the second.
+    """
+    for name in ("objects", "native", "accelerator"):
+        first, second = getattr(gain, name)
+        much = _FLOORS[name] * gain.n_runs / 2
+        if (first >= much and second <= _QUARTER * first) or first < 0 < much <= second:
+            return True
+    return False
 
 
 def trial_words(before: Gain, after: Gain, n_runs: int) -> str:

@@ -73,6 +73,20 @@ class Gain:
         halves: tuple[float, float] = getattr(self, name)
         return 2 * min(halves) / self.n_runs if min(halves) > 0 else self.per_run(name)
 
+    def without(self, control: Gain, reference: Gain) -> Gain:
+        """Return this gain without what *control* has added more than *reference* in the same half.
+
+        Both are of the unchanged program: the difference is what the trial itself keeps alive.
+        """
+        halves = {
+            name: tuple(
+                mine - max(its - usual, 0.0)
+                for mine, its, usual in zip(*(getattr(one, name) for one in (self, control, reference)), strict=True)
+            )
+            for name in _COLUMNS
+        }
+        return Gain(self.n_runs, containers=self.containers, **halves)
+
 
 class LevelReader:
     """Reads three times: before the runs, between their halves, and behind them; one more run comes before the first.

@@ -209,11 +209,11 @@ def _computed_name(node: ast.AST) -> ast.expr | None:
 
 
 def cached_results(case: Case) -> Iterator[Candidate]:
-    """Yield how a cache of results is emptied where the run ends."""
+    """Yield how a cache of results is emptied where a run begins: what it computes is then counted since that place."""
     name = case.holder
     if not case.is_variable or type(case.held).__name__ != "_lru_cache_wrapper":
         return
     patch = case.patch()
-    case.at_end_of_run(patch, f"{name}.cache_clear()")
-    yield from case.candidate(f"Empty the cache of `{name}` when the run has used it.", patch)
+    case.at_start_of_run(patch, f"{name}.cache_clear()")
+    yield from case.candidate(f"Begin each run with an empty cache of `{name}`.", patch)
     yield Candidate(f"Bound the cache of `{name}`: `@functools.lru_cache(maxsize=16)`.")

@@ -10,8 +10,6 @@ from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, attribute
 from leaklab.model import Status
-from leaklab.runtime.objects import attributes_of
-from leaklab.runtime.ours import is_history_name
 
 _ATTRIBUTE = re.compile(r"\.[^\W\d]\w*")
 
@@ -28,7 +26,7 @@ def cut_links(case: Case) -> Iterator[Candidate]:
     patch = case.patch()
     case.at_end_of_run(patch, f"{place} = None")
     words = f"Cut `{place}`, which leads to all that earlier runs made, where a run ends."
-    yield from case.candidate(words, patch, rebound=tuple(_places(case)))
+    yield from case.candidate(words, patch)
 
 
 def _link(case: Case) -> str:
@@ -42,14 +40,3 @@ def _link(case: Case) -> str:
             before = attribute(case.held, held.reference[1:])
             return held.reference if before is not MISSING and type(before) is type(case.held) else ""
     return ""
-
-
-def _places(case: Case) -> Iterator[str]:
-    """Yield the variables, and the attributes of variables, that may lead into the chain."""
-    kind = type(case.held)
-    for name, value in list(case.program.namespace.items()):
-        if type(value) is kind and not is_history_name(name):
-            yield name
-        for key, held in attributes_of(value).items():
-            if type(held) is kind and type(key) is str and key.isidentifier():
-                yield f"{name}.{key}"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.containers import EMPTY, items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, is_tensor, loaded_type
 
 MISSING = object()
@@ -92,25 +93,23 @@ class _Nothing:
 
 def _item(owner: Any, key: Any) -> Any:
     if is_exactly(owner, (list, tuple, collections.deque)) and type(key) is int:
-        return owner[key] if -len(owner) <= key < len(owner) else MISSING
+        found = items_in(owner)
+        return found[key] if -len(found) <= key < len(found) and found[key] is not EMPTY else MISSING
     if is_exactly(owner, _DICTS) and is_exactly(key, (str, int, float, bool, bytes)):
         return dict.get(owner, key, MISSING)
     if type(key) is int and is_kind_of(owner, _module_type()):
         parts = object.__getattribute__(owner, "__dict__").get("_modules")
-        return MISSING if parts is None else dict.get(parts, str(key), MISSING)
+        return dict.get(parts, str(key), MISSING) if is_kind_of(parts, dict) else MISSING
     return MISSING
 
 
 def newest(container: Any) -> Any:
     """Return the entry of *container* that was put there last, `MISSING` if it has none or no order."""
     kind = type(container)
-    if has_base(kind, list):
-        return list.__getitem__(container, -1) if list.__len__(container) else MISSING
-    if has_base(kind, collections.deque):
-        return collections.deque.__getitem__(container, -1) if collections.deque.__len__(container) else MISSING
     if has_base(kind, dict):
-        return next(iter(reversed(dict.values(container))), MISSING)
-    return MISSING
+        return next((value for _, value in newest_pairs(container, 1)), MISSING)
+    is_ordered = has_base(kind, list) or has_base(kind, collections.deque)
+    return next(iter(newest_items(container, 1)), MISSING) if is_ordered else MISSING
 
 
 def has_method(thing: object, *names: str) -> bool:

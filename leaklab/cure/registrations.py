@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import inspect
 import re
 import types
@@ -12,7 +13,9 @@ from typing import Any
 from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.cure.live_entries import dropped
 from leaklab.cure.source import FUNCTIONS, Patch, SourceText
+from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import is_exactly
 
 _HOOK = re.compile(r"^(register_(\w+_)?hook|register_hook)$")
@@ -22,6 +25,12 @@ _COUNTERPARTS = (
     ("mpl_connect", "mpl_disconnect"),
     ("install", "uninstall"),
 )  # fmt: skip
+_OF_CONTAINERS: dict[tuple[type, str], str] = {
+    (list, "append"): "remove",
+    (set, "add"): "discard",
+    (collections.deque, "append"): "remove",
+}
+"""What takes one entry out of a plain container again that somebody uses as a registry."""
 _MADE_ONCE = re.compile(r"(^|\.)(jit\.(trace|script)|torch\.compile|make_fx|CFUNCTYPE|load_inline)$")
 """What makes something that nothing takes back: it serves all runs."""
 
@@ -49,7 +58,7 @@ def _returned_handles(case: Case) -> Iterator[Candidate]:
         lines = []
         if _is_handle(held):
             lines = [f"{name}.remove()"]
-        elif is_exactly(held, (list, tuple)) and held and all(map(_is_handle, held)):
+        elif is_exactly(held, (list, tuple)) and held and all(map(_is_handle, items_in(held))):
             lines = [f"for handle in {name}:", "    handle.remove()"]
         if lines and not list(source.loops_around(statement)):
             patch = case.patch()
@@ -227,6 +236,7 @@ def _name_of(node: ast.expr) -> str:
 def counterparts(case: Case) -> Iterator[Candidate]:
     """Yield how a registration is taken back by the call that its library has for it."""
     for source, statement in _statements(case):
+        yield from _entry_taken_out(case, source, statement)
         if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(statement.value, ast.Call):
             continue
         call = statement.value
@@ -238,6 +248,20 @@ def counterparts(case: Case) -> Iterator[Candidate]:
             return
 
 
+def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Iterator[Candidate]:
+    """Yield how the entry that *statement* puts into a dict of callbacks, ``handlers[token] = f``, leaves it again."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Subscript) or not isinstance(target.slice, (ast.Name, ast.Attribute, ast.Constant)):
+        return
+    place = source.text_of(target.value)
+    if type(evaluate(place, case.program.namespace)) is not dict or not dropped(case, (place,)):
+        return
+    line = f"{place}.pop({source.text_of(target.slice)}, None)"
+    patch = case.patch()
+    if not list(source.loops_around(statement)) and end_of(case, source, statement, patch, [line]):
+        yield from case.candidate(f"Take it out again when the run ends: `{line}`.", patch)
+
+
 def _counterpart(case: Case, source: SourceText, call: ast.Call) -> str:
     """Return the name of the function that undoes *call*, if the object that it is called on has one."""
     if not isinstance(call.func, ast.Attribute):
@@ -245,6 +269,9 @@ def _counterpart(case: Case, source: SourceText, call: ast.Call) -> str:
     name, owner = call.func.attr, _live_owner(case, source, call)
     if owner is MISSING:
         return ""
+    undo = _OF_CONTAINERS.get((type(owner), name), "")
+    if undo:
+        return undo if dropped(case, (source.text_of(call.func.value),)) else ""
     for adds, undoes in _COUNTERPARTS:
         if name == adds and has_method(owner, undoes):
             return undoes

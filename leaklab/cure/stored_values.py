@@ -10,6 +10,7 @@ from typing import Any
 from leaklab.cure.case import Case, Store
 from leaklab.cure.live import MISSING, newest
 from leaklab.cure.source import Patch
+from leaklab.runtime.containers import entries_in, first_items, item_at, items_in, values_in
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor, loaded_type, no_torch_functions
 
 _PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
@@ -103,13 +104,12 @@ def _parts(node: ast.expr, value: Any) -> Sequence[tuple[ast.expr, Any]] | None:
         known = [(part, value.get(key, MISSING)) for key, part in zip(keys, node.values, strict=True)]
         return known if all(below is not MISSING for _, below in known) else None
     if isinstance(node, (ast.List, ast.Tuple)) and is_exactly(value, (list, tuple)) and len(node.elts) == len(value):
-        return (
-            [] if any(isinstance(item, ast.Starred) for item in node.elts) else list(zip(node.elts, value, strict=True))
-        )
+        is_plain = not any(isinstance(item, ast.Starred) for item in node.elts)
+        return list(zip(node.elts, items_in(value), strict=True)) if is_plain else []
     if isinstance(node, (ast.ListComp, ast.GeneratorExp)) and is_exactly(value, (list, tuple)) and value:
-        return [(node.elt, value[0])]
+        return [(node.elt, item_at(value, 0))]
     if isinstance(node, ast.DictComp) and type(value) is dict and value:
-        return [(node.value, next(iter(value.values())))]
+        return [(node.value, inner) for _, inner in entries_in(value, 1)]
     if isinstance(node, ast.Call) and not node.args and all(word.arg for word in node.keywords):
         is_dict = isinstance(node.func, ast.Name) and node.func.id == "dict" and type(value) is dict
         fields = value if is_dict else _fields(value)
@@ -131,7 +131,7 @@ def _fields(value: Any) -> dict[str, Any]:
     except AttributeError:
         names = getattr(type(value), "_fields", ())
         is_named = has_base(type(value), tuple) and type(names) is tuple
-        return dict(zip(names, value, strict=False)) if is_named else {}
+        return dict(zip(names, items_in(value), strict=False)) if is_named else {}
     return found if type(found) is dict else {}
 
 
@@ -139,12 +139,12 @@ def _whole(store: Store, node: ast.expr, value: Any) -> Piece | None:
     """Return the change of a name or call that stands for a whole collection of tensors."""
     text = _in_brackets(store, node)
     if type(value) is dict or type(value).__name__ == "OrderedDict":
-        tensors = list(value.values())
+        tensors = values_in(value)
         if all(is_tensor(one) for one in tensors):
             call, is_number = _call_for(tensors)
             return node, f"{{name: tensor{call} for name, tensor in {text}.items()}}", is_number
-    if is_exactly(value, (list, tuple)) and all(is_tensor(one) for one in value):
-        call, is_number = _call_for(value)
+    if is_exactly(value, (list, tuple)) and all(map(is_tensor, tensors := items_in(value))):
+        call, is_number = _call_for(tensors)
         inner = f"tensor{call} for tensor in {text}"
         return node, f"[{inner}]" if type(value) is list else f"tuple({inner})", is_number
     return None
@@ -156,8 +156,9 @@ def _call_for(tensors: Sequence[Any]) -> tuple[str, bool]:
     A slice of a far larger tensor keeps all of that: it is copied.
     """
     base: Any = loaded_type("torch", "Tensor")
-    if all(base.numel(one) == 1 for one in tensors):
-        return ".item()", True
+    with no_torch_functions():
+        if all(base.numel(one) == 1 for one in tensors):
+            return ".item()", True
     carries = any(has_graph(one) for one in tensors)
     return (".detach()" if carries else "") + (".clone()" if any(is_view(one) for one in tensors) else ""), False
 
@@ -172,23 +173,25 @@ def is_view(tensor: Any) -> bool:
     """Return whether the storage of *tensor* is at least twice as large as what it shows."""
     base: Any = loaded_type("torch", "Tensor")
     try:
-        return bool(base.untyped_storage(tensor).nbytes() >= 2 * base.numel(tensor) * base.element_size(tensor))
+        with no_torch_functions():
+            return bool(base.untyped_storage(tensor).nbytes() >= 2 * base.numel(tensor) * base.element_size(tensor))
     except (RuntimeError, NotImplementedError):  # a tensor without a storage of its own
         return False
 
 
 def _is_worth(tensor: Any) -> bool:
     base: Any = loaded_type("torch", "Tensor")
-    is_parameter = base.is_leaf.__get__(tensor) and base.requires_grad.__get__(tensor)
-    return not is_parameter and bool(base.numel(tensor) == 1 or has_graph(tensor) or is_view(tensor))
+    with no_torch_functions():
+        is_parameter = base.is_leaf.__get__(tensor) and base.requires_grad.__get__(tensor)
+        return not is_parameter and bool(base.numel(tensor) == 1 or has_graph(tensor) or is_view(tensor))
 
 
 def _holds_tensors(value: Any) -> bool:
     below: Any
     if has_base(type(value), dict):
-        below = list(dict.values(value))[:_MOST_ITEMS]
+        below = [inner for _, inner in entries_in(value, _MOST_ITEMS)]
     elif is_exactly(value, (list, tuple)) or has_base(type(value), tuple):
-        below = value[:_MOST_ITEMS]
+        below = first_items(value, _MOST_ITEMS)
     else:
         below = list(_fields(value).values())[:_MOST_ITEMS]
     return any(

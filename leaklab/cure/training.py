@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import textwrap
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,9 @@ from leaklab.model.cure import Change
 from leaklab.runtime.addresses import kinds_of, types_at
 from leaklab.runtime.objects import has_base, is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
 from leaklab.runtime.ours import is_history_name
+from leaklab.text import format_rate, unit_words
 
+_CACHE = type(functools.lru_cache(ast.parse))
 _N_SAMPLED = 64
 """So many numbers of a gradient are read to see whether it was written."""
 
@@ -43,10 +46,15 @@ class Behaviour:
     Attributes:
         parameters: By a name that is the same in the next trial.
         variables: Of each variable of the program its type, and whether it takes part in a graph.
+        computed: By the address of a `functools.lru_cache` how many results it computed in these runs, in one of them
+            where it has been emptied.
+        was_emptied: The addresses of those that have been emptied.
     """
 
     parameters: Mapping[str, Learning]
     variables: Mapping[str, tuple[str, bool]]
+    computed: Mapping[int, int]
+    was_emptied: frozenset[int]
 
 
 class Observer:
@@ -59,19 +67,16 @@ class Observer:
 
     def __init__(self, heap: Heap, namespace: Mapping[str, Any]) -> None:
         self._namespace = namespace
-        self._known: list[weakref.ref[Any]] = []
-        parameter = loaded_type("torch.nn", "Parameter")
-        if parameter is not None:
-            with heap() as objects:
-                kinds = kinds_of(objects)
-                wanted = [kind for kind, of in types_at(kinds).items() if has_base(of, parameter)]
-                rows = np.flatnonzero(np.isin(kinds, wanted)).tolist()
-                self._known = [weakref.ref(objects[row]) for row in rows]
+        self._known = _found(heap, loaded_type("torch.nn", "Parameter"))
+        self._caches = _found(heap, _CACHE)
+        self._n_asked = {id(cache): _n_asked(cache) for cache in self._living_caches()}
+        self._n_computed: dict[int, int] = {}
         self._before: dict[str, tuple[object, ...]] = {}
 
     def begin(self) -> None:
         """Note how every parameter is, before the runs."""
         self._before = {name: (_mark(p), _mark(_gradient(p))) for name, p in self._parameters()}
+        self._n_computed = {id(cache): cache.cache_info().misses for cache in self._living_caches()}
 
     def end(self) -> Behaviour:
         """Return what the runs since `begin` did."""
@@ -86,7 +91,16 @@ class Observer:
             for name, value in list(self._namespace.items())
             if not is_history_name(name)
         }
-        return Behaviour(parameters, variables)
+        caches = {id(cache): cache for cache in self._living_caches()}
+        emptied = frozenset(one for one, cache in caches.items() if _n_asked(cache) < self._n_asked.get(one, 0))
+        computed = {
+            one: cache.cache_info().misses - (0 if one in emptied else self._n_computed.get(one, 0))
+            for one, cache in caches.items()
+        }
+        return Behaviour(parameters, variables, computed, emptied)
+
+    def _living_caches(self) -> Iterator[Any]:
+        return (cache for cache in (reference() for reference in self._caches) if cache is not None)
 
     def _parameters(self) -> Iterator[tuple[str, Any]]:
         """Yield those of the modules that are variables, by name, and all that there were from the beginning."""
@@ -103,6 +117,22 @@ class Observer:
             parameter = reference()
             if parameter is not None:
                 yield f"parameter {position}", parameter
+
+
+def _found(heap: Heap, kind: type | None) -> list[weakref.ref[Any]]:
+    """Return every object of *kind* and its subclasses."""
+    if kind is None:
+        return []
+    with heap() as objects:
+        kinds = kinds_of(objects)
+        wanted = [address for address, of in types_at(kinds).items() if has_base(of, kind)]
+        return [weakref.ref(objects[row]) for row in np.flatnonzero(np.isin(kinds, wanted)).tolist()]
+
+
+def _n_asked(cache: Any) -> int:
+    """Return how often *cache* was asked for a result since it was emptied."""
+    info = cache.cache_info()
+    return int(info.hits + info.misses)
 
 
 def _named_parameters(module: Any) -> list[tuple[str, Any]]:
@@ -148,6 +178,22 @@ def harm_of(before: Behaviour, after: Behaviour, changes: Sequence[Change]) -> s
     bound = _bound_names(changes)
     others = (_harm_of_variable(name, was, after) for name, was in before.variables.items() if name not in bound)
     return next(filter(None, (*found, *others)), "")
+
+
+def pointless_cache(before: Behaviour, after: Behaviour, n_runs: int) -> str:
+    """Return in one clause that a cache is emptied of results that later runs ask for; empty if none is.
+
+    Args:
+        before: What *n_runs* runs of the unchanged program did.
+        after: What those of the changed one did.
+        n_runs: How many there were.
+    """
+    for cache in after.was_emptied - before.was_emptied:
+        was, now = before.computed.get(cache, 0) / n_runs, after.computed[cache]
+        if now >= was + 1:
+            results = unit_words(now, "results")
+            return f"the cache serves later runs no more: each computes {results} (was {format_rate(was)})"
+    return ""
 
 
 def _harm_of_parameter(name: str, was: Learning, after: Behaviour) -> str:

@@ -1,76 +1,44 @@
-"""Try the candidates: run the program changed, measure what grows, judge, and bring everything back.
+"""Try the candidates: run the program changed, beside the unchanged one, and say what that did.
 
-Everything is measured against the same runs without a change, made just before. Where a program has several leaks, a
-change that ends one of them stays in place while the next is worked on: what is offered is what held together.
+Everything is measured against the same runs without a change, made at the same time or just before. Where a program has
+several leaks, a change that ends one of them stays in place while the next is worked on: what is offered is what held
+together.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leaklab.cure.applying import ReplaceableCell, applied
-from leaklab.cure.candidate import Candidate, Finding, Program
-from leaklab.cure.edits import NotTriedError
-from leaklab.cure.judging import is_settling, judge_trial, remaining, shows, trial_words
-from leaklab.cure.keeping import KeptData
-from leaklab.cure.levels import Gain, Heap, LevelReader
-from leaklab.cure.restoring import to_the_end
-from leaklab.cure.training import Behaviour, Observer, harm_of
-from leaklab.errors import ENDS
-from leaklab.model.cure import Change, Cure, CureOutcome
+from leaklab.cure.candidate import Candidate, Finding
+from leaklab.cure.edits import NotTriedError, are_apart, merged
+from leaklab.cure.first_run import names_missing
+from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
+from leaklab.cure.training import harm_of, pointless_cache
+from leaklab.cure.trial_runs import N_HALF, N_RUNS, Asked, Means, Trial, TrialResult, TrialRuns, changes_of
+from leaklab.model.cure import Cure, CureOutcome
 
-Ran = tuple[float, str]
-"""How one run went: its seconds, and the name of what it raised."""
-N_HALF = 3
-_PARTS = (1, 1, N_HALF, N_HALF)
-"""Two warm-up runs, then two halves."""
-N_RUNS = sum(_PARTS)
+_N_REHEARSALS = 2
+_N_PARTS = 2
+"""So many runs, in trials, one rehearsal has: what fills up in the first of them is full in the second."""
 _MAX_TRIED = 4
 """So many candidates of one leak are tried."""
 _MAX_TOLD = 5
+_BETTER = (CureOutcome.CURED, CureOutcome.LESSENED)
 _BEST_FIRST = (
     CureOutcome.CURED, CureOutcome.LESSENED, CureOutcome.NOT_TRIED, CureOutcome.NO_EFFECT, CureOutcome.HARMFUL,
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What trials need of the check.
-
-    Attributes:
-        program: The user's.
-        cell: What is checked, if it is a cell.
-        heap: Lends the heap.
-        collects: Whether garbage is collected before a level is read.
-        addresses: Of the objects on the paths of the leaks.
-        next_run: Number of the next run.
-        seconds: What all trials together may take.
-        obstacle: Why nothing is to be tried, one clause; empty if trials are wanted.
-    """
-
-    program: Program
-    cell: ReplaceableCell | None
-    heap: Heap
-    collects: bool
-    addresses: Collection[int]
-    next_run: int
-    seconds: float
-    obstacle: str = ""
-
-
 def try_cures(
     proposed: Sequence[tuple[Finding, Sequence[Candidate]]], means: Means
-) -> Generator[int, Ran, dict[str, tuple[Cure, ...]]]:
+) -> Asked[dict[str, tuple[Cure, ...]]]:
     """Run the program with the changes proposed for each leak, the largest leak first.
 
     Args:
         proposed: The leaks with their candidates, best first.
         means: What trials need.
-
-    Yields:
-        The numbers of the runs to make.
 
     Returns:
         For the fingerprint of a leak its cures, best first.
@@ -85,25 +53,29 @@ def try_cures(
 
 @dataclass(slots=True)
 class _Told:
-    """What is known of one candidate."""
+    """What is known of one candidate; whether it *costs* what the program is there for."""
 
     candidate: Candidate
     outcome: CureOutcome
     evidence: str
-    gain: Gain | None = None
+    result: TrialResult | None = None
+    costs: bool = False
 
     def cure(self) -> Cure:
         return Cure(self.candidate.words, self.candidate.changes, self.outcome, self.evidence)
 
 
 @dataclass(slots=True)
-class _TrialResult:
-    """How a program ran, changed or not."""
+class _OfLeak:
+    """What was tried for one leak, and what is still to be tried."""
 
-    gain: Gain | None = None
-    behaviour: Behaviour | None = None
-    failure: str = ""
-    n_runs: int = N_RUNS
+    told: list[_Told]
+    todo: list[Candidate]
+    n_tried: int = 0
+
+    def next_ones(self) -> Iterator[Candidate]:
+        """Yield what is tried next, in order."""
+        return (one for number, one in enumerate(self.todo) if _may_be_tried(one) and number < _MAX_TRIED)
 
 
 class _Trials:
@@ -111,19 +83,17 @@ class _Trials:
 
     def __init__(self, means: Means) -> None:
         self._means = means
-        self._number = means.next_run
+        self._runs = TrialRuns(means)
         self._end = time.perf_counter() + means.seconds
-        self._longest = 0.0
         self._told: dict[str, list[_Told]] = {}
-        self._reference = _TrialResult()
+        self._reference = TrialResult()
         self._kept: tuple[Candidate, ...] = ()  # end a leak, and stay in place for the trials of the others
         self._stopped = means.obstacle
-        self._has_ended = False
-        self._observer = Observer(means.heap, means.program.namespace)
+        self._ended_by: _Told | None = None
 
     def close(self) -> None:
         """Let go of everything of the user's."""
-        del self._observer
+        self._runs.close()
 
     def cures(self) -> dict[str, tuple[Cure, ...]]:
         """Return what was found."""
@@ -135,149 +105,195 @@ class _Trials:
             if told
         }
 
-    def of_all(self, proposed: Sequence[tuple[Finding, Sequence[Candidate]]]) -> Generator[int, Ran, None]:
-        """Try what is proposed for one leak after the other."""
-        if not self._stopped and any(
-            _may_be_tried(candidate) for _finding, candidates in proposed for candidate in candidates
-        ):
-            yield from self._measure_unchanged()
-        for finding, candidates in proposed:
-            told = self._told.setdefault(finding.leak.fingerprint, [])
-            if self._has_ended:
-                told.append(self._ended_too())
-                continue
-            yield from self._of_leak(candidates, told, is_only=len(proposed) == 1)
+    def of_all(self, proposed: Sequence[tuple[Finding, Sequence[Candidate]]]) -> Asked[None]:
+        """Try what is proposed for the leaks.
 
-    def _measure_unchanged(self) -> Generator[int, Ran, None]:
-        self._reference = yield from self._runs(())
-        if self._reference.failure:
-            self._stopped = f"the code raised {self._reference.failure} when it was run again"
-        elif self._reference.gain is not None and not shows(self._reference.gain):
+        One change that lessens is looked for per leak, and stays in place for the next leak: where each leak has its
+        change, nothing is left. Other changes of the same leaks are tried after that only.
+        """
+        leaks = [_OfLeak(self._told.setdefault(one.leak.fingerprint, []), list(tried)) for one, tried in proposed]
+        first = [one for leak in leaks for one in leak.next_ones()]
+        if not self._stopped and first:
+            yield from self._measure_unchanged(first)
+        for leak in leaks:
+            yield from self._of_leak(leak, is_only=len(leaks) == 1)
+        for leak in leaks:
+            yield from self._rest_of_leak(leak)
+        for leak in leaks if self._ended_by is not None else ():
+            if all(one.outcome is not CureOutcome.CURED for one in leak.told):
+                leak.told.append(self._ended_too(leak.told))
+
+    def _measure_unchanged(self, next_ones: Sequence[Candidate]) -> Asked[None]:
+        runs = self._runs
+        yield from runs.begin_children([Trial(), *(Trial((one,)) for one in next_ones)])
+        self._reference = result = yield from runs.of(Trial())
+        if runs.in_children and not result.ended_by and (result.gain is None or not shows(result.gain)):
+            # In a child it is another program: it may need a thread or a connection that only this process has.
+            runs.end_children()
+            runs.in_children = False
+            self._reference = result = yield from runs.of(Trial())
+        if result.ended_by:
+            self._stopped = f"the trials were ended by {result.ended_by}"
+        elif result.failure:
+            self._stopped = f"the code raised {result.failure} when it was run again"
+        elif result.gain is not None and not shows(result.gain):
             self._stopped = f"{2 * N_HALF} runs are too few to see this leak"
 
-    def _ended_too(self) -> _Told:
-        first = next(one for told in self._told.values() for one in told if one.outcome is CureOutcome.CURED)
-        words = f"The change for the leak above ends this one, too: {first.candidate.words}"
-        return _Told(Candidate(words), CureOutcome.CURED, first.evidence)
+    def _ended_too(self, mine: list[_Told]) -> _Told:
+        assert self._ended_by is not None  # noqa: S101 - asked for then only
+        owner = next(told for told in self._told.values() if mine is told or self._ended_by in told)
+        where = "below" if owner is mine else "above"
+        words = f"The change for the leak {where} ends this one, too: {self._ended_by.candidate.words}"
+        return _Told(Candidate(words), CureOutcome.CURED, self._ended_by.evidence)
 
-    def _of_leak(
-        self, candidates: Sequence[Candidate], told: list[_Told], *, is_only: bool
-    ) -> Generator[int, Ran, None]:
-        n_tried = 0
-        for candidate in candidates:
+    def _of_leak(self, leak: _OfLeak, *, is_only: bool) -> Asked[None]:
+        """Try the candidates of *leak* until one ends everything, or, unless this leak *is_only*, lessens it."""
+        while self._ended_by is None and leak.todo:
+            candidate = leak.todo[0]
+            if not self._stopped and self._reference.gain is not None and leak.n_tried < _MAX_TRIED:
+                following = [Trial((*self._kept, one)) for one in leak.next_ones() if not self._refusal(one)]
+                yield from self._runs.begin_children(following)
+            del leak.todo[0]
             if not _may_be_tried(candidate):
-                told.append(_Told(candidate, CureOutcome.NOT_TRIED, candidate.not_tried or "it is no change of a line"))
+                why = candidate.not_tried or "it is no change of a line"
+                leak.told.append(_Told(candidate, CureOutcome.NOT_TRIED, why))
                 continue
-            if n_tried >= _MAX_TRIED:
+            if leak.n_tried >= _MAX_TRIED:
                 continue
-            told.append((yield from self._try(candidate)))
-            n_tried += told[-1].outcome is not CureOutcome.NOT_TRIED
-            if told[-1].outcome is CureOutcome.CURED:
-                self._end_all()
+            told = yield from self._try(candidate)
+            leak.told.append(told)
+            leak.n_tried += told.outcome is not CureOutcome.NOT_TRIED
+            if told.outcome is CureOutcome.CURED:
+                self._end_all(told)
+            elif told.outcome is CureOutcome.LESSENED and not is_only and not told.costs:
+                self._kept = (*self._kept, candidate)
                 return
-        lessening = sorted((one for one in told if one.outcome is CureOutcome.LESSENED), key=self._remaining)
-        if len(lessening) > 1:
+
+    def _rest_of_leak(self, leak: _OfLeak) -> Asked[None]:
+        """Try what is left for *leak*, and the two best of its changes together."""
+        if self._ended_by is not None:
+            return
+        mine = [one.candidate for one in leak.told if self._is_kept(one)]
+        self._kept = tuple(one for one in self._kept if all(one is not other for other in mine))
+        yield from self._of_leak(leak, is_only=True)
+        lessening = sorted(
+            (one for one in leak.told if one.outcome is CureOutcome.LESSENED and not one.costs), key=self._remaining
+        )
+        if len(lessening) > 1 and self._ended_by is None:
             both = _joined(lessening[0].candidate, lessening[1].candidate)
             if both is not None:
-                told.append((yield from self._try(both)))
-                if told[-1].outcome is CureOutcome.CURED:
-                    self._end_all()
-                    return
-        if lessening and not is_only:
+                leak.told.append((yield from self._try(both)))
+                if leak.told[-1].outcome is CureOutcome.CURED:
+                    self._end_all(leak.told[-1])
+        if lessening and self._ended_by is None:
             self._kept = (*self._kept, lessening[0].candidate)
+
+    def _is_kept(self, told: _Told) -> bool:
+        return any(told.candidate is kept for kept in self._kept)
 
     def _remaining(self, one: _Told) -> float:
         reference = self._reference.gain
-        return 1.0 if reference is None or one.gain is None else remaining(reference, one.gain)
+        after = None if one.result is None else one.result.gain
+        return 1.0 if reference is None or after is None else remaining(reference, after)
 
-    def _end_all(self) -> None:
-        """Note that nothing grows any more: what was kept in place has its share in that."""
-        self._has_ended = True
-        for one in (one for told in self._told.values() for one in told):
-            if any(one.candidate is kept for kept in self._kept):
+    def _end_all(self, ending: _Told) -> None:
+        """Note that nothing grows any more: what was kept in place has its share in that.
+
+        Where two changes write different things into one line, nobody can make one after the other: they are offered as
+        one.
+        """
+        self._ended_by = ending
+        for one in [one for told in self._told.values() for one in told if self._is_kept(one)]:
+            if are_apart(one.candidate.changes, ending.candidate.changes):
                 one.outcome = CureOutcome.CURED
                 one.evidence += "; nothing is left with the changes for the other leaks"
+            elif (both := _joined(one.candidate, ending.candidate)) is not None:
+                ending.candidate = both
 
-    def _try(self, candidate: Candidate) -> Generator[int, Ran, _Told]:
+    def _try(self, candidate: Candidate) -> Asked[_Told]:
         """Run with *candidate*, beside what is kept in place."""
-        reference = self._reference
-        if not self._stopped and time.perf_counter() + self._longest > self._end:
-            self._stopped = "no time was left: --cure -t 300 (cure=True, seconds=300) gives more"
-        if self._stopped or reference.gain is None or reference.behaviour is None:
+        if refusal := self._refusal(candidate):
+            return _Told(candidate, CureOutcome.NOT_TRIED, refusal)
+        beside = (*self._kept, candidate)
+        result = yield from self._runs.of(Trial(beside))
+        if self._outcome(result) is CureOutcome.HARMFUL:
+            result = yield from self._rehearsed(beside)
+        if result.ended_by:
+            self._stopped = f"a trial was ended by {result.ended_by}"
             return _Told(candidate, CureOutcome.NOT_TRIED, self._stopped)
-        changes = tuple(change for one in (*self._kept, candidate) for change in one.changes)
-        try:
-            result = yield from self._runs(changes, (*self._kept, candidate))
-        except NotTriedError as refused:
-            return _Told(candidate, CureOutcome.NOT_TRIED, str(refused))
-        if result.failure in ENDS:
-            self._stopped = f"a trial was ended by {result.failure}"
-            return _Told(candidate, CureOutcome.NOT_TRIED, self._stopped)
+        if result.refused:
+            return _Told(candidate, CureOutcome.NOT_TRIED, result.refused)
         if result.failure:
-            yield from self._run_unchanged()
+            if not self._runs.in_children:
+                yield from self._run_unchanged()
             return _Told(candidate, CureOutcome.HARMFUL, f"the changed code raises {result.failure}")
-        assert result.gain is not None  # noqa: S101 - there was no failure
-        assert result.behaviour is not None  # noqa: S101
-        words = trial_words(reference.gain, result.gain, result.n_runs)
-        if harm := harm_of(reference.behaviour, result.behaviour, changes):
+        return self._judged(candidate, result, beside)
+
+    def _refusal(self, candidate: Candidate) -> str:
+        """Return why *candidate* is not tried; empty if it is."""
+        if not self._stopped and not self._has_time():
+            self._stopped = "no time was left: --cure -t 300 (cure=True, seconds=300) gives more"
+        if self._stopped or self._reference.gain is None:
+            return self._stopped
+        missing = names_missing(candidate.changes, self._means.program)
+        return f"in a new kernel the first run would read `{missing[0]}` before that is there" if missing else ""
+
+    def _has_time(self) -> bool:
+        return time.perf_counter() + self._runs.longest <= self._end
+
+    def _outcome(self, result: TrialResult) -> CureOutcome | None:
+        """Return what the figures say; None where there are none."""
+        if self._reference.gain is None or result.gain is None:
+            return None
+        return judge_trial(self._reference.gain, result.gain)
+
+    def _rehearsed(self, beside: tuple[Candidate, ...]) -> Asked[TrialResult]:
+        """Run again what seems to let more grow, next to the unchanged code over as many runs with the same data kept.
+
+        What turns over (a ring, a cache, a pool) comes and goes between two looks, and what a trial keeps of the
+        user's data is not freed: only what grows in every rehearsal, and not without the change, is harm.
+        """
+        trial, control = Trial(beside, n_parts=_N_PARTS), Trial(beside, is_control=True, n_parts=_N_PARTS)
+        result = TrialResult()
+        for _ in range(_N_REHEARSALS):
+            if not self._has_time():
+                return TrialResult(refused="more seemed to grow with it, and no time was left to run it again")
+            yield from self._runs.begin_children([control, trial])
+            unchanged = yield from self._runs.of(control)
+            result = yield from self._runs.of(trial)
+            if result.gain is None or unchanged.gain is None or self._reference.gain is None:
+                return result if result.gain is None else unchanged
+            result.gain = result.gain.without(unchanged.gain, self._reference.gain)
+            if self._outcome(result) is not CureOutcome.HARMFUL:
+                break
+        return result
+
+    def _judged(self, candidate: Candidate, result: TrialResult, beside: Sequence[Candidate]) -> _Told:
+        """Say what came of *candidate*."""
+        before, after = self._reference.behaviour, result.behaviour
+        assert self._reference.gain is not None  # noqa: S101 - no failure
+        assert result.gain is not None  # noqa: S101
+        assert before is not None  # noqa: S101
+        assert after is not None  # noqa: S101
+        words = trial_words(self._reference.gain, result.gain, result.n_runs)
+        if harm := harm_of(before, after, changes_of(beside)):
             return _Told(candidate, CureOutcome.HARMFUL, f"{words}, but {harm}")
-        outcome = judge_trial(reference.gain, result.gain)
+        outcome = judge_trial(self._reference.gain, result.gain)
+        cost = next((one.drops for one in beside if one.drops), "") or pointless_cache(before, after, N_RUNS)
         if outcome is CureOutcome.HARMFUL:
             words += ", but more grows"
-        elif any(one.has_gradient for one in result.behaviour.parameters.values()):
+        elif cost and outcome in _BETTER:
+            outcome = CureOutcome.LESSENED
+            words += f", but {cost}"
+        elif any(one.has_gradient for one in after.parameters.values()):
             words += "; same gradients"
-        return _Told(candidate, outcome, words, result.gain)
+        return _Told(candidate, outcome, words, result, costs=bool(cost))
 
-    def _run_unchanged(self) -> Generator[int, Ran, None]:
+    def _run_unchanged(self) -> Asked[None]:
         """Run as the user's code is, after a trial that failed: if that fails now, nothing more can be tried."""
-        _seconds, failure = yield self._next()
+        failure = yield from self._runs.unchanged()
         if failure:
             self._stopped = f"the unchanged code raised {failure} after a trial that failed"
-
-    def _next(self) -> int:
-        self._number += 1
-        return self._number - 1
-
-    def _runs(
-        self, changes: Sequence[Change], candidates: Sequence[Candidate] = ()
-    ) -> Generator[int, Ran, _TrialResult]:
-        """Make the runs of one trial; the user's data are as before it.
-
-        Raises:
-            NotTriedError: if *changes* cannot be tried.
-        """
-        started = time.perf_counter()
-        means = self._means
-        kept = None
-        if changes:
-            kept = KeptData(means.program.namespace, means.addresses, means.heap)  # type: ignore[arg-type]  # a dict
-            kept.keep_all([name for one in candidates for name in one.emptied])
-            kept.keep_places([name for one in candidates for name in one.rebound])
-        try:
-            with applied(changes, means.program, means.cell):
-                result = yield from self._measured()
-                if changes and result.gain is not None and is_settling(result.gain):
-                    result = yield from self._measured()
-                    result.n_runs += N_RUNS
-                return result
-        finally:
-            if kept is not None:
-                to_the_end(kept.put_back)
-            del kept
-            self._longest = max(self._longest, time.perf_counter() - started)
-
-    def _measured(self) -> Generator[int, Ran, _TrialResult]:
-        reader = LevelReader(self._means.heap, collects=self._means.collects)
-        self._observer.begin()
-        for n_runs, read in zip(_PARTS, (reader.begin, reader.look, reader.look, reader.look), strict=True):
-            for number in range(n_runs):
-                _seconds, failure = yield self._next()
-                if failure:
-                    return _TrialResult(failure=failure)
-                if n_runs == N_HALF and not number:
-                    reader.note_first_run()
-            read()
-        return _TrialResult(reader.gain(2 * N_HALF), self._observer.end())
 
 
 def _may_be_tried(candidate: Candidate) -> bool:
@@ -285,14 +301,13 @@ def _may_be_tried(candidate: Candidate) -> bool:
 
 
 def _joined(first: Candidate, second: Candidate) -> Candidate | None:
-    """Return both changes as one; None if they concern one line."""
-    lines = [{(change.filename, change.line) for change in one.changes} for one in (first, second)]
-    if lines[0] & lines[1]:
+    """Return both changes as one; None if both are for one container, or write different things into one line."""
+    if set(first.emptied) & set(second.emptied):
+        return None
+    try:
+        changes = merged((*first.changes, *second.changes))
+    except NotTriedError:
         return None
     words = f"{first.words.rstrip('.')}, and {second.words[:1].lower()}{second.words[1:]}"
-    return Candidate(
-        words,
-        (*first.changes, *second.changes),
-        emptied=(*first.emptied, *second.emptied),
-        rebound=(*first.rebound, *second.rebound),
-    )
+    emptied = (*first.emptied, *second.emptied)
+    return Candidate(words, changes, emptied=emptied, drops=first.drops or second.drops)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import collections
+import functools
 import io
+import queue
+import random
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
+import torch
 
 from leaklab.cure import KeptData, NotTriedError
 
@@ -50,6 +54,8 @@ def test_a_container_that_was_emptied_has_its_entries_again(container):
     assert type(container) is type(before)
 
 
+# A function leads to all variables of its file, and those of a test to all tests that pytest has collected.
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("expression", "variables"),
     [("own.items", {"own": Slotted()}), ("f.__defaults__[0]", {"f": with_default}), ("d['a']", {"d": {"a": [1, 2]}})],
@@ -75,16 +81,84 @@ def test_variables_come_back_and_new_ones_go():
     variables.update(total=3.0, step=2, fresh=1)
     del variables["gone"]
     data.put_back()
-    assert variables == {"total": [1], "step": 2, "gone": "x"}
+    assert variables == {"total": [1], "step": 1, "gone": "x"}
 
 
-def test_entries_of_a_kind_that_was_not_there_go_and_others_stay():
-    numbers, words = [1, 2], ["a"]
-    data = kept({"numbers": numbers, "words": words})
+def test_what_was_added_goes():
+    numbers, table, names = [1, 2], collections.OrderedDict(a=1), {"x"}
+    data = kept({"numbers": numbers, "table": table, "names": names})
     numbers.append(3)
-    words.append(4)  # type: ignore[arg-type]  # the wrong kind
+    table["b"], table["a"] = 2, 5
+    names.add("y")
     data.put_back()
-    assert (numbers, words) == ([1, 2, 3], ["a"])
+    assert (numbers, table, names) == ([1, 2], {"a": 1}, {"x"})
+
+
+class Registered:
+    known: list[int] = [1]
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError
+
+
+@pytest.mark.untraced
+def test_everything_that_the_variables_lead_to_is_as_before():
+    inner: dict[str, Any] = {"deep": [collections.deque([1])]}
+    slotted, own, key = Slotted(), Own(), Registered()
+    own.table = {key: [1]}  # type: ignore[attr-defined]
+    total = [0]
+
+    def step() -> None:
+        nonlocal inner
+        total.append(1)
+        inner["deep"][0].append(2)
+        inner = {}
+        slotted.items = []
+        own.table[Registered()] = [2]  # type: ignore[attr-defined]
+        own.table[key].clear()  # type: ignore[attr-defined]
+        own.fresh = 1  # type: ignore[attr-defined]
+        Registered.known = []
+        Registered.more = 1  # type: ignore[attr-defined]
+        step.cache = {}  # type: ignore[attr-defined]
+
+    before = inner
+    data = kept({"step": functools.partial(step), "Registered": Registered})
+    Registered.__eq__ = object.__eq__  # type: ignore[method-assign]
+    step()
+    data.put_back()
+    assert inner is before
+    assert (inner, total, slotted.items) == ({"deep": [collections.deque([1])]}, [0], [1, 2])
+    assert [*own.table.values()] == [[1]]  # type: ignore[attr-defined]
+    assert vars(own).keys() == {"table"}
+    assert (Registered.known, vars(step)) == ([1], {})
+    assert not hasattr(Registered, "more")
+
+
+def test_what_others_wait_in_is_left_alone():
+    tasks: queue.Queue[int] = queue.Queue()
+    data = kept({"tasks": tasks})
+    tasks.put(1)
+    data.put_back()
+    assert tasks.get_nowait() == 1
+
+
+def test_random_numbers_and_gradients_are_as_before():
+    weight = torch.ones(2, requires_grad=True)
+    data = kept({"weight": weight})
+    drawn = random.random(), torch.rand(1).item()
+    weight.sum().backward()
+    data.put_back()
+    assert weight.grad is None
+    assert (random.random(), torch.rand(1).item()) == drawn
+
+
+def test_where_too_much_can_be_reached_nothing_is_tried(monkeypatch):
+    monkeypatch.setattr("leaklab.cure.keeping._MOST_ENTRIES", 10)
+    with pytest.raises(NotTriedError, match="more data can be reached"):
+        kept({"numbers": list(range(11))})
 
 
 @pytest.mark.parametrize("less", [[], "end"], ids=["a list made anew", "the end of a text"])
@@ -117,30 +191,6 @@ def test_a_stream_in_memory_has_its_text_and_its_place_again(stream):
     stream.truncate()
     data.put_back()
     assert (stream.getvalue(), stream.tell()) == (whole, place)
-
-
-def test_what_was_written_behind_the_end_of_a_stream_stays_there():
-    stream = io.StringIO("logged")
-    data = kept({"buffer": stream})
-    data.keep_all(["buffer"])
-    stream.seek(0, io.SEEK_END)
-    stream.write(", and more")
-    data.put_back()
-    assert stream.getvalue() == "logged, and more"
-
-
-def test_a_variable_that_a_trial_binds_to_a_shorter_chain_leads_to_all_of_it_again():
-    whole = Slotted()
-    holder = Own()
-    holder.best = whole  # type: ignore[attr-defined]
-    variables: dict[str, Any] = {"root": whole, "holder": holder}
-    data = kept(variables)
-    data.keep_places(["root", "holder.best", "nowhere.root"])
-    variables["root"] = Slotted()
-    holder.best = Slotted()  # type: ignore[attr-defined]
-    data.put_back()
-    assert variables["root"] is whole
-    assert holder.best is whole  # type: ignore[attr-defined]
 
 
 def test_a_list_in_a_dict_with_a_default_has_its_entries_again():

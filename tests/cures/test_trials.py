@@ -134,7 +134,8 @@ def test_a_variable_may_get_another_type_where_the_changed_line_binds_it(noteboo
     assert type(notebook.user["total"]) is torch.Tensor
 
 
-def test_an_interrupt_in_a_trial_ends_all_of_them_and_is_raised_after_the_report(notebook, propose):
+def test_an_interrupt_in_a_trial_ends_all_of_them_and_is_raised_after_the_report(notebook, propose, monkeypatch):
+    monkeypatch.setenv("LEAKLAB_CHILDREN", "0")
     notebook.run(SETUP)
     code = notebook.user["train"].__code__
     propose(("interrupted", "history.append(loss)", "raise KeyboardInterrupt"),
@@ -147,6 +148,49 @@ def test_an_interrupt_in_a_trial_ends_all_of_them_and_is_raised_after_the_report
     assert notebook.user["train"].__code__ is code
     assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == state
     notebook.forget_error()
+
+
+def test_an_interrupt_while_a_child_works_is_raised_after_the_report(notebook, propose, monkeypatch):
+    def interrupted(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    notebook.run("import torch\nhistory = []")
+    propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
+    monkeypatch.setattr("leaklab.runtime.child.select.select", interrupted)
+    typed = notebook.run("%%leakcheck -q -v report --cure\nhistory.append(torch.ones(500))")
+    assert isinstance(typed.error, KeyboardInterrupt)
+    (leak,) = notebook.user["report"].leaks
+    assert outcomes(leak.cures) == {"local": CureOutcome.NOT_TRIED}
+    assert "KeyboardInterrupt" in leak.cures[0].evidence
+    notebook.forget_error()
+
+
+def test_what_trials_do_is_done_in_children_only(notebook, propose):
+    notebook.run("import torch\nhistory, calls = [], []")
+    cell = "calls.append(1)\nhistory.append(torch.ones(500))"
+    propose(("stops", "history.append(torch.ones(500))", "raise KeyboardInterrupt"),
+            ("hangs", "history.append(torch.ones(500))", "import os; os._exit(1)"),
+            ("swaps", "history.append(torch.ones(500))", "history[:] = [1.0]"))  # fmt: skip
+    report = notebook.check(cell, "--cure -n 8", cures=True)
+    assert outcomes(report.leaks[0].cures)["stops"] is CureOutcome.HARMFUL
+    assert evidence(report.leaks[0].cures)["hangs"] == "the copy of the process died"
+    history, calls = notebook.user["history"], notebook.user["calls"]
+    assert {type(entry) for entry in history} == {torch.Tensor}
+    assert len(history) == len(calls)
+    assert len(calls) <= 1 + 8 + 5  # the warm-up, those that are measured, those that are traced
+
+
+def test_what_needs_a_thread_of_this_process_is_tried_here(notebook, propose, monkeypatch):
+    monkeypatch.setattr("leaklab.cure.trial_runs._IDLE_SECONDS", 2.0)
+    notebook.run(
+        "import torch\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "history, pool = [], ThreadPoolExecutor(1)\npool.submit(int).result()"
+    )
+    propose(("local", "history.append(pool.submit(torch.ones, 500).result())", "pool.submit(torch.ones, 500).result()"))
+    cell = "history.append(pool.submit(torch.ones, 500).result())"
+    (leak,) = notebook.check(cell, "--cure -n 8", cures=True).leaks
+    notebook.run("pool.shutdown()")
+    assert outcomes(leak.cures) == {"local": CureOutcome.CURED}
 
 
 def test_a_thread_may_run_the_changed_code_meanwhile(notebook, propose):

@@ -1,0 +1,101 @@
+"""Tell whether a change drops what is still in use: callbacks and handles, or entries of another owner."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import types
+import weakref
+from collections import UserDict, deque
+from typing import Any
+
+from leaklab.cure.case import Case
+from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.runtime.containers import entries_in, first_items, newest_items, newest_pairs
+from leaklab.runtime.objects import attributes_of, has_base, is_exactly, is_tensor, safe_len
+from leaklab.text import unit_words
+
+_CALLED = (
+    types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType, functools.partial,
+    weakref.WeakMethod, weakref.finalize,
+)  # fmt: skip
+_CONTAINERS = (list, tuple, set, frozenset, dict, deque)
+_PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), *_CONTAINERS)
+_OF_ARRAYS = ("numpy", "pandas")
+_ENDING = ("cancel", "remove", "disconnect", "unsubscribe", "unobserve", "dispose", "unregister", "off")
+_REGISTRY = re.compile(
+    r"(^|_)(callbacks?|cbs|subscri\w*|listeners?|handlers?|hooks?|observers?|watchers?|receivers?|slots|sinks|plugins)$",
+    re.IGNORECASE,
+)
+_CAUSES = frozenset({"callback-registry", "hook-left"})
+_N_NEWEST = 3
+_N_SAMPLED = 16
+"""So many entries are looked at, at either end."""
+
+
+def dropped(case: Case, emptied: tuple[str, ...]) -> str:
+    """Return what a change drops that is still in use where it takes entries out of *emptied*; empty if nothing.
+
+    A registry is one by what is in it, by its name, or by the cause of the leak. To take out of it whatever happens to
+    be the oldest ends the growth, and what the entries are there for.
+    """
+    for expression in emptied:
+        held = evaluate(expression, case.program.namespace)
+        kind = None if held is MISSING else _in_use(case, expression, held)
+        if kind is not None:
+            return f"it drops {kind} that may be in use: `{expression}` holds {_n_in(held, kind)}"
+    return ""
+
+
+def _n_in(held: Any, kind: str) -> str:
+    n_entries = safe_len(held)
+    return kind if n_entries is None else unit_words(n_entries, kind)
+
+
+def _in_use(case: Case, expression: str, held: Any) -> str | None:
+    oldest, newest = _entries(held)
+    entries = [*oldest, *newest]
+    if not entries or all(map(_is_plain, entries)):
+        return None
+    if sum(map(_is_called_back, entries)) > len(entries) / 2:
+        return "callbacks"
+    names = re.findall(r"[^\W\d]\w*", re.sub(r"\[[^\]]*\]", "", expression))
+    if case.leak.cause in _CAUSES or (names and _REGISTRY.search(names[-1])):
+        return "entries"
+    is_of_others = not any(type(one) in set(map(type, newest[:_N_NEWEST])) for one in oldest)
+    return "entries" if is_of_others and not any(map(_is_plain, oldest)) else None
+
+
+def _entries(held: Any) -> tuple[list[Any], list[Any]]:
+    """Return some entries of a container, the oldest and the newest, running no code of the user's."""
+    if has_base(type(held), UserDict):
+        held = attributes_of(held).get("data")
+    if has_base(type(held), dict):
+        return (
+            [value for _key, value in entries_in(held, _N_SAMPLED)],
+            [value for _key, value in newest_pairs(held, _N_SAMPLED)],
+        )
+    return first_items(held, _N_SAMPLED), newest_items(held, _N_SAMPLED)
+
+
+def _is_plain(entry: Any) -> bool:
+    """Return whether *entry* is data: numbers, texts, arrays, and collections of these."""
+    if is_exactly(entry, (list, tuple, set, frozenset, deque)):
+        return all(map(_is_plain, first_items(entry, _N_SAMPLED)))
+    if type(entry) is dict:
+        return all(_is_plain(value) for _key, value in entries_in(entry, _N_SAMPLED))
+    return is_exactly(entry, _PLAIN) or is_tensor(entry) or type(entry).__module__.partition(".")[0] in _OF_ARRAYS
+
+
+def _is_called_back(entry: Any) -> bool:
+    """Return whether somebody calls *entry*, or has it to take a callback out again."""
+    if is_exactly(entry, (tuple, list)):
+        return any(map(_is_called_back, first_items(entry, _N_SAMPLED)))
+    if type(entry) is weakref.ref:
+        return entry() is not None
+    if any(has_base(type(entry), one) for one in (*_CALLED, logging.Handler)):
+        return True
+    if any(has_base(type(entry), one) for one in _CONTAINERS) or not any(has_method(entry, one) for one in _ENDING):
+        return False
+    return any(is_exactly(value, _CALLED) for value in attributes_of(entry).values())

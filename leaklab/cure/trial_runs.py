@@ -1,0 +1,250 @@
+"""Make the runs of trials, in forked children where that can be: what they add and what they do; nothing of it stays.
+
+Where no child can be had, trials are made in this process, and everything is brought back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Generator, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import psutil
+
+from leaklab.cure.applying import ReplaceableCell, applied
+from leaklab.cure.candidate import Candidate, Program
+from leaklab.cure.edits import NotTriedError, merged
+from leaklab.cure.judging import is_settling
+from leaklab.cure.keeping import KeptData
+from leaklab.cure.levels import Gain, Heap, LevelReader
+from leaklab.cure.restoring import to_the_end
+from leaklab.cure.training import Behaviour, Observer
+from leaklab.errors import ENDS
+from leaklab.model.cure import Change
+from leaklab.runtime.child import Child, begin_child, wait_for, why_no_child
+from leaklab.runtime.runs import Ran, RunRequest
+
+Result = TypeVar("Result")
+N_HALF = 3
+_PARTS = (1, 1, N_HALF, N_HALF)
+"""Two warm-up runs, then two halves."""
+N_RUNS = sum(_PARTS)
+_CHILD_SECONDS, _CHILD_SHARE = 120.0, 10.0
+"""So many seconds, and so many times as long as its runs took so far, a child may take."""
+_IDLE_SECONDS, _IDLE_RUNS = 10.0, 10.0
+"""A child that has computed nothing for so many seconds and runs waits for a thread that only this process has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What trials need of the check.
+
+    Attributes:
+        program: The user's.
+        cell: What is checked, if it is a cell.
+        heap: Lends the heap.
+        collects: Whether garbage is collected before a level is read.
+        addresses: Of the objects on the paths of the leaks.
+        next_run: Number of the next run.
+        seconds: What all trials together may take.
+        obstacle: Why nothing is to be tried, one clause; empty if trials are wanted.
+        run_seconds: What a run took so far.
+    """
+
+    program: Program
+    cell: ReplaceableCell | None
+    heap: Heap
+    collects: bool
+    addresses: Collection[int]
+    next_run: int
+    seconds: float
+    obstacle: str = ""
+    run_seconds: float = 0.0
+
+
+Asked = Generator[int | RunRequest, Ran, Result]
+"""Yields the numbers of the runs to make, and what is to be waited for."""
+
+
+@dataclass(slots=True)
+class TrialResult:
+    """How a program ran, changed or not: plain numbers and words, as a child sends them.
+
+    Attributes:
+        failure: The name of what it raised.
+        refused: Why it was not run to its end, one clause.
+        ended_by: What ended all runs, an interrupt.
+    """
+
+    gain: Gain | None = None
+    behaviour: Behaviour | None = None
+    failure: str = ""
+    n_runs: int = N_RUNS
+    refused: str = ""
+    ended_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is run in one trial.
+
+    Attributes:
+        candidates: Whose changes are made together; none for the unchanged code.
+        is_control: Whether the code runs unchanged all the same, with what *candidates* need kept.
+        n_parts: So often the runs are made; what the last ones add is judged.
+    """
+
+    candidates: tuple[Candidate, ...] = ()
+    is_control: bool = False
+    n_parts: int = 1
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes of the code.
+
+        Raises:
+            NotTriedError: if two of them write different things into one line.
+        """
+        return () if self.is_control else changes_of(self.candidates)
+
+
+class TrialRuns:
+    """Makes them.
+
+    Args:
+        means: What trials need.
+
+    Attributes:
+        in_children: Whether in children; it may be set to False.
+        longest: Seconds that the longest trial took.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._number = means.next_run
+        self.longest = 0.0
+        self._observer = Observer(means.heap, means.program.namespace)
+        # Code that awaits needs the loop of this process.
+        self.in_children = not (means.cell is not None and means.cell.awaits) and not why_no_child()
+        self._at_work: dict[Trial, tuple[Child[TrialResult], float]] = {}
+
+    def close(self) -> None:
+        """End what is at work, and let go of everything of the user's."""
+        self.end_children()
+        del self._observer
+
+    def unchanged(self) -> Asked[str]:
+        """Run the code once as it is; return what it raised."""
+        _seconds, failure = yield self._next()
+        return failure
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number - 1
+
+    def of(self, trial: Trial) -> Asked[TrialResult]:
+        """Make the runs of one trial, in a child where that can be; the user's data are as before it."""
+        if self.in_children:
+            result = yield from self._told_by_child(trial)
+        else:
+            started = time.perf_counter()
+            result = yield from self._runs_here(trial)
+            if result.failure in ENDS:
+                result.ended_by = result.failure
+            self.longest = max(self.longest, time.perf_counter() - started)
+        return result
+
+    def _told_by_child(self, trial: Trial) -> Asked[TrialResult]:
+        if trial not in self._at_work:
+            yield from self.begin_children([trial])
+        if trial not in self._at_work:
+            return TrialResult(refused="the system refuses another process")
+        child, started = self._at_work.pop(trial)
+        try:
+            ended_by = yield from wait_for([child], self._number)
+        finally:
+            child.kill()
+        self.longest = max(self.longest, time.perf_counter() - started)
+        if child.answer is None:
+            return TrialResult(refused=child.failure, ended_by=ended_by)
+        return child.answer
+
+    def begin_children(self, trials: Iterable[Trial]) -> Asked[None]:
+        """Begin the first of *trials*, and as many of the others as there are cores for."""
+        for trial in trials if self.in_children else ():
+            n_at_work = sum(not child.is_over for child, _started in self._at_work.values())
+            if trial in self._at_work or (n_at_work and n_at_work >= _most_at_once()):
+                continue
+            run_seconds = self._means.run_seconds
+            try:
+                child = yield from begin_child(
+                    partial(self._runs_here, trial),
+                    seconds=_CHILD_SECONDS + _CHILD_SHARE * trial.n_parts * 2 * N_RUNS * run_seconds,
+                    idle_seconds=_IDLE_SECONDS + _IDLE_RUNS * run_seconds,
+                )
+            except OSError:
+                return
+            self._at_work[trial] = child, time.perf_counter()
+
+    def end_children(self) -> None:
+        """End what is at work."""
+        while self._at_work:
+            self._at_work.popitem()[1][0].kill()
+
+    def _runs_here(self, trial: Trial) -> Asked[TrialResult]:
+        means, candidates = self._means, trial.candidates
+        kept = None
+        try:
+            changes = trial.changes
+            if candidates and not self.in_children:  # a child takes its data with it
+                kept = KeptData(means.program.namespace, means.addresses, means.heap)  # type: ignore[arg-type]  # a dict
+                kept.keep_all([name for one in candidates for name in one.emptied])
+            with applied(changes, means.program, means.cell):
+                n_done, n_parts = 0, trial.n_parts
+                while n_done < n_parts:
+                    result = yield from self._measured()
+                    if result.gain is None:
+                        break
+                    n_done += 1
+                    if n_done == 1 and changes and is_settling(result.gain):
+                        n_parts = max(n_parts, 2)
+                result.n_runs = n_done * N_RUNS
+                return result
+        except NotTriedError as refused:
+            return TrialResult(refused=str(refused))
+        finally:
+            if kept is not None:
+                to_the_end(kept.put_back)
+            del kept
+
+    def _measured(self) -> Asked[TrialResult]:
+        reader = LevelReader(self._means.heap, collects=self._means.collects)
+        self._observer.begin()
+        for n_runs, read in zip(_PARTS, (reader.begin, reader.look, reader.look, reader.look), strict=True):
+            for number in range(n_runs):
+                _seconds, failure = yield self._next()
+                if failure:
+                    return TrialResult(failure=failure)
+                if n_runs == N_HALF and not number:
+                    reader.note_first_run()
+            read()
+        return TrialResult(reader.gain(2 * N_HALF), self._observer.end())
+
+
+def changes_of(candidates: Iterable[Candidate]) -> tuple[Change, ...]:
+    """Return the changes of all *candidates*.
+
+    Raises:
+        NotTriedError: if two of them write different things into one line.
+    """
+    return merged([change for one in candidates for change in one.changes])
+
+
+def _most_at_once() -> int:
+    """Return how many children may be at work: one a core, but only one where each could not have all that we have."""
+    n_cores = len(os.sched_getaffinity(0))
+    has_room = psutil.virtual_memory().available > n_cores * psutil.Process().memory_info().rss
+    return n_cores if has_room else 1
