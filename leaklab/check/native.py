@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from leaklab.check.judging import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, GrownRegistry, Judgement
 from leaklab.collect.measurement import Measurement
 from leaklab.decide.trend import Growth
@@ -211,6 +213,24 @@ def explain_native(
         else:
             found.append(native_leak(rest, memory, growth.reason, judgement.suspect()))
     return NativeFinding(tuple(found), tuple(notes), frozenset(charged))
+
+
+def keeps_step(leak: Leak, levels: Sequence[float] | None) -> bool:
+    """Return whether native memory grows no more often than *leak* gains objects, so that it may be theirs.
+
+    Args:
+        leak: Of objects whose own memory is not seen.
+        levels: The native heap before the first run and after each; None where it is not known.
+    """
+    if levels is None or len(levels) < 2:  # noqa: PLR2004 - a step is between two
+        return True
+    lasting = np.minimum.accumulate(np.asarray(levels)[::-1])[::-1]  # what a later run gives back is no step
+    steps = np.diff(lasting)
+    return bool(np.mean(steps > steps.mean() / 2) <= _AS_OFTEN * leak.count_per_run)
+
+
+_AS_OFTEN = 2.0
+"""Memory of one object may be asked for in two runs: when it is made, and when it is used first."""
 
 
 def native_leak(rest: NativeRest, memory: str, reason: str, suspect: GrownRegistry | None = None) -> Leak:

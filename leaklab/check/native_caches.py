@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from leaklab.check.explaining import Explained
+from leaklab.check.explained import Explained
 from leaklab.check.native import NATIVE_MEMORY
 from leaklab.check.steps import Ran
 from leaklab.collect.meters import native_caches_off, native_heap_bytes

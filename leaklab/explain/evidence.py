@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,6 +22,7 @@ from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.paths import CycleCertainty, CycleCut
 from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.containers import items_in, keys_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
 
 MODULE_WORDS = "a module is never leaking"
@@ -282,8 +282,9 @@ def _n_gone(optimizer: Any) -> int:
     state, groups = attributes.get("state"), attributes.get("param_groups")
     if not is_kind_of(state, dict) or type(groups) is not list:
         return 0
-    updated = {id(p) for group in groups if type(group) is dict for p in get_referents(group.get("params", ()))}
-    return sum(1 for parameter in dict.keys(state) if is_tensor(parameter) and id(parameter) not in updated)
+    tables = [group for group in items_in(groups) if type(group) is dict]
+    updated = {id(p) for group in tables for p in get_referents(group.get("params", ()))}
+    return sum(1 for parameter in keys_in(state) if is_tensor(parameter) and id(parameter) not in updated)
 
 
 def _are_scalars(view: HeapView, members: Sequence[int], entries: Sequence[int]) -> bool:
@@ -361,24 +362,6 @@ def evidence_of_orphans(view: HeapView, orphans: Orphans, summary: GroupSummary,
         gc_is_off=gc_is_off,
         facts=facts_of(view, None, orphans.members),
     )
-
-
-def callback_step(view: HeapView, members: Sequence[int]) -> tuple[Step, ...]:
-    """Return the step to the one callback among *members* that none of the others refers to; none if it is not one.
-
-    Whoever keeps callbacks out of Python's sight refers to that.
-    """
-    held = {after for member in members for after in view.index.referents(member).tolist()}
-    named = (_callback_name(view.objects[member]) for member in members if member not in held)
-    names = {name for name in named if name is not None}
-    return (Step("its entry", *names.pop(), Status.LEAKED),) if len(names) == 1 else ()
-
-
-def _callback_name(thing: object) -> tuple[str, str] | None:
-    """Return the kind and the qualified name of a method or a function; None of anything else."""
-    if type(thing) is types.MethodType and type(thing.__func__) is types.FunctionType:
-        return "method", thing.__func__.__qualname__
-    return ("function", thing.__qualname__) if type(thing) is types.FunctionType else None
 
 
 def with_reasons(view: HeapView, vertex: int, described: Described, n_runs: int) -> RootPath:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import collections
 import sys
 import threading
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -20,11 +18,13 @@ from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model.check import NativeParts
 from leaklab.runtime.addresses import Ints, get_referents
 from leaklab.runtime.autograd_graph import is_node_type
+from leaklab.runtime.containers import newest_items, newest_pairs
 from leaklab.runtime.objects import (
     HEAP_TYPE,
     STREAM_TYPES,
     flags_of,
     has_base,
+    is_kind_of,
     is_tensor_type,
     loaded_type,
     mro_of,
@@ -256,18 +256,7 @@ def _storage_bytes(tensors: Iterable[Any], without: Collection[int]) -> tuple[in
     return tuple(sum(n for key, n in place.items() if key not in without) for place in (on_host, on_device))  # type: ignore[return-value]  # two of them
 
 
-def _newest_items(mapping: dict[Any, Any]) -> Iterable[object]:
-    return chain.from_iterable((value, key) for key, value in reversed(list(dict.items(mapping))))
-
-
-# Every reader is C code of the built-in type: a subclass may do anything in methods of its own.
-_READERS: tuple[tuple[type, Callable[[Any], Iterable[object]], int], ...] = (
-    (dict, _newest_items, 2),
-    (list, list.__reversed__, 1),
-    (collections.deque, collections.deque.__reversed__, 1),
-    (set, set.__iter__, 1),
-    (tuple, lambda things: reversed(tuple.__getitem__(things, slice(None))), 1),
-)
+_COLLECTIONS: tuple[type, ...] = (list, deque, set, tuple)
 
 
 def is_opaque(kind: type) -> bool:
@@ -318,8 +307,16 @@ def has_opaque(things: Sequence[object]) -> bool:
 
 def newest_entries(thing: object, n_new: int) -> list[object]:
     """Return the *n_new* newest entries of a container, keys and values of a dict, a thousand at most."""
-    found = next(((read, width) for kind, read, width in _READERS if has_base(type(thing), kind)), None)
-    return [] if found is None else list(islice(found[0](thing), found[1] * min(n_new, _MAX_SAMPLED)))
+    n_wanted = min(n_new, _MAX_SAMPLED)
+    if is_kind_of(thing, dict):
+        pairs = newest_pairs(thing, n_wanted)
+        return [part for key, value in pairs for part in (value, key)]
+    return newest_items(thing, n_wanted) if _width_of(type(thing)) else []
+
+
+def _width_of(kind: type) -> int:
+    """Return how many objects an entry of a container of *kind* is; 0 if it is none."""
+    return 2 if has_base(kind, dict) else int(any(has_base(kind, each) for each in _COLLECTIONS))
 
 
 def content_of(thing: object, n_new: int) -> tuple[str, float]:
@@ -331,7 +328,7 @@ def content_of(thing: object, n_new: int) -> tuple[str, float]:
     """
     if any(type(thing) is stream for stream in STREAM_TYPES):
         return "", 1.0
-    width = next((width for kind, _read, width in _READERS if has_base(type(thing), kind)), 0)
+    width = _width_of(type(thing))
     if not width:
         return "", float(owned_bytes([thing])) / max(safe_len(thing) or 1, 1)
     sample = newest_entries(thing, n_new)

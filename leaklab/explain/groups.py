@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.collect.registries import registry_at
+from leaklab.collect.registries import registry_on
+from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.unseen_parts import without_unseen_parts
 from leaklab.heap.names import Reference
 from leaklab.heap.paths import fingerprint, fold
 from leaklab.heap.view import BASELINE, HeapView
-from leaklab.model import RootPath
+from leaklab.model import RootPath, Step
 
 _MAX_SAMPLED = 8
 """So many entries of a collection are named, to see whether its keys are few and meant, or many and made up."""
@@ -24,6 +25,8 @@ _MAX_NAMED = 400
 _MANY_NAMES = 3
 """More keys than this, or more names that differ in a number only, are positions in a collection."""
 _NOWHERE = -1
+MODULES = "sys.modules"
+"""The holder of a module that is what leaks itself."""
 _COLLECTED = ("key", "index", "element")
 
 
@@ -242,18 +245,30 @@ def n_places(view: HeapView, group: Group) -> int:
 
 def holder_of(view: HeapView, group: Group) -> str:
     """Return what a person calls the holder of *group*."""
-    return "globals()" if group.holder < 0 else view.describe(group.holder).name
+    if group.holder >= 0:
+        return view.describe(group.holder).name
+    begins = {view.starts[view.tree.root_of[entry]].words for entry in group.entries if view.tree.root_of[entry] >= 0}
+    return MODULES if begins and all(words.startswith("module ") for words in begins) else "globals()"
 
 
 def orphan_holder(path: RootPath) -> str:
     """Return words for a cycle that keeps itself: its first object, and the references around it; or for a suspect."""
-    if registry_at(path.root):
+    if registry_on(path):
         return path.root
-    if not path.steps:
-        return "nothing in Python"
+    if path.root == UNSEEN_ROOT or not path.steps:
+        top = "".join(f"s top, {_with_article(step)}" for step in path.steps[:1])
+        return f"C code (no Python object refers to it{top})"
     references = (step.reference for step in path.steps[1:])
     hops = (one if one.startswith((".", "[")) else f" -> {one}" for one in references)
     return "".join((path.steps[0].kind, *hops))
+
+
+def _with_article(step: Step) -> str:
+    """Return ``an Offloader``, ``the method Offloader.pack``."""
+    if step.summary:
+        return f"the {step.kind} {step.summary}"
+    name = step.kind.rpartition(".")[2]
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def newest_leaked(view: HeapView, vertices: Sequence[int]) -> int:

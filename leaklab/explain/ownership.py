@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,6 +16,7 @@ from leaklab.explain.groups import Group
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.heap.start_paths import Start
 from leaklab.heap.view import HeapView
+from leaklab.runtime.containers import entries_in
 from leaklab.runtime.objects import has_base, is_kind_of, module_dict, type_name
 from leaklab.runtime.ours import FRONT_ENDS, HISTORY_CONTAINERS
 
@@ -97,6 +98,21 @@ def is_library_matter(view: HeapView, vertex: int, members: Iterable[int]) -> bo
     return not any(_is_users(view.objects[member]) for member in chain(members, [vertex]))
 
 
+def is_librarys_table(view: HeapView, above: Sequence[int]) -> bool:
+    """Return whether the path *above* a table begins in a library or leads to it through an object of one.
+
+    The object is that nearest to the table which is no built-in container. The standard library's hold what is the
+    user's: a namespace, a counter, a cache that a decorator made.
+    """
+    if above and view.starts[view.tree.root_of[above[0]]].is_library:
+        return True
+    for kind in (type(view.objects[place]) for place in reversed(above)):
+        package, dot, _name = type_name(kind).partition(".")
+        if is_users_kind(kind) or (dot and package not in sys.stdlib_module_names):
+            return not is_users_kind(kind)
+    return False
+
+
 def are_library_weakrefs(view: HeapView, group: Group) -> bool:
     """Return whether *group* is nothing but weak references that an object of a library keeps for itself."""
     if group.holder < 0 or not all(is_kind_of(view.objects[member], weakref.ref) for member in group.members):
@@ -119,7 +135,7 @@ def lives_by_its_keys(view: HeapView, group: Group) -> bool:
     n_values = n_leaked = 0
     for parent in {int(view.tree.parent[entry]) for entry in group.entries}:
         things: Any = view.objects[parent] if parent >= 0 else None
-        for key, value in list(dict.items(things)) if is_kind_of(things, dict) else ():
+        for key, value in entries_in(things) if is_kind_of(things, dict) else ():
             if id(value) in entries or id(key) in entries:
                 n_values += 1
                 reference = _info_weakref(value) if type(value) is _FinalizerInfo else key

@@ -5,8 +5,11 @@ from __future__ import annotations
 import atexit
 import codecs
 import ctypes
+import itertools
 import os
 import readline
+import sqlite3
+import sys
 
 import pytest
 import torch
@@ -15,9 +18,9 @@ import leaklab
 from leaklab.check import Judgement
 from leaklab.check.judging import GrownRegistry
 from leaklab.collect import registries
-from leaklab.collect.registries import REGISTRIES, Registry, entry_counts
+from leaklab.collect.registries import REGISTRIES, Registry, entry_counts, registry_of_call, registry_on
 from leaklab.decide import Growth
-from leaklab.model import Outcome
+from leaklab.model import Outcome, RootPath, Status, Step
 
 NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")
 AT_RUNS = (0, 8, 15, 24)
@@ -79,9 +82,20 @@ def test_a_count_that_cannot_be_read_is_unknown(monkeypatch):
     assert entry_counts().tolist() == [registries.UNKNOWN, 7]
 
 
-def test_every_registry_has_one_way_to_look():
+def test_every_registry_is_a_list_or_has_a_length_or_a_call_in_c():
     for registry in REGISTRIES:
-        assert (registry.count is None) != (registry.entry is None), registry.adds
+        assert registry.count is None or registry.entry is None, registry.adds
+        assert registry_of_call(registry.c_function) is not None
+
+
+def test_a_registry_is_found_by_where_a_path_begins_and_by_what_it_passes():
+    at_root = RootPath("the stack of torch.overrides.TorchFunctionMode", ())
+    passed = RootPath(
+        "notebook variable", (Step("the table of sqlite3.Connection.create_function", "method", "", Status.LEAKED),)
+    )
+    assert registry_on(at_root) is registry_of_call("torch._C._push_on_torch_function_stack")
+    assert registry_on(passed) is registry_of_call("sqlite3.Connection.create_function")
+    assert registry_on(RootPath("notebook variable", (Step("history", "list", "", Status.LEAKED),))) is None
 
 
 def leak_of(function, **options):
@@ -120,7 +134,9 @@ def test_a_lost_reference_is_not_blamed_on_callbacks_that_are_registered_at_the_
         atexit.register(print, end="")
 
     try:
-        assert leak_of(lose).holder == "nothing in Python"
+        leak = leak_of(lose)
+        assert leak.holder == "C code (no Python object refers to its top, a Box)"
+        assert [(step.reference, step.kind.rpartition(".")[2]) for step in leak.path.steps] == [("its top", "Box")]
     finally:
         atexit.unregister(print)
 
@@ -158,3 +174,92 @@ def test_lines_of_readline_are_native_memory():
         assert "readline.clear_history()" in leak.advice
     finally:
         readline.clear_history()
+
+
+DATABASE = sqlite3.connect(":memory:")
+NUMBERS = itertools.count()
+
+
+class Packer:
+    def __init__(self):
+        self.weights = torch.zeros(40, 40)
+
+    def pack(self, tensor):
+        return tensor
+
+    def unpack(self, tensor):
+        return tensor
+
+
+def enter_and_forget():
+    packer = Packer()
+    torch.autograd.graph.saved_tensors_hooks(packer.pack, packer.unpack).__enter__()
+
+
+def give_to_the_database():
+    DATABASE.create_function(f"pack_{next(NUMBERS)}", 1, Packer().pack)
+
+
+def give_a_class_to_the_database():
+    class Mean:
+        def step(self, _value):
+            return None
+
+        def finalize(self):
+            return 0
+
+    DATABASE.create_aggregate(f"mean_{next(NUMBERS)}", 1, Mean)
+
+
+def register_at_exit():
+    atexit.register(Resource().close)
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize(
+    ("leaks", "holder", "words"),
+    [
+        (enter_and_forget, "the stack of torch.autograd.graph.saved_tensors_hooks", "Enter it by `with`"),
+        (give_to_the_database, "DATABASE", "DATABASE.create_function(name, n_arguments, None)"),
+        (give_a_class_to_the_database, "DATABASE", "DATABASE.create_aggregate(name, n_arguments, None)"),
+        (register_at_exit, "the table of atexit.register", "with the same method (`Resource.close`)"),
+    ],
+)
+def test_a_store_in_c_is_named_by_the_call_that_gave_it_away(leaks, holder, words):
+    report = leaklab.leakcheck(leaks, runs=16, cure=False)
+    while torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    (leak,) = report.leaks
+    assert leak.holder.rpartition(".")[2] == holder.rpartition(".")[2]
+    assert leak.cause == "callback-registry"
+    assert words in leak.advice
+    assert f" in {leaks.__name__}: " in leak.sites[0]
+    assert leak.sites[0].endswith("# keeps it")
+    assert sys.getprofile() is None
+
+
+@pytest.mark.untraced
+def test_a_profiler_of_the_users_is_left_alone():
+    def profiler(_frame, _event, _argument):
+        return None
+
+    sys.setprofile(profiler)
+    try:
+        report = leaklab.leakcheck(give_to_the_database, runs=16, cure=False)
+        assert sys.getprofile() is profiler
+    finally:
+        sys.setprofile(None)
+    assert report.leaks[0].holder == "C code (no Python object refers to its top, the method Packer.pack)"
+
+
+@pytest.mark.untraced
+def test_what_a_store_replaces_or_gives_back_is_no_leak():
+    def replaces():
+        DATABASE.create_function("same", 1, Packer().pack)
+        with torch.autograd.graph.saved_tensors_hooks(Packer().pack, Packer().unpack):
+            pass
+        search = Packer().pack
+        codecs.register(search)
+        codecs.unregister(search)
+
+    assert not leaklab.leakcheck(replaces, runs=16).leaked

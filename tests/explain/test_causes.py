@@ -193,6 +193,33 @@ NEAR_MISSES = {
         evidence("history list, [3] torch.Tensor!", crossing=INDEX, **TENSORS),
         "tensor-kept",
     ),
+    "a module that is left in sys.modules": (
+        evidence("sys.modules['plugin_7'] module!", root="module 'plugin_7'", holder="sys.modules"),
+        "global-cache",
+    ),
+    "a signal handler that keeps the one before it": (
+        evidence(
+            "signal.getsignal(10) method, .__self__ Chain, .previous method!",
+            root="signal handler",
+            holder="signal.getsignal(10).__self__",
+            holder_kind="Chain",
+            crossing=reference(".previous", "attribute"),
+        ),
+        "callback-registry",
+    ),
+    "what a pickler has pickled": (
+        evidence(
+            "pickler _pickle.Pickler, reference inside _pickle.Pickler Row!",
+            holder="pickler",
+            holder_kind="_pickle.Pickler",
+            crossing=reference("reference inside _pickle.Pickler", "words"),
+        ),
+        "container-growth",
+    ),
+    "a list of queues, from which nobody takes anything": (
+        evidence("hub Hub, .queues list, [3] queue.Queue!", holder="hub.queues", crossing=INDEX),
+        "container-growth",
+    ),
     "a graph that nothing Python refers to": (evidence(root=UNSEEN_ROOT, has_graph=True), "native"),
     "a dict deep inside an object": (
         evidence(
@@ -412,12 +439,32 @@ def test_a_container_that_grows_tells_what_an_entry_costs():
 
 def test_runs_that_get_slower_are_told_where_the_cause_can_slow_them():
     leak = replace(history_leak(), advice="Do it.")
-    assert with_effect(leak) == leak
-    assert with_effect(leak, slower=1.62).advice.splitlines()[1] == (
+    assert with_effect([leak]) == [leak]
+    (told,) = with_effect([leak], slower=1.62)
+    assert told.advice.splitlines()[1] == (
         "The runs get slower as it grows: 1.6 times as long at the end as at the start."
     )
     native = replace(leak, cause="native")
-    assert with_effect(native, slower=2.0) == native
+    assert with_effect([native], slower=2.0) == [native]
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        {"cause": "hook-left", "holder": "net._forward_hooks"},
+        {"cause": "unknown", "holder": "net.forward"},
+        {"cause": "graph-kept", "unit": "graph nodes"},
+    ],
+    ids=["a hook", "a wrapped method", "a longer graph"],
+)
+def test_that_runs_get_slower_is_told_of_what_they_call_and_not_of_what_is_only_kept_beside_it(called):
+    kept = replace(history_leak(), advice="Keep numbers.", bytes_per_run=1e6)
+    piling = replace(history_leak(), advice="Remove it.", bytes_per_run=200.0, fingerprint="other", **called)
+    beside, blamed = with_effect([kept, piling], slower=4.0, n_runs=150)
+    assert beside == kept
+    assert blamed.advice.splitlines()[1] == (
+        "The runs get slower as it grows: 4.0 times as long at the end as at the start, each run by 3 % of the first."
+    )
 
 
 @pytest.mark.parametrize(
@@ -520,3 +567,16 @@ def test_what_else_is_so_stands_beside_the_cause(found, also):
 def test_every_second_cause_has_a_meaning():
     found = {slug for case in CASES.values() for slug in find_cause(case).also}
     assert found <= {*CAUSES, *SECOND_CAUSES}
+
+
+def test_a_memo_is_emptied_by_the_picklers_own_call():
+    memo = reference("reference inside _pickle.Pickler", "words")
+    steps = "pickler _pickle.Pickler, reference inside _pickle.Pickler Row!"
+    assert "`pickler.clear_memo()`" in find_cause(evidence(steps, holder="pickler", crossing=memo)).advice
+
+
+def test_nothing_is_said_of_methods_that_the_holder_may_not_have():
+    above = "hub Hub, .queues list, [3] queue.Queue!"
+    assert ".get()" not in find_cause(evidence(above, holder="hub.queues", crossing=INDEX)).advice
+    store = evidence("store PredictionStore, ['a'] Row!", holder="store", holder_kind="PredictionStore", crossing=KEY)
+    assert "store.pop(" not in find_cause(store).advice

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from leaklab.explain.causes.advice import Advice, Cause, named, with_effect, with_line
 from leaklab.explain.causes.callbacks import (
     callback_registry,
+    chained_handler,
     closure_kept,
     hook_left,
     registered,
@@ -22,6 +23,8 @@ from leaklab.explain.causes.stores import (
     container_growth,
     finished_tasks,
     global_cache,
+    kept_by_known,
+    left_in_modules,
     native,
     notebook_history,
     table_of_module,
@@ -44,6 +47,7 @@ Inspector = Callable[[Evidence], Advice | None]
 
 INSPECTORS: tuple[tuple[str, Inspector], ...] = (
     ("descriptor-left", left_open),
+    ("global-cache", left_in_modules),
     ("thread-or-worker-kept", left_running),
     ("notebook-history", notebook_history),
     ("immortal-cycle", immortal_cycle),
@@ -53,6 +57,7 @@ INSPECTORS: tuple[tuple[str, Inspector], ...] = (
     ("native", registered_outside),
     ("native", native),
     ("traceback-kept", traceback_kept),
+    ("callback-registry", chained_handler),
     ("hook-left", hook_left),
     ("autograd-ctx", autograd_ctx),
     ("thread-or-worker-kept", thread_kept),
@@ -67,6 +72,7 @@ INSPECTORS: tuple[tuple[str, Inspector], ...] = (
     ("global-cache", global_cache),
     ("container-growth", container_growth),
     ("tensor-kept", tensor_kept),
+    ("container-growth", kept_by_known),
 )
 """A cause may be there twice: its plain signs are asked for where they would not be mistaken for another's."""
 

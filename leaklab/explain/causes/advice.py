@@ -7,6 +7,7 @@ names the object that keeps, the line that puts things there, and calls that the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from leaklab.explain.evidence import Evidence
@@ -22,7 +23,13 @@ NAMESPACE = "globals()"
 """The holder of what is a variable itself."""
 HEAD_OF_GRAPH = ".grad_fn"
 """How a tensor refers to its graph."""
-_CLEARED = frozenset({"list", "dict", "set", "collections.deque", "collections.OrderedDict", "collections.defaultdict"})
+_GRAPH_UNIT = "graph nodes"
+_WRAPPED = re.compile(r"\.(forward|step|backward|__call__)$")
+"""A method that runs call, and that holds one layer more after each."""
+_CLEARED = frozenset({
+    "list", "dict", "set", "collections.deque", "collections.OrderedDict", "collections.defaultdict",
+    "xml.etree.ElementTree.Element",
+})  # fmt: skip
 _PRIVATE = re.compile(r"(^|\.)_[^_\W]")
 _INTERNAL = re.compile(r"\.__\w+__\b|\.cell_contents$")
 _OF_FUNCTION = re.compile(r"(closure variable|default of) '(\w+)' of (.+)")
@@ -62,17 +69,37 @@ class Cause:
         return self.plan.write()
 
 
-def with_effect(leak: Leak, slower: float | None = None) -> Leak:
-    """Return *leak* with a last sentence in its advice where runs get slower by it.
+def with_effect(leaks: Sequence[Leak], slower: float | None = None, n_runs: int = 0) -> list[Leak]:
+    """Return *leaks* with a last sentence in the advice of those by which runs get slower.
+
+    What every run calls or walks, the hooks and the graph that runs add to, slows it for certain: where one of these
+    grows, none of the others is blamed, however large. Where something is only kept, it may be read again by each run.
 
     Args:
-        leak: Its cause decides whether it can be what slows the runs.
+        leaks: Their causes decide which of them can be what slows the runs.
         slower: How many times as long the last runs took as the first; None if they did not get slower.
+        n_runs: How many runs there were; 0 leaves out by how much one run is slower than the one before.
     """
-    if not leak.advice or slower is None or leak.cause not in SLOWING:
-        return leak
-    words = f"The runs get slower as it grows: {slower:.1f} times as long at the end as at the start."
-    return replace(leak, advice=f"{leak.advice}\n{words}")
+    blamed = [[leak.fingerprint for leak in leaks if is_one(leak)] for is_one in (_is_run_again, _may_be_read_again)]
+    chosen = next(filter(None, blamed), [])
+    if slower is None or not chosen:
+        return list(leaks)
+    # The figures are those of the middle of the last and of the first third.
+    share = (slower - 1) / (n_runs * 2 / 3) if n_runs else 0.0
+    each = f", each run by {share:.2g} % of the first" if (share := 100 * share) else ""
+    words = f"The runs get slower as it grows: {slower:.1f} times as long at the end as at the start{each}."
+    return [
+        replace(leak, advice=f"{leak.advice}\n{words}") if leak.advice and leak.fingerprint in chosen else leak
+        for leak in leaks
+    ]
+
+
+def _is_run_again(leak: Leak) -> bool:
+    return leak.cause == "hook-left" or leak.unit == _GRAPH_UNIT or bool(_WRAPPED.search(leak.holder))
+
+
+def _may_be_read_again(leak: Leak) -> bool:
+    return leak.cause in SLOWING
 
 
 def with_line(advice: str, place: str, does: str = "keeps it") -> str:

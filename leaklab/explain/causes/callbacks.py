@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from leaklab.collect.registries import Registry, registry_at
+from leaklab.collect.registries import Registry, registry_on
 from leaklab.explain.causes.advice import (
     HEAD_OF_GRAPH,
     Advice,
@@ -198,25 +198,37 @@ _REGISTRIES = (
 
 def registered(e: Evidence) -> Advice | None:
     """A table of the interpreter's or torch's own keeps callbacks, surely or probably."""
-    registry = registry_at(e.path.root)
+    registry = registry_on(e.path)
     return _take_out(registry, e) if registry is not None and registry.has_callables else None
 
 
 def registered_outside(e: Evidence) -> Advice | None:
     """As `registered`, for what is no callback: functions compiled to C++ objects, lines of text."""
-    registry = registry_at(e.path.root)
+    registry = registry_on(e.path)
     return _take_out(registry, e) if registry is not None and not registry.has_callables else None
 
 
 def _take_out(registry: Registry, e: Evidence) -> Advice:
-    sure = "" if e.path.root == registry.words else "Probably "
-    each = "Each run" if not sure else "each run"
+    sure = "Probably " if e.path.root == registry.suspicion else ""
+    each = "each run" if sure else "Each run"
     unproved = " That is a guess by the pace: Python does not show what is in the table." if sure else ""
-    remedy = f", or take it out again: `{registry.removes}`" if registry.removes else ": nothing takes it out again"
-    entry = next((step for step in e.path.steps if step.reference == "its entry" and step.summary), None)
-    same = f", with the same {entry.kind} (`{entry.summary}`)" if entry is not None and registry.removes else ""
+    if registry.table == "stack":
+        return Advice(
+            f"{sure}{each} enters `{registry.adds}` and does not leave it, so that an entry stays on its stack, with "
+            f"everything that the entry refers to, and is used by all that follows.{unproved} Enter it by `with`, so "
+            "that it is left again, also after an error; what `__enter__` has entered, `__exit__` leaves."
+        )
+    owner = written(e.holder) if is_expression(e.holder) else ""
+    call = f"{owner}.{registry.adds.rpartition('.')[2]}" if owner else registry.adds
+    take = f"{owner}.{registry.removes}" if owner and registry.removes else registry.removes
+    ways = [f"take it out again: `{take}`" if take else "", registry.ends]
+    known = ", or ".join(filter(None, ways))
+    remedy = f", or {known}" if known else ": nothing takes it out again"
+    entry = next((step for step in reversed(e.path.steps) if step.summary), None)
+    is_same = entry is not None and "(function)" in registry.removes and entry.kind in ("method", "function")
+    same = f", with the same {entry.kind} (`{entry.summary}`)" if is_same and entry is not None else ""
     return Advice(
-        f"{sure}{each} calls {registry.adds} and leaves an entry in its table, with everything that the entry refers "
+        f"{sure}{each} calls `{call}` and leaves an entry in its table, with everything that the entry refers "
         f"to, until the program ends.{unproved} Make that call once, outside of what is repeated{remedy}{same}."
     )
 
@@ -266,6 +278,31 @@ def traceback_kept(e: Evidence) -> Advice | None:
         f"{place_words(e)} keeps exceptions, {why}.{also} Store the text (`repr(error)`, `traceback.format_exc()`), or "
         "the exception without its traceback (`error.with_traceback(None)`).",
         "Not if the exception is raised again later and its origin should be shown.",
+    )
+
+
+_SET_BY = {
+    "sys.getprofile()": "sys.setprofile(...)", "sys.gettrace()": "sys.settrace(...)",
+    "sys.excepthook": "sys.excepthook = ...", "sys.displayhook": "sys.displayhook = ...",
+    "sys.stdout": "sys.stdout = ...", "sys.stderr": "sys.stderr = ...",
+}  # fmt: skip
+"""What the interpreter has one of, by the expression for it, and what puts another one in its place."""
+
+
+def chained_handler(e: Evidence) -> Advice | None:
+    """Of what the interpreter has one each run installs another, which keeps the one before it."""
+    first = e.path.steps[0].reference if e.path.steps else ""
+    number = re.fullmatch(r"signal\.getsignal\((\d+)\)", first)
+    call = f"signal.signal({number[1]}, ...)" if number else _SET_BY.get(first, "")
+    if not call or e.in_cycle or e.crossing is None or e.is_collected:
+        return None
+    what = "signal handler" if number else "one"
+    back = call.replace("...", "previous")
+    return Advice(
+        f"Every run installs a new {what} (`{call}`), which keeps the one before it (in {named(e.place)}), and so all "
+        f"of them. Put the one before back when the run ends (`{back}`, in a `finally`), or install one, outside of "
+        "what is repeated.",
+        "Not while the new one is still needed.",
     )
 
 

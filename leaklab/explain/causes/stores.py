@@ -17,6 +17,7 @@ from leaklab.explain.causes.advice import (
 )
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
+from leaklab.explain.groups import MODULES
 from leaklab.heap.known_holders import NATIVE_CACHES, KnownHolder, known_holder
 from leaklab.heap.roles import Role
 from leaklab.model import Status
@@ -32,6 +33,8 @@ _INNER = ".data"
 _WEAK_KEYS = "weakref.WeakKeyDictionary"
 _WRAPPERS = frozenset({_WEAK_KEYS, "weakref.WeakValueDictionary", "collections.UserDict"})
 """Classes that are a dict to their users, and have one inside."""
+_MAPPING = re.compile(r"((^|[._]|default)dict|Dict|Dictionary|Counter|mappingproxy)$")
+"""Types that by their name are mappings: nothing is said of the methods of any other, a ``PredictionStore``, say."""
 _WRITTEN_TO = frozenset({"_io.StringIO", "_io.BytesIO", "bytearray", "array.array"})
 _NEWEST = {
     "torch.Tensor": "[-1000:].clone()", "numpy.ndarray": "[-1000:].copy()", "pandas.": ".tail(1000).copy()",
@@ -94,7 +97,7 @@ def global_cache(e: Evidence) -> Advice | None:
     """A module-level or class-level store grows: a dictionary, a registry, a singleton's table."""
     above = e.steps_above
     on_class = any(Role.CLASS in roles for roles in e.roles[: max(len(above) - 1, 0)])
-    is_mapping = "dict" in e.holder_kind.lower()
+    is_mapping = _MAPPING.search(e.holder_kind) is not None
     wrapper = _wrapper(e)
     at_top = len(above) - bool(wrapper) <= _TOP and is_mapping
     keyed = e.crossing is None or e.crossing.kind == "key"
@@ -164,6 +167,33 @@ def _table_of_library(e: Evidence) -> Advice:
     return Advice(
         f"{named(e.place)} is a table that {whose} keeps for itself: it gets an entry when your code makes, registers "
         f"or asks for something, and keeps it. {once}{release} Don't write into the table yourself.",
+        also=("library-registry",),
+    )
+
+
+def left_in_modules(e: Evidence) -> Advice | None:
+    """A module that every run makes, or imports under a new name, stays in ``sys.modules``."""
+    if e.holder != MODULES or e.in_cycle:
+        return None
+    newest = re.fullmatch(r"module ('.+')", e.path.root)
+    take = f"`sys.modules.pop({newest[1] if newest else 'name'}, None)`"
+    return Advice(
+        "Every run leaves a module in `sys.modules` under a name of its own. There it stays until the program ends, "
+        "with everything that its variables, functions and classes refer to. Use one name, so that each run replaces "
+        f"the module of the run before, or take it out when it has been used ({take}, for example).",
+        "Not while something is still to be imported from it, or unpickled by its name.",
+    )
+
+
+def kept_by_known(e: Evidence) -> Advice | None:
+    """An object of a library that is known for what it keeps, as a pickler for what it has pickled, is the holder."""
+    known = known_holder(e.path)
+    if known is None or known[0] != e.n_to_holder - 1 or e.unit != "objects" or e.in_cycle or e.crossing is None:
+        return None
+    place, own = written(e.holder), known[1].release.partition("its ")[2]
+    release = f"`{place}.{own}`" if own and is_expression(place) else known[1].release
+    return Advice(
+        f"{named(e.place)} has {known[1].name}. Let go of it between runs: {release}.",
         also=("library-registry",),
     )
 
@@ -314,7 +344,9 @@ def thread_kept(e: Evidence) -> Advice | None:
             "Not if the same few threads serve all runs.",
             also=("thread-locals",),
         )
-    above = e.roles_above & {Role.THREAD, Role.WORKERS, Role.QUEUE}
+    above = e.roles_above & {Role.THREAD, Role.WORKERS}
+    # A queue that itself is what leaks is an entry of somebody's list: nobody has to take anything out of it.
+    above |= {Role.QUEUE} & frozenset[Role]().union(*e.roles[: e.n_to_holder])
     has_workers = Role.WORKERS in above or any(kind.startswith(_WORKERS) for kind in e.kinds)
     has_threads = e.path.root.startswith("thread") or any(kind.startswith("threading.Thread") for kind in e.kinds)
     if not (above or has_workers or has_threads):
@@ -352,7 +384,7 @@ def _workers_kept(e: Evidence) -> Advice:
 
 
 def _queue_kept(e: Evidence) -> Advice:
-    queue = e.owner
+    queue = next((owner for owner, roles in zip(e.facts.owners, e.roles, strict=False) if Role.QUEUE in roles), None)
     place = written(queue.code) if queue is not None and is_expression(queue.code) else ""
     shown = f"`{place}`" if place else place_words(e)
     take = f" (`{place}.get()`)" if place else ""
