@@ -3,23 +3,27 @@
 A queue that gets six objects and gives five in every run keeps only the newest, and grows without end; a list whose
 places are replaced at random keeps old ones, and never grows. The survivors of both look like those of a window. The
 length of the container, read after every phase, tells them apart.
+
+It is the length of one container, and bounds what stands in its own places. An entry may have gone on to collect what
+later runs made, or refer to the one that it replaced: then what is inside grows, whatever the length says.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import Growth, judge_checkpoints
-from leaklab.explain.groups import Group
+from leaklab.explain.groups import Group, group_survivors
 from leaklab.explain.limits import FAR, known_limit
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import Outcome
+from leaklab.runtime.containers import entries_in
 from leaklab.runtime.objects import has_base
 
 UNLIMITED = (Outcome.LEAK, Outcome.INCONCLUSIVE)
@@ -132,6 +136,63 @@ def length_witness(
     return LengthWitness(growth, share * len(main_objects) / n_taken, n_places, keeps_pace, is_full)
 
 
+def grown_inside(view: HeapView, group: Group) -> tuple[HeapView, Group] | None:
+    """Return what grows inside the entries of *group*, if what most early runs left hangs on entries of other runs.
+
+    Returns:
+        The heap in which only what outlived its own entry is undue, and all of *group* as a place there: held by the
+        entry, or by what is in it. None where what old runs left went with the places that it stood in.
+    """
+    runs = view.blamed_run
+    members, hangs_on = np.array(group.members, np.int64), np.array(group.hangs_on, np.int64)
+    outlives = view.leaked[members] & (runs[members] != runs[hangs_on])
+    early = runs[members] < runs[members].max(initial=0) / 2
+    n_early = len(np.unique(runs[members[early]]))
+    n_in_places = len(np.unique(runs[members[early & ~outlives]]))
+    if n_early < _LEAST_EARLY or n_early - n_in_places < _OUTLIVED_SHARE * n_early:
+        return None
+    leaked = np.zeros_like(view.leaked)
+    leaked[members[outlives]] = True
+    inside = replace(view, leaked=leaked, _described={})
+    place = max(group_survivors(inside)[0], key=lambda place: len(place.members))
+    entry_of = dict(zip(place.members, place.hangs_on, strict=True))
+    return inside, replace(
+        place, members=group.members, hangs_on=[entry_of.get(member, member) for member in group.members]
+    )
+
+
+_LEAST_EARLY, _OUTLIVED_SHARE = 3, 0.5
+"""Of the runs of the first half that left something, so many at least, and so large a part of them."""
+
+
+def join_chains(view: HeapView, groups: Sequence[Group], n_runs: int) -> list[Group]:
+    """Join what stopped growing in one place exactly where it began in another: links of one chain, which no run lost.
+
+    ``itertools.tee`` keeps what the slower iterator has not read in blocks, of which the older ones hang on the slower
+    iterator, the newest on the faster one.
+    """
+    spans = {id(group): _span(group.kept(view, n_runs)) for group in groups}
+    newer = {span[0]: group for group in groups if (span := spans[id(group)]) is not None and span[1] >= n_runs - 2}
+    joined, taken = list[Group](), set[int]()
+    for group in groups:
+        span = spans[id(group)]
+        tail = newer.get(span[1] + 1) if span is not None and span[0] <= 1 else None
+        if tail is not None and tail.holder != group.holder and _kinds(view, tail) & _kinds(view, group):
+            joined.append(Group.union([tail, group]))
+            taken |= {id(tail), id(group)}
+    return [*(group for group in groups if id(group) not in taken), *joined]
+
+
+def _span(kept: Sequence[int]) -> tuple[int, int] | None:
+    """Return the first and the last run that left something, if each between them did; the newest is not asked."""
+    hits = [run for run, count in enumerate(kept[:-1]) if count]
+    return (hits[0], hits[-1]) if len(hits) > 1 and hits[-1] - hits[0] == len(hits) - 1 else None
+
+
+def _kinds(view: HeapView, group: Group) -> set[int]:
+    return set(np.unique(view.kinds[group.members]).tolist())
+
+
 def _lengths(view: HeapView, parents: Sequence[int], measurement: Measurement) -> npt.NDArray[np.int64]:
     """Return the lengths of *parents* at every checkpoint, shape ``(n_parents, n_checkpoints)``, -1 if unknown."""
     addresses = np.array([view.index.ids[parent] if parent >= 0 else 0 for parent in parents], np.int64)
@@ -191,8 +252,8 @@ def _n_places(view: HeapView, parent: int, entries: set[int]) -> int:
     thing = view.objects[parent]
     if has_base(type(thing), dict):
         addresses = {int(view.index.ids[entry]) for entry in entries}
-        items: list[tuple[object, object]] = list(dict.items(thing))  # type: ignore[arg-type]  # it is a dict
-        return sum(1 for key, value in items if id(value) in addresses or id(key) in addresses)
+        pairs = entries_in(thing)
+        return sum(1 for key, value in pairs if id(value) in addresses or id(key) in addresses)
     return sum(1 for vertex in view.index.referents(parent).tolist() if vertex in entries)
 
 

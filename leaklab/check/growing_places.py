@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,19 +12,24 @@ from itertools import islice
 import numpy as np
 
 from leaklab.check.judging import GrownContainer, Judgement
+from leaklab.check.ranking import is_asked_for, library_note
 from leaklab.collect.slots import GrownSlot
 from leaklab.decide import Growth
+from leaklab.decide.logs import LOG_BYTES, is_log
 from leaklab.explain.autograd_retention import largest_graph
 from leaklab.explain.causes import find_cause
 from leaklab.explain.evidence import Evidence, facts_of
 from leaklab.explain.group_sizes import EDGE_BYTES, NODE_BYTES, content_of, has_opaque, newest_entries
 from leaklab.explain.groups import LeakAddress, address_of_growth
 from leaklab.explain.limits import known_limit
+from leaklab.explain.ownership import is_librarys_table
+from leaklab.explain.plain_data import gains_numbers_in_order
 from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
 from leaklab.runtime.addresses import contents_of, get_referents
-from leaklab.runtime.objects import safe_len, summary, type_name
+from leaklab.runtime.containers import keys_in
+from leaklab.runtime.objects import is_exactly, safe_len, summary, type_name
 from leaklab.runtime.ours import is_history_name
 
 MAX_ROWS = 200
@@ -49,6 +56,8 @@ class Grown:
         growth: The judgement on it.
         address: Where in the heap it grows.
         is_opaque: Whether its newest entries may have native memory that nobody tells.
+        is_log: Whether it gains a few numbers in their order, and no more.
+        aside: Why it is left out, in words: the little that a library notes in a table of its own; else empty.
     """
 
     leak: Leak
@@ -56,6 +65,8 @@ class Grown:
     growth: Growth
     address: LeakAddress
     is_opaque: bool = False
+    is_log: bool = False
+    aside: str = ""
 
 
 def grown_places(view: HeapView, judgement: Judgement) -> list[Grown]:
@@ -68,7 +79,27 @@ def grown_places(view: HeapView, judgement: Judgement) -> list[Grown]:
     by_place: dict[tuple[str, Outcome], list[Grown]] = defaultdict(list)
     for grown in found:
         by_place[grown.leak.fingerprint, grown.growth.outcome].append(grown)
-    return [grown for places in by_place.values() for grown in _together(places)]
+    return [_judged_by_owner(view, grown) for places in by_place.values() for grown in _together(places)]
+
+
+def _judged_by_owner(view: HeapView, grown: Grown) -> Grown:
+    leak, growth = grown.leak, grown.growth
+    if growth.outcome is Outcome.LEAK and grown.address.chain[-1] in _screens():
+        words = f"what is printed stays in {leak.holder}, which stands for the screen"
+        return replace(grown, growth=Growth(Outcome.CLEAN, 0.0, growth.reason), aside=words)
+    if growth.outcome is not Outcome.LEAK or leak.bytes_per_run >= LOG_BYTES or is_asked_for(leak):
+        return grown
+    above = view.index.vertices_of(np.array(grown.address.chain[:-1], np.int64))
+    if not is_librarys_table(view, above[above >= 0].tolist()):
+        return grown
+    return replace(grown, growth=Growth(Outcome.CLEAN, 0.0, growth.reason), aside=library_note(leak))
+
+
+def _screens() -> set[int]:
+    """Return the addresses of the streams that are printed on, and of the memory below these: they keep all of it."""
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    below = [thing for thing in get_referents(*streams) if is_exactly(thing, (io.StringIO, io.BytesIO))]
+    return {id(thing) for thing in (*streams, *below)}
 
 
 def _together(places: list[Grown]) -> list[Grown]:
@@ -85,7 +116,8 @@ def _together(places: list[Grown]) -> list[Grown]:
         reason=f"{first.growth.reason}; {len(places)} places like it {together}",
         n_places=len(places),
     )
-    speaker = replace(first, leak=leak, growth=replace(first.growth, rate=rate))
+    all_logs = all(grown.is_log for grown in places) and leak.bytes_per_run < LOG_BYTES
+    speaker = replace(first, leak=leak, growth=replace(first.growth, rate=rate), is_log=all_logs)
     return [speaker, *(replace(grown, growth=_SPOKEN_FOR) for grown in places if grown is not first)]
 
 
@@ -117,7 +149,7 @@ def _is_cache(view: HeapView, vertex: int) -> bool:
 
 def _is_history(namespace: object, n_new: int) -> bool:
     """Return whether the newest variables are mostly the notebook's names (`_i7`) for what `In` and `Out` hold too."""
-    names: list[object] = list(dict.keys(namespace))  # type: ignore[arg-type]  # the user's variables are in a dict
+    names: list[object] = keys_in(namespace)
     newest = names[-n_new:]
     return 2 * sum(1 for name in newest if type(name) is str and is_history_name(name)) > len(newest)
 
@@ -189,7 +221,8 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
         outcome=growth.outcome,
     )
     is_opaque = unit == "entries" and has_opaque(newest_entries(thing, n_new))
-    return Grown(leak, row, growth, address_of_growth(view, leak.fingerprint, vertex), is_opaque)
+    address = address_of_growth(view, leak.fingerprint, vertex)
+    return Grown(leak, row, growth, address, is_opaque, is_log=_is_log(thing, n_new, leak.bytes_per_run))
 
 
 def _limited(path: Sequence[object], growth: Growth, bytes_per_entry: float) -> Growth:
@@ -240,7 +273,8 @@ def _slot(
     kind = type_name(type(thing))
     is_counted = safe_len(thing) is not None and kind not in _UNITS
     unit = "entries" if is_counted else _UNITS.get(kind, "bytes")
-    content, bytes_per_unit = content_of(thing, max(sizes[-1] - sizes[0], 1)) if is_counted else ("", 1.0)
+    n_new = max(sizes[-1] - sizes[0], 1)
+    content, bytes_per_unit = content_of(thing, n_new) if is_counted else ("", 1.0)
     what = _entries_of(kind, content) if is_counted else f"{kind} {summary(thing)}".strip()
     growth = _limited([*(view.objects[each] for each in view.path(anchor)), *below], growth, bytes_per_unit)
     bytes_per_run = growth.rate * bytes_per_unit
@@ -248,7 +282,13 @@ def _slot(
     runs = judgement.slot_runs
     per_run = (sizes[-1] - sizes[0]) / max(runs[-1] - runs[0], 1)
     row = ContainerGrowth(kind, leak.holder, unit, content, sizes, runs, per_run, bytes_per_run, growth.outcome)
-    return Grown(leak, row, growth, address_of_growth(view, leak.fingerprint, anchor, *below))
+    address = address_of_growth(view, leak.fingerprint, anchor, *below)
+    is_opaque = is_counted and has_opaque(newest_entries(thing, n_new))
+    return Grown(leak, row, growth, address, is_opaque, is_log=_is_log(thing, n_new, bytes_per_run))
+
+
+def _is_log(thing: object, n_new: int, bytes_per_run: float) -> bool:
+    return is_log(gains_numbers_in_order=gains_numbers_in_order(thing, n_new), bytes_per_run=bytes_per_run)
 
 
 def leak_in_place(

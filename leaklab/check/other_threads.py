@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from leaklab.collect.measurement import Measurement
 from leaklab.heap.roots import other_threads
 
 _LEAST_NANOSECONDS = 500_000
@@ -33,6 +34,12 @@ def _nanoseconds(thread: int) -> int:
         return int(Path(f"/proc/self/task/{thread}/schedstat").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def new_threads_note(measurement: Measurement) -> str:
+    """Say how many more threads there are than before the first run; empty where there are none."""
+    counts = [checkpoint.n_threads for checkpoint in measurement.checkpoints]
+    return f"{counts[-1] - counts[0]} more threads run than before" if counts and counts[-1] > counts[0] else ""
 
 
 def thread_words(names: Sequence[str]) -> str:

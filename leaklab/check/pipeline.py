@@ -18,25 +18,20 @@ from typing import Any
 import psutil
 
 from leaklab.check.cures import find_cures, with_cures
-from leaklab.check.explaining import Explained, explain_growth, explain_nothing
-from leaklab.check.extra_runs import (
-    MAX_TRACED_RUNS,
-    NOTHING,
-    FoundLines,
-    find_lines,
-    find_native_lines,
-    with_lines,
-)
+from leaklab.check.explained import Explained, apart_from_small, explain_nothing
+from leaklab.check.explaining import explain_growth
+from leaklab.check.extra_runs import MAX_TRACED_RUNS, NOTHING, FoundLines, find_lines, find_native_lines, with_lines
 from leaklab.check.judging import Judgement, judge
 from leaklab.check.memory_shares import with_rests
 from leaklab.check.native_caches import discount_caches
 from leaklab.check.one_check import one_at_a_time
-from leaklab.check.other_threads import ThreadClocks, thread_words
+from leaklab.check.other_threads import ThreadClocks, new_threads_note, thread_words
 from leaklab.check.process_leaks import children_note
 from leaklab.check.replaced_places import find_replaced
 from leaklab.check.run_rows import run_rows
 from leaklab.check.statement_runs import FoundStatements, SplitCell, find_statements
 from leaklab.check.steps import Ran, RunRequest, Steps
+from leaklab.check.unseen_holders import name_unseen
 from leaklab.collect.census import Baseline, DisturbedError
 from leaklab.collect.holder_lengths import HolderLengths
 from leaklab.collect.measurement import Measurement, choose_baseline
@@ -132,6 +127,12 @@ def check_steps(
         if in_loop is None:
             explained = yield from _discount_caches(progress, measurement, explained)
         explained = yield from _find_replaced(progress, measurement, judgement, explained, namespace)
+        is_wanted = settings.sites is not False and not progress.failure
+        left, number = is_wanted * (settings.max_seconds - progress.seconds), measurement.n_runs + 1
+        explained, stores = yield from name_unseen(
+            explained, measurement, namespace, next_run=number, seconds_left=left, cell_name=cell_name
+        )
+        explained = apart_from_small(explained, settings.min_bytes)
         check = _record(progress, measurement, judgement, explained)
         if in_loop is not None:
             in_loop.note(explained.addresses)
@@ -139,14 +140,14 @@ def check_steps(
         is_loop = in_loop is not None
         lines = yield from _find_lines(progress, measurement, explained, namespace, cell_name, in_loop=is_loop)
         native = yield from _find_native_lines(progress, measurement, explained, cell_name)
-        statements = FoundStatements()
-        cures = {}
+        statements, cures = FoundStatements(), dict[str, tuple[Cure, ...]]()
         if in_loop is None:
             statements = yield from _find_statements(progress, measurement, explained, lines, checked)
-            cures = yield from _find_cures(progress, measurement, explained, lines, namespace, checked, cell_name)
+            known = (stores, lines)
+            cures = yield from _find_cures(progress, measurement, explained, known, namespace, checked, cell_name)
     finally:
         restored = state.restore() if in_loop is None else ()
-    return _completed(check, (lines, native), statements, cures, restored)
+    return _completed(check, (stores, lines, native), statements, cures, restored)
 
 
 def _warm_up(progress: _Progress) -> Generator[int, Ran, None]:
@@ -345,19 +346,18 @@ def _find_cures(  # noqa: PLR0917 - what the steps before have found, in their o
     progress: _Progress,
     measurement: Measurement,
     explained: Explained,
-    lines: FoundLines,
+    lines: tuple[FoundLines, ...],
     namespace: dict[str, Any] | None,
     checked: SplitCell | FunctionType | None,
     cell_name: Callable[[str], str],
-) -> Generator[int, Ran, dict[str, tuple[Cure, ...]]]:
+) -> Generator[int | RunRequest, Ran, dict[str, tuple[Cure, ...]]]:
     """Try the changes that would end the leaks, where the settings want that; not after a run that failed."""
     settings = progress.settings
     is_wanted = settings.sites is not False if settings.cure is None else settings.cure
     if not is_wanted or progress.failure or not explained.leaks:
         return {}
-    allowed = max(_TRIALS_SHARE * progress.measuring_seconds, _LEAST_TRIAL_SECONDS)
     left = settings.max_seconds - progress.seconds
-    seconds = left if settings.cure else min(left, allowed)
+    unasked = max(_TRIALS_SHARE * progress.measuring_seconds, _LEAST_TRIAL_SECONDS)
     per_run = progress.seconds / max(measurement.n_runs, 1)
     obstacle = f"a run takes {format_seconds(per_run)}" if per_run > _SLOW_SECONDS else ""
     obstacle = "the other ranks would wait for one whose trial fails" if progress.among_ranks else obstacle
@@ -365,12 +365,13 @@ def _find_cures(  # noqa: PLR0917 - what the steps before have found, in their o
         yield from find_cures(
             measurement,
             explained,
-            (lines,),
+            lines,
             namespace,
             checked,
             cell_name=cell_name,
-            seconds=seconds,
+            seconds=left if settings.cure else min(left, unasked),
             obstacle=f"{obstacle}: --cure (cure=True) tries it" if obstacle and settings.cure is None else "",
+            run_seconds=per_run,
         )
     )
 
@@ -397,7 +398,6 @@ def _completed(
 
 
 def _record(progress: _Progress, measurement: Measurement, judgement: Judgement | None, explained: Explained) -> Check:
-    notes = (*explained.notes, *_notes(progress, measurement, judgement))
     verdict = conclude(
         explained.leaks,
         explained.bounded,
@@ -408,7 +408,10 @@ def _record(progress: _Progress, measurement: Measurement, judgement: Judgement 
         explained.n_aside,
         explained.suspects,
         progress.seconds / measurement.n_runs if measurement.n_runs else progress.warmup_seconds,
+        explained.logs,
+        (len(explained.small), progress.settings.min_bytes),
     )
+    found = (*explained.leaks, *explained.small)
     return Check(
         settings=progress.settings,
         verdict=verdict,
@@ -418,10 +421,11 @@ def _record(progress: _Progress, measurement: Measurement, judgement: Judgement 
         tensors=explained.tensors,
         containers=explained.containers,
         runs=run_rows(measurement, explained),
-        notes=notes,
+        notes=(*explained.notes, *_notes(progress, measurement, judgement)),
         failure=progress.failure,
         environment=(*environment(), ("system", platform.platform(terse=True))),
-        shares=tuple(with_rests(explained.shares, explained.leaks, explained.bounded, explained.charged)),
+        shares=tuple(with_rests(explained.shares, found, explained.bounded, explained.charged)),
+        noted=explained.noted,
     )
 
 
@@ -436,15 +440,11 @@ def _notes(progress: _Progress, measurement: Measurement, judgement: Judgement |
         notes.append("the garbage collector is switched off: cyclic garbage was counted as it piles up")
     if progress.cell_freezes:
         notes.append("the cell calls gc.freeze(): its objects were thawed for counting and frozen again")
-    checkpoints = measurement.checkpoints
-    if len(checkpoints) > 1 and checkpoints[-1].n_threads > checkpoints[0].n_threads:
-        notes.append(f"{checkpoints[-1].n_threads - checkpoints[0].n_threads} more threads run than before")
+    notes += filter(None, (new_threads_note(measurement), children_note(measurement)))
     if judgement is not None and judgement.says_anything and (busy := progress.clocks.busy()):
         notes.append(
             f"{thread_words(busy)} ran meanwhile: what other threads leave is counted with what the code leaves"
         )
-    if words := children_note(measurement):
-        notes.append(words)
     if judgement is not None and judgement.native is None:
         notes.append("the native heap could not be measured: this system's C library does not tell its level")
     return tuple(notes)

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from leaklab.heap.known_holders import known_holder
 from leaklab.model import Leak, Status
 from leaklab.model.check import CHILDREN, DESCRIPTORS
-from leaklab.text import format_bytes, unit_words
+from leaklab.text import format_bytes
 
 SMALL_BYTES = 4096
-"""What grows by less per run may be a consequence of something larger."""
-SMALL_SHARE = 0.05
-"""It is taken for one if it is also less than this share of the largest leak."""
+"""What is bounded or undecided by less than this is worth a line only where it is the user's."""
 LIBRARY_BYTES = 1024
 """What a library notes in its own tables, by less than this per run, is not the user's leak."""
-PLAIN_BYTES = 512
-"""Numbers and short texts that a log gets in every run, less than this, are what a log is for."""
 USER_SIDE = ("notebook variable", "module '__main__'")
 """Where paths begin that the user can mend."""
-_GRAPH_UNIT = "graph nodes"
 _N_SHOWN = 3
 
 BOOKKEEPING_BYTES = 4096
@@ -98,6 +93,18 @@ def keeps_numbers(leak: Leak) -> bool:
     return leak.unit in (DESCRIPTORS, CHILDREN) or not NUMBERS_KEPT.isdisjoint(leak.also_causes)
 
 
+_COUNTED_CAUSES = frozenset({"callback-registry", "descriptor-left", "hook-left", "thread-or-worker-kept"})
+
+
+def counts_by_bytes(leak: Leak) -> bool:
+    """Return whether *leak* is as bad as its bytes: threads, callbacks and what the kernel counts are worse.
+
+    Each call goes through all callbacks, threads run, and there are but so many descriptors.
+    """
+    is_counted = leak.cause in _COUNTED_CAUSES or keeps_numbers(leak) or is_asked_for(leak)
+    return leak.bytes_per_run > 0 and not is_counted
+
+
 NUMBERS_KEPT = frozenset({"open-descriptors", "child-processes"})
 """Slugs beside the cause of what keeps descriptors or child processes."""
 
@@ -140,8 +147,12 @@ size 1 may truly make it 1.4, and the missing 0.4 are then in what is left over.
 """
 
 
-def drop_noise(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
-    """Turn what is only a consequence, or the bookkeeping of notebook or engine, into notes.
+def drop_noise(leaks: Sequence[Leak], ended: Mapping[str, Leak] | None = None) -> tuple[list[Leak], list[str]]:
+    """Turn what ends with another leak, or is the bookkeeping of notebook or engine, into notes.
+
+    Args:
+        leaks: All that were found.
+        ended: For the fingerprint of a leak the one that it was proven to end with.
 
     Returns:
         The leaks that remain, and the notes.
@@ -152,33 +163,31 @@ def drop_noise(leaks: Sequence[Leak]) -> tuple[list[Leak], list[str]]:
         f"{_keeper(leak)} own bookkeeping grows by {format_bytes(leak.bytes_per_run)} per run in {leak.holder}"
         for leak in own
     ]
-    logs = [leak for leak in leaks if leak not in own and is_log(leak)]
-    notes += [
-        f"{leak.holder} gets {unit_words(leak.count_per_run, leak.unit)} of plain data by every run, "
-        f"{format_bytes(leak.bytes_per_run)}: a log, not called a leak"
-        for leak in logs
-    ]
-    rest = [leak for leak in leaks if leak not in own and leak not in logs]
-    # Native memory does not count: it is what the others leave over, so none of them is its consequence.
-    largest = _largest_explained(rest)
-    # A graph that gets longer is small in bytes and slows every backward pass down: it is looked for only where no
-    # other leak carries a graph, so it is none's consequence either.
-    bar = min(SMALL_BYTES, SMALL_SHARE * largest)
-    small = [leak for leak in rest if leak.bytes_per_run < bar and leak.unit != _GRAPH_UNIT and not keeps_numbers(leak)]
+    rest = [leak for leak in leaks if leak not in own]
+    known = {} if ended is None else ended
+    small = [leak for leak in rest if leak.fingerprint in known and not keeps_numbers(leak)]
     if small:
         shown = "; ".join(
-            f"{leak.what} in {leak.holder}, {format_bytes(leak.bytes_per_run)} per run" for leak in small[:_N_SHOWN]
+            f"{leak.what} in {leak.holder}, {format_bytes(leak.bytes_per_run)} per run (with "
+            f"{known[leak.fingerprint].holder})"
+            for leak in small[:_N_SHOWN]
         )
         more = f"; and {len(small) - _N_SHOWN} more" if len(small) > _N_SHOWN else ""
-        places = "1 small place grows" if len(small) == 1 else f"{len(small)} small places grow"
-        notes.append(f"{places} beside it, most likely as a consequence: {shown}{more}")
+        places = "1 small place ends" if len(small) == 1 else f"{len(small)} small places end"
+        notes.append(f"{places} with a leak above, as the references show: {shown}{more}")
     return [leak for leak in rest if leak not in small], notes
 
 
-def is_log(leak: Leak) -> bool:
-    """Return whether *leak* is a container of plain data that gets a little longer by every run."""
-    is_plain = leak.unit in ("entries", "bytes", "characters") and not keeps_numbers(leak)
-    return is_plain and bool(leak.path.steps) and leak.bytes_per_run < PLAIN_BYTES
+def apart_from_logs(leaks: Sequence[Leak], places: Collection[str]) -> tuple[list[Leak], tuple[Leak, ...]]:
+    """Return *leaks* without those that are logs, and these, the fastest first.
+
+    Args:
+        leaks: What grows for ever.
+        places: Fingerprints of what gains a few numbers in their order.
+    """
+    logs = [leak for leak in leaks if leak.fingerprint in places and not (keeps_numbers(leak) or is_bookkeeping(leak))]
+    rest = [leak for leak in leaks if leak not in logs]
+    return rest, tuple(sorted(logs, key=lambda leak: (-leak.bytes_per_run, leak.fingerprint)))
 
 
 def is_asked_for(leak: Leak) -> bool:

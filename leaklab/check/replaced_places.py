@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from leaklab.check.carried_data import Ends, ends_of, is_carried, largest
-from leaklab.check.explaining import Explained
+from leaklab.check.explained import Explained
 from leaklab.check.growing_places import leak_in_place
 from leaklab.check.judging import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES
 from leaklab.check.memory_shares import with_replaced

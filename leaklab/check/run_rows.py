@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leaklab.check.explaining import Explained
+from leaklab.check.explained import Explained
 from leaklab.collect.measurement import Measurement
 from leaklab.model import Run
 

@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 
 from leaklab.model import MIN_RUNS, Leak, Outcome, Verdict
-from leaklab.model.sentences import growth_sentence, more_words, place_words
-from leaklab.text import format_bytes, unit_words
-
-PROJECTED_RUNS = 1000
+from leaklab.model.sentences import growth_sentence, log_sentence, more_words, place_words
+from leaklab.text import PER_THOUSAND, format_bytes, projected_runs, unit_words
 
 
 def conclude(  # noqa: PLR0917 - a check ends with these, in this order
@@ -22,6 +20,8 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
     n_aside: int = 0,
     suspects: Sequence[Leak] = (),
     seconds_per_run: float = 0.0,
+    logs: Sequence[Leak] = (),
+    small: tuple[int, int] = (0, 0),
 ) -> Verdict:
     """Say what the check says.
 
@@ -32,19 +32,21 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
         n_runs: Measured runs.
         free_bytes: Memory of this machine that is still free; None if unknown.
         failure: Why the check ended early; empty if it did not.
-        n_aside: Places that grow too little to be called leaks, which the notes name.
+        n_aside: Places that are not the user's, or grow too little to be called leaks, which the notes name.
         suspects: What grew so far where it is not decided whether that is a leak, largest first.
         seconds_per_run: What a run costs.
+        logs: What gains a few numbers in every run, the fastest first.
+        small: So many leaks are left aside, and from how many bytes per run a leak counts.
 
     Returns:
         A leak if there is one, whatever else is open; otherwise inconclusive as long as anything is open.
     """
     if leaks:
-        return _leak(leaks, n_runs, free_bytes, failure)
+        return _leak(leaks, n_runs, free_bytes, failure, _and_small(small))
     if failure:
         seen = "showed no leak, but cannot exclude one" if not suspects else f"are too few to decide; {_grew(suspects)}"
         reason = f"the check ended early ({failure}): {_runs(n_runs)} {seen}"
-        return Verdict(Outcome.INCONCLUSIVE, reason, n_runs)
+        return Verdict(Outcome.INCONCLUSIVE, f"{reason}{_and_small(small)}", n_runs)
     if n_runs < MIN_RUNS:
         verb = "is" if n_runs == 1 else "are"
         reason = f"{_runs(n_runs)} {verb} too few to tell a leak from a warm-up; at least {MIN_RUNS} are needed"
@@ -55,16 +57,39 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
             reason += f"; {_grew(suspects)}"
         return Verdict(Outcome.INCONCLUSIVE, reason, n_runs)
     if open_questions:
-        reason = f"{open_questions[0]}{more_words(open_questions, 'open question')}"
+        reason = f"{open_questions[0]}{more_words(open_questions, 'open question')}{_and_small(small)}"
         return Verdict(Outcome.INCONCLUSIVE, reason, n_runs)
     if bounded:
         first = bounded[0]
         more = more_words(bounded, "bounded place")
-        reason = f"{place_words(first)} grew to a limit: {first.reason}{more}"
+        reason = f"{place_words(first)} grew to a limit: {first.reason}{more}{_and_logs(logs)}{_and_small(small)}"
         return Verdict(Outcome.BOUNDED, reason, n_runs)
-    aside = f", but for {n_aside} small place{'s' if n_aside > 1 else ''} (see the notes)" if n_aside else ""
-    reason = f"nothing piled up in {_runs(n_runs)}: only the latest run's objects are alive{aside}"
-    return Verdict(Outcome.CLEAN, reason, n_runs)
+    return Verdict(Outcome.CLEAN, _clean(n_runs, n_aside, logs, small), n_runs)
+
+
+def _clean(n_runs: int, n_aside: int, logs: Sequence[Leak], small: tuple[int, int]) -> str:
+    """Say that nothing leaks; that nothing piled up only where that is so."""
+    aside = f"{n_aside} small place{'s grow' if n_aside > 1 else ' grows'} (see the notes)" if n_aside else ""
+    if small[0]:
+        words = f"nothing leaks {format_bytes(small[1])} or more per run in {_runs(n_runs)}{_and_small(small)}"
+        return f"{words}{_and_logs(logs)}" + (f"; beside it {aside}" if aside else "")
+    if logs:
+        return f"nothing leaks{_and_logs(logs)}" + (f"; beside it {aside}" if aside else "")
+    if aside:
+        return f"nothing of yours piled up in {_runs(n_runs)}: {aside}"
+    return f"nothing piled up in {_runs(n_runs)}: only the latest run's objects are alive"
+
+
+def _and_logs(logs: Sequence[Leak]) -> str:
+    return f"; {log_sentence(logs[0])}{more_words(logs, 'log')}" if logs else ""
+
+
+def _and_small(small: tuple[int, int]) -> str:
+    n_leaks, min_bytes = small
+    leaks = f"{n_leaks:,} leaks are" if n_leaks > 1 else "1 leak is"
+    return (
+        f"; {leaks} left aside, smaller than --min-bytes {format_bytes(min_bytes)} (see the notes)" if n_leaks else ""
+    )
 
 
 _LONG_SECONDS = 20.0
@@ -76,10 +101,12 @@ def _grew(suspects: Sequence[Leak]) -> str:
     return f"suspect so far: {growth_sentence(first)}{more_words(suspects, 'suspect')}"
 
 
-def _leak(leaks: Sequence[Leak], n_runs: int, free_bytes: int | None, failure: str) -> Verdict:
+def _leak(leaks: Sequence[Leak], n_runs: int, free_bytes: int | None, failure: str, aside: str) -> Verdict:
     bytes_per_run = sum(max(0.0, leak.bytes_per_run) for leak in leaks)
     early = f" (the check ended early: {failure})" if failure else ""
-    reason = f"{growth_sentence(leaks[0])}{more_words(leaks, 'leak')}; {_projection(leaks, bytes_per_run)}{early}"
+    reason = (
+        f"{growth_sentence(leaks[0])}{more_words(leaks, 'leak')}; {_projection(leaks, bytes_per_run)}{aside}{early}"
+    )
     return Verdict(Outcome.LEAK, reason, n_runs, bytes_per_run, _full_after(free_bytes, bytes_per_run))
 
 
@@ -92,9 +119,10 @@ def _full_after(free_bytes: int | None, bytes_per_run: float) -> int | None:
 
 def _projection(leaks: Sequence[Leak], bytes_per_run: float) -> str:
     if bytes_per_run > 0:
-        return f"{PROJECTED_RUNS:,} runs would keep {format_bytes(bytes_per_run * PROJECTED_RUNS)}"
+        n_runs = projected_runs(bytes_per_run)
+        return f"{n_runs:,} runs would keep {format_bytes(bytes_per_run * n_runs)}"
     first = leaks[0]
-    return f"{PROJECTED_RUNS:,} runs would keep {unit_words(round(first.count_per_run * PROJECTED_RUNS), first.unit)}"
+    return f"{PER_THOUSAND:,} runs would keep {unit_words(round(first.count_per_run * PER_THOUSAND), first.unit)}"
 
 
 def _runs(count: int) -> str:

@@ -39,6 +39,8 @@ class Settings:
             if a leak was found, a run takes no longer than a few seconds, and *sites* does not forbid further runs.
         statements: Whether to run a cell a few more times statement by statement, to say which of them make what stays
             (``--statements``).
+        min_bytes: What leaks fewer bytes in every run is told in the notes and is no leak of the verdict
+            (``--min-bytes``); threads, callbacks, descriptors and child processes that pile up are leaks however small.
     """
 
     max_runs: int | None = None
@@ -50,6 +52,7 @@ class Settings:
     native: bool = False
     cure: bool | None = None
     statements: bool = False
+    min_bytes: int = 0
 
     def __post_init__(self) -> None:
         """Refuse settings under which no verdict is possible."""
@@ -61,6 +64,9 @@ class Settings:
             raise ValueError(msg)
         if not self.max_seconds > 0:
             msg = f"the time limit must be a positive number of seconds, not {self.max_seconds}"
+            raise ValueError(msg)
+        if self.min_bytes < 0:
+            msg = f"the bytes from which a leak counts must be 0 or more, not {self.min_bytes}"
             raise ValueError(msg)
 
 
@@ -329,6 +335,9 @@ class Check:
         environment: Versions, as ``(name, version)``.
         statements: What each statement of the cell left behind, in their order; empty unless asked for.
         shares: How much of the growth of each kind of memory is explained; empty where none grows measurably.
+        noted: Places that grow, or may, and are told in the notes only: a library's own tables, logs, what ends with a
+            leak, what leaks less than the settings ask for. A later check that calls one of them a leak tells no new
+            one.
     """
 
     settings: Settings
@@ -345,6 +354,7 @@ class Check:
     schema: int = SCHEMA_VERSION
     statements: tuple[StatementGrowth, ...] = ()
     shares: tuple[MemoryShare, ...] = ()
+    noted: tuple[Leak, ...] = ()
 
 
 NOTEBOOK_SCHEMA = 1

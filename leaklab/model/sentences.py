@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 
 from leaklab.model.check import CHILDREN, DESCRIPTORS, Leak
 from leaklab.text import format_bytes, unit_words
@@ -48,6 +49,17 @@ def growth_sentence(leak: Leak, turn: str = "run") -> str:
     if leak.unit == _OBJECTS and leak.count_per_run > 0:
         return f"{when} leaves {amount} behind{held}"
     return f"{leak.what} grows by {amount} {when}{held}"
+
+
+def log_sentence(log: Leak) -> str:
+    """Return ``"`losses` is a log: 3 numbers (96 B) every run"``."""
+    noun = _BYTES if log.unit == _BYTES else "records" if log.what.endswith(": tuple") else "numbers"
+    period = _period(log.count_per_run)
+    amount = growth_words(replace(log, unit=noun), period)
+    when = "every run" if period == 1 else f"every {_ordinal(period)} run"
+    if log.n_places > 1:
+        return f"{log.n_places:,} places like {quoted(log.holder)} are logs: {amount} {when}"
+    return f"{place_words(log)} is a log: {amount} {when}"
 
 
 def place_words(leak: Leak) -> str:

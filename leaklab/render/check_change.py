@@ -27,16 +27,18 @@ class CheckChange:
     rows: tuple[ChangeRow, ...]
 
 
-def change_of_checks(before: Check, after: Check) -> CheckChange:
+def change_of_checks(before: Check, after: Check, *, is_other: bool = False) -> CheckChange:
     """Return what became of the leaks of *before* in *after*, told by fingerprint, rate and holders.
 
     ``fixed`` is strict: a leak that is gone while another one stays or comes is not enough, and neither is a second
     check without a verdict. A leak whose fingerprint is gone while another of its holders keeps the same is told as
-    what it is: one of several holders was fixed.
+    what it is: one of several holders was fixed. What the first check told in its notes, or as bounded, is not new. If
+    the second *is_other*, a check of other code, it has not looked for what it does not show.
     """
-    is_proven = after.verdict.outcome is not Outcome.INCONCLUSIVE and not after.failure
+    is_proven = after.verdict.outcome is not Outcome.INCONCLUSIVE and not after.failure and not is_other
     old, new = _by_fingerprint(before.leaks), _by_fingerprint(after.leaks)
     bounded = {leak.fingerprint for leak in after.bounded}
+    small = _by_fingerprint(after.noted) if after.settings.min_bytes else {}
     moved = _moved({key: old[key] for key in old if key not in new}, {key: new[key] for key in new if key not in old})
     lines, rows = [], []
     for fingerprint, leaks in old.items():
@@ -55,19 +57,31 @@ def change_of_checks(before: Check, after: Check) -> CheckChange:
             )
         elif not is_proven:
             rows.append(_row(leaks, [], fate))
-            lines.append(f"{_name(leaks)}: was {_rate(leaks)}, not seen in the second check, which proves nothing")
+            why = "another check" if is_other else "the second check, which proves nothing"
+            lines.append(f"{_name(leaks)}: was {_rate(leaks)}, not seen in {why}")
+        elif fingerprint in small:
+            rows.append(_row(leaks, small[fingerprint], Fate.STILL))
+            lines.append(f"{_name(leaks)}: was {_rate(leaks)}, now {_rate(small[fingerprint])}: left aside, not fixed")
         elif fingerprint in bounded:
             rows.append(_row(leaks, [], fate))
             lines.append(f"{_name(leaks)}: was {_rate(leaks)}, now bounded: fixed")
         else:
             rows.append(_row(leaks, [], fate))
             lines.append(f"{_name(leaks)}: was {_rate(leaks)}, now 0: fixed")
-    fresh = [leaks for key, leaks in new.items() if key not in old and key not in moved.values()]
-    lines += [f"{_name(leaks)}: {_rate(leaks)}, new leak" for leaks in fresh]
-    rows += [_row([], leaks, Fate.NEW) for leaks in fresh]
-    if not is_proven:
+    fresh = {key: leaks for key, leaks in new.items() if key not in old and key not in moved.values()}
+    known = _by_fingerprint((*before.bounded, *before.noted))
+    lines += [_fresh_line(known.get(key, []), leaks, before) for key, leaks in fresh.items()]
+    rows += [_row(known.get(key, []), leaks, Fate.STILL if key in known else Fate.NEW) for key, leaks in fresh.items()]
+    if is_other:
+        names = [f'"{shorten(check.settings.name, _NAME_LIMIT)}"' for check in (before, after)]
+        lines.append(
+            f"these are different checks, {' and '.join(names)}: nothing is called fixed. To compare the same "
+            "code before and after a change, give both checks one name"
+        )
+    elif not is_proven:
         lines.append(f"the second check is no proof: {after.failure or after.verdict.reason}")
-    is_fixed = bool(old) and is_proven and after.verdict.outcome is not Outcome.LEAK
+    is_gone = after.verdict.outcome is not Outcome.LEAK and old.keys().isdisjoint(small)
+    is_fixed = bool(old) and is_proven and is_gone
     return CheckChange(is_fixed, tuple(lines), tuple(rows))
 
 
@@ -102,6 +116,14 @@ def _listing(before: list[Leak], others: Iterable[list[Leak]]) -> list[Leak]:
 
 def _is_same_stuff(before: list[Leak], after: list[Leak]) -> bool:
     return before[0].what == after[0].what and _is_same(_amount(before), _amount(after))
+
+
+def _fresh_line(known: list[Leak], leaks: list[Leak], before: Check) -> str:
+    """Return the sentence on a leak that *before* did not call one; *known* is what it said of the same place."""
+    if not known:
+        return f"{_name(leaks)}: {_rate(leaks)}, new leak"
+    was = "bounded" if known[0] in before.bounded else "in the notes"
+    return f"{_name(leaks)}: was {was} with {_rate(known)}, now a leak of {_rate(leaks)}: not new"
 
 
 def _moved_line(before: list[Leak], after: list[Leak]) -> str:

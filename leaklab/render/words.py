@@ -10,13 +10,13 @@ from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
 from leaklab.model.check import MemoryShare
 from leaklab.render.path_tree import object_lines
 from leaklab.text import (
-    PER_THOUSAND,
     SHOWN_LIMIT,
     clipped,
     columns,
     format_bytes,
     format_rate,
     format_seconds,
+    projected_runs,
     shorten,
     unit_words,
     visible,
@@ -139,7 +139,8 @@ def projection_words(check: Check) -> str:
     verdict = check.verdict
     if not verdict.bytes_per_run:
         return ""
-    words = f"{PER_THOUSAND:,} runs would keep {format_bytes(verdict.bytes_per_run * PER_THOUSAND)}"
+    n_runs = projected_runs(verdict.bytes_per_run)
+    words = f"{n_runs:,} runs would keep {format_bytes(verdict.bytes_per_run * n_runs)}"
     if len(check.leaks) != 1:
         words = f"{format_bytes(verdict.bytes_per_run)} every run in all; {words}"
     if verdict.full_after_runs is not None:

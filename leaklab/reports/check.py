@@ -75,9 +75,12 @@ class Comparison(Displayed):
         return str(render("comparison.html.j2", title=title, is_good=self.fixed, parts=parts))
 
 
-def compare_checks(before: Check, after: Check) -> Comparison:
-    """Return what became of the leaks of *before* in *after*, told by fingerprint, rate and holders."""
-    change = change_of_checks(before, after)
+def compare_checks(before: Check, after: Check, *, is_other: bool = False) -> Comparison:
+    """Return what became of the leaks of *before* in *after*, told by fingerprint, rate and holders.
+
+    If the second *is_other*, a check of other code, it proves nothing.
+    """
+    change = change_of_checks(before, after, is_other=is_other)
     return Comparison(change.fixed, change.lines, change.rows)
 
 

@@ -76,7 +76,7 @@ def compare_notebooks(before: NotebookChecks, after: NotebookChecks) -> Notebook
 
     Checks are the same if they have the same ``--name``; of several with one name the last counts, as it is the one
     after the repair. Checks without a name are paired in their order if both reports have equally many of them; two
-    reports of one check each are compared whatever their names.
+    reports of one check each are compared whatever their names, but of different names nothing is called fixed.
     """
     old, new = _by_name(before), _by_name(after)
     if len(before.checks) == len(after.checks) == 1:
@@ -88,7 +88,9 @@ def compare_notebooks(before: NotebookChecks, after: NotebookChecks) -> Notebook
     lines, pairs, passed = [], [], bool(new)
     for name, check in new.items():
         if name in old:
-            pairs.append((name, compare_checks(old[name], check)))
+            is_other = _are_different(old[name], check)
+            pairs.append((name, compare_checks(old[name], check, is_other=is_other)))
+            passed = passed and not is_other
         lines += _lines(name, check, pairs[-1][1] if name in old else None)
         passed = passed and _is_proven(check)
     for name, check in old.items():
@@ -112,6 +114,12 @@ def _by_name(collection: NotebookChecks) -> dict[str, Check]:
 
 def _n_nameless(checks: dict[str, Check]) -> int:
     return sum(not check.settings.name for check in checks.values())
+
+
+def _are_different(before: Check, after: Check) -> bool:
+    """Return whether two checks were given different names: then nobody has said that their code is the same."""
+    names = {check.settings.name for check in (before, after)}
+    return "" not in names and len(names) > 1
 
 
 def _is_proven(check: Check) -> bool:

@@ -261,3 +261,32 @@ def test_how_far_a_limit_is_does_not_depend_on_how_many_entries_a_run_adds(n_add
 
     report = leaklab.leakcheck(cell, runs=40, namespace={"encoded": encoded}, sites=False)
     assert bool(report.leaks) is is_leak
+
+
+class Link:
+    def __init__(self, before):
+        self.before = before
+
+
+def ring_of_links():
+    ring = collections.deque(maxlen=4)
+    return ring, lambda: ring.append(Link(ring[-1] if ring else None))
+
+
+def bag_under_new_keys():
+    table, key = {}, itertools.count()
+
+    def cell():
+        bag = table.popitem()[1] if table else Link(())
+        bag.before += (Link(None),)
+        table[next(key)] = bag
+
+    return table, cell
+
+
+@pytest.mark.parametrize("make", [ring_of_links, bag_under_new_keys])
+def test_a_place_that_keeps_its_length_leaks_what_collects_inside(make):
+    place, cell = make()
+    leak = only_leak(leaklab.leakcheck(cell, runs=24, namespace={"place": place}, sites=False, cure=False))
+    assert leak.holder.startswith("place[")
+    assert leak.count_per_run == pytest.approx(1.0, rel=0.1)

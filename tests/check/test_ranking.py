@@ -9,10 +9,11 @@ import pytest
 from samples import history_leak
 
 from leaklab.check import (
+    apart_from_logs,
+    counts_by_bytes,
     drop_covered_bounds,
     drop_noise,
     is_bookkeeping,
-    is_log,
     is_worth_showing,
     library_note,
     ranked,
@@ -41,6 +42,14 @@ def test_of_two_leaks_of_about_one_size_the_users_comes_first():
 def test_a_much_larger_leak_of_a_library_comes_before_the_users():
     theirs, users = leak(10_000, "module 'torch'", holder="torch.x"), leak(1_000)
     assert ranked([users, theirs]) == (theirs, users)
+
+
+@pytest.mark.parametrize("cause", ["callback-registry", "descriptor-left", "hook-left", "thread-or-worker-kept"])
+def test_what_costs_more_than_its_bytes_is_not_measured_by_them(cause):
+    assert counts_by_bytes(leak(8))
+    assert not counts_by_bytes(leak(8, cause=cause))
+    assert not counts_by_bytes(leak(8, unit="file descriptors"))
+    assert not counts_by_bytes(leak(0)), "of no known size"
 
 
 def test_the_order_does_not_depend_on_the_order_they_were_found_in():
@@ -85,13 +94,6 @@ def test_a_small_leak_is_no_consequence_of_native_memory_that_nothing_explains()
     holder_of_a_c_object = leak(48)
     leaks = [native(268_000), holder_of_a_c_object]
     assert drop_noise(leaks) == (leaks, [])
-
-
-def test_a_small_leak_beside_a_large_one_and_native_memory_is_the_large_ones_consequence():
-    leaks = [native(268_000), leak(100_000), leak(48, holder="registry")]
-    rest, (note,) = drop_noise(leaks)
-    assert rest == leaks[:2]
-    assert "list in registry" in note
 
 
 @pytest.mark.parametrize(
@@ -157,45 +159,38 @@ def test_a_large_history_is_a_leak():
     assert drop_noise([large]) == ([large], [])
 
 
-def test_a_small_place_beside_a_large_one_is_a_consequence():
+@pytest.mark.parametrize("n_bytes", [0, 1, 100, 4_096])
+def test_a_place_beside_a_large_one_is_a_leak_however_small(n_bytes):
+    leaks = [leak(10_000_000), leak(n_bytes, holder="registry")]
+    assert drop_noise(leaks) == (leaks, [])
+
+
+def test_a_place_that_was_proven_to_end_with_another_is_a_note():
     large, small = leak(100_000), leak(100, holder="registry")
-    rest, (note,) = drop_noise([large, small])
+    rest, (note,) = drop_noise([large, small], {small.fingerprint: large})
     assert rest == [large]
-    assert note == ("1 small place grows beside it, most likely as a consequence: list in registry, 100 B per run")
+    assert note == (
+        "1 small place ends with a leak above, as the references show: list in registry, 100 B per run (with kept)"
+    )
 
 
-def test_a_graph_that_gets_longer_is_no_consequence_however_small():
-    leaks = [leak(100_000), leak(605, holder="total", unit="graph nodes", cause="graph-kept")]
-    assert drop_noise(leaks) == (leaks, [])
+def test_many_places_that_end_with_another_are_counted_and_three_are_named():
+    large, small = leak(100_000), [leak(100 + i, holder=f"registry{i}") for i in range(5)]
+    rest, (note,) = drop_noise([large, *small], {one.fingerprint: large for one in small})
+    assert rest == [large]
+    assert note.startswith("5 small places end with a leak above")
+    assert note.endswith("list in registry2, 102 B per run (with kept); and 2 more")
 
 
-def test_many_small_places_are_counted_and_three_are_named():
-    small = [leak(100 + i, holder=f"registry{i}") for i in range(5)]
-    rest, (note,) = drop_noise([leak(100_000), *small])
-    assert len(rest) == 1
-    assert note.startswith("5 small places grow beside it")
-    assert note.endswith("list in registry2, 102 B per run; and 2 more")
+def test_logs_are_told_apart_from_leaks_the_fastest_first():
+    slow, fast = replace(leak(30, unit="entries"), fingerprint="slow"), replace(leak(60), fingerprint="fast")
+    table = replace(leak(90, unit="entries"), fingerprint="table")
+    assert apart_from_logs([slow, table, fast], {"slow", "fast"}) == ([table], (fast, slow))
 
 
-def test_a_small_leak_that_is_alone_is_a_leak():
-    small = leak(100)
-    assert drop_noise([small]) == ([small], [])
-
-
-def test_a_large_leak_is_never_a_consequence():
-    leaks = [leak(10_000_000), leak(4_096, holder="other")]
-    assert drop_noise(leaks) == (leaks, [])
-
-
-def test_a_few_numbers_per_run_are_a_log():
-    log = replace(leak(30, unit="entries", holder="losses"), count_per_run=1.0)
-    assert is_log(log)
-    assert drop_noise([log]) == ([], ["losses gets 1 entry of plain data by every run, 30 B: a log, not called a leak"])
-
-
-@pytest.mark.parametrize("near", [leak(30), leak(600, unit="entries"), leak(30, unit="graph nodes")])
-def test_objects_and_many_bytes_and_graphs_are_no_log(near):
-    assert not is_log(near)
+def test_what_keeps_descriptors_is_no_log():
+    files = replace(leak(30, unit="entries"), also_causes=("open-descriptors",))
+    assert apart_from_logs([files], {files.fingerprint}) == ([files], ())
 
 
 def test_a_library_table_is_named_with_what_it_grows_by():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.decide import find_periods, run_length
@@ -66,7 +66,6 @@ def test_a_run_is_one_epoch_where_that_is_short_and_whole_epochs_where_it_is_sho
     assert run_length(25, (10, 50)) == 50
 
 
-@settings(deadline=None)
 @given(st.integers(1, 100), st.integers(1, 5_000))
 def test_a_run_is_no_part_of_a_period_that_is_too_long_for_it(wanted, period):
     n = run_length(wanted, (period,))
@@ -75,7 +74,6 @@ def test_a_run_is_no_part_of_a_period_that_is_too_long_for_it(wanted, period):
     assert n % period == 0 or abs(runs - round(runs)) > 0.1 or runs > 2 * wanted
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.floats(0, 1e3)), min_size=2, max_size=120),
     st.integers(1, 4_000),

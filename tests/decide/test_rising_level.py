@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.decide import find_rise, next_look
@@ -67,7 +67,6 @@ def test_a_few_samples_tell_nothing():
     assert find_rise(STEPS[:19], STEPS[:19]) is None
 
 
-@settings(deadline=None)
 @given(st.integers(-(10**9), 10**9), st.sampled_from([0.001, 1.0, 1e6]), st.sampled_from([0.05, 1.0, 40.0]))
 def test_neither_the_level_before_nor_the_units_change_the_answer(before, unit, of_steps):
     for levels in (STEPS + 300 * np.sin(STEPS), np.minimum(STEPS, 20_000)):

@@ -94,6 +94,51 @@ def test_nothing_found_is_clean():
     assert (verdict.bytes_per_run, verdict.full_after_runs) == (0.0, None)
 
 
+LOG = replace(SMALL, what="list entries: float", holder="losses", unit="entries", count_per_run=3.0, bytes_per_run=96.0)
+SECOND = replace(LOG, what="dict entries: tuple", count_per_run=0.5)
+BUFFER = replace(LOG, unit="bytes", count_per_run=8.0, bytes_per_run=8.0)
+
+
+@pytest.mark.parametrize(
+    ("logs", "n_aside", "reason"),
+    [
+        ([LOG], 0, "nothing leaks; `losses` is a log: 3 numbers (96 B) every run"),
+        ([LOG, LOG], 0, "nothing leaks; `losses` is a log: 3 numbers (96 B) every run (and 1 more log)"),
+        ([SECOND], 0, "nothing leaks; `losses` is a log: 1 record (192 B) every 2nd run"),
+        ([BUFFER], 0, "nothing leaks; `losses` is a log: 8 B every run"),
+        ([BUFFER], 1, "nothing leaks; `losses` is a log: 8 B every run; beside it 1 small place grows (see the notes)"),
+        ([replace(LOG, n_places=2)], 0, "nothing leaks; 2 places like `losses` are logs: 3 numbers (96 B) every run"),
+        ([], 2, "nothing of yours piled up in 24 runs: 2 small places grow (see the notes)"),
+    ],
+)
+def test_what_piled_up_without_leaking_is_in_the_sentence(logs, n_aside, reason):
+    verdict = conclude([], [], [], 24, None, n_aside=n_aside, logs=logs)
+    assert (verdict.outcome, verdict.reason) == (Outcome.CLEAN, reason)
+
+
+ASIDE = "left aside, smaller than --min-bytes 1.00 KiB (see the notes)"
+
+
+@pytest.mark.parametrize(
+    ("found", "n_small", "reason"),
+    [
+        ({}, 1, f"nothing leaks 1.00 KiB or more per run in 24 runs; 1 leak is {ASIDE}"),
+        ({"leaks": [SMALL]}, 2, f"1,000 runs would keep 3,000 objects; 2 leaks are {ASIDE}"),
+        ({"open_questions": ["list in log grows"]}, 1, f"list in log grows; 1 leak is {ASIDE}"),
+        ({"failure": "OSError in run 9"}, 1, f"cannot exclude one; 1 leak is {ASIDE}"),
+        ({"bounded": [replace(SMALL, reason="full")]}, 1, f"grew to a limit: full; 1 leak is {ASIDE}"),
+    ],
+)
+def test_every_verdict_says_how_many_small_leaks_were_left_aside(found, n_small, reason):
+    empty = {"leaks": [], "bounded": [], "open_questions": []}
+    verdict = conclude(**{**empty, **found}, n_runs=24, free_bytes=None, small=(n_small, 1024))
+    assert verdict.reason.endswith(reason)
+
+
+def test_a_little_is_projected_to_a_million_runs():
+    assert reason_of(replace(SMALL, bytes_per_run=100.0)).endswith("; 1,000,000 runs would keep 95.4 MiB")
+
+
 def test_bounded_growth_names_the_place_and_the_limit():
     cache = replace(TENSOR, what="dict", holder="cache", reason="full after 6 runs")
     verdict = conclude([], [cache, TENSOR], [], 24, 10)

@@ -30,9 +30,11 @@ NEWER = (
     ("cure", None),
     ("also_causes", []),
     ("statements", False),
+    ("min_bytes", 0),
     ("statements", []),
     ("ways", []),
     ("shares", []),
+    ("noted", []),
 )
 """Fields that version 0.1.0 did not have, with the values that an older file gets."""
 

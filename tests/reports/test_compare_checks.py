@@ -178,3 +178,13 @@ def test_no_more_names_are_remembered_than_the_limit(owner):
     (memory,) = vars(owner).values()
     assert next(iter(memory)) == "check 3"
     assert len(memory) == MAX_NAMES
+
+
+@pytest.mark.parametrize("told", ["noted", "bounded"])
+def test_what_the_first_check_had_in_its_notes_or_as_bounded_is_no_new_leak(told):
+    hook = held_by("net._forward_hooks", "b", what="function hook", bytes_per_run=217.0)
+    before = replace(check_of(held_by("losses", "a")), **{told: (hook,)})
+    comparison = compare_checks(before, check_of(hook))
+    assert [line.rpartition(": ")[2] for line in comparison.lines] == ["fixed", "not new"]
+    assert "now a leak of 217 B per run" in comparison.lines[1]
+    assert not comparison.fixed

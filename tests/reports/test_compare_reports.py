@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import samples
 
+from leaklab.model.before_after import Fate
 from leaklab.model.check import KeptCheck, NotebookChecks
 from leaklab.reports import LeakReport, NotebookReport, compare_reports
 
@@ -37,11 +38,20 @@ def test_a_leaking_check_that_is_missing_from_the_second_report_does_not_pass():
     assert comparison.lines[-1] == "a: leaked, and is not in the second report"
 
 
-def test_reports_of_one_check_each_are_compared_whatever_their_names():
-    before, after = LeakReport(samples.leaky_check()), LeakReport(named(samples.clean_check(), "renamed"))
+def test_of_two_checks_with_different_names_nothing_is_called_fixed():
+    before, other = LeakReport(named(samples.leaky_check(), "step")), LeakReport(named(samples.clean_check(), "load"))
+    comparison = compare_reports(before, other)
+    assert not comparison.passed
+    assert 'these are different checks, "step" and "load": nothing is called fixed' in str(comparison)
+    assert not comparison.pairs[0][1].fixed
+    assert {row.fate for row in comparison.pairs[0][1].rows} == {Fate.UNPROVEN}
+
+
+def test_reports_of_one_check_each_are_compared_where_one_has_no_name():
+    before, after = LeakReport(named(samples.leaky_check(), "")), LeakReport(named(samples.clean_check(), "renamed"))
     comparison = compare_reports(before, after)
     assert comparison.passed
-    assert "fixed" in str(comparison)
+    assert "now 0: fixed" in str(comparison)
 
 
 def test_a_failed_check_proves_nothing():
