@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -195,12 +194,12 @@ def _seconds(word: str) -> float:
 
 
 def _bytes(word: str) -> int:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", word, re.IGNORECASE)
-    if match is None:
-        msg = f"a size is a number with a unit, such as 10MB, 512KiB or 80GB, not {word!r}"
-        raise argparse.ArgumentTypeError(msg)
-    base = 1024 if match[3] else 1000
-    return int(float(match[1]) * base ** " kmgt".index(match[2].lower() or " "))
+    from leaklab.text import read_bytes_words
+
+    try:
+        return read_bytes_words(word)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _cuda_diff(arguments: argparse.Namespace) -> int:

@@ -7,13 +7,16 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
-        "explaining": "Explained explain_growth",
+        "explained": "Explained",
+        "explaining": "explain_growth",
         "extra_runs": "find_lines whose",
         "growing_places": "grown_graph grown_places",
         "judging": "GrownContainer Judgement NATIVE_FLOOR_BYTES judge",
         "memory_shares": "explained_shares with_replaced with_rests",
         "native": "DEVICE_MEMORY NATIVE_MEMORY NativeShares device_rest explain_native malloc_rest native_leak remark",
         "pipeline": "check_steps",
-        "ranking": "drop_covered_bounds drop_noise is_bookkeeping is_log is_worth_showing library_note ranked",
+        "runner": "Cell",
+        "ranking": "apart_from_logs counts_by_bytes drop_covered_bounds drop_noise is_bookkeeping is_worth_showing"
+        " library_note ranked",
     },
 )

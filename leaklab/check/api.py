@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
+from leaklab.check.isolated import isolated_steps
 from leaklab.check.pipeline import check_steps
 from leaklab.check.runner import Finished, drive, without_own_frames
 from leaklab.errors import LeakFound, RankError
@@ -35,8 +36,10 @@ def leakcheck(
     fail_on_leak: bool = False,
     settings: Settings | None = None,
     cure: bool | None = None,
+    isolated: bool = False,
     group: Any = None,
     group_timeout: float = 300.0,
+    min_bytes: int = 0,
 ) -> LeakReport:
     """Run *function* repeatedly and say whether it leaks, what grows, and who holds it.
 
@@ -55,13 +58,17 @@ def leakcheck(
         redact: Whether to hide summaries, keys, strings and folders of your data in the report.
         fail_on_leak: Whether to raise `LeakFound` if the function leaks.
         settings: How to check, as a record, such as ``report.record.settings`` of an earlier check; instead of *runs*,
-            *warmup*, *seconds*, *name*, *sites*, *native*, *summaries* and *cure*.
+            *warmup*, *seconds*, *name*, *sites*, *native*, *summaries*, *cure* and *min_bytes*.
         cure: Whether to call *function* a few more times with changes in memory that would end a leak; None: if it
             leaks and a call takes no longer than a few seconds, and in a *group* only if asked for. True also gives
             these calls all the time that *seconds* leaves.
+        isolated: Whether *function* is called only once in this process, and all other times in a copy of it (Linux, no
+            accelerator in use): its variables are afterwards as after one call. Not in a *group*.
         group: The ranks that check together, a ``torch.distributed.ProcessGroup``, or True for all of the job. Each of
             them has to call this; they agree before each call of *function*, and the first gathers what all found.
         group_timeout: So many seconds a rank waits for the others before the check is ended.
+        min_bytes: What leaks fewer bytes per call is told in the notes, and is no leak of the verdict. Threads,
+            callbacks, hooks, file descriptors and child processes that pile up are leaks however small.
 
     Returns:
         The report of this process; on the first rank of *group* its attribute ``ranks`` is the report on all of them.
@@ -73,7 +80,7 @@ def leakcheck(
             partial report is its attribute ``leaklab_report``.
         TypeError: if *function* cannot be called, if calling it would run nothing (coroutine functions, generator
             functions), if another argument is of the wrong type, or if *settings* is given beside what it replaces.
-        ValueError: if the settings allow no verdict.
+        ValueError: if the settings allow no verdict, or if *isolated* is wanted in a *group*.
         LeaklabError: if another check is under way in this process, be it the one that calls *function*.
         MissingExtraError: if *native* is wanted and memray is not installed.
         BaseException: whatever *function* raises, with the partial report as its attribute ``leaklab_report``.
@@ -94,13 +101,18 @@ def leakcheck(
         fail_on_leak=fail_on_leak,
         settings=settings,
         cure=cure,
+        isolated=isolated,
+        min_bytes=min_bytes,
     )
+    if isolated and group:
+        msg = "isolated and group exclude each other: ranks that check together run in their own processes"
+        raise ValueError(msg)
     if setup is not None:
         _refuse_what_runs_nothing(setup)
-    wanted = Settings(runs, warmup, seconds, name, summaries, sites, native, cure)
+    wanted = Settings(runs, warmup, seconds, name, summaries, sites, native, cure, min_bytes=min_bytes)
     if settings is not None and wanted != Settings():
         msg = (
-            "settings holds runs, warmup, seconds, name, sites, native, summaries and cure already; "
+            "settings holds runs, warmup, seconds, name, sites, native, summaries, cure and min_bytes already; "
             "change them there: dataclasses.replace(settings, max_runs=24)"
         )
         raise TypeError(msg)
@@ -109,7 +121,10 @@ def leakcheck(
     if group is None or group is False:
         if setup is not None:
             setup()
-        steps = check_steps(settings or wanted, variables, running_cell_name, _python_function(function))
+        make_steps = functools.partial(
+            check_steps, settings or wanted, variables, running_cell_name, _python_function(function)
+        )
+        steps = isolated_steps(make_steps) if isolated else make_steps()
         # Not named here: what the function raises would be in a cycle with this frame.
         return _finish(drive(steps, lambda _number: function()), None, redact=redact, fail_on_leak=fail_on_leak)
     with Agreement(group, group_timeout) as agreement:
@@ -208,6 +223,7 @@ def _refuse_wrong_types(**arguments: object) -> None:
     wanted: dict[str, tuple[Any, str]] = {
         "runs": ((int, type(None)), "a whole number"),
         "warmup": (int, "a whole number"),
+        "min_bytes": (int, "a whole number of bytes"),
         "seconds": ((int, float), "a number of seconds"),
         "name": (str, "a str"),
         "namespace": ((dict, type(None)), "a dict of variables"),

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
@@ -30,6 +31,7 @@ from leaklab.magics.options import (
 )
 from leaklab.model import MIN_RUNS, Check, Outcome, Settings
 from leaklab.reports.check import SUFFIXES, Comparison, compare_checks
+from leaklab.text import read_bytes_words
 
 if TYPE_CHECKING:
     from leaklab.check.runner import Cell, Finished
@@ -83,8 +85,16 @@ class LeakLab(ShellMagics):
     @argument("--no-summaries", action="store_true", help="Do not show shapes and lengths of values.")
     @argument("--redact", action="store_true", help="Hide summaries, keys, strings and folders of your data.")
     @argument("--show-output", action="store_true", help="Show the output of every run, not only of the first.")
+    @argument("--isolated", action="store_true", help="Run the cell once here, and in a copy of the process otherwise.")
     @argument("--group", action="store_true", help="Check together with the other ranks of a torchrun job.")
     @argument("--group-timeout", type=float, default=300.0, help="Seconds that a rank waits for the others (300).")
+    @argument(
+        "--min-bytes",
+        type=unquoted,
+        default="0",
+        metavar="SIZE",
+        help="Leaks of fewer bytes per run go to the notes, e.g. 1KiB; threads and callbacks always count.",
+    )
     @argument("--fail-on-leak", action="store_true", help="Raise LeakFound after the display if the cell leaks.")
     @output_options(SUFFIXES)
     @no_var_expand
@@ -101,6 +111,7 @@ class LeakLab(ShellMagics):
             loss = trainer.step(batch)
         """
         __tracebackhide__ = True
+        from leaklab.check.isolated import isolated_steps
         from leaklab.check.pipeline import check_steps
         from leaklab.check.runner import Cell, drive
 
@@ -118,11 +129,17 @@ class LeakLab(ShellMagics):
         if setup is not None and setup.awaits:
             msg = "--setup cannot await: run that code in a cell above"
             raise UsageError(msg)
+        if options.isolated and options.group:
+            msg = "--isolated and --group exclude each other: ranks that check together run in their own processes"
+            raise UsageError(msg)
         agreement = self._agreement(options)
         if setup is not None:
             with agreement or nullcontext():
                 setup.run(shown=True)
-        steps = check_steps(settings, self._namespace, code.cell_name, code, among_ranks=agreement is not None)
+        make_steps = partial(
+            check_steps, settings, self._namespace, code.cell_name, code, among_ranks=agreement is not None
+        )
+        steps = isolated_steps(make_steps, awaits=code.awaits) if options.isolated else make_steps()
         if agreement is not None:
             steps = agreement.agreed(steps)
         progress = ProgressLine(self.shell, settings, is_shown=not (options.quiet or options.show_output))
@@ -131,7 +148,7 @@ class LeakLab(ShellMagics):
         once = progress.ticking(lambda number: code.run(number, shown=_is_shown(number, settings, options)))
         try:
             with agreement or nullcontext():
-                return self._finish(drive(steps, once), options, progress, agreement)
+                return self._finish(drive(steps, once), code, options, progress, agreement)
         finally:
             code.outputs.forget()
             progress.close()
@@ -152,7 +169,7 @@ class LeakLab(ShellMagics):
         once = progress.ticking(lambda number: code.run_async(number, shown=_is_shown(number, settings, options)))
         try:
             with agreement or nullcontext():
-                return self._finish(await drive_async(steps, once), options, progress, agreement)
+                return self._finish(await drive_async(steps, once), code, options, progress, agreement)
         finally:
             code.outputs.forget()
             progress.close()
@@ -179,6 +196,7 @@ class LeakLab(ShellMagics):
                 native=options.native,
                 cure=True if options.cure else False if options.no_cure else None,
                 statements=options.statements,
+                min_bytes=read_bytes_words(options.min_bytes),
             )
         except (ValueError, MissingExtraError) as error:
             raise UsageError(str(error)) from None
@@ -194,7 +212,9 @@ class LeakLab(ShellMagics):
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    def _finish(self, finished: Finished, options: Any, progress: ProgressLine, agreement: Agreement | None) -> object:
+    def _finish(
+        self, finished: Finished, code: Cell, options: Any, progress: ProgressLine, agreement: Agreement | None
+    ) -> object:
         """Show and store the report, then raise what the cell raised; of many ranks only the first shows and saves."""
         __tracebackhide__ = True
         from leaklab.check.api import refuse_end, refuse_leak, report_on
@@ -205,14 +225,16 @@ class LeakLab(ShellMagics):
             options.quiet, options.save = True, ""
         failed = finished.error is not None
         try:
-            publish(report, options, self._namespace, failed=failed, show=progress.show, shown=report.ranks)
+            with code.outputs.on_screen():
+                publish(report, options, self._namespace, failed=failed, show=progress.show, shown=report.ranks)
             if finished.error is not None:
                 raise without_own_frames(finished.error)
         finally:
             # This frame will be part of the error's traceback: without the name there is no cycle of the two.
             del finished
         refuse_end(report, agreement)
-        compare_with_last(self, report.check, quiet=options.quiet)
+        with code.outputs.on_screen():
+            compare_with_last(self, report.check, quiet=options.quiet)
         if options.fail_on_leak:
             refuse_leak(report, "" if agreement is None else agreement.leaking)
         return report if options.output else None
@@ -272,7 +294,7 @@ class ProgressLine:
     """
 
     def __init__(self, shell: Any, settings: Settings, *, is_shown: bool) -> None:
-        self._settings = settings
+        self._settings, self._stream = settings, sys.stdout
         self._write = self._writer(shell) if is_shown else None
         self._started = time.perf_counter()
         self._next = self._started + _QUIET_SECONDS
@@ -305,7 +327,7 @@ class ProgressLine:
             place, self._display_id = self._display_id, ""
             update_display({"text/plain": ""}, display_id=place, raw=True)
         if self._n_written:
-            print("\r" + " " * self._n_written, end="\r", flush=True)
+            print("\r" + " " * self._n_written, end="\r", file=self._stream, flush=True)
             self._n_written = 0
 
     def _writer(self, shell: Any) -> Callable[[str], None] | None:
@@ -348,10 +370,10 @@ class ProgressLine:
             self._display_id = uuid.uuid4().hex
             display({"text/plain": words}, display_id=self._display_id, raw=True)
         # Wait until it is sent: in the queue of the sending thread it would count as left behind by the run.
-        sys.stdout.flush()
+        self._stream.flush()
 
     def _write_terminal(self, words: str) -> None:
-        print("\r" + words.ljust(self._n_written), end="", flush=True)
+        print("\r" + words.ljust(self._n_written), end="", file=self._stream, flush=True)
         self._n_written = len(words)
 
 

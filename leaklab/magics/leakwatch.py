@@ -83,11 +83,13 @@ class LeakWatchMagics(Magics):
 
     def _after_cell(self, result: Any) -> None:
         # The result has the cell's value: it is not kept, not even in a name of this frame.
-        source = result.info.raw_cell or ""
+        source, number = result.info.raw_cell or "", result.execution_count
         del result
         if self._watcher is not None and not source.lstrip().startswith("%leakwatch"):
+            # The shell has counted on by now, or not yet: that depends on its version. A cell without history has no
+            # number of its own.
             shell: Any = self.shell
-            self._watcher.end_cell(shell.execution_count, source)
+            self._watcher.end_cell(shell.execution_count if number is None else number, source)
 
 
 def _encoding() -> str | None:

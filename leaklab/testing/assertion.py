@@ -17,6 +17,7 @@ def assert_no_leak(
     seconds: float = 20.0,
     known: Collection[str] = (),
     namespace: dict[str, Any] | None = None,
+    min_bytes: int = 0,
 ) -> LeakReport:
     """Run *function* repeatedly, and fail the test if it leaks.
 
@@ -27,6 +28,7 @@ def assert_no_leak(
         seconds: No new run starts after so many seconds of running.
         known: Fingerprints of leaks that do not count.
         namespace: The variables among which holders are looked for first.
+        min_bytes: Leaks of fewer bytes per run do not fail; threads, callbacks and descriptors always do.
 
     Returns:
         The report; ``bounded`` and ``inconclusive`` do not fail.
@@ -35,7 +37,7 @@ def assert_no_leak(
         AssertionError: if *function* leaks; the message is the report.
     """
     __tracebackhide__ = True
-    report = leakcheck(function, runs=runs, warmup=warmup, seconds=seconds, namespace=namespace)
+    report = leakcheck(function, runs=runs, warmup=warmup, seconds=seconds, namespace=namespace, min_bytes=min_bytes)
     if report.leaked and not {leak.fingerprint for leak in report.leaks} <= set(known):
         raise AssertionError(str(report))
     return report

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,7 @@ def check_item(
     warmup: int = 2,
     seconds: float = 20.0,
     known: str = "",
+    min_bytes: int = 0,
 ) -> CheckedTest:
     """Run *item* repeatedly.
 
@@ -94,9 +96,11 @@ def check_item(
         warmup: Runs before measuring.
         seconds: Time limit.
         known: Why a leak of this test is accepted; empty if it is not.
+        min_bytes: From how many bytes per run a leak counts.
     """
     started = time.perf_counter()
-    checked = _check(item, screened=screened, baseline=baseline, runs=runs, warmup=warmup, seconds=seconds, known=known)
+    limits = {"runs": runs, "warmup": warmup, "seconds": seconds, "min_bytes": min_bytes}
+    checked = _check(item, screened=screened, baseline=baseline, limits=limits, known=known)
     checked.properties.append(("leaklab_seconds", f"{time.perf_counter() - started:.2f}"))
     return checked
 
@@ -106,9 +110,7 @@ def _check(
     *,
     screened: bool,
     baseline: Mapping[str, str],
-    runs: int | None,
-    warmup: int,
-    seconds: float,
+    limits: Mapping[str, Any],
     known: str,
 ) -> CheckedTest:
     turns = Turns(item)
@@ -118,7 +120,7 @@ def _check(
         turns.run()  # the wider fixtures are there then
         plugins = plugin_packages(item.config)
         variables = turns.variables(plugins)
-        report = leakcheck(turns.run, runs=runs, warmup=warmup, seconds=seconds, namespace=variables, name=item.name)
+        report = leakcheck(turns.run, namespace=variables, name=item.name, **limits)
     except NotRepeatableError as error:
         return _without_report(str(error).partition(":")[0], str(error))
     except CheckRunningError as error:
@@ -146,7 +148,7 @@ def judge_report(
         notes.append("leaks as the baseline says")
     elif new and known:
         notes.append(f"leaked (known): {known}")
-    elif report.verdict.outcome is Outcome.INCONCLUSIVE:
+    elif report.verdict.outcome is Outcome.INCONCLUSIVE or (report.record.settings.min_bytes and report.record.noted):
         notes.append(str(report.verdict))
     return CheckedTest(report, "\n".join(notes), known, tuple(new), _properties(report))
 

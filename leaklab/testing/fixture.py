@@ -24,6 +24,7 @@ class Leakcheck:
     Attributes:
         runs: Upper limit of measured runs where the test names none; None lets the cost of a run decide.
         seconds: Time limit of each function's runs where the test names none.
+        min_bytes: From how many bytes per run a leak counts where the test does not say.
         baseline: Fingerprints of leaks that do not count.
         accepts: Whether no leak fails the test, because the baseline is being written.
         off: Whether checks are switched off: a test that asks for one is skipped.
@@ -32,6 +33,7 @@ class Leakcheck:
 
     runs: int | None
     seconds: float
+    min_bytes: int
     baseline: Mapping[str, str]
     accepts: bool
     off: bool
@@ -45,6 +47,7 @@ class Leakcheck:
         warmup: int = 2,
         seconds: float | None = None,
         known: Collection[str] = (),
+        min_bytes: int | None = None,
     ) -> LeakReport:
         """Run *function* repeatedly, and fail the test if it leaks.
 
@@ -54,6 +57,7 @@ class Leakcheck:
             warmup: Runs before measuring.
             seconds: No new run starts after so many seconds of running; None is what ``--leakcheck-seconds`` says.
             known: Fingerprints of leaks that do not count, beside those of the baseline.
+            min_bytes: From how many bytes per run a leak counts; None is what ``--leakcheck-min-bytes`` says.
 
         Returns:
             The report; ``bounded`` and ``inconclusive`` do not fail.
@@ -69,7 +73,10 @@ class Leakcheck:
         from leaklab.testing.checking import judge_report  # noqa: PLC0415
 
         limit = self.seconds if seconds is None else seconds
-        report = leakcheck(function, runs=self.runs if runs is None else runs, warmup=warmup, seconds=limit)
+        least = self.min_bytes if min_bytes is None else min_bytes
+        report = leakcheck(
+            function, runs=self.runs if runs is None else runs, warmup=warmup, seconds=limit, min_bytes=least
+        )
         checked = judge_report(report, {*self.baseline, *known})
         self.note(checked)
         if checked.fails and not self.accepts:

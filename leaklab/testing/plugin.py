@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NAME = "leakcheck"
 _REGISTERED = "leaklab-leakcheck"
-_ARGUMENTS = frozenset({"known", "runs", "seconds", "warmup"})
+_ARGUMENTS = frozenset({"known", "min_bytes", "runs", "seconds", "warmup"})
 _MODES = ("marked", "all", "none")
 _SECONDS = 20.0
 _WITHOUT_CHECKS = ("setuponly", "setupplan", "trace", "collectonly")
@@ -52,6 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"start no new run of a test after S seconds of running (default {_SECONDS:.0f})",
     )
     group.addoption(
+        "--leakcheck-min-bytes",
+        metavar="SIZE",
+        help="leaks of fewer bytes per run do not fail, e.g. 1KiB; threads and callbacks that pile up always do",
+    )
+    group.addoption(
         "--leakcheck-baseline", metavar="FILE", help="leaks that are known: those listed in FILE do not fail"
     )
     group.addoption(
@@ -63,6 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--leakcheck-html", metavar="FILE", help="write one page with the whole reports of the tests that leak"
     )
     parser.addini("leakcheck", "which tests are checked for leaks: marked, all or none", default="marked")
+    parser.addini("leakcheck_min_bytes", "leaks of fewer bytes per run do not fail, e.g. 1KiB", default="0")
     parser.addini("leakcheck_baseline", "file of the leaks that are known", default="")
 
 
@@ -70,8 +76,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and what checks."""
     config.addinivalue_line(
         "markers",
-        "leakcheck(runs=None, warmup=2, seconds=20, known=''): run the test repeatedly; fail if it leaks, unless known "
-        "says why that is accepted",
+        "leakcheck(runs=None, warmup=2, seconds=20, known='', min_bytes=0): run the test repeatedly; fail if it leaks, "
+        "unless known says why that is accepted",
     )
     config.pluginmanager.register(LeakcheckPlugin(config), _REGISTERED)
 
@@ -113,6 +119,9 @@ class LeakcheckPlugin:
         if problem := _problem_with(self._options):
             msg = f"--leakcheck-runs or --leakcheck-seconds: {problem}"
             raise pytest.UsageError(msg)
+        self._options["min_bytes"] = _size(
+            config.getoption("--leakcheck-min-bytes") or config.getini("leakcheck_min_bytes")
+        )
         self._known: dict[str, dict[str, str]] | None = None
         self._current: CheckedTest | None = None
         self._asked: list[CheckedTest] = []
@@ -260,6 +269,19 @@ class LeakcheckPlugin:
         return stale_entries(known, self._found)
 
 
+def _size(words: str) -> int:
+    """Return the bytes that *words* say; a checked suite alone imports what reads other words than ``0``."""
+    if words == "0":
+        return 0
+    from leaklab.text import read_bytes_words  # noqa: PLC0415
+
+    try:
+        return read_bytes_words(words)
+    except ValueError as error:
+        msg = f"leakcheck-min-bytes: {error}"
+        raise pytest.UsageError(msg) from None
+
+
 def _summary(stats: Mapping[str, list[Any]]) -> str:
     """Return how many tests were checked, and with which outcome; empty if none was."""
     counts: dict[str, int] = {}
@@ -282,6 +304,7 @@ def _problem_with(options: Mapping[str, Any]) -> str:
         "warmup": (int, "a whole number"),
         "seconds": ((int, float), "a number"),
         "known": (str, "a reason in words"),
+        "min_bytes": (int, "a whole number of bytes"),
     }
     for name, value in options.items():
         types, words = wanted[name]
@@ -290,7 +313,8 @@ def _problem_with(options: Mapping[str, Any]) -> str:
     from leaklab.model import Settings  # noqa: PLC0415
 
     try:
-        Settings(options.get("runs"), options.get("warmup", 2), options.get("seconds", _SECONDS))
+        seconds, min_bytes = options.get("seconds", _SECONDS), options.get("min_bytes", 0)
+        Settings(options.get("runs"), options.get("warmup", 2), seconds, min_bytes=min_bytes)
     except ValueError as error:
         return str(error)
     return ""

@@ -257,6 +257,31 @@ def test_a_report_can_be_redacted_and_leave_out_summaries():
     assert leaklab.leakcheck(lambda: None, runs=5, summaries=False).check.settings.summaries is False
 
 
+def test_a_leak_that_is_smaller_than_asked_for_is_told_but_does_not_count():
+    names: dict[str, list[int]] = {}
+
+    def add_name() -> None:
+        names[f"name {len(names)}"] = [len(names)]
+
+    options = {"runs": 8, "sites": False, "namespace": {"names": names}}
+    before = leaklab.leakcheck(add_name, **options)
+    assert before.leaked
+    report = leaklab.leakcheck(add_name, **options, min_bytes=4096, fail_on_leak=True)
+    assert not report.leaked
+    assert "1 leak is left aside, smaller than --min-bytes 4.00 KiB" in report.verdict.reason
+    assert "smaller than --min-bytes 4.00 KiB: `names` grows by" in "\n".join(report.notes)
+    assert [leak.fingerprint for leak in report.record.noted] == [leak.fingerprint for leak in before.leaks]
+    assert leaklab.LeakReport.from_json(report.to_json()).record.settings.min_bytes == 4096
+    change = before.compare(report)
+    assert not change.fixed
+    assert "left aside, not fixed" in str(change)
+
+    rows: list[object] = []
+    both = leaklab.leakcheck(lambda: (add_name(), rows.append([0.0] * 1000)), **options, min_bytes=4096)
+    assert [leak.unit for leak in both.leaks] == ["objects"]
+    assert "1 leak is left aside" in both.verdict.reason
+
+
 def test_settings_take_the_place_of_the_options_they_hold():
     settings = leaklab.Settings(max_runs=6, n_warmups=0, name="as before", sites=False)
     report = leaklab.leakcheck(lambda: None, settings=settings)

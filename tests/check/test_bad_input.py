@@ -142,12 +142,6 @@ def test_a_cell_that_starts_a_process_is_clean(notebook, user):
     assert not report.leaked, str(report)
 
 
-def test_a_cell_that_changes_stdout_gets_it_back_after_each_run(notebook, user):
-    before = sys.stdout
-    notebook.check("import sys, io\nsys.stdout = io.StringIO()", "-n 5")
-    assert sys.stdout is before
-
-
 def test_a_cell_that_turns_grad_mode_off_is_measured(notebook, user):
     try:
         assert notebook.check(f"torch.set_grad_enabled(False)\n{LEAK}", "-n 8").leaked

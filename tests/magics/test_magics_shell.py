@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -181,3 +182,15 @@ def test_loading_the_extension_loads_no_stage_of_a_check():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_leakwatch_names_the_cell_that_has_run():
+    cells = ("%load_ext leaklab", "%leakwatch on", "kept = []", "kept.append([])")
+    code = (
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\n"
+        f"for cell in {cells!r}:\n"
+        "    shell.run_cell(cell, store_history=True).raise_error()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.findall(r"^leakwatch (In\[\d+\])", done.stdout, re.MULTILINE) == ["In[3]", "In[4]"]

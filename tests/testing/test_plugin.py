@@ -170,6 +170,14 @@ def test_a_baseline_is_written_accepted_by_several_processes_and_told_when_it_is
 
 
 @pytest.mark.untraced
+def test_small_leaks_do_not_fail_where_that_is_said(suite):
+    done = run(suite, "-q", "-k", "test_leaks or test_hook", "-rA", "-o", "leakcheck_min_bytes=1MiB")
+    assert "1 passed" in done.stdout, done.stdout
+    assert "1 leaked" in done.stdout, "hooks count however small"
+    assert "1 leak is left aside, smaller than --min-bytes 1.00 MiB" in done.stdout
+
+
+@pytest.mark.untraced
 def test_a_whole_suite_is_screened_first(suite):
     done = run(suite, "-q", "--leakcheck", "-k", "test_not_marked or test_method", "-rA")
     assert "1 passed, " in done.stdout
@@ -188,8 +196,9 @@ def test_a_suite_without_checks_pays_for_neither_torch_nor_leaklab():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("times=3", "leakcheck takes known, runs, seconds, warmup, each by its name, not times"),
+        ("times=3", "leakcheck takes known, min_bytes, runs, seconds, warmup, each by its name, not times"),
         ("runs='10'", "runs must be a whole number, not '10'"),
+        ("min_bytes='1KiB'", "min_bytes must be a whole number of bytes, not '1KiB'"),
         ("seconds=-1", "the time limit must be a positive number of seconds, not -1"),
     ],
 )
@@ -207,6 +216,7 @@ def test_a_marker_that_allows_no_check_is_refused_before_any_test_runs(tmp_path,
         (("--leakcheck-update-baseline",), "--leakcheck-update-baseline needs the file to write"),
         (("-o", "leakcheck=some"), "leakcheck must be marked, all or none, not 'some'"),
         (("--leakcheck-runs=2",), "the number of runs must be at least 5"),
+        (("--leakcheck-min-bytes=few",), "leakcheck-min-bytes: a size is a number with a unit, such as 10MB"),
         (("--leakcheck-seconds=0",), "the time limit must be a positive number of seconds"),
     ],
 )
