@@ -7,10 +7,13 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, strategies
+from hypothesis import given, settings, strategies
 from notebook_shell import Notebook, open_notebook
 from played_cuda import device  # noqa: F401 - a fixture
 from whole_checks import WHOLE_CHECKS
+
+settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("untimed")
 
 
 def process_switches() -> dict[str, object]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import time
 import tracemalloc
 import types
 from bisect import bisect_right
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leaklab.collect import N_KEPT, LevelHistory, accelerators, level_history, meters
+from leaklab.collect import N_KEPT, LevelHistory, accelerators, level_history
 
 DISTANCES = st.one_of(
     st.lists(st.integers(1, 5_000), min_size=1, max_size=1_500),
@@ -38,7 +37,7 @@ def noted(steps):
     return history
 
 
-@settings(deadline=None, max_examples=40)  # thousands of notes each
+@settings(max_examples=40)  # thousands of notes each
 @given(DISTANCES)
 def test_what_is_kept_is_bounded_ascending_and_evenly_spread(distances):
     steps = list(accumulate(distances))
@@ -54,7 +53,7 @@ def test_what_is_kept_is_bounded_ascending_and_evenly_spread(distances):
     assert max(step - one for step, one in zip(steps, latest_kept, strict=True)) < 2 * history.spacing
 
 
-@settings(deadline=None, max_examples=40)  # thousands of notes each
+@settings(max_examples=40)  # thousands of notes each
 @given(st.integers(1, 300), st.integers(N_KEPT, 2_500))
 def test_a_steady_cadence_is_kept_evenly_within_a_factor_of_two_and_half_of_the_room_is_used(cadence, n):
     kept = noted(range(cadence, cadence * (n + 1), cadence)).levels().steps
@@ -95,16 +94,6 @@ def test_notes_leave_no_object_behind():
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 2_000
-
-
-def test_a_note_costs_microseconds(monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setattr(level_history, "native_heap_bytes", meters.native_heap_bytes)
-    monkeypatch.setattr(level_history, "accelerator_levels", accelerators.accelerator_levels)
-    history, started = LevelHistory(), time.process_time()
-    for step in range(2_000):
-        history.note(step, 0.0)
-    assert (time.process_time() - started) / 2_000 < 200e-6
 
 
 def fake_cuda(monkeypatch, *, initialized):

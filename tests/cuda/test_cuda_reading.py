@@ -149,13 +149,13 @@ def refusal_of(data: bytes) -> str:
     return ""
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(_DATA, st.sampled_from([2, 3, 4, 5]))
 def test_audit_lets_all_data_of_a_snapshot_pass(data, protocol):
     assert refusal_of(pickle.dumps(data, protocol)) == ""
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.binary(max_size=60))
 def test_audit_of_any_bytes_ends_in_one_line_of_refusal_or_in_nothing(data):
     assert len(refusal_of(P4 + data).splitlines()) <= 1
