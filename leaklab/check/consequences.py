@@ -29,7 +29,7 @@ _THREAD_LOCALS = "thread-locals"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GrowingPlace:
+class LeakWithSurvivors:
     """One leak with its survivors.
 
     Attributes:
@@ -43,7 +43,7 @@ class GrowingPlace:
     freed: Ints | None = None
 
 
-def ended_with(view: HeapView, places: Sequence[GrowingPlace]) -> dict[str, Leak]:
+def ended_with(view: HeapView, places: Sequence[LeakWithSurvivors]) -> dict[str, Leak]:
     """Return for the fingerprint of each small place that ends with a larger one the leak that it ends with."""
     larger_first = sorted(places, key=lambda place: -place.leak.bytes_per_run)
     with_threads = [place for place in larger_first if _has_threads(view, place.group)]
@@ -54,7 +54,7 @@ def ended_with(view: HeapView, places: Sequence[GrowingPlace]) -> dict[str, Leak
         if place.group is None:
             continue
         survivors = np.asarray(place.group.entries or place.group.members, np.int64)
-        ends: Iterable[GrowingPlace] = ()
+        ends: Iterable[LeakWithSurvivors] = ()
         if place in with_threads:
             ends = (other for other in larger_first if other is not place and _THREAD_LOCALS in other.leak.also_causes)
         elif in_hand[survivors].all():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from leaklab.check.consequences import GrowingPlace, ended_with
+from leaklab.check.consequences import LeakWithSurvivors, ended_with
 from leaklab.check.container_lengths import (
     UNLIMITED,
     grown_inside,
@@ -140,7 +140,7 @@ def _explain(survey: _Survey) -> Explained:
     graph = _graph(survey, before_graph)
     findings = _with_counts(survey, [*before_graph, *graph])
     native, parts = _native(survey, findings)
-    places = [GrowingPlace(f.leak, f.group, f.freed) for f in findings if f.growth.outcome is Outcome.LEAK]
+    places = [LeakWithSurvivors(f.leak, f.group, f.freed) for f in findings if f.growth.outcome is Outcome.LEAK]
     lasting, logs = apart_from_logs(native.leaks, {finding.leak.fingerprint for finding in in_place if finding.is_log})
     leaks, remarks = drop_noise(lasting, ended_with(view, places))
     asides = [*(finding.aside for finding in findings if finding.aside), *native.notes, *remarks]

@@ -89,7 +89,7 @@ def _is_unseen(leak: Leak) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Store:
+class _StoreInC:
     """What keeps one leak.
 
     Attributes:
@@ -117,7 +117,7 @@ class _Store:
         )  # fmt: skip
 
 
-def _stores(view: HeapView, calls: Sequence[StoringCall], wanted: dict[str, Leak]) -> dict[str, _Store]:
+def _stores(view: HeapView, calls: Sequence[StoringCall], wanted: dict[str, Leak]) -> dict[str, _StoreInC]:
     """Return for the fingerprint of each leak the store that keeps it, as far as a call was seen that gave it away."""
     by_vertex: dict[int, list[StoringCall]] = {}
     vertices = view.index.vertices_of(np.array([call.address for call in calls], np.int64))
@@ -130,7 +130,7 @@ def _stores(view: HeapView, calls: Sequence[StoringCall], wanted: dict[str, Leak
     kept = np.zeros(len(region.vertices), bool)
     kept[region.places_of(list(by_vertex))] = True
     below: list[int] = region.vertices[region.below(kept)].tolist()
-    found: dict[str, _Store] = {}
+    found: dict[str, _StoreInC] = {}
     # What was given away is at the top, or with others at the top of the same objects.
     for top, members in (*region.hanging_together(list(by_vertex)), *region.hanging_together(below)):
         things = [view.objects[vertex] for vertex in top]
@@ -140,7 +140,7 @@ def _stores(view: HeapView, calls: Sequence[StoringCall], wanted: dict[str, Leak
     return found
 
 
-def _store(view: HeapView, vertices: Sequence[int], calls: dict[int, list[StoringCall]]) -> _Store | None:
+def _store(view: HeapView, vertices: Sequence[int], calls: dict[int, list[StoringCall]]) -> _StoreInC | None:
     """Return what keeps one of *vertices*; None if no call was seen that gave it away."""
     given = [(vertex, call) for vertex in dict.fromkeys(vertices) for call in calls.get(vertex, ())]
     if not given:
@@ -157,12 +157,12 @@ def _store(view: HeapView, vertices: Sequence[int], calls: dict[int, list[Storin
         described = view.describe(owner)
         above = tuple(replace(step, status=Status.EXPECTED) for step in described.path.steps)
         path = RootPath(described.path.root, (*above, *(replace(step, reference=registry.words) for step in steps)))
-        return _Store(path, described.code or described.name, own)
+        return _StoreInC(path, described.code or described.name, own)
     path = RootPath(registry.words, tuple(replace(step, reference=ENTRY) for step in steps))
-    return _Store(path, registry.words, own)
+    return _StoreInC(path, registry.words, own)
 
 
-def _lines(stores: dict[str, _Store], writer: LineWriter) -> FoundLines:
+def _lines(stores: dict[str, _StoreInC], writer: LineWriter) -> FoundLines:
     sites: dict[str, tuple[str, ...]] = {}
     keeping: dict[str, tuple[tuple[str, int], ...]] = {}
     for fingerprint, store in stores.items():
