@@ -18,7 +18,7 @@ from leaklab.explain.unseen_parts import in_hand_of_threads
 from leaklab.heap.view import HeapView
 from leaklab.model import Leak
 from leaklab.runtime.addresses import Ints
-from leaklab.runtime.objects import has_base
+from leaklab.runtime.objects import is_kind_of
 
 SMALL_BYTES = 4096
 """What grows by less per run can be told with a larger leak; what grows by more is told itself in any case."""
@@ -69,5 +69,5 @@ def ended_with(view: HeapView, places: Sequence[LeakWithSurvivors]) -> dict[str,
 
 
 def _has_threads(view: HeapView, group: Group | None) -> bool:
-    kinds = () if group is None else {type(view.objects[member]) for member in group.members}
-    return any(has_base(kind, Thread) for kind in kinds)
+    members = () if group is None else group.members
+    return any(is_kind_of(view.objects[member], Thread) for member in members)

@@ -23,7 +23,7 @@ from leaklab.explain.group_sizes import EDGE_BYTES, NODE_BYTES, content_of, has_
 from leaklab.explain.groups import LeakAddress, address_of_growth
 from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import is_librarys_table
-from leaklab.explain.plain_data import gains_numbers_in_order
+from leaklab.explain.plain_data import gains_log_entries
 from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
@@ -288,7 +288,7 @@ def _slot(
 
 
 def _is_log(thing: object, n_new: int, bytes_per_run: float) -> bool:
-    return is_log(gains_numbers_in_order=gains_numbers_in_order(thing, n_new), bytes_per_run=bytes_per_run)
+    return is_log(gains_log_entries=gains_log_entries(thing, n_new), bytes_per_run=bytes_per_run)
 
 
 def leak_in_place(

@@ -59,7 +59,7 @@ def _owner(case: Case) -> str:
         return ""
     while (found := re.fullmatch(r"(.+)(\[\d+\]|\.\w+)", place)) is not None:
         above = evaluate(found[1], case.program.namespace)
-        if type(above) is not tuple and not (isinstance(above, tuple) and hasattr(type(above), "_make")):
+        if type(above) is not tuple and not (is_kind_of(above, tuple) and hasattr(type(above), "_make")):
             break
         place = found[1]
     return place
@@ -76,7 +76,7 @@ def _detached(place: str, held: Any) -> str:
     """Return *place* without its graph, as an expression; empty where it is no tensor and no tuple of tensors."""
     if is_tensor(held):
         return f"{place}.detach()"
-    if isinstance(held, tuple) and held and all(map(is_tensor, items_in(held))):
+    if is_kind_of(held, tuple) and (parts := items_in(held)) and all(map(is_tensor, parts)):
         make = f"{place}._make" if hasattr(type(held), "_make") else "tuple"
         return f"{make}(tensor.detach() for tensor in {place})"
     if (

@@ -15,6 +15,11 @@ from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import EMPTY, items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, is_tensor, loaded_type
 
+_FUNCTION_KINDS = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodDescriptorType,
+    types.ClassMethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, staticmethod, classmethod,
+)  # fmt: skip
+"""`inspect.isroutine` would ask what it is given for its ``__class__``, which the user's types may answer."""
 MISSING = object()
 _OF_TENSORS = ("grad", "grad_fn", "_base")
 _OF_FUNCTIONS = ("__defaults__", "__kwdefaults__", "__closure__", "__dict__")
@@ -114,6 +119,7 @@ def newest(container: Any) -> Any:
 
 def has_method(thing: object, *names: str) -> bool:
     """Return whether the type of *thing*, or *thing* itself if it is a class or a module, has functions of *names*."""
-    owner = thing if isinstance(thing, (type, types.ModuleType)) else type(thing)
+    is_owner = is_kind_of(thing, type) or is_kind_of(thing, types.ModuleType)
+    owner = thing if is_owner else type(thing)
     found = (inspect.getattr_static(owner, name, None) for name in names)
-    return all(inspect.isroutine(one) or isinstance(one, (staticmethod, classmethod)) for one in found)
+    return all(any(is_kind_of(one, kind) for kind in _FUNCTION_KINDS) for one in found)

@@ -13,7 +13,7 @@ from typing import Any
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.runtime.containers import entries_in, first_items, newest_items, newest_pairs
-from leaklab.runtime.objects import attributes_of, has_base, is_exactly, is_tensor, safe_len
+from leaklab.runtime.objects import attributes_of, has_base, is_exactly, is_tensor, safe_len, type_name
 from leaklab.text import unit_words
 
 _CALLED = (
@@ -63,7 +63,8 @@ def _in_use(case: Case, expression: str, held: Any) -> str | None:
     names = re.findall(r"[^\W\d]\w*", re.sub(r"\[[^\]]*\]", "", expression))
     if case.leak.cause in _CAUSES or (names and _REGISTRY.search(names[-1])):
         return "entries"
-    is_of_others = not any(type(one) in set(map(type, newest[:_N_NEWEST])) for one in oldest)
+    kinds_now = [type(one) for one in newest[:_N_NEWEST]]
+    is_of_others = not any(is_exactly(one, kinds_now) for one in oldest)
     return "entries" if is_of_others and not any(map(_is_plain, oldest)) else None
 
 
@@ -85,7 +86,7 @@ def _is_plain(entry: Any) -> bool:
         return all(map(_is_plain, first_items(entry, _N_SAMPLED)))
     if type(entry) is dict:
         return all(_is_plain(value) for _key, value in entries_in(entry, _N_SAMPLED))
-    return is_exactly(entry, _PLAIN) or is_tensor(entry) or type(entry).__module__.partition(".")[0] in _OF_ARRAYS
+    return is_exactly(entry, _PLAIN) or is_tensor(entry) or type_name(type(entry)).partition(".")[0] in _OF_ARRAYS
 
 
 def _is_called_back(entry: Any) -> bool:

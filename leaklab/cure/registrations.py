@@ -16,7 +16,7 @@ from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.live_entries import dropped
 from leaklab.cure.source import FUNCTIONS, Patch, SourceText
 from leaklab.runtime.containers import items_in
-from leaklab.runtime.objects import is_exactly
+from leaklab.runtime.objects import is_exactly, is_kind_of
 
 _HOOK = re.compile(r"^(register_(\w+_)?hook|register_hook)$")
 _COUNTERPARTS = (
@@ -333,11 +333,15 @@ def _taken_back(case: Case, source: SourceText, statement: ast.Expr | ast.Assign
 
 def _n_arguments(owner: object, undo: str, given: int) -> int:
     """Return how many of the arguments of the registration its counterpart takes."""
-    function = inspect.getattr_static(owner if inspect.ismodule(owner) else type(owner), undo, None)
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if not isinstance(code, types.CodeType):
+    is_module = is_kind_of(owner, types.ModuleType)
+    function = inspect.getattr_static(owner if is_module else type(owner), undo, None)
+    is_static = type(function) is staticmethod
+    if is_exactly(function, (staticmethod, classmethod)):
+        function = function.__func__
+    if type(function) is not types.FunctionType:
         return 1
-    is_bound = not inspect.ismodule(owner) and not isinstance(function, staticmethod)
+    code = function.__code__
+    is_bound = not is_module and not is_static
     return max(0, min(given, code.co_argcount - is_bound))
 
 

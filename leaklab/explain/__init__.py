@@ -21,7 +21,7 @@ __getattr__ = lazy_names(
         "limits": "FAR Limit known_limit",
         "live_graph": "overview",
         "owners": "Owner",
-        "plain_data": "gains_numbers_in_order",
+        "plain_data": "gains_log_entries",
         "retained": "freed_with retained_sizes size_of_freed",
         "smallest_cut": "backward freed_without independent_paths",
         "unreachable": "Region",

@@ -1,4 +1,4 @@
-"""Say what plain data a container gains: numbers in their order, or anything else."""
+"""Say what plain data a container gains: numbers and messages in their order, or anything else."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ _NUMBER_IDS = frozenset(map(id, _NUMBERS))
 _NUMPY_NUMBERS = (np.number, np.bool_, np.datetime64)
 _NUMBER_KINDS = "biufcmM"
 _MOST_IN_RECORD = 16
+_FEWEST_WORDS = 3
+"""A text with so many words is written for people: the message of an error, a line of a protocol; no name, no key."""
 _LEAST_PER_LABEL = 4
 """Texts that so many records share are labels (``"train"``), and take nothing of their own."""
 _dtype_of: Any = np.ndarray.__dict__["dtype"].__get__
 
 
-def gains_numbers_in_order(thing: object, n_new: int) -> bool:
-    """Return whether the *n_new* newest entries of *thing* are numbers, or records of them, in the order they came in.
+def gains_log_entries(thing: object, n_new: int) -> bool:
+    """Return whether the *n_new* newest entries of *thing* are numbers or records of them in the order they came in.
 
-    Those of a sequence are; those of a mapping where its keys are numbers that rise.
+    Those of a sequence are; those of a mapping where its keys are numbers that rise. A sequence may also gain messages,
+    whole sentences: who keeps the text of an error instead of its traceback keeps a log.
     """
     kind = type(thing)
     if has_base(kind, array.array) or is_tensor_type(kind):
@@ -42,7 +45,11 @@ def gains_numbers_in_order(thing: object, n_new: int) -> bool:
     if has_base(kind, dict):
         return _rise(entries[1::2][::-1]) and _are_numbers(entries[::2])
     is_sequence = any(has_base(kind, base) for base in (list, tuple, collections.deque))
-    return is_sequence and _are_numbers(entries)
+    return is_sequence and _are_numbers([entry for entry in entries if not _is_message(entry)])
+
+
+def _is_message(entry: object) -> bool:
+    return type(entry) is str and sum(map(str.isalpha, entry.split())) >= _FEWEST_WORDS
 
 
 def _rise(keys: Sequence[Any]) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from leaklab.decide.logs import LOG_BYTES, is_log
-from leaklab.explain import gains_numbers_in_order
+from leaklab.explain import gains_log_entries
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 LOGS = {
@@ -26,10 +26,14 @@ LOGS = {
     "machine numbers": array.array("d", [1.0, 2.0]),
     "an array of numbers": np.zeros(8),
     "a tensor": torch.zeros(8),
+    "messages of errors": ["shape mismatch in step 3", "RuntimeError('mat1 and mat2 do not fit')"],
+    "numbers and messages": [0.5, "the loss is not finite", 0.25],
 }
 TABLES = {
     "texts": ["step 1", "step 2"],
     "labels alone": ["train"] * 20,
+    "texts of configurations": ["Config(lr=0.1, wd=0.0, n=3)", "Config(lr=0.2, wd=0.0, n=3)"],
+    "messages as keys": {"the loss is not finite": 1},
     "records with names": [(f"model-{i}", i) for i in range(20)],
     "dicts": [{"loss": 0.5}, {"loss": 0.25}],
     "long records": [tuple(range(100)), tuple(range(100))],
@@ -48,19 +52,19 @@ TABLES = {
 
 @pytest.mark.parametrize("what", LOGS)
 def test_numbers_in_their_order_are_a_log(what):
-    assert gains_numbers_in_order(LOGS[what], 100)
+    assert gains_log_entries(LOGS[what], 100)
 
 
 @pytest.mark.parametrize("what", TABLES)
 def test_anything_else_is_a_table(what):
-    assert not gains_numbers_in_order(TABLES[what], 100)
+    assert not gains_log_entries(TABLES[what], 100)
 
 
 def test_only_what_is_new_decides():
-    assert gains_numbers_in_order(["epoch", "loss", 0.5, 0.25], 2)
+    assert gains_log_entries(["epoch", "loss", 0.5, 0.25], 2)
 
 
 def test_a_log_that_gains_much_is_none():
-    assert is_log(gains_numbers_in_order=True, bytes_per_run=LOG_BYTES - 1)
-    assert not is_log(gains_numbers_in_order=True, bytes_per_run=LOG_BYTES)
-    assert not is_log(gains_numbers_in_order=False, bytes_per_run=1)
+    assert is_log(gains_log_entries=True, bytes_per_run=LOG_BYTES - 1)
+    assert not is_log(gains_log_entries=True, bytes_per_run=LOG_BYTES)
+    assert not is_log(gains_log_entries=False, bytes_per_run=1)
