@@ -10,7 +10,6 @@ import ast
 import collections
 import contextlib
 import functools
-import inspect
 import io
 import random
 import types
@@ -22,13 +21,16 @@ from leaklab.cure.levels import Heap
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import EMPTY, items_in
 from leaklab.runtime.objects import (
+    class_dict,
     has_base,
     is_exactly,
     is_kind_of,
     is_tensor,
     loaded_variables,
     module_dict,
+    mro_of,
     no_torch_functions,
+    static_attribute,
     type_name,
 )
 from leaklab.runtime.ours import is_history_name
@@ -122,8 +124,8 @@ class KeptData:
             attributes = object.__getattribute__(thing, "__dict__")
             if type(attributes) is dict:
                 yield attributes
-        for owner in _mro_of(type(thing)):
-            attributes = _dict_of(owner)
+        for owner in mro_of(type(thing)):
+            attributes = class_dict(owner)
             if "__slots__" in attributes:
                 for slot in [each for each in attributes.values() if type(each) is types.MemberDescriptorType]:
                     value = _slot_value(slot, thing)
@@ -146,7 +148,7 @@ class KeptData:
         home = type_name(kind).rpartition(".")[0]
         if home != "__main__" and not _is_users(loaded_variables(home).get("__file__")):
             return
-        attributes = {name: value for name, value in _dict_of(kind).items() if not name.startswith("__")}
+        attributes = {name: value for name, value in class_dict(kind).items() if not name.startswith("__")}
         self._places.append((functools.partial(_set_class, kind), attributes))
         for value in attributes.values():
             yield value.__func__ if is_exactly(value, (staticmethod, classmethod)) else value
@@ -228,10 +230,6 @@ def _random_states() -> list[tuple[Callable[[Any], None], Any]]:
     return states
 
 
-_mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
-_dict_of: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
-
-
 def _slot_value(slot: types.MemberDescriptorType, thing: Any) -> Any:
     try:
         return slot.__get__(thing)
@@ -247,7 +245,7 @@ def _set_slot(slot: types.MemberDescriptorType, thing: Any, value: Any) -> None:
 
 
 def _set_class(kind: type, attributes: dict[str, Any]) -> None:
-    now = dict(_dict_of(kind))
+    now = dict(class_dict(kind))
     for name in now.keys() - attributes.keys():
         if not name.startswith("__"):
             type.__delattr__(kind, name)
@@ -272,7 +270,9 @@ def _value(node: ast.expr, variables: dict[str, Any]) -> Any:
         return variables[node.id]
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, variables)
-        found = inspect.getattr_static(owner, node.attr)
+        found = static_attribute(owner, node.attr, _NOTHING)
+        if found is _NOTHING:
+            raise AttributeError(node.attr)
         is_descriptor = is_exactly(found, (types.MemberDescriptorType, types.GetSetDescriptorType))
         return found.__get__(owner) if is_descriptor else found
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import collections
 import functools
-import inspect
 import sys
 import types
 from collections.abc import Mapping
@@ -13,7 +12,15 @@ from typing import Any
 
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import EMPTY, items_in, newest_items, newest_pairs
-from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, is_tensor, loaded_type
+from leaklab.runtime.objects import (
+    class_attribute,
+    has_base,
+    is_exactly,
+    is_kind_of,
+    is_tensor,
+    loaded_type,
+    static_attribute,
+)
 
 _FUNCTION_KINDS = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodDescriptorType,
@@ -71,7 +78,7 @@ def attribute(owner: object, name: str) -> Any:
         return getattr(owner, name)
     if type(owner) is types.CellType and name == "cell_contents":
         return next(iter(get_referents(owner)), MISSING)
-    found = inspect.getattr_static(owner, name, MISSING)
+    found = static_attribute(owner, name, MISSING)
     if type(found) is types.MemberDescriptorType:
         try:
             return found.__get__(owner, type(owner))
@@ -80,7 +87,7 @@ def attribute(owner: object, name: str) -> Any:
     if found is MISSING and is_kind_of(owner, _module_type()):
         parts = (object.__getattribute__(owner, "__dict__").get(part) for part in _PARTS)
         return next((part[name] for part in parts if is_exactly(part, _DICTS) and name in part), MISSING)
-    is_computed = hasattr(type(found), "__get__") and not isinstance(found, _FUNCTIONS)
+    is_computed = class_attribute(type(found), "__get__") is not None and not is_exactly(found, _FUNCTIONS)
     return MISSING if is_computed else found
 
 
@@ -120,6 +127,5 @@ def newest(container: Any) -> Any:
 def has_method(thing: object, *names: str) -> bool:
     """Return whether the type of *thing*, or *thing* itself if it is a class or a module, has functions of *names*."""
     is_owner = is_kind_of(thing, type) or is_kind_of(thing, types.ModuleType)
-    owner = thing if is_owner else type(thing)
-    found = (inspect.getattr_static(owner, name, None) for name in names)
+    found = (static_attribute(thing if is_owner else type(thing), name) for name in names)
     return all(any(is_kind_of(one, kind) for kind in _FUNCTION_KINDS) for one in found)

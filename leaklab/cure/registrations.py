@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import collections
-import inspect
 import re
 import types
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.live_entries import dropped
 from leaklab.cure.source import FUNCTIONS, Patch, SourceText
 from leaklab.runtime.containers import items_in
-from leaklab.runtime.objects import is_exactly, is_kind_of
+from leaklab.runtime.objects import is_exactly, is_kind_of, static_attribute
 
 _HOOK = re.compile(r"^(register_(\w+_)?hook|register_hook)$")
 _COUNTERPARTS = (
@@ -334,7 +333,7 @@ def _taken_back(case: Case, source: SourceText, statement: ast.Expr | ast.Assign
 def _n_arguments(owner: object, undo: str, given: int) -> int:
     """Return how many of the arguments of the registration its counterpart takes."""
     is_module = is_kind_of(owner, types.ModuleType)
-    function = inspect.getattr_static(owner if is_module else type(owner), undo, None)
+    function = static_attribute(owner if is_module else type(owner), undo)
     is_static = type(function) is staticmethod
     if is_exactly(function, (staticmethod, classmethod)):
         function = function.__func__

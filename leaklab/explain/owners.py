@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from leaklab.explain.ownership import is_users_kind
 from leaklab.heap.paths import Described
-from leaklab.runtime.objects import is_exactly, is_kind_of, mro_of, type_name
+from leaklab.runtime.objects import class_dict, is_exactly, is_kind_of, mro_of, type_name
 
 _PLAIN = frozenset(
     {"builtins", "collections", "types", "functools", "weakref", "_io", "_weakref", "array", "_contextvars"}
@@ -84,7 +84,7 @@ def _named_releases(kind: type, *, is_class: bool) -> Iterator[str]:
     for base in mro_of(kind)[:-1]:
         if type_name(base).partition(".")[0] in _PLAIN:
             continue
-        for name, value in type.__dict__["__dict__"].__get__(base).items():
+        for name, value in class_dict(base).items():
             if type(name) is not str or name in seen:
                 continue
             seen.add(name)

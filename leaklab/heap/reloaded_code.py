@@ -12,11 +12,10 @@ import textwrap
 import types
 from collections.abc import Iterator
 
-from leaklab.runtime.objects import is_kind_of, module_dict
+from leaklab.runtime.objects import class_dict, is_kind_of, module_dict
 
 _WRAPPER = "__autoreload_class__"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_type_dict = type.__dict__["__dict__"].__get__
 
 
 def line_in_file(tree: ast.Module, filename: str, number: int, function: str) -> int:
@@ -56,8 +55,8 @@ def _functions_of(filename: str) -> Iterator[types.FunctionType]:
                 thing = thing.__func__ if type(thing) in (staticmethod, classmethod) else thing
                 if type(thing) is types.FunctionType and thing.__code__.co_filename == filename:
                     yield thing
-                elif is_kind_of(thing, type) and _type_dict(thing).get("__module__") == names.get("__name__"):
-                    pending += _type_dict(thing).values()
+                elif is_kind_of(thing, type) and class_dict(thing).get("__module__") == names.get("__name__"):
+                    pending += class_dict(thing).values()
 
 
 def _name_of(code: types.CodeType) -> str:

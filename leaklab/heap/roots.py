@@ -24,6 +24,7 @@ from leaklab.heap.start_paths import Start
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import (
     HEAP_TYPE,
+    class_dict,
     flags_of,
     has_base,
     is_exactly,
@@ -45,7 +46,6 @@ _SNAPSHOTS = sys.version_info < (3, 13)  # from 3.13 on f_locals is a view, and 
 VARIABLES, USER_MODULES, RUNNING, LIBRARIES, INTERPRETER = range(5)
 """The ranks."""
 _subclasses_of = type.__dict__["__subclasses__"]
-_type_dict = type.__dict__["__dict__"].__get__
 _STANDARD_MODULES = frozenset(sys.builtin_module_names) | sys.stdlib_module_names
 _DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 # What a path may cost. A path through user's variables wins over one through modules, that over one through frames; the
@@ -271,7 +271,7 @@ def _static_types() -> Iterator[Root]:
         seen.add(id(kind))
         pending.extend(_subclasses_of(kind))
         if not flags_of(kind) & HEAP_TYPE:
-            for variables in get_referents(_type_dict(kind)):
+            for variables in get_referents(class_dict(kind)):
                 yield Root(id(variables), f"type {type_name(kind)}", "", INTERPRETER)
 
 

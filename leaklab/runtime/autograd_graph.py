@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from leaklab.runtime.objects import HEAP_TYPE, flags_of, safe_len
+from leaklab.runtime.objects import HEAP_TYPE, class_dict, flags_of, safe_len
 
 Edge = tuple[Any, Any, str]
 """Source, target, and the reference as Python writes it, or in words."""
@@ -38,7 +38,6 @@ _FIXED_INPUTS = re.compile(r"\w+Backward\w*\d|AccumulateGrad")  # as the operati
 _LIST_OPERATIONS = ("Stack", "Cat", "ChunkCat", "BlockDiag", "Foreach", "CudnnRnn", "MiopenRnn", "NestedTensor")
 
 _inherits = type.__subclasscheck__  # (base, kind): in C, where `in kind.__mro__` would compare by a metaclass's __eq__
-_type_dict = type.__dict__["__dict__"].__get__
 FunctionBase = torch._C._FunctionBase  # noqa: SLF001
 """The C base of every ``torch.autograd.Function``."""
 _tensor = torch._C.TensorBase.__dict__  # noqa: SLF001 - its own descriptors, so that no subclass can answer instead
@@ -65,7 +64,7 @@ Ask = Callable[[Any, Any], Any]
 def is_node_type(kind: type) -> bool:
     """Return whether *kind* is a type of autograd nodes: of C++ or written in Python."""
     if not flags_of(kind) & HEAP_TYPE:
-        return type(_type_dict(kind).get("next_functions")) is types.GetSetDescriptorType
+        return type(class_dict(kind).get("next_functions")) is types.GetSetDescriptorType
     return _inherits(FunctionBase, kind)
 
 
@@ -76,7 +75,7 @@ def is_wrapper_type(kind: type) -> bool:
 
 def descriptors_of(kind: type) -> Any:
     """Return the descriptors in C of nodes of type *kind*, by name: no class of the user's has a say in them."""
-    return _type_dict(FunctionBase if _inherits(FunctionBase, kind) else kind)
+    return class_dict(FunctionBase if _inherits(FunctionBase, kind) else kind)
 
 
 class GraphWalk:
@@ -239,7 +238,7 @@ def count_leaves(tensors: Iterable[Any]) -> int:
 
 
 def _needs_input_grad(node: Any) -> Any:
-    return _type_dict(FunctionBase)["needs_input_grad"].__get__(node)
+    return class_dict(FunctionBase)["needs_input_grad"].__get__(node)
 
 
 def _data(saved: Any) -> Any:

@@ -25,6 +25,8 @@ _is_subclass: Callable[[type, type], bool] = type.__subclasscheck__
 
 module_dict: Callable[[object], dict[str, Any] | None] = vars(types.ModuleType)["__dict__"].__get__
 """The variables of a module, read without running code of a subclass; None before the module was initialized."""
+class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
+"""The attributes of one class, read without asking its metaclass."""
 flags_of: Callable[[type], int] = type.__dict__["__flags__"].__get__
 """The ``__flags__`` of a type, read without asking its metaclass."""
 HEAP_TYPE = 1 << 9
@@ -74,6 +76,26 @@ def attributes_of(thing: object) -> dict[str, Any]:
     except AttributeError:
         return {}
     return attributes if type(attributes) is dict else {}
+
+
+def class_attribute(kind: type, name: str, default: object = None) -> Any:
+    """Return what the classes of *kind* have under *name*, as it stands in their dicts: no descriptor is asked."""
+    return next((found[name] for found in map(class_dict, mro_of(kind)) if name in found), default)
+
+
+def static_attribute(owner: object, name: str, default: object = None) -> Any:
+    """Return what *owner* or its classes have under *name*, as it stands in their dicts.
+
+    `inspect.getattr_static` does the same, but asks a metaclass on its way, which may be the user's.
+    """
+    kind = type(owner)
+    of_kind = class_attribute(kind, name, default)
+    if of_kind is not default and class_attribute(type(of_kind), "__set__") is not None:
+        return of_kind
+    if has_base(kind, type):
+        return class_attribute(owner, name, of_kind)  # type: ignore[arg-type]  # a class
+    own = module_dict(owner) if has_base(kind, types.ModuleType) else attributes_of(owner)
+    return of_kind if own is None else dict.get(own, name, of_kind)
 
 
 def is_exactly(thing: object, kinds: Iterable[type]) -> bool:
