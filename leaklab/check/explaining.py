@@ -36,7 +36,7 @@ from leaklab.check.ranking import (
 from leaklab.check.sibling_places import sibling_pairs, told_as_one
 from leaklab.check.survivor_rows import WORST_FIRST, join_groups, kept_tensors, object_rows, tensor_rows
 from leaklab.collect.measurement import Measurement
-from leaklab.decide import Growth, judge_survivors
+from leaklab.decide import Growth, judge_backlog, judge_survivors
 from leaklab.explain.all_holders import RetainedBytes
 from leaklab.explain.causes import find_cause, with_effect
 from leaklab.explain.cycles import ENTRY, Orphans, group_orphans
@@ -322,6 +322,11 @@ def _judge(survey: _Survey, group: Group, summary: GroupSummary) -> _Judged:
     series = [group.kept(survey.view, survey.n_runs, chosen) for chosen in (summary.main_objects, group.entries, None)]
     growths = [judge_survivors(kept) for kept in series]
     growth = min(growths, key=lambda growth: WORST_FIRST.index(growth.outcome))
+    if growth.outcome is Outcome.INCONCLUSIVE:
+        levels = survey.measurement.meters.heap(survey.n_runs)
+        backlog = None if levels is None else judge_backlog(series[0], levels, summary.n_bytes)
+        if backlog is not None:
+            return backlog, backlog.rate
     settled = series[0][1:-1] or (0,)
     return growth, growths[0].rate or sum(settled) / len(settled)
 

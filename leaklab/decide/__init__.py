@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from leaklab.decide.checkpoint_levels import judge_checkpoints
 from leaklab.decide.per_run_level import judge_per_run_bytes
-from leaklab.decide.survivors import judge_survivors
+from leaklab.decide.survivors import judge_backlog, judge_survivors
 from leaklab.decide.trend import Growth
 from leaklab.lazy import lazy_names
 
-__all__ = ["Growth", "judge_checkpoints", "judge_per_run_bytes", "judge_survivors"]
+__all__ = ["Growth", "judge_backlog", "judge_checkpoints", "judge_per_run_bytes", "judge_survivors"]
 __getattr__ = lazy_names(
     __name__,
     {

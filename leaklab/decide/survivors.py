@@ -146,6 +146,39 @@ def survivors_of_level(levels: Sequence[int]) -> tuple[int, ...]:
     return tuple(after - before for before, after in pairwise(lowest_later))
 
 
+def judge_backlog(kept: Sequence[int], levels: Sequence[float], n_bytes: float) -> Growth | None:
+    """Judge whether what keeps only the newest keeps more and more of them: a queue that is emptied too slowly.
+
+    As many runs as left nothing is a window of fixed size full when the check ends, and takes no more; and so many runs
+    did what starts late take nothing. A backlog takes memory in the first runs as in the last.
+
+    Args:
+        kept: As for `judge_survivors`.
+        levels: Bytes taken before the first run and after each, of what the survivors are part of.
+        n_bytes: What the survivors take.
+
+    Returns:
+        The judgement; None where this is no backlog, or the levels do not show one.
+    """
+    cohorts = SurvivorCounts.of(kept[:-1])
+    is_newest = bool(cohorts.hits) and len(cohorts.hits) == cohorts.n - cohorts.hits[0]
+    if not is_newest or cohorts.hits[0] < MIN_SILENCE or len(levels) != len(kept) + 1 or n_bytes <= 0:
+        return None
+    lasting = list(accumulate(reversed(levels), min))[::-1]
+    stretch = min(cohorts.hits[0], len(kept) // 2)
+    rise, first, last = lasting[-1] - lasting[0], lasting[stretch] - lasting[0], lasting[-1] - lasting[-1 - stretch]
+    is_steady = min(first, last) >= _STEADY * rise * stretch / len(kept)
+    if not is_steady or not _STEADY <= rise / n_bytes <= 1 / _STEADY:
+        return None
+    n_alive = len(kept) - cohorts.hits[0]
+    reason = f"more come than go: those of the last {n_alive} of {len(kept)} runs are alive, and more after each run"
+    return Growth(Outcome.LEAK, sum(kept) / len(kept), reason)
+
+
+_STEADY = 0.6
+"""Of the mean pace; a window and a late start show none of it in their silent stretch."""
+
+
 def _nothing(cohorts: SurvivorCounts) -> Growth | None:
     if cohorts.hits:
         return None

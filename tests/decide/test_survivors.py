@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide import judge_survivors
+from leaklab.decide import judge_backlog, judge_survivors
 from leaklab.model import Outcome
 
 LEAK, CLEAN, BOUNDED, OPEN = Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED, Outcome.INCONCLUSIVE
@@ -188,3 +188,41 @@ def test_caches_that_fill_at_random_and_one_offs_are_hardly_ever_accused():
     assert _share(LEAK, lambda rng: _filling_cache(rng, 30, 10, 24)) < 0.06
     assert _share(LEAK, lambda rng: _filling_cache(rng, 16, 3, 40)) < 0.03
     assert _share(LEAK, one_offs) < 0.02
+
+
+def levels_of(n_runs, alive_after):
+    """Levels of a process whose objects take 1,000 bytes each, *alive_after(run)* of them after each run."""
+    return [1_000_000 + 1_000 * alive_after(run) for run in range(n_runs + 1)]
+
+
+@pytest.mark.parametrize("served", [1, 2, 4, 6, 7])
+def test_a_queue_that_gains_faster_than_it_is_emptied_is_a_leak(served):
+    n_runs, n_gone = 40, 40 * served // 8
+    kept = [0] * (n_gone) + [8] * (n_runs - n_gone)
+    growth = judge_backlog(kept, levels_of(n_runs, lambda run: run * (8 - served)), 1_000 * sum(kept))
+    assert growth.outcome is LEAK
+    assert growth.rate == sum(kept) / n_runs
+
+
+@given(st.integers(24, 200), st.floats(0.1, 0.85), st.integers(0, 20))
+def test_a_window_of_fixed_size_is_no_backlog(n_runs, share, noise):
+    size = int(n_runs * share)
+    kept = [0] * (n_runs - size) + [1] * size
+    levels = [level + noise * (place % 3) for place, level in enumerate(levels_of(n_runs, lambda run: min(run, size)))]
+    assert judge_backlog(kept, levels, 1_000 * size) is None
+
+
+@given(st.integers(24, 200), st.floats(0.15, 0.9))
+def test_what_starts_late_is_no_backlog(n_runs, share):
+    start = int(n_runs * share)
+    kept = [0] * start + [1] * (n_runs - start)
+    assert judge_backlog(kept, levels_of(n_runs, lambda run: max(0, run - start)), 1_000 * sum(kept)) is None
+
+
+def test_a_backlog_needs_levels_that_are_its_own():
+    kept = [0] * 20 + [2] * 20
+    assert judge_backlog(kept, levels_of(40, lambda run: run), 40_000) is not None
+    assert judge_backlog(kept, levels_of(40, lambda run: 10 * run), 40_000) is None  # somebody else's
+    assert judge_backlog(kept, [5] * 41, 40_000) is None
+    assert judge_backlog(kept, [], 40_000) is None
+    assert judge_backlog([2] * 40, levels_of(40, lambda run: run), 40_000) is None  # nothing is gone
