@@ -22,7 +22,7 @@ ADDS_ONE = frozenset({
 ADDS_MANY = frozenset({"extend", "extendleft", "update", "writelines"})
 _RUNS_KEPT = 3
 """At least so many runs' entries a bounded container keeps; not many more, for the bound must be reached in a trial."""
-_ROUND = tuple(digit * 10**power for power in range(9) for digit in (1, 2, 5))[2:]
+_ROUND = tuple(digit * 10**power for power in range(9) for digit in (1, 2, 5))[1:]
 
 
 @dataclass(frozen=True)
