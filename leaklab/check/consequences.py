@@ -13,6 +13,7 @@ from threading import Thread
 
 import numpy as np
 
+from leaklab.check.ranking import SMALL_BYTES
 from leaklab.explain.groups import Group
 from leaklab.explain.unseen_parts import in_hand_of_threads
 from leaklab.heap.view import HeapView
@@ -20,10 +21,8 @@ from leaklab.model import Leak
 from leaklab.runtime.addresses import Ints
 from leaklab.runtime.objects import is_kind_of
 
-SMALL_BYTES = 4096
-"""What grows by less per run can be told with a larger leak; what grows by more is told itself in any case."""
 SMALL_SHARE = 0.05
-"""It is also less than this share of the largest leak."""
+"""What is told with a larger leak is also less than this share of the largest."""
 _THREAD_LOCALS = "thread-locals"
 """Beside the cause of a leak of what threads keep for themselves: the threads are told with it."""
 

@@ -14,7 +14,8 @@ from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.text import format_bytes
 
 SMALL_BYTES = 4096
-"""What is bounded or undecided by less than this is worth a line only where it is the user's."""
+"""Less than this is little: bounded or undecided it is worth a line only where it is the user's, and what grows by no
+more per run can be told with a larger leak."""
 LIBRARY_BYTES = 1024
 """What a library notes in its own tables, by less than this per run, is not the user's leak."""
 USER_SIDE = ("notebook variable", "module '__main__'")
