@@ -176,7 +176,7 @@ _MAX_ORDINAL = 1 << 16
 _NO_HOLDERS = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.ModuleType, types.MethodType,
-    types.MappingProxyType, type, tuple, frozenset, weakref.ref, property, staticmethod, classmethod,
+    types.MappingProxyType, type, frozenset, weakref.ref, property, staticmethod, classmethod,
 )  # fmt: skip
 
 

@@ -99,3 +99,22 @@ def test_a_checkpoint_counts_each_node_once():
     loss = (weight * 2).sum()
     checkpoint, *_ = take_checkpoint(1, [weight, weight.detach(), loss])
     assert checkpoint.graph_nodes == 3  # sum, product, the leaf's own
+
+
+def remember(number, memo={}, log=[]):  # noqa: B006 - as in many programs
+    memo[number] = number
+
+
+PAIR = ({}, 3)
+
+
+@pytest.mark.parametrize(
+    ("owner", "table"), [(remember.__defaults__, remember.__defaults__[0]), (PAIR, PAIR[0])], ids=["default", "tuple"]
+)
+def test_a_table_of_plain_data_in_a_tuple_is_followed_though_no_collector_lists_it(owner, table):
+    moments = []
+    for moment in range(3):
+        objects: list[object] = [owner]
+        table.update((10 * moment + step, 0.5) for step in range(10))
+        moments.append(find_slots(objects, kinds_of(objects)))
+    assert [slot.sizes for slot in grown_slots(moments)] == [(10, 20, 30)]
