@@ -1,7 +1,7 @@
 """Recognise holders that limit themselves, and where they stop: a deque, an lru_cache, a queue, an array.
 
-The bound is read from the object: through the C descriptor of a built-in type, or from the instance's own dict where
-the class that reads it there is a library's. A class of the user's may call anything ``maxsize``.
+The bound is read from the object: through the C descriptor of a built-in type, or from the instance's own attributes
+where the class that reads it there is a library's. A class of the user's may call anything ``maxsize``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.runtime.objects import attributes_of, loaded_type, mro_of, type_name
+from leaklab.runtime.addresses import is_own_dict
+from leaklab.runtime.objects import inline_attribute, loaded_type, mro_of, type_name
 from leaklab.text import format_bytes, unit_words
 
 FAR = 4096
@@ -160,10 +161,10 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
 
 def _has_in_attributes(thing: object, below: Sequence[object]) -> bool:
     """Return whether *below*, which leads from *thing* to a container, is that alone or beside the dict of *thing*."""
-    return len(below) == 1 or (len(below) == 2 and below[0] is attributes_of(thing))  # noqa: PLR2004
+    return len(below) == 1 or (len(below) == 2 and is_own_dict(thing, below[0]))  # noqa: PLR2004
 
 
 def _instance_limit(thing: object, name: str) -> int | None:
-    """Return a whole number from the dict of an instance; None where it is anything else."""
-    limit = dict.get(attributes_of(thing), name)
+    """Return a whole number among the attributes of an instance; None where it is anything else."""
+    limit = inline_attribute(thing, name)
     return limit if type(limit) is int else None

@@ -11,17 +11,18 @@ import io
 import re
 import select
 import socket
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from leaklab.collect.process_counts import CHILDREN, DESCRIPTORS, Counted
 from leaklab.explain.group_sizes import newest_entries
+from leaklab.runtime.addresses import get_referents, is_own_dict
 from leaklab.runtime.containers import entries_in
 from leaklab.runtime.objects import (
     HEAP_TYPE,
-    attributes_of,
     flags_of,
     has_base,
+    inline_attributes,
     is_exactly,
     is_tensor_type,
     loaded_type,
@@ -54,13 +55,21 @@ def _numbers_of(thing: object, counted: Counted) -> Iterator[int]:
         if ask is not None:
             yield from _asked(ask, thing)
             return
-    own: Any = thing if kind is dict else attributes_of(thing) if flags_of(kind) & HEAP_TYPE else {}
     names = _NAMES[counted.unit]
-    for name, value in entries_in(own):
+    for name, value in _named(thing, kind):
         if type(value) is int and type(name) is str and names.search(name):
             yield value
         elif counted is DESCRIPTORS and is_exactly(value, _UNTRACKED):
             yield from _asked(_FILENO[type(value)], value)
+
+
+def _named(thing: Any, kind: type) -> Iterable[tuple[Any, Any]]:
+    if kind is dict:
+        return entries_in(thing)
+    if not flags_of(kind) & HEAP_TYPE:
+        return ()
+    own = next((child for child in get_referents(thing) if is_own_dict(thing, child)), None)
+    return inline_attributes(thing) if own is None else entries_in(own)
 
 
 def _asked(ask: Callable[[Any], int], thing: object) -> Iterator[int]:

@@ -50,6 +50,9 @@ _UNITS: Mapping[type, tuple[str, str]] = {
 }
 
 
+_NOTHING: Mapping[str, Any] = {}
+
+
 def mro_of(kind: type) -> tuple[type, ...]:
     """Return the ``__mro__`` of *kind* without asking its metaclass."""
     mro: tuple[type, ...] = _type_mro(kind)
@@ -70,7 +73,7 @@ def is_kind_of(thing: object, kind: type) -> bool:
 
 
 def attributes_of(thing: object) -> dict[str, Any]:
-    """Return the dict of an instance, an empty one if it has none."""
+    """Return the dict of an instance, an empty one if it has none; one is made where nobody has asked for it yet."""
     try:
         attributes = object.__getattribute__(thing, "__dict__")
     except AttributeError:
@@ -98,12 +101,34 @@ def static_attribute(owner: object, name: str, default: object = None) -> Any:
     return of_kind if own is None else dict.get(own, name, of_kind)
 
 
+def inline_attributes(thing: object) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of an instance that functions of its class mention, and make no dict for it.
+
+    CPython 3.11 and 3.12 keep attributes in an array without names until somebody reads ``__dict__``; from then on the
+    instance carries a dict for good, and is larger. To try names one by one leaves no trace. What only code outside of
+    the class calls by name is not found.
+    """
+    kinds = mro_of(type(thing))
+    functions = (f for kind in kinds for f in list(class_dict(kind).values()) if type(f) is types.FunctionType)
+    for name in sorted({name for function in functions for name in function.__code__.co_names}):
+        value = inline_attribute(thing, name)
+        if value is not None:
+            yield name, value
+
+
+def inline_attribute(thing: object, name: str) -> Any:
+    """Return the attribute *name* of an instance without making a dict for it; None if its class has one too."""
+    if class_attribute(type(thing), name, _NOTHING) is not _NOTHING:
+        return None  # a descriptor could run the user's code
+    try:
+        return object.__getattribute__(thing, name)
+    except AttributeError:
+        return None
+
+
 def is_exactly(thing: object, kinds: Iterable[type]) -> bool:
     """Return whether the type of *thing* is one of *kinds*; ``in`` would ask a metaclass's ``__eq__``."""
     return any(type(thing) is kind for kind in kinds)
-
-
-_NOTHING: Mapping[str, Any] = {}
 
 
 def loaded_variables(module: str) -> Mapping[str, Any]:

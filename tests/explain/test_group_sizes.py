@@ -154,6 +154,13 @@ def test_an_owner_that_limits_the_container_among_its_attributes_is_recognised(o
         assert (limit and limit.words) == expected
 
 
+def test_to_ask_for_a_limit_makes_no_dict_for_an_instance():
+    waiting = queue.Queue(maxsize=8)
+    before = [id(one) for one in gc.get_referents(waiting)]
+    assert known_limit([{}, waiting, waiting.queue]).entries == 8
+    assert [id(one) for one in gc.get_referents(waiting)] == before
+
+
 @pytest.mark.parametrize("holder", [collections.deque(maxlen=3), cached(4), queue.Queue(maxsize=8)])
 def test_what_is_in_an_entry_of_a_limited_container_is_not_limited(holder):
     assert known_limit([{}, holder, collections.deque(), []]) is None
