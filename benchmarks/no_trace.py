@@ -18,7 +18,6 @@ import logging
 import os
 import runpy
 import signal
-import subprocess
 import sys
 import threading
 import types
@@ -27,9 +26,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from marked_answers import ask, give
+
 from leaklab.collect.process_counts import descriptor_kind, open_descriptors
 
-MARK = "@@STATE@@"
+SECONDS = 400
+"""After so long a process is ended."""
 COUNTER = "runs_made"
 MOST_PARTS = 200_000
 LEAST_ADDRESS = 1_000_000
@@ -158,22 +160,15 @@ def say_state(path: str, n_runs: int, options: str) -> None:
     gc.collect()
     told = {"n_runs": len(shell.user_ns[COUNTER]), "said": said, "cures": cures,
             "variables": state_of_variables(shell.user_ns), "process": state_of_process()}  # fmt: skip
-    sys.__stdout__.write(f"\n{MARK}{json.dumps(told)}\n")
-    sys.__stdout__.flush()
-    os._exit(0)
+    give(told)
 
 
 def told_by(path: str, case: str, n_runs: int, options: str, children: str) -> dict[str, Any]:
     """Return the state that a process of its own tells."""
-    environment = {**os.environ, "CASE": case, "LEAKLAB_CHILDREN": "1" if children == "on" else "0",
-                   "PYTHONHASHSEED": "0"}  # fmt: skip
-    command = [sys.executable, __file__, "-", "--one", path, str(n_runs), f"--options={options}"]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
-    except subprocess.TimeoutExpired:
-        return {"error": "no answer after 400 s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
-    return json.loads(lines[-1][len(MARK) :]) if lines else {"error": done.stderr.strip()[-300:] or "no answer"}
+    environment = {"CASE": case, "LEAKLAB_CHILDREN": "1" if children == "on" else "0", "PYTHONHASHSEED": "0"}
+    arguments = [__file__, "-", "--one", path, str(n_runs), f"--options={options}"]
+    found: dict[str, Any] = ask(arguments, environment, SECONDS)
+    return found
 
 
 def differences(after: dict[str, Any], twin: dict[str, Any]) -> list[str]:

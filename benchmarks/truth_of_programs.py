@@ -10,28 +10,25 @@ native memory are not in it). The truth is ``asked`` where all is Python's own, 
 import collections
 import gc
 import json
-import os
 import runpy
-import subprocess
 import sys
 import tracemalloc
 import types
 from pathlib import Path
 
 import psutil
+from marked_answers import ask, give
 
 FIRST, LAST = 44, 108
 """Between these runs the bytes are counted: a cache of forty entries is full, a table has doubled in the mean."""
 MORE = 32
 """Further runs, in which the objects are counted: counting them takes memory itself."""
-MARK = "@truth@"
 
 
 def main() -> None:
     """Measure each program in fresh processes, or, as such a process, measure one cell."""
     if sys.argv[1:2] == ["--child"]:
-        print(MARK + json.dumps(measure(*sys.argv[2:])), flush=True)
-        os._exit(0)  # some programs leave threads that do not end
+        give(measure(*sys.argv[2:]))
     for path in sys.argv[1:] or sorted(map(str, (Path(__file__).parent / "programs").glob("*.py"))):
         names = ["CELL", "FIXED_CELL"] if runpy.run_path(path)["TRUTH"]["leaks"] else ["CELL"]
         for name in names:
@@ -40,11 +37,9 @@ def main() -> None:
 
 def run_alone(path: str, name: str) -> str:
     """Return what a new process says of one cell."""
-    environment = os.environ | {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0", "MPLBACKEND": "agg"}
-    command = [sys.executable, __file__, "--child", str(Path(path).resolve()), name]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    _, mark, said = done.stdout.rpartition(MARK)
-    return said.strip() if mark else (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    environment = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0", "MPLBACKEND": "agg"}
+    found = ask([__file__, "--child", str(Path(path).resolve()), name], environment)
+    return str(found.get("error") or json.dumps(found))
 
 
 def measure(path: str, name: str) -> dict[str, object]:

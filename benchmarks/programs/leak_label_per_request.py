@@ -27,18 +27,8 @@ def serve(route):
 CELL = """
 status = serve('/predict')
 """
-FIXED_SETUP = """
-import itertools
-from prometheus_client import CollectorRegistry, Counter
-registry = CollectorRegistry()
-REQUESTS = Counter('requests', 'requests served', ['route', 'request'], registry=registry)
-serial = itertools.count(5_000)
-
-def serve(route):
-    number = next(serial)
-    REQUESTS.labels(route=route, request='any').inc()
-    return number % 7
-"""
-FIXED_CELL = """
-status = serve('/predict')
-"""
+FIXED_SETUP = SETUP.replace(
+    "REQUESTS.labels(route=route, request='req-%08d' % number).inc()",
+    "REQUESTS.labels(route=route, request='any').inc()",
+)
+FIXED_CELL = CELL

@@ -31,22 +31,8 @@ class Connection:
 CELL = """
 total = Connection(next(numbers)).run()
 """
-FIXED_SETUP = """
-import itertools, logging
-numbers = itertools.count(40_000)
-base = logging.getLogger('connections')
-base.addHandler(logging.NullHandler())
-base.propagate = False
-
-class Connection:
-    def __init__(self, number):
-        self.logger = logging.LoggerAdapter(base, {'peer': number})
-        self.received = bytearray(512)
-
-    def run(self):
-        self.logger.debug('open')
-        return len(self.received)
-"""
-FIXED_CELL = """
-total = Connection(next(numbers)).run()
-"""
+FIXED_SETUP = SETUP.replace(
+    "self.logger = base.getChild('peer%d' % number)",
+    "self.logger = logging.LoggerAdapter(base, {'peer': number})",
+)
+FIXED_CELL = CELL

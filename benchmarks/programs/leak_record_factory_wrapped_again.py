@@ -35,18 +35,4 @@ def make_factory(previous, labels):
 logging.setLogRecordFactory(make_factory(previous, labels))
 log.warning('started')
 """
-FIXED_CELL = """
-previous = original
-labels = {'run-%04d' % random.randrange(10**9): random.random() for _ in range(40)}
-
-def make_factory(previous, labels):
-    def factory(*args, **kwargs):
-        record = logging.LogRecord(*args, **kwargs)
-        record.labels = labels
-        return record
-    factory.inner = previous
-    return factory
-
-logging.setLogRecordFactory(make_factory(previous, labels))
-log.warning('started')
-"""
+FIXED_CELL = CELL.replace("previous = logging.getLogRecordFactory()", "previous = original")

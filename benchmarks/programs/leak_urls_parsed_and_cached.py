@@ -37,25 +37,5 @@ def visit(cached=True):
 CELL = """
 size = visit()
 """
-FIXED_SETUP = """
-import functools, itertools
-from urllib.parse import urlsplit
-stamps = itertools.count(1_700_000_000)
-
-@functools.lru_cache(maxsize=12)
-def parse(url):
-    return urlsplit(url)
-
-@functools.lru_cache(maxsize=10)
-def fetch(path, stamp):
-    return (path + ' ') * 100
-
-def visit(cached=True):
-    stamp = next(stamps)
-    url = 'https://clash.example.org/v1/clans/%23' + 'ABC?stamp=%d' % stamp
-    parts = parse(url) if cached else urlsplit(url)
-    return len(fetch(parts.path, stamp))
-"""
-FIXED_CELL = """
-size = visit()
-"""
+FIXED_SETUP = SETUP.replace("@functools.cache", "@functools.lru_cache(maxsize=12)")
+FIXED_CELL = CELL
