@@ -47,5 +47,5 @@ def candidates_for(finding: Finding, program: Program) -> tuple[Candidate, ...]:
     for make in _MAKERS:
         for candidate in make(case):
             if all(candidate.changes != other.changes or not candidate.changes for other in found):
-                found.append(replace(candidate, drops=dropped(case, candidate.emptied)))
+                found.append(replace(candidate, drops=candidate.drops or dropped(case, candidate.emptied)))
     return tuple(found[:_MOST])

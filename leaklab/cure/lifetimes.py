@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case
@@ -209,11 +210,12 @@ def _computed_name(node: ast.AST) -> ast.expr | None:
 
 
 def cached_results(case: Case) -> Iterator[Candidate]:
-    """Yield how a cache of results is emptied where a run begins: what it computes is then counted since that place."""
+    """Yield how a cache of results is emptied where a run begins, which no later run gains by; and in words a bound."""
     name = case.holder
     if not case.is_variable or type(case.held).__name__ != "_lru_cache_wrapper":
         return
     patch = case.patch()
     case.at_start_of_run(patch, f"{name}.cache_clear()")
-    yield from case.candidate(f"Begin each run with an empty cache of `{name}`.", patch)
+    for candidate in case.candidate(f"Begin each run with an empty cache of `{name}`.", patch):
+        yield replace(candidate, drops=f"what `{name}` has computed serves no later run: a bound keeps the newest")
     yield Candidate(f"Bound the cache of `{name}`: `@functools.lru_cache(maxsize=16)`.")

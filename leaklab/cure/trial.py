@@ -279,7 +279,7 @@ class _Trials:
         if harm := harm_of(before, after, changes_of(beside)):
             return _Told(candidate, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(self._reference.gain, result.gain)
-        cost = next((one.drops for one in beside if one.drops), "") or pointless_cache(before, after, N_RUNS)
+        cost = pointless_cache(before, after, N_RUNS) or next((one.drops for one in beside if one.drops), "")
         if outcome is CureOutcome.HARMFUL:
             words += ", but more grows"
         elif cost and outcome in _BETTER:

@@ -146,6 +146,15 @@ def test_where_no_change_is_sure_nothing_but_words_is_offered(
     assert not any(candidate.changes for candidate in firsts[name])
 
 
+def test_a_cache_that_is_emptied_in_every_run_is_said_to_serve_no_later_one(
+    firsts: dict[str, tuple[Candidate, ...]],
+) -> None:
+    """It ends the growth, and what the cache is for; a bound stands beside it."""
+    emptied, bound = firsts["a cache of a function"][:2]
+    assert "serves no later run" in emptied.drops
+    assert "lru_cache(maxsize=" in bound.words
+
+
 def test_every_candidate_is_a_program_and_says_what_it_does(firsts: dict[str, tuple[Candidate, ...]]) -> None:
     """A change is the source as it stands and Python that takes its place; at most five for a leak."""
     for name, found in firsts.items():
