@@ -19,7 +19,7 @@ from leaklab.decide.logs import LOG_BYTES, is_log
 from leaklab.explain.autograd_retention import largest_graph
 from leaklab.explain.causes import find_cause
 from leaklab.explain.evidence import Evidence, facts_of
-from leaklab.explain.group_sizes import EDGE_BYTES, NODE_BYTES, content_of, has_opaque, newest_entries
+from leaklab.explain.group_sizes import content_of, has_opaque, newest_entries
 from leaklab.explain.groups import LeakAddress, address_of_growth
 from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import is_librarys_table
@@ -31,6 +31,7 @@ from leaklab.runtime.addresses import contents_of, get_referents
 from leaklab.runtime.containers import keys_in
 from leaklab.runtime.objects import is_exactly, safe_len, summary, type_name
 from leaklab.runtime.ours import is_history_name
+from leaklab.runtime.sizes import node_bytes
 
 MAX_ROWS = 200
 _OWN_SHARE = 0.5
@@ -186,7 +187,7 @@ def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
         what=f"autograd graph of {type_name(type(thing))} {summary(thing)}",
         unit="graph nodes",
         growth=growth,
-        bytes_per_run=growth.rate * (NODE_BYTES + EDGE_BYTES),
+        bytes_per_run=growth.rate * node_bytes(1, 1),
         extra=(step,),
         has_graph=True,
     )

@@ -14,8 +14,7 @@ __getattr__ = lazy_names(
         "saved_heap": "shape_of",
         "cycles": "CYCLE_ROOT Orphans UNSEEN_ROOT group_orphans",
         "evidence": "Evidence Facts facts_of with_reasons",
-        "group_sizes": "EDGE_BYTES GRADIENT_BYTES NODE_BYTES TENSOR_BYTES "
-        "GroupSizer content_of has_optimizer native_parts",
+        "group_sizes": "GRADIENT_BYTES TENSOR_BYTES GroupSizer content_of has_optimizer native_parts",
         "groups": "group_survivors",
         "largest_tensors": "buffers_by_size held_by storages_by_path storages_by_size",
         "limits": "FAR Limit known_limit",

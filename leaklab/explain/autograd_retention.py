@@ -16,6 +16,7 @@ from leaklab.explain.autograd_saved import MAX_OBJECTS, FoundTensors, SavedStora
 from leaklab.heap.view import HeapView
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, Sharing
 from leaklab.runtime.objects import is_tensor, no_torch_functions, type_name
+from leaklab.runtime.sizes import node_bytes
 from leaklab.text import format_bytes
 
 MAX_NODES_DRAWN = 60
@@ -77,6 +78,7 @@ def explain_retention(
         tensors=storages.rows(),
         drawings=Drawer(graph, storages, leaf_names).drawings(),
         notes=tuple(_notes(graph, storages, found, holders)),
+        node_bytes=node_bytes(len(graph.nodes), sum(len(node.inputs) for node in graph.nodes)),
     )
 
 

@@ -33,22 +33,13 @@ from leaklab.runtime.objects import (
     summary,
     type_name,
 )
-from leaklab.runtime.sizes import owned_bytes, owned_objects, shallow_bytes, storage_bytes, storages_of
+from leaklab.runtime.sizes import node_bytes, owned_bytes, owned_objects, shallow_bytes, storage_bytes, storages_of
 
-# Measured with torch 2.13 on glibc: 61 operations (element-wise, views, reductions, products, convolution, norms,
-# attention, losses, LSTM, GRU, decompositions, one written in Python), 500 of each kept, malloc's level before and
-# after, the bytes of the storages taken off. Each was kept three ways: its result with the graph, its result made
-# without one, and its node alone. The least squares of the relative errors of these figures are off by 10 % (root mean
-# square); the extremes are -21 % (the node of an addition) and +39 % (that of unbind, with a record for each of four
-# results).
+# Measured as `leaklab.runtime.sizes.node_bytes` was.
 TENSOR_BYTES = 360
 """TensorImpl and StorageImpl with their counters, and what aligning the storage costs."""
 GRADIENT_BYTES = 155
 """The AutogradMeta of a tensor that requires a gradient."""
-NODE_BYTES = 520
-"""A node with its metadata and its saved variables: 430 for a negation, 900 for a batch norm with its three."""
-EDGE_BYTES = 85
-"""What a node keeps of each of its inputs."""
 _ACCUMULATOR = "AccumulateGrad"
 _POOLED_BYTES = 512
 """Python takes blocks up to this size from arenas of its own, which malloc does not hand out."""
@@ -230,7 +221,7 @@ def cpp_bytes(view: HeapView, vertices: Sequence[int] | Ints) -> int:
     n_leaves = sum(1 for vertex in nodes.tolist() if type_name(type(view.objects[vertex])) == _ACCUMULATOR)
     # A parameter keeps its AccumulateGrad once it took part in a graph (480 bytes), and shows it to nobody.
     n_nodes = len(nodes) + max(0, n_accumulated - n_leaves)
-    return TENSOR_BYTES * len(tensors) + GRADIENT_BYTES * n_with_gradient + NODE_BYTES * n_nodes + EDGE_BYTES * n_edges
+    return TENSOR_BYTES * len(tensors) + GRADIENT_BYTES * n_with_gradient + node_bytes(n_nodes, n_edges)
 
 
 def _count_gradients(tensors: Iterable[Any]) -> tuple[int, int]:

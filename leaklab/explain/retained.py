@@ -17,6 +17,7 @@ import numpy as np
 from leaklab.explain.group_sizes import cpp_bytes
 from leaklab.explain.smallest_cut import freed_without
 from leaklab.heap.exclusive_sizes import exclusive_sizes
+from leaklab.heap.live_nodes import own_bytes_of
 from leaklab.heap.reachability import freed_with_objects, led_to, references_of, references_to
 from leaklab.heap.shared_data import data_of
 from leaklab.runtime.addresses import contents_of, get_referents, is_own_dict
@@ -89,9 +90,9 @@ def retained_sizes(view: HeapView) -> Ints:
     """Return for each vertex the bytes that come back if it goes, storages counted once; shape ``(n_vertices,)``.
 
     All at once, in less than two ``gc.collect()``. Data that the collector does not track (strings, arrays) is not in
-    it, and neither are C++ parts: `retained` counts those too, of the objects that it is asked for.
+    it, and neither are the C++ parts of tensors: `retained` counts those too, of the objects that it is asked for.
     """
-    own = shallow_bytes_of(view.objects, view.kinds)
+    own = own_bytes_of(view.objects, view.kinds, view.types, view.index)
     storages = [storage for storage in view.storages.by_key.values() if not storage.is_used_unseen]
     return exclusive_sizes(view.dominators, own, ((each.n_bytes, each.users) for each in storages))[0]
 

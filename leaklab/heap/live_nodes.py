@@ -11,6 +11,8 @@ import numpy as np
 
 from leaklab.heap.names.reference import MISSING, class_dict, is_one_of, look_up
 from leaklab.heap.nodes import ArrayTraits, HeapNodes, NodeType, StorageUse, TraitsTable, in_own_modules
+from leaklab.heap.reachability import references_of
+from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import (
     has_base,
     is_tensor_type,
@@ -20,10 +22,11 @@ from leaklab.runtime.objects import (
     type_name,
 )
 from leaklab.runtime.ours import own_data_addresses
-from leaklab.runtime.sizes import shallow_bytes_of
+from leaklab.runtime.sizes import node_bytes, shallow_bytes_of
 
 if TYPE_CHECKING:
     from leaklab.heap.dominators import DominatorTree
+    from leaklab.heap.index import HeapIndex
     from leaklab.heap.shared_data import Storages
     from leaklab.heap.shortest_paths import PathTree
     from leaklab.heap.view import HeapView
@@ -70,7 +73,7 @@ class LiveNodes(HeapNodes):
     @functools.cached_property
     def own_bytes(self) -> Ints:
         """Of each object alone."""
-        return shallow_bytes_of(self._view.objects, self._view.kinds)
+        return own_bytes_of(self._view.objects, self._view.kinds, self._view.types, self.index)
 
     @functools.cached_property
     def contents(self) -> TraitsTable:
@@ -103,6 +106,17 @@ class LiveNodes(HeapNodes):
             return "", _UNREACHED
         described = self._view.describe(vertex)
         return described.code, described.path.root
+
+
+def own_bytes_of(objects: list[Any], kinds: Ints, types: KindTable, index: HeapIndex) -> Ints:
+    """Return the bytes of each object alone, shape ``(n_objects,)``; those of autograd nodes with their C++ part."""
+    found = shallow_bytes_of(objects, kinds)
+    is_node = types.mask(is_node_type)
+    nodes = np.flatnonzero(is_node)
+    holders, held = references_of(index, nodes)
+    n_inputs = np.bincount(holders[is_node[held]], minlength=len(found))
+    found[nodes] += node_bytes(1, 0) + node_bytes(0, 1) * n_inputs[nodes]
+    return found
 
 
 def kinds_in(table: KindTable) -> list[NodeType]:

@@ -11,7 +11,7 @@ import numpy as np
 from leaklab.collect.checkpoint import whole_heap
 from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import ReferencePass, own_dicts
-from leaklab.heap.live_nodes import contents_of, kinds_in, storage_use
+from leaklab.heap.live_nodes import contents_of, kinds_in, own_bytes_of, storage_use
 from leaklab.heap.names.in_bulk import BulkNames, name_attributes
 from leaklab.heap.nodes import MIN_DATA_BYTES
 from leaklab.heap.roots import empty_snapshots, find_starts, interpreter_tables
@@ -21,7 +21,6 @@ from leaklab.runtime.addresses import kinds_of
 from leaklab.runtime.kind_table import KindTable
 from leaklab.runtime.objects import is_tensor_type
 from leaklab.runtime.ours import own_addresses, own_data_addresses
-from leaklab.runtime.sizes import shallow_bytes_of
 from leaklab.version import environment
 
 
@@ -73,7 +72,7 @@ def _read(objects: list[Any], name: str, namespace: dict[str, Any] | None) -> He
         texts=names.table.texts,
         kind_of=types.rows,
         kinds=tuple(kinds_in(types)),
-        own_bytes=shallow_bytes_of(objects, kinds),
+        own_bytes=own_bytes_of(objects, kinds, types, index),
         contents=contents_of(objects, types),
         storages=storage_use(storages_in(objects, kinds, tensors, index, n_listed)),
         starts=tuple(starts),

@@ -135,6 +135,7 @@ class AutogradRecord:
         leaf_bytes: Of these, the memory of leaves: parameters, and other tensors that collect a gradient.
         variable_bytes: Of the rest, what variables or buffers hold as well.
         unsaved_leaf_bytes: Memory of leaves that no operation saved: the graph keeps them all the same.
+        node_bytes: What the nodes themselves take, estimated; 0 in a record of a version that did not count it.
         operations: By operation, most bytes first.
         lines: By forward line, most bytes first; empty unless some are known.
         tensors: Saved tensors, largest first.
@@ -164,6 +165,7 @@ class AutogradRecord:
     notes: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     schema: int = RETENTION_SCHEMA
+    node_bytes: int = 0
 
     @property
     def graph_bytes(self) -> int:

@@ -22,10 +22,18 @@ def at_least(retention: AutogradRecord) -> str:
 def headline(retention: AutogradRecord) -> str:
     """Return what the graphs keep, in one sentence."""
     keep = "keeps" if retention.n_nodes == 1 else "keep"
+    saved = f"{format_bytes(retention.saved_bytes)} in {unit_words(retention.n_saved, 'saved tensors')}"
     return (
         f"{shorten(retention.name, _NAME_LIMIT)}: {at_least(retention)}{unit_words(retention.n_nodes, 'nodes')} {keep} "
-        f"{format_bytes(retention.saved_bytes)} in {unit_words(retention.n_saved, 'saved tensors')}"
+        f"{saved}{_of_nodes(retention)}"
     )
+
+
+def _of_nodes(retention: AutogradRecord) -> str:
+    if not retention.node_bytes:
+        return ""
+    take, themselves = ("takes", "itself") if retention.n_nodes == 1 else ("take", "themselves")
+    return f", and {take} about {format_bytes(retention.node_bytes)} {themselves}"
 
 
 def details(retention: AutogradRecord) -> list[str]:

@@ -147,6 +147,7 @@ _LEFT_OUT = (
     ("statements", ()),
     ("shares", ()),
     ("noted", ()),
+    ("node_bytes", 0),
     ("ways", ()),
     ("request_label", ""),
     ("reserved_bytes", None),

@@ -16,6 +16,6 @@ __getattr__ = lazy_names(
         "kind_table": "KindTable",
         "ours": "is_own_kind own_addresses",
         "values": "value_lines",
-        "sizes": "is_leaf shallow_bytes_of owned_bytes shallow_bytes storage_bytes storages_of",
+        "sizes": "is_leaf node_bytes shallow_bytes_of owned_bytes shallow_bytes storage_bytes storages_of",
     },
 )

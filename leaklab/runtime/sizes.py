@@ -5,7 +5,8 @@ wrapper subclass none of its own, a sparse one has several storages, an expanded
 view.
 
 A type is looked at once. Only C code is asked for a size; a ``__sizeof__`` that a user wrote is never called. What no
-type tells is left out: the array of an instance's attributes (CPython 3.11 and later), the C++ part of a tensor.
+type tells is left out: the array of an instance's attributes (CPython 3.11 and later), the C++ parts of tensors and
+autograd nodes. What nodes take is estimated by `node_bytes`, for all that tell it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,23 @@ from leaklab.runtime.objects import (
 
 if TYPE_CHECKING:
     from leaklab.runtime.addresses import Ints
+
+# Measured with torch 2.13 on glibc: 61 operations (element-wise, views, reductions, products, convolution, norms,
+# attention, losses, LSTM, GRU, decompositions, one written in Python), 500 of each kept, malloc's level before and
+# after, the bytes of the storages taken off. Each was kept three ways: its result with the graph, its result made
+# without one, and its node alone. The least squares of the relative errors of these figures are off by 10 % (root mean
+# square); the extremes are -21 % (the node of an addition) and +39 % (that of unbind, with a record for each of four
+# results).
+NODE_BYTES = 520
+"""A node with its metadata and its saved variables: 430 for a negation, 900 for a batch norm with its three."""
+EDGE_BYTES = 85
+"""What a node keeps of each of its inputs."""
+
+
+def node_bytes(n_nodes: int, n_edges: int) -> int:
+    """Estimate what the C++ objects of *n_nodes* autograd nodes take, which have *n_edges* inputs together."""
+    return NODE_BYTES * n_nodes + EDGE_BYTES * n_edges
+
 
 _SPARSE_PARTS = {
     "torch.sparse_coo": ("_indices", "_values"),

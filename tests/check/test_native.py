@@ -29,9 +29,10 @@ from leaklab.check import (
 )
 from leaklab.check import native_caches as native_caching
 from leaklab.decide import Growth, judge_per_run_bytes
-from leaklab.explain import EDGE_BYTES, GRADIENT_BYTES, NODE_BYTES, TENSOR_BYTES, GroupSizer, native_parts
+from leaklab.explain import GRADIENT_BYTES, TENSOR_BYTES, GroupSizer, native_parts
 from leaklab.model import Outcome, RootPath
 from leaklab.model.check import NativeParts
+from leaklab.runtime import node_bytes
 
 KIB, MIB = 1024, 1024 * 1024
 NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")
@@ -195,7 +196,7 @@ def test_nodes_and_edges_of_a_graph_are_counted_without_the_tensors_that_are_gon
     with view_of({"weight": weight, "kept": total}, [[total], []]) as view:
         parts = GroupSizer(view).native_parts([vertex_of(view, total)], [])
     # Three additions and the leaf's accumulator; two edges to additions, two to the accumulator.
-    assert parts.cpp_bytes == TENSOR_BYTES + GRADIENT_BYTES + 4 * NODE_BYTES + 4 * EDGE_BYTES
+    assert parts.cpp_bytes == TENSOR_BYTES + GRADIENT_BYTES + node_bytes(4, 4)
     assert parts.data_bytes == 4
 
 
@@ -204,7 +205,7 @@ def test_a_parameter_with_a_gradient_keeps_a_node_that_it_does_not_show():
     parameter.grad = torch.zeros(4)
     with view_of({"kept": parameter}, [[parameter], []]) as view:
         parts = native_parts(view, [vertex_of(view, parameter)])
-    assert parts.cpp_bytes == TENSOR_BYTES + GRADIENT_BYTES + NODE_BYTES
+    assert parts.cpp_bytes == TENSOR_BYTES + GRADIENT_BYTES + node_bytes(1, 0)
 
 
 def test_small_objects_lie_in_pythons_own_arenas_and_large_ones_do_not():

@@ -35,6 +35,7 @@ NEWER = (
     ("ways", []),
     ("shares", []),
     ("noted", []),
+    ("node_bytes", 0),
 )
 """Fields that version 0.1.0 did not have, with the values that an older file gets."""
 
