@@ -12,6 +12,7 @@ from leaklab.cure.case import Case
 from leaklab.cure.containers import trimming
 from leaklab.cure.live import MISSING, attribute, evaluate, has_method
 from leaklab.cure.source import Patch, SourceText
+from leaklab.runtime.objects import LRU_CACHE, is_kind_of
 
 _ENDS = {
     "ThreadPoolExecutor": "shutdown()", "ProcessPoolExecutor": "shutdown()", "Pool": "terminate()",
@@ -212,7 +213,7 @@ def _computed_name(node: ast.AST) -> ast.expr | None:
 def cached_results(case: Case) -> Iterator[Candidate]:
     """Yield how a cache of results is emptied where a run begins, which no later run gains by; and in words a bound."""
     name = case.holder
-    if not case.is_variable or type(case.held).__name__ != "_lru_cache_wrapper":
+    if not case.is_variable or not is_kind_of(case.held, LRU_CACHE):
         return
     patch = case.patch()
     case.at_start_of_run(patch, f"{name}.cache_clear()")

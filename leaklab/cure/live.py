@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import collections
-import functools
 import sys
 import types
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import EMPTY, items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import (
+    LRU_CACHE,
     class_attribute,
     has_base,
     is_exactly,
@@ -30,7 +30,7 @@ _FUNCTION_KINDS = (
 MISSING = object()
 _OF_TENSORS = ("grad", "grad_fn", "_base")
 _OF_FUNCTIONS = ("__defaults__", "__kwdefaults__", "__closure__", "__dict__")
-_FUNCTIONS = (types.FunctionType, type(functools.lru_cache(ast.parse)))
+_FUNCTIONS = (types.FunctionType, LRU_CACHE)
 _PARTS = ("_modules", "_parameters", "_buffers")
 
 

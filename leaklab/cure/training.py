@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import textwrap
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +14,18 @@ import numpy as np
 from leaklab.cure.levels import Heap
 from leaklab.model.cure import Change
 from leaklab.runtime.addresses import kinds_of, types_at
-from leaklab.runtime.objects import has_base, is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
+from leaklab.runtime.objects import (
+    LRU_CACHE,
+    has_base,
+    is_kind_of,
+    is_tensor,
+    loaded_type,
+    no_torch_functions,
+    type_name,
+)
 from leaklab.runtime.ours import is_history_name
 from leaklab.text import format_rate, unit_words
 
-_CACHE = type(functools.lru_cache(ast.parse))
 _N_SAMPLED = 64
 """So many numbers of a gradient are read to see whether it was written."""
 
@@ -68,7 +74,7 @@ class Observer:
     def __init__(self, heap: Heap, namespace: Mapping[str, Any]) -> None:
         self._namespace = namespace
         self._known = _found(heap, loaded_type("torch.nn", "Parameter"))
-        self._caches = _found(heap, _CACHE)
+        self._caches = _found(heap, LRU_CACHE)
         self._n_asked = {id(cache): _n_asked(cache) for cache in self._living_caches()}
         self._n_computed: dict[int, int] = {}
         self._before: dict[str, tuple[object, ...]] = {}

@@ -7,7 +7,6 @@ where the class that reads it there is a library's. A class of the user's may ca
 from __future__ import annotations
 
 import collections
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from leaklab.runtime.addresses import is_own_dict
-from leaklab.runtime.objects import inline_attribute, loaded_type, mro_of, type_name
+from leaklab.runtime.objects import LRU_CACHE, inline_attribute, loaded_type, mro_of, type_name
 from leaklab.text import format_bytes, unit_words
 
 FAR = 4096
@@ -24,7 +23,6 @@ FAR = 4096
 FAR_BYTES = 8 * 1024 * 1024
 """A cache that would hold more than this when it is full leaks until then."""
 _size_of = np.ndarray.__dict__["size"].__get__
-_LRU_CACHE: Any = type(functools.lru_cache(lambda: None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class _Rule:
 
     def type(self) -> type | None:
         """Return the type, None if its module is not loaded."""
-        return _LRU_CACHE if self.name == "lru_cache" else loaded_type(self.module, self.name)
+        return LRU_CACHE if self.name == "lru_cache" else loaded_type(self.module, self.name)
 
 
 _RULES: tuple[_Rule, ...] = (
@@ -72,8 +70,8 @@ _RULES: tuple[_Rule, ...] = (
         "lru_cache",
         "maxsize",
         is_meant=False,
-        read=lambda cache: _LRU_CACHE.cache_info(cache).maxsize,
-        length=lambda cache: _LRU_CACHE.cache_info(cache).currsize,
+        read=lambda cache: LRU_CACHE.cache_info(cache).maxsize,
+        length=lambda cache: LRU_CACHE.cache_info(cache).currsize,
         is_container=True,
     ),
     _Rule("queue", "Queue", "maxsize", when_full="lets put() wait"),
@@ -152,7 +150,7 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
                 now = None if rule.length is None else rule.length(thing)
                 may_be_replaced = rule.is_replaced and limit is not None and limit <= 2 * (now or 0)
                 if limit is not None and 0 < limit <= FAR and not may_be_replaced:
-                    shown = "functools.lru_cache" if kind is _LRU_CACHE else type_name(type(thing))
+                    shown = "functools.lru_cache" if kind is LRU_CACHE else type_name(type(thing))
                     return Limit(
                         f"{shown}({rule.attribute.strip('_')}={limit})", limit, rule.is_meant, now, rule.when_full
                     )

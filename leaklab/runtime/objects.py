@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import array
 import collections
+import functools
 import io
 import sys
 import types
@@ -37,6 +38,8 @@ MANAGED_DICT = 1 << 4
 TYPE_SUBCLASS = 1 << 31
 """The flag of a metaclass, whose instances are classes."""
 
+LRU_CACHE: Any = type(functools.lru_cache(lambda: None))
+"""Of what `functools.lru_cache` and `functools.cache` return."""
 SIZED_BASES: tuple[type, ...] = (
     list, dict, set, frozenset, tuple, collections.deque, bytes, bytearray, str, array.array,
 )  # fmt: skip
