@@ -88,3 +88,15 @@ def test_containers_of_the_heap_are_read_through_the_guard() -> None:
             found[path.relative_to(ROOT).as_posix()] = lines
 
     assert found == {}, "use leaklab.runtime.containers: a list of the heap may have places that are not filled"
+
+
+def test_attributes_of_objects_of_the_heap_are_read_by_one_function() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix(): node.lineno
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "getattr_static"
+    }
+    assert found == {}, (
+        "use leaklab.runtime.objects.static_attribute: `inspect` asks a metaclass, which may be the user's"
+    )
