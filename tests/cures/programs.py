@@ -355,4 +355,21 @@ PROGRAMS = {
         "p = ctypes.pointer(Header())",
         "_ctypes._pointer_type_cache", "global-cache", "ctypes.pointer", WORDS_ONLY, root="module '_ctypes'",
     ),
+    "a chain of objects": Leaking(
+        "class Node:\n    def __init__(self, parent):\n        self.parent, self.data = parent, bytearray(2000)\n"
+        "root = None",
+        "root = Node(root)",
+        "root", "unknown", "root = Node(root)", "root.parent = None", path=((".parent", "object"),),
+    ),
+    "a function that is wrapped again": Leaking(
+        "class Timed:\n    def __init__(self, inner):\n        self.inner, self.data = inner, bytearray(2000)\n"
+        "    def __call__(self, x):\n        return self.inner(x)\nstep = Timed(abs)",
+        "step = Timed(step)", "step", "unknown", "step = Timed(step)", WORDS_ONLY, path=((".inner", "object"),),
+    ),
+    "a stream of a library that is wrapped again": Leaking(
+        "import types\nlibrary = types.ModuleType('library')\nclass Tee:\n    def __init__(self, below):\n"
+        "        self.below, self.data = below, bytearray(2000)\nlibrary.out = Tee(None)",
+        "library.out = Tee(library.out)", "library.out", "unknown", "library.out = Tee", WORDS_ONLY,
+        root="module 'library'", path=((".below", "object"),),
+    ),
 }  # fmt: skip
