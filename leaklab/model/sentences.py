@@ -53,7 +53,8 @@ def growth_sentence(leak: Leak, turn: str = "run") -> str:
 
 def log_sentence(log: Leak) -> str:
     """Return ``"`losses` is a log: 3 numbers (96 B) every run"``."""
-    noun = _BYTES if log.unit == _BYTES else "records" if log.what.endswith(": tuple") else "numbers"
+    entries = {"tuple": "records", "str": "messages"}.get(log.what.rpartition(": ")[2], "numbers")
+    noun = _BYTES if log.unit == _BYTES else entries
     period = _period(log.count_per_run)
     amount = growth_words(replace(log, unit=noun), period)
     when = "every run" if period == 1 else f"every {_ordinal(period)} run"

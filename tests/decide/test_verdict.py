@@ -96,6 +96,7 @@ def test_nothing_found_is_clean():
 
 LOG = replace(SMALL, what="list entries: float", holder="losses", unit="entries", count_per_run=3.0, bytes_per_run=96.0)
 SECOND = replace(LOG, what="dict entries: tuple", count_per_run=0.5)
+MESSAGES = replace(LOG, what="list entries: str", count_per_run=1.0, bytes_per_run=83.0)
 BUFFER = replace(LOG, unit="bytes", count_per_run=8.0, bytes_per_run=8.0)
 
 
@@ -105,6 +106,7 @@ BUFFER = replace(LOG, unit="bytes", count_per_run=8.0, bytes_per_run=8.0)
         ([LOG], 0, "nothing leaks; `losses` is a log: 3 numbers (96 B) every run"),
         ([LOG, LOG], 0, "nothing leaks; `losses` is a log: 3 numbers (96 B) every run (and 1 more log)"),
         ([SECOND], 0, "nothing leaks; `losses` is a log: 1 record (192 B) every 2nd run"),
+        ([MESSAGES], 0, "nothing leaks; `losses` is a log: 1 message (83 B) every run"),
         ([BUFFER], 0, "nothing leaks; `losses` is a log: 8 B every run"),
         ([BUFFER], 1, "nothing leaks; `losses` is a log: 8 B every run; beside it 1 small place grows (see the notes)"),
         ([replace(LOG, n_places=2)], 0, "nothing leaks; 2 places like `losses` are logs: 3 numbers (96 B) every run"),
