@@ -8,6 +8,7 @@ import numpy as np
 
 from leaklab.ask.alive import GoneError
 from leaklab.collect.checkpoint import whole_heap
+from leaklab.heap.names import name_references
 from leaklab.runtime.addresses import addresses_of, contents_of
 from leaklab.runtime.objects import type_name
 from leaklab.text import shorten
@@ -41,8 +42,10 @@ def living_object(heap: HeapNodes, vertex: int) -> list[Any]:
             for child in contents_of(objects[place]):
                 if id(child) == address and type_name(type(child)) == kind:
                     return [child]
-        places = [] if known else np.flatnonzero(addresses == address).tolist()
-        if places and type_name(type(objects[places[0]])) == kind:
-            return [objects[places[0]]]
+        for place in np.flatnonzero(addresses == address).tolist():
+            # What a tensor or an autograd node holds in C++ only its names tell.
+            is_held = not known or any(name_references(objects[at], objects[place]) for at in known)
+            if is_held and type_name(type(objects[place])) == kind:
+                return [objects[place]]
     msg = f"that {shorten(kind, _KIND_LIMIT)} is gone, or others hold it by now: read the memory again"
     raise GoneError(msg)

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 
 import pytest
 import samples
+import torch
 from ipywidgets.widgets import widget as ipywidgets_home
 from notebook_shell import open_notebook
 from user_objects import KINDS, build_object
 
 from leaklab.explorer import ExplorerWidget, Session
 from leaklab.reports import LeakReport
+from leaklab.runtime.autograd_graph import inputs_of, is_node_type, result_of
 
 pytestmark = pytest.mark.untraced  # runs a whole check
 
@@ -183,7 +185,7 @@ def small_heap(kept):
             if id(thing) in found or not gc.is_tracked(thing) or id(thing) in worlds or is_of_a_library(thing):
                 continue
             found[id(thing)] = thing
-            pending += gc.get_referents(thing)
+            pending += [*gc.get_referents(thing), *graph_behind(thing)]
         return list(found.values())
 
     gc.freeze()
@@ -194,6 +196,14 @@ def small_heap(kept):
             yield
     finally:
         gc.unfreeze()
+
+
+def graph_behind(thing):
+    """Return the autograd nodes that *thing* refers to, which the collector does not report."""
+    if is_node_type(type(thing)):
+        return [node for node, _ in inputs_of(thing) if node is not None]
+    made = result_of(thing) if isinstance(thing, torch.Tensor) else None
+    return [made[0]] if made else []
 
 
 def is_of_a_library(thing):

@@ -171,6 +171,25 @@ def test_an_object_is_looked_at_and_explained_by_its_number(session):
     assert "trainer.history[0]" in session.answer("explain", where)["explanation"]["title"]
 
 
+def test_a_node_that_only_the_autograd_graph_holds_is_found_again(monkeypatch):
+    weight = torch.ones(3, requires_grad=True)
+    variables = {"mine": {"loss": [(weight * 2).sum()]}}
+    nodes = [node for node, _ in variables["mine"]["loss"][0].grad_fn.next_functions]
+    nodes += [node for node, _ in nodes[0].next_functions if node is not None]
+    monkeypatch.setattr(
+        "leaklab.collect.checkpoint.heap_objects", lambda *, frozen_too: small_heap(frozen_too=frozen_too) + nodes
+    )
+    session = opened(variables)
+    where = {"target": target(session, "", "AccumulateGrad")}
+    roles = [node["role"] for node in session.answer("look", where)["graph"]["nodes"]]
+    assert "object" in roles
+    variables["mine"]["loss"].clear()
+    del nodes[:], weight
+    with pytest.raises(GoneError, match="that AccumulateGrad is gone"):
+        session.answer("look", where)
+    session.close()
+
+
 def test_it_is_written_as_a_page_and_as_a_file(session, tmp_path):
     session.answer("export_heap", {"path": str(tmp_path / "memory.html")})
     page = (tmp_path / "memory.html").read_text("utf-8")
