@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.heap.names.reference import MISSING, class_dict, is_one_of, look_up
+from leaklab.heap.names.containers import keys_of
+from leaklab.heap.names.reference import MISSING, class_dict, has_plain_items, is_one_of, look_up
 from leaklab.heap.nodes import ArrayTraits, HeapNodes, NodeType, StorageUse, TraitsTable, in_own_modules
 from leaklab.heap.reachability import references_of
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import (
     has_base,
+    is_kind_of,
     is_tensor_type,
     loaded_type,
     mro_of,
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from leaklab.runtime.kind_table import KindTable
 
 _UNKNOWN = (RuntimeError, TypeError, ValueError, AttributeError)
-_UNREACHED = "no variable reaches it"
 _PLAIN_DESCRIPTORS = (types.FunctionType, property, types.MemberDescriptorType, types.GetSetDescriptorType)
 _module_of = type.__dict__["__module__"].__get__
 
@@ -100,12 +101,31 @@ class LiveNodes(HeapNodes):
         """Who alone keeps whom alive."""
         return self._view.dominators
 
-    def name_of(self, vertex: int) -> tuple[str, str]:
-        """Return the expression that a report would give for an object, and where its path begins."""
-        if not self._view.is_reached(vertex):
-            return "", _UNREACHED
-        described = self._view.describe(vertex)
-        return described.code, described.path.root
+    @property
+    def namespace(self) -> int:
+        """The dict of the user's variables, -1 if there is none."""
+        return self._view.namespace
+
+    def python_along(self, vertices: Sequence[int], known: str | None = None) -> list[tuple[int, str]]:
+        """Return the objects that are steps along *vertices*, with Python for each; none inside of a graph."""
+        described = self._view.describe_along(vertices, known)
+        codes = [described.up_to(number + 1) for number in range(len(described.path.steps))]
+        return [
+            (vertices[position], "" if part.graph_owner is not None else part.code)
+            for position, part in zip(described.positions, codes, strict=True)
+        ]
+
+    def key_of(self, mapping: int, value: int) -> int:
+        """Return the object under which a dict has *value*, -1 where that is a text or number, or it is no dict."""
+        holder = self._view.objects[mapping]
+        if not is_kind_of(holder, dict) or not has_plain_items(type(holder)):
+            return -1
+        keys = keys_of(holder, self._view.objects[value])
+        return self.index.vertex_of(id(keys[0])) if keys else -1
+
+    def owner_of(self, vertex: int) -> str:
+        """Return Python for the tensor in whose graph an object is; empty where it is in none."""
+        return self._view.describe(vertex).code
 
 
 def own_bytes_of(objects: list[Any], kinds: Ints, types: KindTable, index: HeapIndex) -> Ints:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from leaklab.heap.exclusive_sizes import exclusive_sizes
+from leaklab.heap.names_by_others import expression_of
 
 if TYPE_CHECKING:
     from leaklab.heap.dominators import DominatorTree
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 MIN_DATA_BYTES = 1024
 """Arrays and bytes that refer to nothing are objects of a heap from this size on."""
+NAMESPACE_WORDS, VARIABLE_WORDS = "globals()", "notebook variable"
+UNREACHED_WORDS = "no variable reaches it"
 HOST = "host"
 _CPU = "cpu"
 
@@ -187,9 +190,40 @@ class HeapNodes(ABC):
     def start_vertices(self) -> Ints:
         """For each of `starts` its object, -1 where that is none of the heap."""
 
+    @property
     @abstractmethod
+    def namespace(self) -> int:
+        """The dict of the user's variables, -1 if there is none."""
+
+    def is_reached(self, vertex: int) -> bool:
+        """Return whether any root reaches an object, or it is the dict of the user's variables itself."""
+        return bool(self.paths.root_of[vertex] >= 0 or vertex == self.namespace)
+
     def name_of(self, vertex: int) -> tuple[str, str]:
-        """Return the expression for an object, words where Python has none, and where its path begins."""
+        """Return the expression for an object, empty where Python has none, and where its path begins."""
+        if vertex == self.namespace:
+            return NAMESPACE_WORDS, VARIABLE_WORDS
+        if not self.is_reached(vertex):
+            return "", UNREACHED_WORDS
+        start = self.starts[int(self.paths.root_of[vertex])]
+        return expression_of(self, vertex) or self.owner_of(vertex), start.words
+
+    @abstractmethod
+    def python_along(self, vertices: Sequence[int], known: str | None = None) -> list[tuple[int, str]]:
+        """Return the objects that are steps along *vertices*, with Python for each, empty where there is none.
+
+        Args:
+            vertices: Each refers to the next.
+            known: Python for the first; without it the path begins at a root.
+        """
+
+    @abstractmethod
+    def key_of(self, mapping: int, value: int) -> int:
+        """Return the object under which a dict has *value*; -1 where that is a text or number, or nothing is known."""
+
+    def owner_of(self, vertex: int) -> str:  # noqa: ARG002 - who knows of no owner needs no object
+        """Return Python for the tensor in whose graph an object is; empty where nothing is known of that."""
+        return ""
 
     @property
     def reach(self) -> Reach:

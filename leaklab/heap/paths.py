@@ -78,10 +78,13 @@ class Described:
         The hops below are many, and to evaluate them would unpack what is saved.
         """
         into = next((i for i, step in enumerate(self.path.steps) if _INTO_GRAPH.match(step.reference)), 0)
-        if not into:
-            return None
-        path = RootPath(self.path.root, self.path.steps[:into])
-        return Described(path, self.expressions[:into], self.stable[:into], self.positions[:into], self.roles[:into])
+        return self.up_to(into) if into else None
+
+    def up_to(self, n_steps: int) -> Described:
+        """Return the first *n_steps* of the path."""
+        path = RootPath(self.path.root, self.path.steps[:n_steps])
+        parts = (self.expressions, self.stable, self.positions, self.roles)
+        return Described(path, *(part[:n_steps] for part in parts))
 
     @property
     def code(self) -> str:
@@ -290,6 +293,8 @@ def _part_of_module(joint: PathJoint) -> Reference | None:
         return None
     name, kind = keys[0], type(joint.holder)
     if joint.first.text == "._modules" and _is_torchs(kind, "Sequential", "ModuleList") and name.isdecimal():
+        return by_index(int(name))
+    if _is_torchs(kind, "ParameterList") and name.isdecimal():
         return by_index(int(name))
     if joint.first.text == "._modules" and _is_torchs(kind, "ModuleDict") and literal(name):
         return by_key(name, f"[{literal(name)}]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,16 +22,13 @@ if TYPE_CHECKING:
     from leaklab.heap.start_paths import Start
     from leaklab.runtime.addresses import Ints
 
-UNREACHED_WORDS = "no variable reaches it"
-_NAMESPACE = "globals()"
-_MOST_REFERRERS = 50
-_VARIABLE = "notebook variable"
 _KEY = re.compile(r"\['([^\W\d]\w*)'\]")
 _DIGITS = re.compile(r"\['(\d+)'\]")
 _LOCAL = re.compile(r"local '(.+)' of .+")
 _INTO_GRAPH = re.compile(r"\.(grad_fn|next_functions|variable|_saved|_raw_saved)")
 _TABLES = ("._parameters", "._buffers", "._modules")
-_LISTS_OF_MODULES = ("torch.nn.modules.container.Sequential", "torch.nn.modules.container.ModuleList")
+_LISTS = ("Sequential", "ModuleList", "ParameterList")
+_LISTS_OF_MODULES = tuple(f"torch.nn.modules.container.{name}" for name in _LISTS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +119,11 @@ class SavedNodes(HeapNodes):
         return self.arrays.storages
 
     @property
+    def namespace(self) -> int:
+        """The dict of the user's variables, -1 if there is none."""
+        return self.arrays.namespace
+
+    @property
     def start_vertices(self) -> Ints:
         """Of the roots."""
         return self.arrays.start_vertices
@@ -168,10 +170,6 @@ class SavedNodes(HeapNodes):
         is_orphan[self.roots] = False
         return dominators(self.index, reach(self.index, np.union1d(self.roots, np.flatnonzero(is_orphan))))
 
-    def is_reached(self, vertex: int) -> bool:
-        """Return whether any root reaches an object, or it is the dict of the user's variables itself."""
-        return bool(self.paths.root_of[vertex] >= 0 or vertex == self.arrays.namespace)
-
     def reference_name(self, holder: int, held: int) -> str:
         """Return the first name of the references from one object to another; empty if they have none."""
         index = self.index
@@ -193,32 +191,28 @@ class SavedNodes(HeapNodes):
     def _text(self, number: int) -> str:
         return f"[{FIRST_POSITION - number}]" if number <= FIRST_POSITION else self.arrays.texts[number]
 
-    def name_of(self, vertex: int) -> tuple[str, str]:
-        """Return the expression for an object, empty where Python has none, and where its path begins."""
-        if vertex == self.arrays.namespace:
-            return _NAMESPACE, _VARIABLE
-        if not self.is_reached(vertex):
-            return "", UNREACHED_WORDS
-        start = self.starts[int(self.paths.root_of[vertex])].words
-        expression = self.steps_to(vertex)[-1].expression
-        return (expression, start) if expression else self._name_by_another(vertex) or ("", start)
+    def python_along(self, vertices: Sequence[int], known: str | None = None) -> list[tuple[int, str]]:
+        """Return the objects that are steps along *vertices*, with Python for each, empty where there is none."""
+        start = self.starts[int(self.paths.root_of[vertices[0]])]
+        if known is not None:
+            start = replace(start, expression=known, is_variable=True, is_place=False)
+        return [(step.vertex, step.expression) for step in self._steps_along(start, list(vertices))]
 
-    def _name_by_another(self, vertex: int) -> tuple[str, str] | None:
-        """Return the shortest expression by an object that refers to this one beside its path, None if none has one.
+    def key_of(self, mapping: int, value: int) -> int:
+        """Return the object under which a dict has *value*; -1 where that is a text or number, or nothing is known.
 
-        A parameter is a key of its optimizer's state, which is near, and has a name in its model.
+        A dict whose keys are not all texts tells each key behind its value.
         """
-        named = []
-        for holder in self.index.referrers(vertex)[:_MOST_REFERRERS].tolist():
-            if self.paths.root_of[holder] >= 0 and self.reference_name(holder, vertex).startswith((".", "[")):
-                start = self.starts[int(self.paths.root_of[holder])]
-                vertices = [*path_to(self.paths, holder), vertex]
-                if vertex not in vertices[:-1] and (found := self._steps_along(start, vertices)[-1].expression):
-                    named.append((not start.is_variable, len(found), found, start.words))
-        if not named:
-            return None
-        *_order, expression, words = min(named)
-        return expression, words
+        index, names = self.index, self.index.names
+        if names is None:
+            return -1
+        start, end = (int(offset) for offset in index.forward_offsets[mapping : mapping + 2])
+        for edge in (start + np.flatnonzero(index.forward_targets[start : end - 1] == value)).tolist():
+            behind = int(names[edge + 1])
+            is_key = behind == UNNAMED or (behind >= 0 and self._text(behind).startswith("key "))
+            if self._text(int(names[edge])).startswith("value under <") and is_key:
+                return int(index.forward_targets[edge + 1])
+        return -1
 
     def steps_to(self, vertex: int) -> list[NamedStep]:
         """Return the best path to an object, which a root reaches, as a report writes it."""

@@ -166,14 +166,18 @@ class HeapView:
             step = Step(_NAMESPACE, "dict", summary(things) if self.summaries else "", Status.EXPECTED)
             return Described(RootPath(_VARIABLES, (step,)), (_NAMESPACE,), (_NAMESPACE,), (0,))
         if vertex not in self._described:
-            vertices = self.path(vertex)
-            start = self.starts[self.tree.root_of[vertex]]
-            things = [self.objects[v] for v in vertices]
-            self._described[vertex] = self._words(start, things, [*map(self.status, vertices)])
+            self._described[vertex] = self.describe_along(self.path(vertex))
         return self._described[vertex]
 
     def _words(self, start: Start, things: list[object], statuses: list[Status]) -> Described:
         return describe_path(things, start.words, start.expression_for(things[0]), statuses, summaries=self.summaries)
+
+    def describe_along(self, vertices: Sequence[int], known: str | None = None) -> Described:
+        """Return a path from a root in words, or one from an object for which *known* is Python."""
+        things, statuses = [self.objects[v] for v in vertices], [*map(self.status, vertices)]
+        if known is None:
+            return self._words(self.starts[self.tree.root_of[vertices[0]]], things, statuses)
+        return describe_path(things, _VARIABLES, known, statuses, summaries=self.summaries)
 
     def describe_child(self, owner: int, *below: object) -> Described:
         """Return the path to the last of *below*, objects that *owner* leads to and that need not be tracked."""
