@@ -59,7 +59,8 @@ def take_snapshots() -> None:
 def ask_for_some() -> None:
     """Why some are alive, and what those that carry a graph keep."""
     for kind in DICE.sample(list(KINDS), 3):
-        with contextlib.suppress(leaklab.LeaklabError):
+        # An object of which the interpreter has one for all code, as the empty frozenset, is refused as such.
+        with contextlib.suppress(leaklab.LeaklabError, TypeError):
             leaklab.whyalive(DICE.choice(HEAP[kind]), namespace=globals()).to_html()
     str(leaklab.autograd(HEAP["tensors"], name="tensors", namespace=globals()))
 
