@@ -279,6 +279,7 @@ def test_an_icicle_says_what_tensors_are_to_a_training_program(monkeypatch):
     assert parts["model[1].running_mean"] == "buffer"
     assert parts["table"] == "array"
     assert parts["more['x'][0]"] == "tensor"
+    assert parts["optimizer.state[model[0].weight]['exp_avg']"] == "optimizer state"
     sizes = [node for node in every(root) if node.part == "optimizer state"]
     assert any(node.part == "saved for backward" for node in every(root))
     assert sum("(60, 60)" in node.kind for node in sizes) == 2

@@ -6,10 +6,11 @@ that the attribute has, is the object referred to. What is not named has no name
 
 from __future__ import annotations
 
+import collections
 import types as types_module
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, product, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -45,6 +46,7 @@ _BACKWARDS: Final = {
     id(kind): [*map(id, get_referents(kind(_PROBE)))] == [*map(id, reversed(_PROBE))] for kind in (list, tuple)
 }
 """Whether the collector is told of the items of a list and a tuple from the last to the first, as CPython does."""
+_MAPPINGS: Final = [id(kind) for kind in (dict, collections.defaultdict, collections.OrderedDict)]
 
 
 class NameTable:
@@ -90,22 +92,23 @@ class BulkNames:
             owners = owners[lengths == ends[owners] - starts[owners]]  # a place that is not filled yet is not told
             if len(owners):
                 _name_positions(numbers, starts[owners], ends[owners])
-        owners = np.flatnonzero(kinds == id(dict))
+        owners = np.flatnonzero(np.isin(kinds, _MAPPINGS))
         if len(owners):
             self._in_dicts(numbers, picked(batch, owners), starts[owners], ends[owners] - starts[owners], addresses)
         return numbers
 
     def _in_dicts(self, numbers: Ints, dicts: list[Any], starts: Ints, n_told: Ints, addresses: Ints) -> None:
         lengths = np.fromiter(map(len, dicts), np.int64, len(dicts))
-        # A table of texts tells its values only, any other its keys as well, each behind its value.
-        for factor in (1, 2):
-            chosen = np.flatnonzero((n_told == factor * lengths) & (lengths > 0))
+        # A table of texts tells its values only, any other its keys as well, each behind its value. A defaultdict
+        # tells what makes its missing values before them.
+        for factor, n_before in product((1, 2), (0, 1)):
+            chosen = np.flatnonzero((n_told == factor * lengths + n_before) & (lengths > 0))
             if not len(chosen):
                 continue
             tables, counts = picked(dicts, chosen), lengths[chosen]
             keys, values = list(chain.from_iterable(tables)), list(chain.from_iterable(map(dict.values, tables)))
             within = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
-            places = np.repeat(starts[chosen], counts) + factor * within
+            places = np.repeat(starts[chosen], counts) + n_before + factor * within
             found = self._numbers_of_keys(keys)
             is_there = addresses[places] == addresses_of(values)
             numbers[places[is_there]] = found[is_there]
