@@ -161,9 +161,14 @@ def _paths(view: HeapView, vertex: int, limit: int, *, keeps_variables: bool) ->
     """Return the independent paths, the one that is easiest to understand first."""
     found = independent_paths(view, vertex, max(limit, _MANY_PATHS), keeps_variables=keeps_variables)
     walked = [walk_path(view, vertices) for vertices in found]
-    return sorted(
-        walked, key=lambda one: (_CHEAPEST_UNKNOWN if one.start is None else one.start.cost, len(one.vertices))
-    )
+    return sorted(walked, key=lambda one: _effort(view, one))
+
+
+def _effort(view: HeapView, walked: WalkedPath) -> tuple[int, bool, bool, int]:
+    """Return what says how easily a path is understood: from a variable, in Python, through a module, short."""
+    cost = _CHEAPEST_UNKNOWN if walked.start is None else walked.start.cost
+    is_part = any(view.is_torch_module(vertex) for vertex in walked.step_vertices[-2:-1])
+    return cost, not walked.described.code, not is_part, len(walked.vertices)
 
 
 def _nearest_first(walked: list[WalkedPath], numbers: dict[int, int]) -> dict[int, int]:
@@ -235,15 +240,15 @@ class WalkedPath:
 def walk_path(view: HeapView, vertices: Sequence[int]) -> WalkedPath:
     """Describe the path along *vertices*, root first."""
     things = [view.objects[vertex] for vertex in vertices]
-    unknown = [Status.UNKNOWN] * len(things)
+    unknown, name_key = [Status.UNKNOWN] * len(things), view.key_names(vertices)
     if vertices[0] == view.namespace:
         start = _variable_start(view, vertices)
-        described = describe_path(things, VARIABLES, "", unknown, summaries=view.summaries)
+        described = describe_path(things, VARIABLES, "", unknown, summaries=view.summaries, name_key=name_key)
     else:
         start = start_of(view, vertices[0])
         expression = None if start is None else start.expression_for(things[0])
         root = "unknown root" if start is None else start.words
-        described = describe_path(things, root, expression, unknown, summaries=view.summaries)
+        described = describe_path(things, root, expression, unknown, summaries=view.summaries, name_key=name_key)
     shown = [things[position] for position in described.positions]
     in_graph = [bool(view.in_graph[vertices[position]]) for position in described.positions]
     steps = tuple(with_reasons(described.path.steps, shown, in_graph, start))

@@ -11,9 +11,11 @@ from typing import Any
 
 from leaklab.explain.autograd_nodes import Node, State
 from leaklab.heap.names import best_reference
+from leaklab.heap.names.containers import keys_of
+from leaklab.heap.paths import shows_parts
 from leaklab.model.autograd import GraphPart, KeptTensor, Sharing
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.containers import EMPTY, items_in
+from leaklab.runtime.containers import EMPTY, items_in, keys_in
 from leaklab.runtime.objects import (
     has_base,
     is_kind_of,
@@ -34,10 +36,11 @@ _NOT_ENTERED: tuple[type, ...] = (
 )  # fmt: skip
 _NOT_ENTERED_PACKAGES = ("asyncio.", "logging.")
 _MAX_STEPS = 30
+_TABLES = ("._parameters", "._buffers", "['_parameters']", "['_buffers']")
 _FOLDS = (
     (re.compile(r"\.__dict__\['([^\W\d]\w*)'\]"), r".\1"),
     (re.compile(r"\._(?:modules|parameters|buffers)\['([^\W\d]\w*)'\]"), r".\1"),
-    (re.compile(r"\._modules\['(\d+)'\]"), r"[\1]"),
+    (re.compile(r"\._(?:modules|parameters)\['(\d+)'\]"), r"[\1]"),
 )
 Key = tuple[str, int]
 """Of a storage, or of a tensor whose storage torch does not show."""
@@ -234,12 +237,14 @@ class FoundTensors:
         self._parents: dict[int, Any] = {}
         self._seen: dict[int, Any] = {}
         self._enterable: dict[int, bool] = {}
+        self._keys: list[tuple[Any, Any]] = []
         fresh: list[Any] = []
         for name, thing in starts.items():
             if self._meet(thing, fresh):
                 self._names[id(thing)] = name
-        while fresh:
-            fresh = self._next(fresh)
+        while fresh or self._keys:
+            # A parameter is a key of its optimizer's state, which is near, and has a name in its model.
+            fresh = self._next(fresh) if fresh else self._those_by_key()
 
     def name_of(self, thing: object) -> str:
         """Return the expression for an object that was met; words for a reference that Python cannot write."""
@@ -247,11 +252,17 @@ class FoundTensors:
         while id(thing) not in self._names:
             holder = self._parents[id(thing)]
             reference = best_reference(holder, thing)
-            suffixes.append(reference.suffix if reference.suffix is not None else f" ({reference.text})")
+            suffixes.append(reference.suffix or self._entry(holder, thing) or f" ({reference.text})")
             thing = holder
             if len(suffixes) == _MAX_STEPS:
                 return "..." + _folded("".join(reversed(suffixes)))
         return _folded(self._names[id(thing)] + "".join(reversed(suffixes)))
+
+    def _entry(self, holder: Any, value: object) -> str:
+        """Return Python for a value in a dict by the name of its key; empty where the key has no name."""
+        keys = keys_of(holder, value) if is_kind_of(holder, dict) else []
+        name = self.name_of(keys[0]) if keys and id(keys[0]) in self._seen else ""
+        return f"[{name}]" if name and " (" not in name else ""
 
     def _meet(self, thing: Any, fresh: list[Any]) -> bool:
         kind = type(thing)
@@ -275,9 +286,33 @@ class FoundTensors:
     def _next(self, holders: list[Any]) -> list[Any]:
         fresh: list[Any] = []
         for holder in holders:
+            keys = {id(key) for key in keys_in(holder)} if is_kind_of(holder, dict) else ()
             for held in _held_by(holder):
-                if self._meet(held, fresh):
+                if id(held) in keys:
+                    self._keys.append((holder, held))
+                elif self._meet(held, fresh) or (is_tensor(held) and self._is_better(holder, held)):
                     self._parents[id(held)] = holder
+        return fresh
+
+    def _is_better(self, holder: Any, tensor: object) -> bool:
+        """Return whether *holder* is a table of a module, and no such table has led to the tensor, met before."""
+        return self._is_table(holder) and id(tensor) in self._parents and not self._is_table(self._parents[id(tensor)])
+
+    def _is_table(self, holder: Any) -> bool:
+        """Return whether *holder* is a dict in which a module has its parameters or buffers."""
+        owner = self._parents.get(id(holder)) if is_kind_of(holder, dict) else None
+        name = best_reference(owner, holder).text if type(owner) is dict or shows_parts(type(owner)) else ""
+        if type(owner) is dict:
+            owner = self._parents.get(id(owner))
+        return shows_parts(type(owner)) and name in _TABLES
+
+    def _those_by_key(self) -> list[Any]:
+        """Return the keys that no other holder has led to."""
+        fresh: list[Any] = []
+        for holder, key in self._keys:
+            if self._meet(key, fresh):
+                self._parents[id(key)] = holder
+        self._keys.clear()
         return fresh
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import re
 import types
 import weakref
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from leaklab.heap.names import best_reference
+from leaklab.heap.names_by_others import by_module
 from leaklab.heap.reachability import freed_without_references, largest_flow, references_to
 from leaklab.heap.shortest_paths import ROOT
 from leaklab.runtime.addresses import types_at
@@ -137,9 +139,22 @@ def independent_paths(view: HeapView, target: int, limit: int = 8, *, keeps_vari
     flow = largest_flow(region.holders, region.held, np.where(capacities == NEVER, NEVER, 1), [target])
     if flow is None:
         return [path for path in [view.path(target)] if path]
-    found = [_from_root(view, path) for path in flow.paths(_MAX_SORTED)]
+    found = _named_better(view, [_from_root(view, path) for path in flow.paths(_MAX_SORTED)])
     found.sort(key=lambda path: (len(path), [int(view.tree.cost[vertex]) for vertex in path[:2]], path))
     return found[:limit]
+
+
+def _named_better(view: HeapView, paths: list[list[int]]) -> list[list[int]]:
+    """Return the paths, through modules instead of the keys of optimizers where no other path goes there."""
+    for number, path in enumerate(paths):
+        better = by_module(view, path)
+        if better == path:
+            continue
+        better = _from_root(view, better)
+        others = {pair for other in paths[:number] + paths[number + 1 :] for pair in itertools.pairwise(other)}
+        if others.isdisjoint(set(itertools.pairwise(better)) - set(itertools.pairwise(path))):
+            paths[number] = better
+    return paths
 
 
 def freed_without(view: HeapView, references: Iterable[tuple[int, int]]) -> Ints:

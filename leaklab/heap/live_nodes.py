@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.heap.names.containers import keys_of
-from leaklab.heap.names.reference import MISSING, class_dict, has_plain_items, is_one_of, look_up
+from leaklab.heap.names.reference import MISSING, class_dict, is_one_of, look_up
 from leaklab.heap.nodes import ArrayTraits, HeapNodes, NodeType, StorageUse, TraitsTable, in_own_modules
+from leaklab.heap.paths import shows_parts
 from leaklab.heap.reachability import references_of
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import (
     has_base,
-    is_kind_of,
     is_tensor_type,
     loaded_type,
     mro_of,
@@ -108,20 +107,15 @@ class LiveNodes(HeapNodes):
 
     def python_along(self, vertices: Sequence[int], known: str | None = None) -> list[tuple[int, str]]:
         """Return the objects that are steps along *vertices*, with Python for each; none inside of a graph."""
-        described = self._view.describe_along(vertices, known)
-        codes = [described.up_to(number + 1) for number in range(len(described.path.steps))]
-        return [
-            (vertices[position], "" if part.graph_owner is not None else part.code)
-            for position, part in zip(described.positions, codes, strict=True)
-        ]
+        return self._view.python_along(vertices, known)
 
     def key_of(self, mapping: int, value: int) -> int:
         """Return the object under which a dict has *value*, -1 where that is a text or number, or it is no dict."""
-        holder = self._view.objects[mapping]
-        if not is_kind_of(holder, dict) or not has_plain_items(type(holder)):
-            return -1
-        keys = keys_of(holder, self._view.objects[value])
-        return self.index.vertex_of(id(keys[0])) if keys else -1
+        return self._view.key_of(mapping, value)
+
+    def is_key(self, holder: int, held: int) -> bool:
+        """Return whether *held* is a tensor that *holder*, a dict, has as a key."""
+        return self._view.is_key(holder, held)
 
     def owner_of(self, vertex: int) -> str:
         """Return Python for the tensor in whose graph an object is; empty where it is in none."""
@@ -145,18 +139,11 @@ def kinds_in(table: KindTable) -> list[NodeType]:
 
 
 def _kind(kind: type) -> NodeType:
-    is_module = _is_torch_module(kind)
+    is_module = shows_parts(kind)
     hidden = {name for base in mro_of(kind) for name in class_dict(base) if type(name) is str} if is_module else ()
     is_descriptor = look_up(kind, "__get__") is not MISSING and not is_one_of(kind, _PLAIN_DESCRIPTORS)
     return NodeType(
         type_name(kind), _module_name(kind), has_base(kind, type), is_module, is_descriptor, tuple(sorted(hidden))
-    )
-
-
-def _is_torch_module(kind: type) -> bool:
-    module = loaded_type("torch.nn", "Module")
-    return (
-        module is not None and has_base(kind, module) and look_up(kind, "__getattr__") is look_up(module, "__getattr__")
     )
 
 

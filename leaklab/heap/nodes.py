@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from leaklab.heap.exclusive_sizes import exclusive_sizes
-from leaklab.heap.names_by_others import expression_of
+from leaklab.heap.names_by_others import expression_of, route_to
 
 if TYPE_CHECKING:
     from leaklab.heap.dominators import DominatorTree
@@ -205,8 +205,9 @@ class HeapNodes(ABC):
             return NAMESPACE_WORDS, VARIABLE_WORDS
         if not self.is_reached(vertex):
             return "", UNREACHED_WORDS
-        start = self.starts[int(self.paths.root_of[vertex])]
-        return expression_of(self, vertex) or self.owner_of(vertex), start.words
+        path = route_to(self, vertex)
+        start = self.starts[int(self.paths.root_of[path[0]])]
+        return expression_of(self, path) or self.owner_of(vertex), start.words
 
     @abstractmethod
     def python_along(self, vertices: Sequence[int], known: str | None = None) -> list[tuple[int, str]]:
@@ -220,6 +221,14 @@ class HeapNodes(ABC):
     @abstractmethod
     def key_of(self, mapping: int, value: int) -> int:
         """Return the object under which a dict has *value*; -1 where that is a text or number, or nothing is known."""
+
+    @abstractmethod
+    def is_key(self, holder: int, held: int) -> bool:
+        """Return whether *held* is a tensor that *holder*, a dict, has as a key."""
+
+    def is_torch_module(self, vertex: int) -> bool:
+        """Return whether an object is a ``torch.nn.Module`` whose parameters are found as its attributes."""
+        return self.kinds[int(self.kind_of[vertex])].is_torch_module
 
     def owner_of(self, vertex: int) -> str:  # noqa: ARG002 - who knows of no owner needs no object
         """Return Python for the tensor in whose graph an object is; empty where nothing is known of that."""

@@ -28,7 +28,7 @@ from leaklab.heap.names.reference import (
 from leaklab.heap.roles import Role, roles_of
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import RootPath, Status, Step
-from leaklab.runtime.objects import is_kind_of, loaded_type, summary, type_name
+from leaklab.runtime.objects import has_base, is_kind_of, loaded_type, summary, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,8 +83,8 @@ class Described:
     def up_to(self, n_steps: int) -> Described:
         """Return the first *n_steps* of the path."""
         path = RootPath(self.path.root, self.path.steps[:n_steps])
-        parts = (self.expressions, self.stable, self.positions, self.roles)
-        return Described(path, *(part[:n_steps] for part in parts))
+        shorter = self.expressions[:n_steps], self.stable[:n_steps], self.positions[:n_steps], self.roles[:n_steps]
+        return Described(path, *shorter)
 
     @property
     def code(self) -> str:
@@ -129,6 +129,7 @@ def describe_path(
     notes: Sequence[str] = (),
     *,
     summaries: bool = True,
+    name_key: Callable[[int], str] | None = None,
 ) -> Described:
     """Name the references along *objects*.
 
@@ -141,8 +142,9 @@ def describe_path(
         statuses: One for each object.
         notes: One for each object, or none at all. Folded objects lose theirs unless the step has none.
         summaries: Whether steps may show shapes and lengths.
+        name_key: Returns Python for the object under which a dict has ``objects[n]``; empty where there is none.
     """
-    hops = fold(objects)
+    hops = [_by_named_key(hop, name_key) for hop in fold(objects)]
     start = Hop(_root_reference(objects[0], expression), 0)
     if hops and _is_namespace(objects[0], expression):
         first = hops[0]
@@ -201,6 +203,13 @@ def _is_namespace(thing: object, expression: str | None) -> bool:
         return True
     is_dict_of_names = expression is not None and (not expression or expression.endswith(_NAMESPACE_SUFFIX))
     return type(thing) is dict and is_dict_of_names
+
+
+def _by_named_key(hop: Hop, name_key: Callable[[int], str] | None) -> Hop:
+    if name_key is None or hop.reference.suffix is not None or hop.reference.kind != "key":
+        return hop
+    name = name_key(hop.end)
+    return Hop(dataclasses.replace(hop.reference, text=f"[{name}]", suffix=f"[{name}]"), hop.end) if name else hop
 
 
 def _root_reference(thing: object, expression: str | None) -> Reference:
@@ -299,8 +308,15 @@ def _part_of_module(joint: PathJoint) -> Reference | None:
     if joint.first.text == "._modules" and _is_torchs(kind, "ModuleDict") and literal(name):
         return by_key(name, f"[{literal(name)}]")
     is_reachable = look_up(kind, name) is MISSING
-    is_torchs = look_up(kind, "__getattr__") is look_up(module_type, "__getattr__")
-    return by_attribute(name) if is_name(name) and is_reachable and is_torchs else None
+    return by_attribute(name) if is_name(name) and is_reachable and shows_parts(kind) else None
+
+
+def shows_parts(kind: type) -> bool:
+    """Return whether *kind* is a ``torch.nn.Module`` whose parameters are found as its attributes."""
+    module = loaded_type("torch.nn", "Module")
+    return (
+        module is not None and has_base(kind, module) and look_up(kind, "__getattr__") is look_up(module, "__getattr__")
+    )
 
 
 def _is_torchs(kind: type, *names: str) -> bool:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from leaklab.heap.dominators import DominatorTree, dominators
+from leaklab.heap.names_by_others import route_to
 from leaklab.heap.nodes import HeapNodes, NodeType, StorageUse, TraitsTable, in_own_modules
 from leaklab.heap.reference_numbers import FIRST_POSITION, OWN_DICT, UNNAMED
-from leaklab.heap.shortest_paths import PathTree, path_to, reach
+from leaklab.heap.shortest_paths import PathTree, reach
 from leaklab.heap.start_paths import paths_from
 
 if TYPE_CHECKING:
@@ -214,10 +215,16 @@ class SavedNodes(HeapNodes):
                 return int(index.forward_targets[edge + 1])
         return -1
 
+    def is_key(self, holder: int, held: int) -> bool:
+        """Return whether *held* is a tensor that *holder*, a dict, has as a key."""
+        name = self.reference_name(holder, held)
+        is_dict = "dict" in self.kinds[int(self.kind_of[holder])].name.lower()
+        return bool(self.contents.number_of[held] >= 0 and (name.startswith("key ") or (not name and is_dict)))
+
     def steps_to(self, vertex: int) -> list[NamedStep]:
         """Return the best path to an object, which a root reaches, as a report writes it."""
-        start = self.starts[int(self.paths.root_of[vertex])]
-        return self._steps_along(start, path_to(self.paths, vertex))
+        path = route_to(self, vertex)
+        return self._steps_along(self.starts[int(self.paths.root_of[path[0]])], path)
 
     def _steps_along(self, start: Start, vertices: list[int]) -> list[NamedStep]:
         first = vertices[0]

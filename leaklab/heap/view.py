@@ -5,8 +5,9 @@ A `HeapView` lives for the length of a ``with``. It borrows the objects; what le
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +22,10 @@ from leaklab.heap.carried_graphs import carried_tensors
 from leaklab.heap.dominators import DominatorTree, dominators
 from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import HeapIndex, ReferencePass, own_dicts
-from leaklab.heap.paths import Described, describe_path
+from leaklab.heap.names.containers import keys_of
+from leaklab.heap.names.reference import has_plain_items
+from leaklab.heap.names_by_others import expression_of, route_to
+from leaklab.heap.paths import Described, describe_path, shows_parts
 from leaklab.heap.roots import empty_snapshots, find_starts, interpreter_tables, is_shell_type
 from leaklab.heap.shared_data import Storages, storages_in
 from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach
@@ -31,7 +35,7 @@ from leaklab.runtime.addresses import Addresses, kinds_of, picked
 from leaklab.runtime.autograd_graph import Edge, is_node_type
 from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
 from leaklab.runtime.kind_table import KindTable
-from leaklab.runtime.objects import is_tensor_type, summary
+from leaklab.runtime.objects import is_kind_of, is_tensor_type, summary
 from leaklab.runtime.ours import is_history_name, own_addresses
 
 _VARIABLES, _NAMESPACE = "notebook variable", "globals()"
@@ -106,6 +110,7 @@ class HeapView:
     carriers: tuple[int, ...] = ()
     own: Addresses = field(default_factory=lambda: np.zeros(0, np.int64))
     _described: dict[int, Described] = field(default_factory=dict)
+    _routes: dict[int, list[int]] = field(default_factory=dict)
 
     @cached_property
     def is_tensor(self) -> npt.NDArray[np.bool_]:
@@ -157,7 +162,46 @@ class HeapView:
 
     def path(self, vertex: int) -> list[int]:
         """Return the vertices from a root to *vertex*, root first; empty if none reaches it."""
-        return path_to(self.tree, vertex)
+        path = path_to(self.tree, vertex)
+        if not any(self.is_key(holder, held) for holder, held in itertools.pairwise(path)):
+            return path
+        if vertex not in self._routes:
+            self._routes[vertex] = route_to(self, vertex)
+        return [*self._routes[vertex]]
+
+    @property
+    def paths(self) -> PathTree:
+        """The cheapest path to each object."""
+        return self.tree
+
+    def python_along(self, vertices: Sequence[int], known: str | None = None) -> list[tuple[int, str]]:
+        """Return the objects that are steps along *vertices*, with Python for each; none inside of a graph."""
+        described = self.describe_along(vertices, known)
+        codes = [described.up_to(number + 1) for number in range(len(described.path.steps))]
+        return [
+            (vertices[position], "" if part.graph_owner is not None else part.code)
+            for position, part in zip(described.positions, codes, strict=True)
+        ]
+
+    def key_of(self, mapping: int, value: int) -> int:
+        """Return the object under which a dict has *value*, -1 where that is a text or number, or it is no dict."""
+        holder: Any = self.objects[mapping]
+        if not is_kind_of(holder, dict) or not has_plain_items(type(holder)):
+            return -1
+        keys = keys_of(holder, self.objects[value])
+        return self.index.vertex_of(id(keys[0])) if keys else -1
+
+    def is_key(self, holder: int, held: int) -> bool:
+        """Return whether *held* is a tensor from before the runs that *holder*, a dict, has as a key."""
+        if not self.is_tensor[held] or self.birth_run[held] != BASELINE:
+            return False
+        mapping: Any = self.objects[holder]
+        tensor = self.objects[held]
+        return is_kind_of(mapping, dict) and not keys_of(mapping, tensor)
+
+    def is_torch_module(self, vertex: int) -> bool:
+        """Return whether an object is a ``torch.nn.Module`` whose parameters are found as its attributes."""
+        return shows_parts(type(self.objects[vertex]))
 
     def describe(self, vertex: int) -> Described:
         """Return the path from a root to *vertex* in words; it must be reached."""
@@ -166,18 +210,43 @@ class HeapView:
             step = Step(_NAMESPACE, "dict", summary(things) if self.summaries else "", Status.EXPECTED)
             return Described(RootPath(_VARIABLES, (step,)), (_NAMESPACE,), (_NAMESPACE,), (0,))
         if vertex not in self._described:
-            self._described[vertex] = self.describe_along(self.path(vertex))
+            vertices = self.path(vertex)
+            self._described[vertex] = self.describe_along(vertices, name_key=self.key_names(vertices))
         return self._described[vertex]
 
-    def _words(self, start: Start, things: list[object], statuses: list[Status]) -> Described:
-        return describe_path(things, start.words, start.expression_for(things[0]), statuses, summaries=self.summaries)
+    def _words(
+        self,
+        start: Start,
+        things: list[object],
+        statuses: list[Status],
+        name_key: Callable[[int], str] | None = None,
+    ) -> Described:
+        expression = start.expression_for(things[0])
+        return describe_path(things, start.words, expression, statuses, summaries=self.summaries, name_key=name_key)
 
-    def describe_along(self, vertices: Sequence[int], known: str | None = None) -> Described:
+    def describe_along(
+        self, vertices: Sequence[int], known: str | None = None, name_key: Callable[[int], str] | None = None
+    ) -> Described:
         """Return a path from a root in words, or one from an object for which *known* is Python."""
         things, statuses = [self.objects[v] for v in vertices], [*map(self.status, vertices)]
         if known is None:
-            return self._words(self.starts[self.tree.root_of[vertices[0]]], things, statuses)
-        return describe_path(things, _VARIABLES, known, statuses, summaries=self.summaries)
+            return self._words(self.starts[self.tree.root_of[vertices[0]]], things, statuses, name_key)
+        return describe_path(things, _VARIABLES, known, statuses, summaries=self.summaries, name_key=name_key)
+
+    def key_names(self, vertices: Sequence[int]) -> Callable[[int], str]:
+        """Return what names the key under which a dict among *vertices* has the next of them, for `describe_path`."""
+
+        def name_key(position: int) -> str:
+            if position >= len(vertices):
+                return ""
+            key = self.key_of(vertices[position - 1], vertices[position])
+            return expression_of(self, route_to(self, key)) if self._is_old(key) else ""
+
+        return name_key
+
+    def _is_old(self, vertex: int) -> bool:
+        """Return whether a root reaches an object from before the runs."""
+        return vertex >= 0 and self.is_reached(vertex) and self.birth_run[vertex] == BASELINE
 
     def describe_child(self, owner: int, *below: object) -> Described:
         """Return the path to the last of *below*, objects that *owner* leads to and that need not be tracked."""
@@ -187,9 +256,8 @@ class HeapView:
             return describe_path(things, _VARIABLES, "", statuses, summaries=self.summaries)
         vertices = self.path(owner)
         start = self.starts[self.tree.root_of[owner]]
-        return self._words(
-            start, [*(self.objects[v] for v in vertices), *below], [*map(self.status, vertices), *unknown]
-        )
+        things = [*(self.objects[v] for v in vertices), *below]
+        return self._words(start, things, [*map(self.status, vertices), *unknown], self.key_names(vertices))
 
     def is_history(self, described: Described) -> bool:
         """Return whether a path begins at one of the notebook's own names."""
@@ -301,6 +369,7 @@ def heap_view(
     finally:
         view.starts.clear()
         view._described.clear()  # noqa: SLF001 - our own
+        view._routes.clear()  # noqa: SLF001 - our own
         hidden.edges.clear()
         hidden.extra_objects.clear()
 
