@@ -12,7 +12,8 @@ import numpy.typing as npt
 from leaklab.errors import LeaklabError
 from leaklab.explain.cycle_cuts import openings
 from leaklab.explain.cycles import Immortal, immortal_cycles
-from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap
+from leaklab.heap.borrow import borrow_heap
+from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.model.paths import CutResult
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from leaklab.explain.found import found_record, row_limit, wanted_type
+from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.find import find_in
 from leaklab.heap.live_nodes import LiveNodes
 from leaklab.heap.nodes import MIN_DATA_BYTES
 from leaklab.heap.query import parse
-from leaklab.heap.view import NO_BIRTHS, borrow_heap
+from leaklab.heap.view import NO_BIRTHS
 from leaklab.reports.found import FoundObjects
 from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.gc_control import collect_quietly

@@ -17,8 +17,9 @@ from leaklab.decide.heap_diff import compare_heap_snapshots, unpack
 from leaklab.decide.pairing import kinds_gone, still_there
 from leaklab.explain.new_objects import name_holders
 from leaklab.files import FilePath
+from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.taking import take_heap
-from leaklab.heap.view import Births, borrow_heap
+from leaklab.heap.view import Births
 from leaklab.model.heap_diff import Changed, Difference, HeapSnapshotRecord
 from leaklab.render.heap_snapshot_file import load_heap_snapshot
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff

@@ -22,7 +22,8 @@ from leaklab.collect.census import DisturbedError
 from leaklab.collect.checkpoint import whole_heap
 from leaklab.collect.measurement import choose_baseline
 from leaklab.explain.training_run import training_survivor_bytes, training_survivors
-from leaklab.heap.view import Births, borrow_heap
+from leaklab.heap.borrow import borrow_heap
+from leaklab.heap.view import Births
 from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.render.training_run import run_text
 from leaklab.reports.training_run import TrainingRun

@@ -50,7 +50,8 @@ from leaklab.explain.ownership import (
     is_library_matter,
     lives_by_its_keys,
 )
-from leaklab.heap.view import Births, HeapView, borrow_heap
+from leaklab.heap.borrow import borrow_heap
+from leaklab.heap.view import Births, HeapView
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Settings
 from leaklab.model.check import UNREAD_GRAPH, NativeParts
 from leaklab.model.paths import CycleCertainty

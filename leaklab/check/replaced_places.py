@@ -25,7 +25,8 @@ from leaklab.check.steps import Ran
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import Growth
 from leaklab.explain.groups import LeakAddress, address_of_growth
-from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap
+from leaklab.heap.borrow import borrow_heap
+from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.model import Leak, Outcome
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import is_exactly, is_kind_of, summary, type_name

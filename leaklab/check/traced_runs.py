@@ -18,8 +18,9 @@ from leaklab.collect.cycle_lines import CycleShape, CycleStep, shown_referents
 from leaklab.collect.measurement import Measurement
 from leaklab.explain.cycles import Orphans, group_orphans
 from leaklab.explain.groups import LeakAddress, group_survivors
+from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.names import best_reference
-from leaklab.heap.view import BASELINE, Births, HeapView, borrow_heap
+from leaklab.heap.view import BASELINE, Births, HeapView
 from leaklab.runtime.addresses import addresses_of, get_referents
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.containers import first_items, values_in

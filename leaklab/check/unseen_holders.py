@@ -24,8 +24,9 @@ from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import ENTRY, UNSEEN_ROOT, top_steps, unseen_fingerprint
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.unreachable import Region
+from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.source_lines import CellNames, LineWriter
-from leaklab.heap.view import NO_BIRTHS, HeapView, borrow_heap
+from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.model import Leak, RootPath, Status
 
 _FEWEST_RUNS, _MOST_RUNS = 2, 16

@@ -104,7 +104,7 @@ def explain_best_path(view: HeapView, vertex: int, raw: RawCounts, *, asked: str
     """Return the best path to the object at *vertex*, and nothing more; all that is known where no root reaches it.
 
     Args:
-        view: The heap, or the part of it that `leaklab.heap.view.view_for_path` shows.
+        view: The heap, or the part of it that `leaklab.heap.borrow.view_for_path` shows.
         vertex: The object.
         raw: As `explain_alive` has it.
         asked: The expression that was asked about; empty if there was none.

@@ -8,6 +8,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "backwards": "on_best_paths",
+        "borrow": "borrow_heap heap_view view_for_path",
         "carried_graphs": "carried_tensors",
         "dominators": "immediate_dominators",
         "find": "find_in is_named",
@@ -26,6 +27,6 @@ __getattr__ = lazy_names(
         "source_lines": "LineWriter Origin SourceLine cell_name find_line origin_of running_cell_name short_path",
         "start_paths": "Start",
         "taking": "take_heap",
-        "view": "BASELINE Births HeapView NO_BIRTHS borrow_heap heap_view view_for_path",
+        "view": "BASELINE Births HeapView NO_BIRTHS",
     },
 )

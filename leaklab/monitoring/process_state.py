@@ -33,10 +33,11 @@ from leaklab.explain.largest_tensors import (
     storages_by_size,
     tensor_text,
 )
+from leaklab.heap.borrow import borrow_heap, heap_view, view_for_path
 from leaklab.heap.roots import empty_snapshots, find_starts
 from leaklab.heap.source_lines import Origin, origin_of, running_cell_name
 from leaklab.heap.start_paths import Start
-from leaklab.heap.view import NO_BIRTHS, borrow_heap, heap_view, view_for_path
+from leaklab.heap.view import NO_BIRTHS
 from leaklab.model.process import HeldTensors, KindCount, ProcessLevels, ProcessRecord
 from leaklab.monitoring.memory_limits import memory_limit
 from leaklab.monitoring.running import running_monitors

@@ -65,14 +65,14 @@ def test_nothing_left_is_one_sentence():
 def test_whole_answer_is_tried_first(monkeypatch):
     """Where the graph of the heap finds no memory, the object is asked about once more, by itself."""
     import leaklab
-    from leaklab.heap import view
+    from leaklab.heap.index import ReferencePass
 
     held = {"key": [1]}
 
     def fails(*_args, **_named):
         raise MemoryError
 
-    monkeypatch.setattr(view.ReferencePass, "finish", fails)
+    monkeypatch.setattr(ReferencePass, "finish", fails)
     with pytest.raises(MemoryError, match="not enough memory to look at all objects"):
         leaklab.whyalive(held["key"])
     monkeypatch.undo()
