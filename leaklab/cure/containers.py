@@ -8,6 +8,7 @@ import collections
 import io
 import queue
 import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from leaklab.cure.source import SourceText
 from leaklab.cure.stored_values import Detachment, cut_of
 from leaklab.cure.training_path import cuts_training
 from leaklab.heap.source_lines import Origin, origin_of
-from leaklab.runtime.objects import has_base, is_exactly
+from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, module_dict
 
 _EMPTY = ((list, "[]"), (dict, "{}"), (set, "set()"))
 _OWN = (list, dict, set, collections.deque, bytearray)
@@ -29,6 +30,10 @@ _QUEUES = (queue.Queue,)
 def let_go(case: Case) -> Iterator[Candidate]:
     """Yield how what is stored in a container of the user's goes: as numbers, with its run, or but for the newest."""
     store = case.store
+    if is_exactly(case.held, (list, dict, set)) and _is_of_library_module(case.held):
+        if store is not None:
+            yield from _only_new(case, store)
+        return
     if not case.is_variable or not _is_users(case):
         return
     if store is None or store.how in ("call", "name"):
@@ -74,6 +79,30 @@ def _is_users(case: Case) -> bool:
         if owner is MISSING or not (_is_of_user(owner) or is_exactly(owner, (list, dict, tuple))):
             return False
     return True
+
+
+def _is_of_library_module(held: object) -> bool:
+    """Return whether *held* is a variable of a module that is not the user's, as ``sys.path`` is: never emptied."""
+    for module in list(sys.modules.values()):
+        variables = module_dict(module) if is_kind_of(module, types.ModuleType) else None
+        if variables is not None and any(value is held for value in list(variables.values())):
+            filename, name = variables.get("__file__"), variables.get("__name__")
+            if origin_of(filename) is not Origin.USER if type(filename) is str else name in sys.builtin_module_names:
+                return name != "__main__"
+    return False
+
+
+def _only_new(case: Case, store: Store) -> Iterator[Candidate]:
+    """Yield that a text or number is added where it is not there yet, if each run added the same one."""
+    newest = case.held[:2] + case.held[-2:] if is_exactly(case.held, (list,)) else []
+    is_same = any(type(a) in (str, int, float) and a == b for a, b in zip(newest[::2], newest[1::2], strict=False))
+    if store.value is None or store.how != "one" or not is_same:
+        return
+    value, text = store.source.text_of(store.value), store.source.text_of(store.statement)
+    indented = "\n".join(f"    {line}" if line.strip() else line for line in text.splitlines())
+    patch = case.patch()
+    patch.replace(store.source, store.statement, f"if {value} not in {store.container_text}:\n{indented}")
+    yield from case.candidate(f"Add to `{store.container_text}` only what is not there yet.", patch)
 
 
 def _is_called_alike(case: Case, store: Store) -> bool:

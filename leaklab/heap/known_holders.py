@@ -109,6 +109,12 @@ KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
         reference=r"\b_?warnings\.filters$",
         is_asked_for=True,
     ),
+    KnownHolder(
+        "the list of folders that imports are looked for in, one longer by each insertion",
+        "a test whether the folder is there already",
+        reference=r"^sys\.path$",
+        is_asked_for=True,
+    ),
     KnownHolder("pyplot's list of open figures", "plt.close('all')", root=r"^module '(matplotlib|pylab)\b"),
     KnownHolder(
         "a debugger", "ending its session, or turning off its data viewer,", root=r"^module '_?(pdb|bdb|debugpy|pydevd)"

@@ -166,3 +166,24 @@ def test_every_candidate_is_a_program_and_says_what_it_does(firsts: dict[str, tu
             for change in candidate.changes:
                 assert change.where
                 assert textwrap.dedent(change.after) != textwrap.dedent(change.before)
+
+
+@pytest.mark.parametrize(
+    ("cell", "changed"),
+    [
+        ("sys.path.insert(0, '/a/folder')", ["if '/a/folder' not in sys.path:", "    sys.path.insert(0, '/a/folder')"]),
+        ("number = len(sys.path)\nsys.path.append(f'/a/folder/{number}')", []),
+    ],
+)
+def test_the_list_of_a_librarys_module_is_never_emptied(
+    monkeypatch: pytest.MonkeyPatch, cell: str, changed: list[str]
+) -> None:
+    """Without ``sys.path`` nothing is imported any more: what is there already is not added again, else nothing."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    leaking = Leaking(
+        setup="import sys", cell=cell, holder="sys.path", cause="container-growth",
+        keeps="insert" if "insert" in cell else "append", changed="", unit="entries", per_run=1.0,
+    )  # fmt: skip
+    monkeypatch.setitem(PROGRAMS, "folders", leaking)
+    found = _candidates("folders")
+    assert [line for candidate in found for line in _written(candidate)] == changed
