@@ -12,12 +12,12 @@ from leaklab.check.extra_runs import FoundLines
 from leaklab.check.steps import Ran, RunRequest
 from leaklab.collect.measurement import Measurement
 from leaklab.cure.applying import ReplaceableCell
-from leaklab.cure.candidate import Program
-from leaklab.cure.candidates import candidates_for
-from leaklab.cure.finding import finding_of
+from leaklab.cure.case import Case
+from leaklab.cure.edits import with_changed_cells
+from leaklab.cure.proposal import Program
+from leaklab.cure.proposals import proposals_for
 from leaklab.cure.trial import try_cures
 from leaklab.cure.trial_runs import Means
-from leaklab.cure.whole_cell import with_changed_cells
 from leaklab.heap.source_lines import CellNames, current_lines, short_path
 from leaklab.model import Leak
 from leaklab.model.cure import Cure
@@ -59,8 +59,7 @@ def find_cures(
     for leak in explained.leaks[:_MOST_LEAKS]:
         keeping = tuple(place for found in lines for place in found.keeping.get(leak.fingerprint, ()))
         making = tuple(place for found in lines for place in found.making.get(leak.fingerprint, ()))
-        finding = finding_of(leak, program, keeping, making)
-        proposed.append((finding, candidates_for(finding, program)))
+        proposed.append((leak, proposals_for(Case(leak, program, keeping, making))))
     means = Means(
         program=program,
         cell=checked if not isinstance(checked, FunctionType) else None,

@@ -21,8 +21,7 @@ from IPython.display import display
 from leaklab.check.notebook_records import OutputRecords
 from leaklab.check.statements import Statement, split_statements
 from leaklab.check.steps import Ran, RunRequest, Steps
-from leaklab.cure.edits import NotTriedError
-from leaklab.cure.whole_cell import MAGIC_LINE
+from leaklab.cure.edits import MAGIC_LINE, NotTriedError
 from leaklab.heap.source_lines import cell_name
 from leaklab.model import Check
 from leaklab.runtime.objects import loaded_variables

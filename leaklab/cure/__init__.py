@@ -1,4 +1,4 @@
-"""Cures: the changes that would end a leak (`candidates`), tried in memory and measured before they are told."""
+"""Cures: changes that would end a leak are thought out (`proposals`), tried in memory, and measured."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __getattr__ = lazy_names(
     __name__,
     {
         "applying": "applied",
-        "candidate": "Candidate Finding Program",
-        "candidates": "candidates_for",
+        "case": "Case",
+        "proposal": "Program Proposal",
+        "proposals": "proposals_for",
         "edits": "NotTriedError are_apart edited merged",
         "first_run": "names_missing",
         "judging": "is_settling judge_trial trial_words",
-        "keeping": "KeptData",
+        "keeping": "KeptData to_the_end",
         "levels": "Gain LevelReader",
-        "restoring": "to_the_end",
-        "training": "Behaviour Learning Observer harm_of pointless_cache",
+        "behaviour": "Behaviour Learning Observer harm_of pointless_cache",
         "trial_runs": "N_RUNS",
     },
 )

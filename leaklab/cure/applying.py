@@ -15,14 +15,14 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from operator import or_
 from types import CodeType, FunctionType
-from typing import Protocol
+from typing import Any, Protocol
 
 from leaklab.collect.checkpoint import whole_heap
-from leaklab.cure.candidate import Program
-from leaklab.cure.compiled import refuse_compiled
 from leaklab.cure.edits import NotTriedError, Path, changed_code, code_objects, edited, parsed
-from leaklab.cure.restoring import to_the_end
+from leaklab.cure.keeping import to_the_end
+from leaklab.cure.proposal import Program
 from leaklab.model.cure import Change
+from leaklab.runtime.objects import loaded_variables, mro_of
 
 _FUTURE_FLAGS: int = reduce(
     or_, (getattr(future_features, name).compiler_flag for name in future_features.all_feature_names)
@@ -160,7 +160,7 @@ def _swaps_in_file(
         msg = "the code that runs is not that of the source"
         raise NotTriedError(msg)
     chosen = {swap.old[path] for swap, paths in zip(swaps, running, strict=True) for path in paths}
-    refuse_compiled([function for function in functions if function.__code__ in chosen])
+    _refuse_compiled([function for function in functions if function.__code__ in chosen])
     return swaps
 
 
@@ -228,3 +228,28 @@ def _take_back_later_ones(swaps: Sequence[_Swap]) -> None:
                 old = to_old[id(thing.__code__)]
                 if old.co_freevars == thing.__code__.co_freevars:
                     thing.__code__ = old
+
+
+def _refuse_compiled(functions: Collection[FunctionType]) -> None:
+    """Refuse functions that torch runs in a form of its own.
+
+    Raises:
+        NotTriedError: if one of them was scripted, or if torch.compile has compiled anything in this process: what it
+            has inlined where nobody tells.
+    """
+    counters: Any = loaded_variables("torch._dynamo.utils").get("counters")
+    if functions and counters and counters["frames"]["ok"]:
+        msg = "torch.compile has compiled code of this process"
+        raise NotTriedError(msg)
+    if any(_is_scripted(function) for function in functions):
+        msg = "torch runs a scripted form of that code"
+        raise NotTriedError(msg)
+
+
+def _is_scripted(function: FunctionType) -> bool:
+    scripted: Any = loaded_variables("torch.jit._state").get("_jit_caching_layer", {})
+    if function in scripted:
+        return True
+    store: Any = loaded_variables("torch.jit._recursive").get("concrete_type_store")
+    classes = [] if store is None else list(store.type_store)
+    return any(vars(base).get(function.__name__) is function for of in classes for base in mro_of(of))

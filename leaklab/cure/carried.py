@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case, Store, last_name, rounded
 from leaklab.cure.live import MISSING, evaluate
+from leaklab.cure.proposal import Proposal
 from leaklab.cure.registrations import end_of
 from leaklab.cure.source import SourceText
 from leaklab.cure.stored_values import has_graph
@@ -21,7 +21,7 @@ _HEAD = ".grad_fn"
 _PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 
 
-def carried_graph(case: Case) -> Iterator[Candidate]:
+def carried_graph(case: Case) -> Iterator[Proposal]:
     """Yield how a variable that every run computes from that of the run before loses its graph."""
     owner = _owner(case)
     if not owner:
@@ -38,7 +38,7 @@ def carried_graph(case: Case) -> Iterator[Candidate]:
         yield from _kept_detached(case, store)
     patch = case.patch()
     case.at_end_of_run(patch, f"{owner} = {cut}")
-    yield from case.candidate(f"Hand `{owner}` on to the next run without its graph.", patch)
+    yield from case.proposal(f"Hand `{owner}` on to the next run without its graph.", patch)
 
 
 def _owner(case: Case) -> str:
@@ -116,7 +116,7 @@ def _is_only_kept(store: Store) -> bool:
     )
 
 
-def _added_as_number(case: Case, store: Store, added: ast.expr, held: Any) -> Iterator[Candidate]:
+def _added_as_number(case: Case, store: Store, added: ast.expr, held: Any) -> Iterator[Proposal]:
     """Yield how what is added to a total loses its graph."""
     base: Any = loaded_type("torch", "Tensor")
     text = store.source.text_of(added)
@@ -126,10 +126,10 @@ def _added_as_number(case: Case, store: Store, added: ast.expr, held: Any) -> It
         patch = case.patch()
         patch.replace(store.source, added, f"{text}{call}")
         what = "the number" if call == ".item()" else "the values without their graph"
-        yield from case.candidate(f"Add only {what} to `{store.container_text}`.", patch)
+        yield from case.proposal(f"Add only {what} to `{store.container_text}`.", patch)
 
 
-def _kept_detached(case: Case, store: Store) -> Iterator[Candidate]:
+def _kept_detached(case: Case, store: Store) -> Iterator[Proposal]:
     if store.value is None or not isinstance(store.statement, (ast.Assign, ast.AnnAssign)):
         return
     targets = store.statement.targets if isinstance(store.statement, ast.Assign) else [store.statement.target]
@@ -141,10 +141,10 @@ def _kept_detached(case: Case, store: Store) -> Iterator[Candidate]:
         patch = case.patch()
         text = text if isinstance(store.value, _PRIMARY) else f"({text})"
         patch.replace(store.source, store.value, f"{text}.detach()")
-    yield from case.candidate(f"Keep `{store.container_text}` for the next run without its graph.", patch)
+    yield from case.proposal(f"Keep `{store.container_text}` for the next run without its graph.", patch)
 
 
-def gradient_cycle(case: Case) -> Iterator[Candidate]:
+def gradient_cycle(case: Case) -> Iterator[Proposal]:
     """Yield how gradients that carry a graph (``backward(create_graph=True)``) are let go of."""
     is_gradient = any(step.reference == ".grad" for step in case.leak.path.steps) or case.holder.endswith(".grad")
     if not (is_gradient or case.leak.cause in ("immortal-cycle", "graph-kept")):
@@ -158,17 +158,17 @@ def gradient_cycle(case: Case) -> Iterator[Candidate]:
         local = {_grad_of(node) for node in nodes} - {"", *case.program.namespace}
         patch = case.patch()
         if local and end_of(case, source, statement, patch, [f"{name}.grad = None" for name in sorted(local)]):
-            yield from case.candidate(f"Set the gradients to None when they have been used: {why}.", patch)
+            yield from case.proposal(f"Set the gradients to None when they have been used: {why}.", patch)
     for name in sorted(names) if not adds_up_gradients(case) else ():
         line = _forgetting(name, case.program.namespace.get(name))
         if line:
             patch = case.patch()
             case.at_start_of_run(patch, line)
-            yield from case.candidate(f"Set the gradients to None before each run (`{line}`): {why}.", patch)
+            yield from case.proposal(f"Set the gradients to None before each run (`{line}`): {why}.", patch)
 
 
 def _statements_with_graph(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
-    for filename, line in (*case.finding.keeping_lines, *case.finding.making_lines):
+    for filename, line in (*case.keeping, *case.making):
         source = case.source(filename)
         statement = source.statement_at(line) if source is not None else None
         if source is not None and statement is not None and _is_create_graph(statement):
@@ -211,7 +211,7 @@ _NEWEST = {
 }  # fmt: skip
 
 
-def replaced_by_larger(case: Case) -> Iterator[Candidate]:
+def replaced_by_larger(case: Case) -> Iterator[Proposal]:
     """Yield how a variable that every run replaces by something longer keeps the newest part only."""
     store, held = case.store, case.held
     if case.leak.unit == "objects" or store is None or store.how not in ("name", "sum") or held is MISSING:
@@ -227,7 +227,7 @@ def replaced_by_larger(case: Case) -> Iterator[Candidate]:
     patch = case.patch()
     patch.after(store.source, store.statement, [f"{place} = {place}{suffix.format(n=n_kept)}"])
     words = f"Keep only the newest {n_kept:,} {what} of `{place}`."
-    yield from case.candidate(words, patch, emptied=(case.holder,))
+    yield from case.proposal(words, patch, emptied=(case.holder,))
 
 
 def _size_of_row(held: Any) -> float:

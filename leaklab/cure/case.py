@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from leaklab.cure.candidate import Candidate, Finding, Program
+from leaklab.collect.registries import registry_on
 from leaklab.cure.live import MISSING, evaluate
+from leaklab.cure.proposal import Program, Proposal
 from leaklab.cure.source import FUNCTIONS, Patch, SourceText
 from leaklab.model import Leak
 from leaklab.text import visible
@@ -55,17 +56,44 @@ class Store:
         return self.source.text_of(node)
 
 
+Places = tuple[tuple[str, int], ...]
+"""Lines, each with its file name."""
+
+
 @dataclass(frozen=True)
 class Case:
-    """All that is asked when a change is thought out."""
+    """All that is asked when a change is thought out: one leak, and what is known of the code that causes it.
 
-    finding: Finding
+    Attributes:
+        leak: The record.
+        program: The user's.
+        traced: Where the leaked objects are put where they are kept, surest first, as far as runs have shown it.
+        making: Where the leaked objects are made, the same way.
+    """
+
+    leak: Leak
     program: Program
+    traced: Places = ()
+    making: Places = ()
 
-    @property
-    def leak(self) -> Leak:
-        """The record."""
-        return self.finding.leak
+    @cached_property
+    def keeping(self) -> Places:
+        """The lines that keep: those of traced runs, else those that, as they read, add to the holder or its table."""
+        files = dict.fromkeys((self.program.checked, *(filename for filename, _ in self.making)))
+        return self.traced or tuple(place for name in files for place in self._adding_lines(name))
+
+    def _adding_lines(self, filename: str) -> Iterator[tuple[str, int]]:
+        source, name = self.source(filename), last_name(self.leak.holder)
+        if source is None:
+            return
+        registry = registry_on(self.leak.path)
+        calls = () if registry is None else tuple(last_name(call) for call in registry.adds.split(" or "))
+        for statement in ast.walk(source.tree):
+            if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):
+                continue
+            is_call = any(called(node) in calls for node in ast.walk(statement))
+            if is_call or (" " not in self.leak.holder and is_adding(source, statement, name)):
+                yield filename, statement.lineno
 
     @property
     def holder(self) -> str:
@@ -136,11 +164,11 @@ class Case:
         first = body[1] if len(body) > 1 and _is_text(body[0]) else body[0]
         patch.before(self.cell, first, lines)
 
-    def candidate(self, words: str, patch: Patch, *, emptied: tuple[str, ...] = ()) -> Iterator[Candidate]:
-        """Yield the candidate that *patch* makes, if it makes one."""
+    def proposal(self, words: str, patch: Patch, *, emptied: tuple[str, ...] = ()) -> Iterator[Proposal]:
+        """Yield the proposal that *patch* makes, if it makes one."""
         changes = patch.changes()
         if changes:
-            yield Candidate(visible(words), changes, emptied=emptied)
+            yield Proposal(visible(words), changes, emptied=emptied)
 
     @cached_property
     def stores(self) -> tuple[Store, ...]:
@@ -163,7 +191,7 @@ class Case:
         return above, evaluate(above, self.program.namespace)
 
     def _find_stores(self) -> Iterator[Store]:
-        for filename, line in self.finding.keeping_lines:
+        for filename, line in self.keeping:
             source = self.source(filename)
             statement = source.statement_at(line) if source is not None else None
             if source is None or statement is None:
@@ -210,6 +238,16 @@ def rounded(per_run: float) -> int:
 
 def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def called(node: ast.AST) -> str:
+    """Return the last name of what a call calls, ``append`` of ``h.append(x)``; empty for anything else."""
+    return name_of(node.func) if isinstance(node, ast.Call) else ""
+
+
+def name_of(node: ast.expr) -> str:
+    """Return the last name of a variable or an attribute; empty for anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def last_name(expression: str) -> str:

@@ -12,9 +12,9 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case, Store, is_adding, last_name, store_of
 from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText
 from leaklab.cure.stored_values import Detachment, cut_of
 from leaklab.cure.training_path import cuts_training
@@ -27,7 +27,7 @@ _STREAMS = (io.StringIO, io.BytesIO)
 _QUEUES = (queue.Queue,)
 
 
-def let_go(case: Case) -> Iterator[Candidate]:
+def let_go(case: Case) -> Iterator[Proposal]:
     """Yield how what is stored in a container of the user's goes: as numbers, with its run, or but for the newest."""
     store = case.store
     if is_exactly(case.held, (list, dict, set)) and _is_of_library_module(case.held):
@@ -46,7 +46,7 @@ def let_go(case: Case) -> Iterator[Candidate]:
     if cut is not None and cut.numbers:
         patch = case.patch()
         cut.apply(patch, store)
-        yield from case.candidate(f"Store {cut.words} in `{store.container_text}`.", patch)
+        yield from case.proposal(f"Store {cut.words} in `{store.container_text}`.", patch)
     if store.how == "sum" and not _is_collection(case.held):
         return
     if readers:
@@ -92,7 +92,7 @@ def _is_of_library_module(held: object) -> bool:
     return False
 
 
-def _only_new(case: Case, store: Store) -> Iterator[Candidate]:
+def _only_new(case: Case, store: Store) -> Iterator[Proposal]:
     """Yield that a text or number is added where it is not there yet, if each run added the same one."""
     newest = case.held[:2] + case.held[-2:] if is_exactly(case.held, (list,)) else []
     is_same = any(type(a) in (str, int, float) and a == b for a, b in zip(newest[::2], newest[1::2], strict=False))
@@ -102,7 +102,7 @@ def _only_new(case: Case, store: Store) -> Iterator[Candidate]:
     indented = "\n".join(f"    {line}" if line.strip() else line for line in text.splitlines())
     patch = case.patch()
     patch.replace(store.source, store.statement, f"if {value} not in {store.container_text}:\n{indented}")
-    yield from case.candidate(f"Add to `{store.container_text}` only what is not there yet.", patch)
+    yield from case.proposal(f"Add to `{store.container_text}` only what is not there yet.", patch)
 
 
 def _is_called_alike(case: Case, store: Store) -> bool:
@@ -164,7 +164,7 @@ def _is_filled(source: SourceText, node: ast.AST, name: str) -> bool:
     return container is not None and node in set(ast.walk(container))
 
 
-def _with_the_run(case: Case) -> Iterator[Candidate]:
+def _with_the_run(case: Case) -> Iterator[Proposal]:
     """Yield how the container goes with the run: made anew where a run begins, or emptied where it ends."""
     holder, held = (case.holder, case.held) if case.store is None else case.filled(case.store)
     kind = type(held)
@@ -174,21 +174,21 @@ def _with_the_run(case: Case) -> Iterator[Candidate]:
     if empty and holder.isidentifier() and case.is_in_run and not case.program.function:
         patch = case.patch()
         case.at_start_of_run(patch, f"{holder} = {empty}")
-        yield from case.candidate(f"Begin each run with an empty `{holder}`.", patch, emptied=(holder,))
+        yield from case.proposal(f"Begin each run with an empty `{holder}`.", patch, emptied=(holder,))
     elif has_method(held, "clear") and _is_collection(held) and "._" not in holder:
         patch = case.patch()
         case.at_end_of_run(patch, f"{holder}.clear()")
-        yield from case.candidate(
+        yield from case.proposal(
             f"Empty `{holder}` at the end of the run, when it has been used.", patch, emptied=(holder,)
         )
     elif kind in _STREAMS:
         patch = case.patch()
         case.at_end_of_run(patch, f"{holder}.seek(0)", f"{holder}.truncate()")
         words = f"Empty `{holder}` at the end of the run, when it has been read."
-        yield from case.candidate(words, patch, emptied=(holder,))
+        yield from case.proposal(words, patch, emptied=(holder,))
 
 
-def _bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Candidate]:
+def _bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Proposal]:
     """Yield how the container keeps its newest entries only."""
     place = store.container_text
     holder, held = case.filled(store)
@@ -203,7 +203,7 @@ def _bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Candi
     patch.after(store.source, store.statement, lines)
     also = f"; store {cut.words}" if cut is not None else ""
     words = f"Keep only the newest {n_kept:,} entries of `{place}`{also}."
-    yield from case.candidate(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
+    yield from case.proposal(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
 
 
 def _is_filled_in_front(store: Store) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import takewhile
 from types import CodeType
 
-from leaklab.model.cure import Change
+from leaklab.model.cure import Change, Cure, CureOutcome
 
 
 class NotTriedError(Exception):
@@ -213,3 +213,36 @@ def _own(code: CodeType) -> tuple[object, ...]:
         code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags,
         getattr(code, "co_exceptiontable", b""),
     )  # fmt: skip
+
+
+MAGIC_LINE = "# the magic's line\n"
+"""Stands where ``%%leakcheck`` stood, so that the lines below it have the numbers that the user sees."""
+_MAGIC_CALL = "get_ipython()."
+_MOST_CHARACTERS = 20_000
+
+
+def with_changed_cells(
+    cures: Sequence[Cure], cell_name: Callable[[str], str], source: Callable[[str], str | None]
+) -> tuple[Cure, ...]:
+    """Return *cures*, those that cured with the whole changed cell where all their changes lie in one cell.
+
+    Args:
+        cures: What was tried.
+        cell_name: What the notebook calls the cell of a file name; empty for a real file.
+        source: The text of a file.
+    """
+    return tuple(replace(cure, changed_cell=_changed_cell(cure, cell_name, source)) for cure in cures)
+
+
+def _changed_cell(cure: Cure, cell_name: Callable[[str], str], source: Callable[[str], str | None]) -> str:
+    names = {change.filename for change in cure.changes}
+    if cure.outcome is not CureOutcome.CURED or len(names) != 1 or not cell_name(name := names.pop()):
+        return ""
+    text = source(name) or ""
+    # What the notebook made of lines such as ``%time`` and ``!ls`` is not what the person has written there.
+    if not text or _MAGIC_CALL in text or len(text) > _MOST_CHARACTERS:
+        return ""
+    try:
+        return edited(text, cure.changes).removeprefix(MAGIC_LINE).strip("\n")
+    except NotTriedError:  # the cell was run anew meanwhile
+        return ""

@@ -10,8 +10,8 @@ import ast
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
-from leaklab.cure.candidate import Program
 from leaklab.cure.edits import NotTriedError, edited, parsed
+from leaklab.cure.proposal import Program
 from leaklab.cure.source import FUNCTIONS
 from leaklab.heap.source_lines import is_module, sources_with
 from leaklab.model.cure import Change

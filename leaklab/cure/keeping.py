@@ -316,3 +316,25 @@ def _fill_again(base: Any, container: Any, entries: list[Any]) -> None:
     base.clear(container)
     for key, value in fresh.items():
         base.__setitem__(container, key, value)
+
+
+def to_the_end(work: Callable[[], None]) -> None:
+    """Call *work*, again where an interrupt has stopped it, and raise that interrupt when it is done.
+
+    Args:
+        work: May be called again after any part of it.
+    """
+    interrupts: list[KeyboardInterrupt] = []
+    while not _is_done(work, interrupts):
+        pass
+    if interrupts:
+        raise interrupts.pop()
+
+
+def _is_done(work: Callable[[], None], interrupts: list[KeyboardInterrupt]) -> bool:
+    try:
+        work()
+    except KeyboardInterrupt as raised:
+        interrupts.append(raised)
+        return False
+    return True

@@ -7,9 +7,9 @@ import re
 import sys
 from collections.abc import Iterator
 
-from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.cure.proposal import Proposal
 from leaklab.runtime.objects import type_name
 
 _CALLS = (
@@ -27,19 +27,19 @@ _RELEASES_ALL = "it would release what was there before the check, too"
 _RELEASING = re.compile(r"^(close|clear|reset|remove|unregister|free|release|shutdown|cancel)(_\w+)?$")
 
 
-def library_calls(case: Case) -> Iterator[Candidate]:
+def library_calls(case: Case) -> Iterator[Proposal]:
     """Yield, in words, the call by which a library releases what one of its tables keeps.
 
     None is tried: such a call releases what was there before the check as well, and nothing could put that back.
     """
     for pattern, call in _CALLS:
         if re.search(pattern, case.holder):
-            yield Candidate(f"Release what the library keeps: `{call}`.", not_tried=_RELEASES_ALL)
+            yield Proposal(f"Release what the library keeps: `{call}`.", not_tried=_RELEASES_ALL)
             return
     yield from _of_owner(case)
 
 
-def _of_owner(case: Case) -> Iterator[Candidate]:
+def _of_owner(case: Case) -> Iterator[Proposal]:
     """Yield the release call of the object of a library that is on the path."""
     place = case.holder
     while "." in place or "[" in place:
@@ -50,11 +50,11 @@ def _of_owner(case: Case) -> Iterator[Candidate]:
         kind = type_name(type(owner))
         for pattern, call in _OF_OWNERS:
             if re.search(pattern, kind) and has_method(owner, call):
-                yield Candidate(f"Release what it has collected: `{place}.{call}()`.", not_tried=_RELEASES_ALL)
+                yield Proposal(f"Release what it has collected: `{place}.{call}()`.", not_tried=_RELEASES_ALL)
                 return
 
 
-def maybe_calls(case: Case) -> Iterator[Candidate]:
+def maybe_calls(case: Case) -> Iterator[Proposal]:
     """Yield in words the calls that, by their names, may release what a library's table keeps."""
     root = re.match(r"module '(.+)'", case.leak.path.root)
     module = sys.modules.get(root[1]) if root else None
@@ -63,4 +63,4 @@ def maybe_calls(case: Case) -> Iterator[Candidate]:
     names = [name for name, value in vars(module).items() if _RELEASING.match(name) and inspect.isroutine(value)]
     if names:
         calls = ", ".join(f"`{module.__name__}.{name}()`" for name in sorted(names)[:3])
-        yield Candidate(f"The table belongs to {module.__name__}; {calls} may release it.")
+        yield Proposal(f"The table belongs to {module.__name__}; {calls} may release it.")

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from leaklab.cure.candidate import Candidate
-from leaklab.cure.case import Case
+from leaklab.cure.case import Case, called
 from leaklab.cure.containers import trimming
 from leaklab.cure.live import MISSING, attribute, evaluate, has_method
+from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import Patch, SourceText
 from leaklab.runtime.objects import LRU_CACHE, is_kind_of
 
@@ -25,7 +25,7 @@ _ENDS = {
 """What a constructor's object is ended by."""
 
 
-def exceptions(case: Case) -> Iterator[Candidate]:
+def exceptions(case: Case) -> Iterator[Proposal]:
     """Yield how an exception is kept as its text, without the frames that its traceback keeps."""
     if not any("raceback" in step.kind or step.reference == ".__traceback__" for step in case.leak.path.steps):
         return
@@ -46,7 +46,7 @@ def exceptions(case: Case) -> Iterator[Candidate]:
         ):
             patch = case.patch()
             patch.replace(store.source, names[0], text)
-            yield from case.candidate(f"{words}: the traceback keeps the local variables of every frame.", patch)
+            yield from case.proposal(f"{words}: the traceback keeps the local variables of every frame.", patch)
         return
 
 
@@ -65,20 +65,20 @@ def _handler_around(source: SourceText, node: ast.AST) -> ast.ExceptHandler | No
     return above
 
 
-def ended(case: Case) -> Iterator[Candidate]:
+def ended(case: Case) -> Iterator[Proposal]:
     """Yield how something with an end (an executor, a timer, a figure, a file) is ended where the run ends."""
-    for filename, line in (*case.finding.keeping_lines, *case.finding.making_lines):
+    for filename, line in (*case.keeping, *case.making):
         source = case.source(filename)
         statement = source.statement_at(line) if source is not None else None
         if source is None or statement is None or filename != case.program.checked or hasattr(statement, "body"):
             continue
-        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _called(node) in _ENDS]
+        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and called(node) in _ENDS]
         if calls and source.function_of(statement) is None:
             patch = case.patch()
             end = _write_end(case, source, statement, calls[0], patch)
             if end:
                 yield from _ended_and_forgotten(case, source, statement, calls[0], end)
-                yield from case.candidate(f"End it when the run has used it: `{end}`.", patch)
+                yield from case.proposal(f"End it when the run has used it: `{end}`.", patch)
                 return
 
 
@@ -91,10 +91,10 @@ def _write_end(case: Case, source: SourceText, statement: ast.stmt, call: ast.Ca
             return ""
         name = source.text_of(first)
     else:
-        name = case.fresh(_called(call).lower())
+        name = case.fresh(called(call).lower())
         patch.before(source, statement, [f"{name} = {source.text_of(call)}"])
         patch.replace(source, call, name)
-    method = _ENDS[_called(call)]
+    method = _ENDS[called(call)]
     live = evaluate(name, case.program.namespace)
     if method and live is not MISSING and not has_method(live, method.partition("(")[0]):
         return ""
@@ -110,7 +110,7 @@ def _write_end(case: Case, source: SourceText, statement: ast.stmt, call: ast.Ca
 
 def _ended_and_forgotten(
     case: Case, source: SourceText, statement: ast.stmt, call: ast.Call, end: str
-) -> Iterator[Candidate]:
+) -> Iterator[Proposal]:
     """Yield the same for what is kept in a container besides: that keeps its newest entries only."""
     store = next((store for store in case.stores if store.how in ("one", "item") and store.container is not None), None)
     if store is None or store.statement is statement:
@@ -123,14 +123,10 @@ def _ended_and_forgotten(
         _write_end(case, source, statement, call, patch)
         patch.after(store.source, store.statement, lines)
         words = f"End it when the run has used it: `{end}`. Keep only the newest {n_kept:,} entries of `{place}`."
-        yield from case.candidate(words, patch, emptied=(place,))
+        yield from case.proposal(words, patch, emptied=(place,))
 
 
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
-def finished_tasks(case: Case) -> Iterator[Candidate]:
+def finished_tasks(case: Case) -> Iterator[Proposal]:
     """Yield how a task takes itself out of the set that keeps it, when it is done."""
     store, held = case.store, case.held
     if store is None or store.how != "one" or type(held) is not set or not isinstance(store.value, ast.Name):
@@ -140,10 +136,10 @@ def finished_tasks(case: Case) -> Iterator[Candidate]:
     patch = case.patch()
     line = f"{store.source.text_of(store.value)}.add_done_callback({store.container_text}.discard)"
     patch.after(store.source, store.statement, [line])
-    yield from case.candidate(f"Let each task leave `{store.container_text}` when it is done.", patch)
+    yield from case.proposal(f"Let each task leave `{store.container_text}` when it is done.", patch)
 
 
-def parameter_groups(case: Case) -> Iterator[Candidate]:
+def parameter_groups(case: Case) -> Iterator[Proposal]:
     """Yield how the group that a run adds to an optimizer goes with the run, with its state."""
     for store in case.stores:
         for node in ast.walk(store.statement):
@@ -155,7 +151,7 @@ def parameter_groups(case: Case) -> Iterator[Candidate]:
             lines = [f'for parameter in {optimizer}.param_groups.pop()["params"]:']
             patch = case.patch()
             case.at_end_of_run(patch, *lines, f"    {optimizer}.state.pop(parameter, None)")
-            yield from case.candidate(
+            yield from case.proposal(
                 f"Take the group out of `{optimizer}` again when the run ends, with its state.", patch
             )
             return
@@ -166,7 +162,7 @@ _FIELD = re.compile(r"%[-#0 +]*\d*[a-zA-Z]")
 """A field of a text that ``%`` fills in."""
 
 
-def numbered_names(case: Case) -> Iterator[Candidate]:
+def numbered_names(case: Case) -> Iterator[Proposal]:
     """Yield how what is registered under a new name by every run is registered under one name."""
     for store in case.stores:
         for node in ast.walk(store.statement):
@@ -183,7 +179,7 @@ def numbered_names(case: Case) -> Iterator[Candidate]:
             if name:
                 patch = case.patch()
                 patch.replace(store.source, named, repr(name).replace("'", '"'))
-                yield from case.candidate(
+                yield from case.proposal(
                     f"Use one name, `{name}`: each run then replaces that of the run before.", patch
                 )
                 return
@@ -202,21 +198,21 @@ def _computed_name(node: ast.AST) -> ast.expr | None:
     """Return the name, if it is computed, under which a call registers something."""
     if not isinstance(node, ast.Call):
         return None
-    called = _called(node)
+    name_of_call = called(node)
     place = {"register_buffer": 0, "register_parameter": 0, "add_module": 0, "register_module": 0, "setattr": 1}
-    if called not in place or len(node.args) <= place[called]:
+    if name_of_call not in place or len(node.args) <= place[name_of_call]:
         return None
-    name = node.args[place[called]]
+    name = node.args[place[name_of_call]]
     return name if isinstance(name, _COMPUTED) else None
 
 
-def cached_results(case: Case) -> Iterator[Candidate]:
+def cached_results(case: Case) -> Iterator[Proposal]:
     """Yield how a cache of results is emptied where a run begins, which no later run gains by; and in words a bound."""
     name = case.holder
     if not case.is_variable or not is_kind_of(case.held, LRU_CACHE):
         return
     patch = case.patch()
     case.at_start_of_run(patch, f"{name}.cache_clear()")
-    for candidate in case.candidate(f"Begin each run with an empty cache of `{name}`.", patch):
-        yield replace(candidate, drops=f"what `{name}` has computed serves no later run: a bound keeps the newest")
-    yield Candidate(f"Bound the cache of `{name}`: `@functools.lru_cache(maxsize=16)`.")
+    for proposal in case.proposal(f"Begin each run with an empty cache of `{name}`.", patch):
+        yield replace(proposal, drops=f"what `{name}` has computed serves no later run: a bound keeps the newest")
+    yield Proposal(f"Bound the cache of `{name}`: `@functools.lru_cache(maxsize=16)`.")

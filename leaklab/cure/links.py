@@ -7,9 +7,9 @@ import re
 import types
 from collections.abc import Iterator
 
-from leaklab.cure.candidate import Candidate
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, attribute
+from leaklab.cure.proposal import Proposal
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.model import Status
 from leaklab.runtime.objects import class_attribute, is_kind_of, module_dict
@@ -17,7 +17,7 @@ from leaklab.runtime.objects import class_attribute, is_kind_of, module_dict
 _ATTRIBUTE = re.compile(r"\.[^\W\d]\w*")
 
 
-def cut_links(case: Case) -> Iterator[Candidate]:
+def cut_links(case: Case) -> Iterator[Proposal]:
     """Yield how an object that each run makes lets go of the one of the run before: ``root.parent = None``.
 
     The objects must be of one class, and the newest a variable or an attribute of one. What is called needs the one
@@ -30,7 +30,7 @@ def cut_links(case: Case) -> Iterator[Candidate]:
     patch = case.patch()
     case.at_end_of_run(patch, f"{place} = None")
     words = f"Cut `{place}`, which leads to all that earlier runs made, where a run ends."
-    yield from case.candidate(words, patch)
+    yield from case.proposal(words, patch)
 
 
 def _is_of_library(case: Case) -> bool:

@@ -9,10 +9,10 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from leaklab.cure.candidate import Candidate
-from leaklab.cure.case import Case
+from leaklab.cure.case import Case, name_of
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.live_entries import dropped
+from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import FUNCTIONS, Patch, SourceText
 from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import is_exactly, is_kind_of, static_attribute
@@ -34,7 +34,7 @@ _MADE_ONCE = re.compile(r"(^|\.)(jit\.(trace|script)|torch\.compile|make_fx|CFUN
 """What makes something that nothing takes back: it serves all runs."""
 
 
-def hook_handles(case: Case) -> Iterator[Candidate]:
+def hook_handles(case: Case) -> Iterator[Proposal]:
     """Yield how the handles of hooks are kept and removed where the run, or the function that registers, ends."""
     yield from _returned_handles(case)
     for source, statement in _statements(case):
@@ -45,7 +45,7 @@ def hook_handles(case: Case) -> Iterator[Candidate]:
         return
 
 
-def _returned_handles(case: Case) -> Iterator[Candidate]:
+def _returned_handles(case: Case) -> Iterator[Proposal]:
     """Yield how handles are removed that a function returns to the run."""
     for source, statement in _statements(case):
         if source is not case.cell or not isinstance(statement, ast.Assign):
@@ -62,7 +62,7 @@ def _returned_handles(case: Case) -> Iterator[Candidate]:
         if lines and not list(source.loops_around(statement)):
             patch = case.patch()
             case.at_end_of_run(patch, *lines)
-            yield from case.candidate(f"Remove the hooks by the handles in `{name}` when the run ends.", patch)
+            yield from case.proposal(f"Remove the hooks by the handles in `{name}` when the run ends.", patch)
             return
 
 
@@ -73,7 +73,7 @@ def _is_handle(thing: object) -> bool:
 def _statements(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
     """Yield the statements that keep and make what leaks, and those of the run that call the functions they are in."""
     functions: list[str] = []
-    for filename, line in (*case.finding.keeping_lines, *case.finding.making_lines):
+    for filename, line in (*case.keeping, *case.making):
         source = case.source(filename)
         statement = source.statement_at(line) if source is not None else None
         if source is not None and statement is not None:
@@ -84,7 +84,7 @@ def _statements(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
         return
     for statement in (node for one in case.run_body for node in ast.walk(one) if isinstance(node, ast.stmt)):
         calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-        if not hasattr(statement, "body") and any(_name_of(call.func) in functions for call in calls):
+        if not hasattr(statement, "body") and any(name_of(call.func) in functions for call in calls):
             yield case.cell, statement
 
 
@@ -93,7 +93,7 @@ def _is_hook_call(node: ast.Call) -> bool:
     return _HOOK.match(name) is not None
 
 
-def _handle_removed(case: Case, source: SourceText, statement: ast.stmt, calls: list[ast.Call]) -> Iterator[Candidate]:
+def _handle_removed(case: Case, source: SourceText, statement: ast.stmt, calls: list[ast.Call]) -> Iterator[Proposal]:
     patch = case.patch()
     loops = list(source.loops_around(statement))
     call, above = calls[0], source.parent(calls[0])
@@ -124,7 +124,7 @@ def _handle_removed(case: Case, source: SourceText, statement: ast.stmt, calls: 
     else:
         return
     if end_of(case, source, statement, patch, undo):
-        yield from case.candidate(
+        yield from case.proposal(
             "Keep the handle that the registration returns, and remove the hook when the run ends.", patch
         )
 
@@ -224,15 +224,11 @@ def _made_in_run(case: Case, name: str) -> Iterator[str]:
     for node in nodes:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
-        if _name_of(node.value.func) == name and isinstance(node.targets[0], ast.Name):
+        if name_of(node.value.func) == name and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id
 
 
-def _name_of(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def counterparts(case: Case) -> Iterator[Candidate]:
+def counterparts(case: Case) -> Iterator[Proposal]:
     """Yield how a registration is taken back by the call that its library has for it."""
     for source, statement in _statements(case):
         yield from _entry_taken_out(case, source, statement)
@@ -247,7 +243,7 @@ def counterparts(case: Case) -> Iterator[Candidate]:
             return
 
 
-def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Iterator[Candidate]:
+def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Iterator[Proposal]:
     """Yield how the entry that *statement* puts into a dict of callbacks, ``handlers[token] = f``, leaves it again."""
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     if not isinstance(target, ast.Subscript) or not isinstance(target.slice, (ast.Name, ast.Attribute, ast.Constant)):
@@ -258,7 +254,7 @@ def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Ite
     line = f"{place}.pop({source.text_of(target.slice)}, None)"
     patch = case.patch()
     if not list(source.loops_around(statement)) and end_of(case, source, statement, patch, [line]):
-        yield from case.candidate(f"Take it out again when the run ends: `{line}`.", patch)
+        yield from case.proposal(f"Take it out again when the run ends: `{line}`.", patch)
 
 
 def _counterpart(case: Case, source: SourceText, call: ast.Call) -> str:
@@ -295,7 +291,7 @@ def _live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:
     return evaluate(text, case.program.namespace)
 
 
-def _taken_back(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, undo: str) -> Iterator[Candidate]:
+def _taken_back(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, undo: str) -> Iterator[Proposal]:
     call = statement.value
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return
@@ -327,7 +323,7 @@ def _taken_back(case: Case, source: SourceText, statement: ast.Expr | ast.Assign
         return
     if not end_of(case, source, statement, patch, lines):
         return
-    yield from case.candidate(f"Take it out again when the run ends: `{place}.{undo}({', '.join(args)})`.", patch)
+    yield from case.proposal(f"Take it out again when the run ends: `{place}.{undo}({', '.join(args)})`.", patch)
 
 
 def _n_arguments(owner: object, undo: str, given: int) -> int:
@@ -346,12 +342,12 @@ def _n_arguments(owner: object, undo: str, given: int) -> int:
 
 def _word_for(node: ast.expr) -> str:
     if isinstance(node, ast.Call):
-        name = re.findall(r"[A-Z][a-z]+|[a-z]+", _name_of(node.func))
+        name = re.findall(r"[A-Z][a-z]+|[a-z]+", name_of(node.func))
         return name[-1].lower() if name and name[-1].lower().isidentifier() else "entry"
     return "callback"
 
 
-def once(case: Case) -> Iterator[Candidate]:
+def once(case: Case) -> Iterator[Proposal]:
     """Yield how what every run makes and nothing takes back is made by the first run only."""
     for source, statement in _statements(case):
         if source.filename != case.program.checked or case.program.function or statement not in case.run_body:
@@ -365,5 +361,5 @@ def once(case: Case) -> Iterator[Candidate]:
         text = source.text_of(statement)
         indented = "\n".join(f"    {line}" if line.strip() else line for line in text.splitlines())
         patch.replace(source, statement, f'if "{name}" not in globals():\n{indented}')
-        yield from case.candidate(f"Make `{name}` once, in the first run, and use it again.", patch)
+        yield from case.proposal(f"Make `{name}` once, in the first run, and use it again.", patch)
         return

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from leaklab.cure.candidate import Program
+from leaklab.cure.proposal import Program
 from leaklab.model.cure import Change
 
 _BLOCKS = ("body", "orelse", "finalbody")

@@ -29,7 +29,7 @@ def adds_up_gradients(case: Case) -> bool:
     """Return whether the gradients of several runs add up: the code steps, or sets them to zero, in some runs only."""
     sources = {id(one): one for one in (case.cell, *(store.source for store in case.stores)) if one is not None}
     conditions = (node for one in sources.values() for node in ast.walk(one.tree) if isinstance(node, ast.If))
-    return any(_called(node) in _COUNTED for condition in conditions for node in ast.walk(condition))
+    return any(_method(node) in _COUNTED for condition in conditions for node in ast.walk(condition))
 
 
 def _of_loss(trees: list[ast.Module]) -> set[str]:
@@ -80,7 +80,7 @@ def _parts(node: ast.AST) -> tuple[list[ast.expr], list[ast.expr]]:
         return [node.target], [node.value]
     if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
         return [node.target], [node.iter]
-    if _called(node) in ADDS_ONE | ADDS_MANY and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    if _method(node) in ADDS_ONE | ADDS_MANY and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return [node.func.value], node.args
     return [], []
 
@@ -112,5 +112,5 @@ def _names(nodes: Iterable[ast.expr]) -> set[str]:
     }
 
 
-def _called(node: ast.AST) -> str:
+def _method(node: ast.AST) -> str:
     return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""

@@ -1,4 +1,4 @@
-"""Try the candidates: run the program changed, beside the unchanged one, and say what that did.
+"""Try the proposals: run the program changed, beside the unchanged one, and say what that did.
 
 Everything is measured against the same runs without a change, made at the same time or just before. Where a program has
 several leaks, a change that ends one of them stays in place while the next is worked on: what is offered is what held
@@ -11,19 +11,20 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leaklab.cure.candidate import Candidate, Finding
+from leaklab.cure.behaviour import harm_of, pointless_cache
 from leaklab.cure.edits import NotTriedError, are_apart, merged
 from leaklab.cure.first_run import names_missing
 from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
-from leaklab.cure.training import harm_of, pointless_cache
+from leaklab.cure.proposal import Proposal
 from leaklab.cure.trial_runs import N_HALF, N_RUNS, Asked, Means, Trial, TrialResult, TrialRuns, changes_of
+from leaklab.model import Leak
 from leaklab.model.cure import Cure, CureOutcome
 
 _N_REHEARSALS = 2
 _N_PARTS = 2
 """So many runs, in trials, one rehearsal has: what fills up in the first of them is full in the second."""
 _MAX_TRIED = 4
-"""So many candidates of one leak are tried."""
+"""So many proposals of one leak are tried."""
 _MAX_TOLD = 5
 _BETTER = (CureOutcome.CURED, CureOutcome.LESSENED)
 _BEST_FIRST = (
@@ -31,13 +32,11 @@ _BEST_FIRST = (
 )  # fmt: skip
 
 
-def try_cures(
-    proposed: Sequence[tuple[Finding, Sequence[Candidate]]], means: Means
-) -> Asked[dict[str, tuple[Cure, ...]]]:
+def try_cures(proposed: Sequence[tuple[Leak, Sequence[Proposal]]], means: Means) -> Asked[dict[str, tuple[Cure, ...]]]:
     """Run the program with the changes proposed for each leak, the largest leak first.
 
     Args:
-        proposed: The leaks with their candidates, best first.
+        proposed: The leaks with their proposals, best first.
         means: What trials need.
 
     Returns:
@@ -53,16 +52,16 @@ def try_cures(
 
 @dataclass(slots=True)
 class _Told:
-    """What is known of one candidate; whether it *costs* what the program is there for."""
+    """What is known of one proposal; whether it *costs* what the program is there for."""
 
-    candidate: Candidate
+    proposal: Proposal
     outcome: CureOutcome
     evidence: str
     result: TrialResult | None = None
     costs: bool = False
 
     def cure(self) -> Cure:
-        return Cure(self.candidate.words, self.candidate.changes, self.outcome, self.evidence)
+        return Cure(self.proposal.words, self.proposal.changes, self.outcome, self.evidence)
 
 
 @dataclass(slots=True)
@@ -70,10 +69,10 @@ class _OfLeak:
     """What was tried for one leak, and what is still to be tried."""
 
     told: list[_Told]
-    todo: list[Candidate]
+    todo: list[Proposal]
     n_tried: int = 0
 
-    def next_ones(self) -> Iterator[Candidate]:
+    def next_ones(self) -> Iterator[Proposal]:
         """Yield what is tried next, in order."""
         return (one for number, one in enumerate(self.todo) if _may_be_tried(one) and number < _MAX_TRIED)
 
@@ -87,7 +86,7 @@ class _Trials:
         self._end = time.perf_counter() + means.seconds
         self._told: dict[str, list[_Told]] = {}
         self._reference = TrialResult()
-        self._kept: tuple[Candidate, ...] = ()  # end a leak, and stay in place for the trials of the others
+        self._kept: tuple[Proposal, ...] = ()  # end a leak, and stay in place for the trials of the others
         self._stopped = means.obstacle
         self._ended_by: _Told | None = None
 
@@ -105,13 +104,13 @@ class _Trials:
             if told
         }
 
-    def of_all(self, proposed: Sequence[tuple[Finding, Sequence[Candidate]]]) -> Asked[None]:
+    def of_all(self, proposed: Sequence[tuple[Leak, Sequence[Proposal]]]) -> Asked[None]:
         """Try what is proposed for the leaks.
 
         One change that lessens is looked for per leak, and stays in place for the next leak: where each leak has its
         change, nothing is left. Other changes of the same leaks are tried after that only.
         """
-        leaks = [_OfLeak(self._told.setdefault(one.leak.fingerprint, []), list(tried)) for one, tried in proposed]
+        leaks = [_OfLeak(self._told.setdefault(one.fingerprint, []), list(tried)) for one, tried in proposed]
         first = [one for leak in leaks for one in leak.next_ones()]
         if not self._stopped and first:
             yield from self._measure_unchanged(first)
@@ -123,7 +122,7 @@ class _Trials:
             if all(one.outcome is not CureOutcome.CURED for one in leak.told):
                 leak.told.append(self._ended_too(leak.told))
 
-    def _measure_unchanged(self, next_ones: Sequence[Candidate]) -> Asked[None]:
+    def _measure_unchanged(self, next_ones: Sequence[Proposal]) -> Asked[None]:
         runs = self._runs
         yield from runs.begin_children([Trial(), *(Trial((one,)) for one in next_ones)])
         self._reference = result = yield from runs.of(Trial())
@@ -143,53 +142,53 @@ class _Trials:
         assert self._ended_by is not None  # noqa: S101 - asked for then only
         owner = next(told for told in self._told.values() if mine is told or self._ended_by in told)
         where = "below" if owner is mine else "above"
-        words = f"The change for the leak {where} ends this one, too: {self._ended_by.candidate.words}"
-        return _Told(Candidate(words), CureOutcome.CURED, self._ended_by.evidence)
+        words = f"The change for the leak {where} ends this one, too: {self._ended_by.proposal.words}"
+        return _Told(Proposal(words), CureOutcome.CURED, self._ended_by.evidence)
 
     def _of_leak(self, leak: _OfLeak, *, is_only: bool) -> Asked[None]:
-        """Try the candidates of *leak* until one ends everything, or, unless this leak *is_only*, lessens it."""
+        """Try the proposals of *leak* until one ends everything, or, unless this leak *is_only*, lessens it."""
         while self._ended_by is None and leak.todo:
-            candidate = leak.todo[0]
+            proposal = leak.todo[0]
             if not self._stopped and self._reference.gain is not None and leak.n_tried < _MAX_TRIED:
                 following = [Trial((*self._kept, one)) for one in leak.next_ones() if not self._refusal(one)]
                 yield from self._runs.begin_children(following)
             del leak.todo[0]
-            if not _may_be_tried(candidate):
-                why = candidate.not_tried or "it is no change of a line"
-                leak.told.append(_Told(candidate, CureOutcome.NOT_TRIED, why))
+            if not _may_be_tried(proposal):
+                why = proposal.not_tried or "it is no change of a line"
+                leak.told.append(_Told(proposal, CureOutcome.NOT_TRIED, why))
                 continue
             if leak.n_tried >= _MAX_TRIED:
                 continue
-            told = yield from self._try(candidate)
+            told = yield from self._try(proposal)
             leak.told.append(told)
             leak.n_tried += told.outcome is not CureOutcome.NOT_TRIED
             if told.outcome is CureOutcome.CURED:
                 self._end_all(told)
             elif told.outcome is CureOutcome.LESSENED and not is_only and not told.costs:
-                self._kept = (*self._kept, candidate)
+                self._kept = (*self._kept, proposal)
                 return
 
     def _rest_of_leak(self, leak: _OfLeak) -> Asked[None]:
         """Try what is left for *leak*, and the two best of its changes together."""
         if self._ended_by is not None:
             return
-        mine = [one.candidate for one in leak.told if self._is_kept(one)]
+        mine = [one.proposal for one in leak.told if self._is_kept(one)]
         self._kept = tuple(one for one in self._kept if all(one is not other for other in mine))
         yield from self._of_leak(leak, is_only=True)
         lessening = sorted(
             (one for one in leak.told if one.outcome is CureOutcome.LESSENED and not one.costs), key=self._remaining
         )
         if len(lessening) > 1 and self._ended_by is None:
-            both = _joined(lessening[0].candidate, lessening[1].candidate)
+            both = _joined(lessening[0].proposal, lessening[1].proposal)
             if both is not None:
                 leak.told.append((yield from self._try(both)))
                 if leak.told[-1].outcome is CureOutcome.CURED:
                     self._end_all(leak.told[-1])
         if lessening and self._ended_by is None:
-            self._kept = (*self._kept, lessening[0].candidate)
+            self._kept = (*self._kept, lessening[0].proposal)
 
     def _is_kept(self, told: _Told) -> bool:
-        return any(told.candidate is kept for kept in self._kept)
+        return any(told.proposal is kept for kept in self._kept)
 
     def _remaining(self, one: _Told) -> float:
         reference = self._reference.gain
@@ -204,38 +203,38 @@ class _Trials:
         """
         self._ended_by = ending
         for one in [one for told in self._told.values() for one in told if self._is_kept(one)]:
-            if are_apart(one.candidate.changes, ending.candidate.changes):
+            if are_apart(one.proposal.changes, ending.proposal.changes):
                 one.outcome = CureOutcome.CURED
                 one.evidence += "; nothing is left with the changes for the other leaks"
-            elif (both := _joined(one.candidate, ending.candidate)) is not None:
-                ending.candidate = both
+            elif (both := _joined(one.proposal, ending.proposal)) is not None:
+                ending.proposal = both
 
-    def _try(self, candidate: Candidate) -> Asked[_Told]:
-        """Run with *candidate*, beside what is kept in place."""
-        if refusal := self._refusal(candidate):
-            return _Told(candidate, CureOutcome.NOT_TRIED, refusal)
-        beside = (*self._kept, candidate)
+    def _try(self, proposal: Proposal) -> Asked[_Told]:
+        """Run with *proposal*, beside what is kept in place."""
+        if refusal := self._refusal(proposal):
+            return _Told(proposal, CureOutcome.NOT_TRIED, refusal)
+        beside = (*self._kept, proposal)
         result = yield from self._runs.of(Trial(beside))
         if self._outcome(result) is CureOutcome.HARMFUL:
             result = yield from self._rehearsed(beside)
         if result.ended_by:
             self._stopped = f"a trial was ended by {result.ended_by}"
-            return _Told(candidate, CureOutcome.NOT_TRIED, self._stopped)
+            return _Told(proposal, CureOutcome.NOT_TRIED, self._stopped)
         if result.refused:
-            return _Told(candidate, CureOutcome.NOT_TRIED, result.refused)
+            return _Told(proposal, CureOutcome.NOT_TRIED, result.refused)
         if result.failure:
             if not self._runs.in_children:
                 yield from self._run_unchanged()
-            return _Told(candidate, CureOutcome.HARMFUL, f"the changed code raises {result.failure}")
-        return self._judged(candidate, result, beside)
+            return _Told(proposal, CureOutcome.HARMFUL, f"the changed code raises {result.failure}")
+        return self._judged(proposal, result, beside)
 
-    def _refusal(self, candidate: Candidate) -> str:
-        """Return why *candidate* is not tried; empty if it is."""
+    def _refusal(self, proposal: Proposal) -> str:
+        """Return why *proposal* is not tried; empty if it is."""
         if not self._stopped and not self._has_time():
             self._stopped = "no time was left: --cure -t 300 (cure=True, seconds=300) gives more"
         if self._stopped or self._reference.gain is None:
             return self._stopped
-        missing = names_missing(candidate.changes, self._means.program)
+        missing = names_missing(proposal.changes, self._means.program)
         return f"in a new kernel the first run would read `{missing[0]}` before that is there" if missing else ""
 
     def _has_time(self) -> bool:
@@ -247,7 +246,7 @@ class _Trials:
             return None
         return judge_trial(self._reference.gain, result.gain)
 
-    def _rehearsed(self, beside: tuple[Candidate, ...]) -> Asked[TrialResult]:
+    def _rehearsed(self, beside: tuple[Proposal, ...]) -> Asked[TrialResult]:
         """Run again what seems to let more grow, next to the unchanged code over as many runs with the same data kept.
 
         What turns over (a ring, a cache, a pool) comes and goes between two looks, and what a trial keeps of the
@@ -268,8 +267,8 @@ class _Trials:
                 break
         return result
 
-    def _judged(self, candidate: Candidate, result: TrialResult, beside: Sequence[Candidate]) -> _Told:
-        """Say what came of *candidate*."""
+    def _judged(self, proposal: Proposal, result: TrialResult, beside: Sequence[Proposal]) -> _Told:
+        """Say what came of *proposal*."""
         before, after = self._reference.behaviour, result.behaviour
         assert self._reference.gain is not None  # noqa: S101 - no failure
         assert result.gain is not None  # noqa: S101
@@ -277,7 +276,7 @@ class _Trials:
         assert after is not None  # noqa: S101
         words = trial_words(self._reference.gain, result.gain, result.n_runs)
         if harm := harm_of(before, after, changes_of(beside)):
-            return _Told(candidate, CureOutcome.HARMFUL, f"{words}, but {harm}")
+            return _Told(proposal, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(self._reference.gain, result.gain)
         cost = pointless_cache(before, after, N_RUNS) or next((one.drops for one in beside if one.drops), "")
         if outcome is CureOutcome.HARMFUL:
@@ -287,7 +286,7 @@ class _Trials:
             words += f", but {cost}"
         elif any(one.has_gradient for one in after.parameters.values()):
             words += "; same gradients"
-        return _Told(candidate, outcome, words, result, costs=bool(cost))
+        return _Told(proposal, outcome, words, result, costs=bool(cost))
 
     def _run_unchanged(self) -> Asked[None]:
         """Run as the user's code is, after a trial that failed: if that fails now, nothing more can be tried."""
@@ -296,11 +295,11 @@ class _Trials:
             self._stopped = f"the unchanged code raised {failure} after a trial that failed"
 
 
-def _may_be_tried(candidate: Candidate) -> bool:
-    return bool(candidate.changes) and not candidate.not_tried
+def _may_be_tried(proposal: Proposal) -> bool:
+    return bool(proposal.changes) and not proposal.not_tried
 
 
-def _joined(first: Candidate, second: Candidate) -> Candidate | None:
+def _joined(first: Proposal, second: Proposal) -> Proposal | None:
     """Return both changes as one; None if both are for one container, or write different things into one line."""
     if set(first.emptied) & set(second.emptied):
         return None
@@ -310,4 +309,4 @@ def _joined(first: Candidate, second: Candidate) -> Candidate | None:
         return None
     words = f"{first.words.rstrip('.')}, and {second.words[:1].lower()}{second.words[1:]}"
     emptied = (*first.emptied, *second.emptied)
-    return Candidate(words, changes, emptied=emptied, drops=first.drops or second.drops)
+    return Proposal(words, changes, emptied=emptied, drops=first.drops or second.drops)

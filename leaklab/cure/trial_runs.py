@@ -15,13 +15,12 @@ from typing import TypeVar
 import psutil
 
 from leaklab.cure.applying import ReplaceableCell, applied
-from leaklab.cure.candidate import Candidate, Program
+from leaklab.cure.behaviour import Behaviour, Observer
 from leaklab.cure.edits import NotTriedError, merged
 from leaklab.cure.judging import is_settling
-from leaklab.cure.keeping import KeptData
+from leaklab.cure.keeping import KeptData, to_the_end
 from leaklab.cure.levels import Gain, Heap, LevelReader
-from leaklab.cure.restoring import to_the_end
-from leaklab.cure.training import Behaviour, Observer
+from leaklab.cure.proposal import Program, Proposal
 from leaklab.errors import ENDS
 from leaklab.model.cure import Change
 from leaklab.runtime.child import Child, begin_child, wait_for, why_no_child
@@ -92,12 +91,12 @@ class Trial:
     """What is run in one trial.
 
     Attributes:
-        candidates: Whose changes are made together; none for the unchanged code.
-        is_control: Whether the code runs unchanged all the same, with what *candidates* need kept.
+        proposals: Whose changes are made together; none for the unchanged code.
+        is_control: Whether the code runs unchanged all the same, with what *proposals* need kept.
         n_parts: So often the runs are made; what the last ones add is judged.
     """
 
-    candidates: tuple[Candidate, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
     is_control: bool = False
     n_parts: int = 1
 
@@ -108,7 +107,7 @@ class Trial:
         Raises:
             NotTriedError: if two of them write different things into one line.
         """
-        return () if self.is_control else changes_of(self.candidates)
+        return () if self.is_control else changes_of(self.proposals)
 
 
 class TrialRuns:
@@ -195,13 +194,13 @@ class TrialRuns:
             self._at_work.popitem()[1][0].kill()
 
     def _runs_here(self, trial: Trial) -> Asked[TrialResult]:
-        means, candidates = self._means, trial.candidates
+        means, proposals = self._means, trial.proposals
         kept = None
         try:
             changes = trial.changes
-            if candidates and not self.in_children:  # a child takes its data with it
+            if proposals and not self.in_children:  # a child takes its data with it
                 kept = KeptData(means.program.namespace, means.addresses, means.heap)  # type: ignore[arg-type]  # a dict
-                kept.keep_all([name for one in candidates for name in one.emptied])
+                kept.keep_all([name for one in proposals for name in one.emptied])
             with applied(changes, means.program, means.cell):
                 n_done, n_parts = 0, trial.n_parts
                 while n_done < n_parts:
@@ -234,13 +233,13 @@ class TrialRuns:
         return TrialResult(reader.gain(2 * N_HALF), self._observer.end())
 
 
-def changes_of(candidates: Iterable[Candidate]) -> tuple[Change, ...]:
-    """Return the changes of all *candidates*.
+def changes_of(proposals: Iterable[Proposal]) -> tuple[Change, ...]:
+    """Return the changes of all *proposals*.
 
     Raises:
         NotTriedError: if two of them write different things into one line.
     """
-    return merged([change for one in candidates for change in one.changes])
+    return merged([change for one in proposals for change in one.changes])
 
 
 def _most_at_once() -> int:

@@ -1,4 +1,4 @@
-"""Small programs that leak, with what a check says of them and how the first candidate changes them.
+"""Small programs that leak, with what a check says of them and how the first proposal changes them.
 
 Only the first is written here by hand, the second is measured: the changed program runs in a process without leaklab.
 """
@@ -20,7 +20,7 @@ class Leaking:
         holder: What the check names.
         cause: The slug of the cause.
         keeps: A part of the line that stores, in the cell or else in the setup; empty where no line is known.
-        changed: A line that the first candidate writes; empty where nothing but words may be offered.
+        changed: A line that the first proposal writes; empty where nothing but words may be offered.
         makes: A part of the line that makes what leaks, where that decides.
         path: References and types of the steps that decide, besides the holder.
         root: Where the path begins.

@@ -15,7 +15,7 @@ import torch
 from notebook_shell import Notebook
 
 import leaklab
-from leaklab.cure import Candidate
+from leaklab.cure import Proposal
 from leaklab.model.cure import Change, Cure, CureOutcome
 
 pytestmark = pytest.mark.untraced
@@ -38,24 +38,24 @@ Propose = Callable[..., None]
 
 @pytest.fixture
 def propose(monkeypatch: pytest.MonkeyPatch) -> Propose:
-    """Let the candidates be (words, before, after[, not tried]): *before* is found in the sources of the finding."""
+    """Let the proposals be (words, before, after[, not tried]): *before* is found in the sources of the program."""
 
-    def set_candidates(*rows: tuple[str, ...], filename: str = "", emptied: tuple[str, ...] = ()) -> None:
-        def candidates_for(_finding: Any, program: Any) -> tuple[Candidate, ...]:
-            return tuple(candidate(program, *row) for row in rows)
+    def set_proposals(*rows: tuple[str, ...], filename: str = "", emptied: tuple[str, ...] = ()) -> None:
+        def proposals_for(case: Any) -> tuple[Proposal, ...]:
+            return tuple(proposal(case.program, *row) for row in rows)
 
-        def candidate(program: Any, words: str, before: str, after: str, not_tried: str = "") -> Candidate:
+        def proposal(program: Any, words: str, before: str, after: str, not_tried: str = "") -> Proposal:
             home = filename or program.checked
             lines = (program.source(home) or "").splitlines()
             number = next((n for n, line in enumerate(lines, 1) if line.strip() == before), 0)
             indent = " " * (len(lines[number - 1]) - len(lines[number - 1].lstrip())) if number else ""
             change = Change(program.place(home, number), indent + before, indent + after, home, number)
-            return Candidate(words, (change,), not_tried, emptied)
+            return Proposal(words, (change,), not_tried, emptied)
 
-        monkeypatch.setattr("leaklab.check.cures.candidates_for", candidates_for)
+        monkeypatch.setattr("leaklab.check.cures.proposals_for", proposals_for)
         monkeypatch.setattr("leaklab.check.pipeline._LEAST_TRIAL_SECONDS", 60.0)  # a busy machine is no reason
 
-    return set_candidates
+    return set_proposals
 
 
 def outcomes(cures: tuple[Cure, ...]) -> dict[str, CureOutcome]:

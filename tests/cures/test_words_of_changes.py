@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.cure import (
-    Candidate,
-    Finding,
+    Case,
     Gain,
     NotTriedError,
     Observer,
     Program,
+    Proposal,
     are_apart,
-    candidates_for,
     is_settling,
     judge_trial,
     merged,
     pointless_cache,
+    proposals_for,
 )
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.cure import Change, CureOutcome
@@ -41,7 +41,7 @@ view, n = View(), 0
 """
 
 
-def candidates(setup: str, cell: str, holder: str, cause: str = "container-growth") -> tuple[Candidate, ...]:
+def proposals(setup: str, cell: str, holder: str, cause: str = "container-growth") -> tuple[Proposal, ...]:
     variables: dict[str, Any] = {"__name__": "__main__"}
     exec(SETUP + setup, variables)  # noqa: S102 - a program of ours
     for _ in range(8):
@@ -53,7 +53,7 @@ def candidates(setup: str, cell: str, holder: str, cause: str = "container-growt
     )  # fmt: skip
     line = next(number for number, text in enumerate(cell.splitlines(), 1) if holder in text)
     program = Program(variables, {"<cell>": cell}.get, lambda _name, number: f"line {number}", "<cell>")
-    return candidates_for(Finding(leak, (("<cell>", line),)), program)
+    return proposals_for(Case(leak, program, (("<cell>", line),)))
 
 
 @pytest.mark.parametrize(("setup", "cell", "holder"), [
@@ -69,7 +69,7 @@ def candidates(setup: str, cell: str, holder: str, cause: str = "container-growt
     ("jobs = [Job() for _ in range(30)]", "jobs.append(View())", "jobs"),
 ])  # fmt: skip
 def test_whoever_empties_a_registry_drops_what_is_live(setup, cell, holder):
-    tried = [one for one in candidates(setup, cell, holder) if one.emptied]
+    tried = [one for one in proposals(setup, cell, holder) if one.emptied]
     assert tried
     assert all("that may be in use" in one.drops for one in tried)
 
@@ -85,7 +85,7 @@ def test_whoever_empties_a_registry_drops_what_is_live(setup, cell, holder):
     ("rows = [weakref.ref(view)] * 0", "rows.append(weakref.ref(View()))", "rows"),
 ])  # fmt: skip
 def test_data_of_the_user_may_be_let_go(setup, cell, holder):
-    tried = candidates(setup, cell, holder)
+    tried = proposals(setup, cell, holder)
     assert tried
     assert not any(one.drops for one in tried)
 
@@ -96,7 +96,7 @@ def test_data_of_the_user_may_be_let_go(setup, cell, holder):
     ("jobs = {}", "n += 1\njobs[n] = View().draw", "jobs.pop(n, None)"),
 ])  # fmt: skip
 def test_the_entry_of_a_run_is_taken_out_by_itself(setup, cell, line):
-    first = candidates(setup, cell, "jobs", "callback-registry")[0]
+    first = proposals(setup, cell, "jobs", "callback-registry")[0]
     assert first.changes[-1].after.splitlines()[-1] == line
     assert not first.drops
 

@@ -1,4 +1,4 @@
-"""The first candidate for a leak is the change that a reviewer would ask for, and it cures."""
+"""The first proposal for a leak is the change that a reviewer would ask for, and it cures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from leaklab.cure.candidate import Candidate, Program
-from leaklab.cure.candidates import candidates_for
-from leaklab.cure.finding import finding_of
+from leaklab.cure.case import Case
+from leaklab.cure.proposal import Program, Proposal
+from leaklab.cure.proposals import proposals_for
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.cure import Change
 from tests.cures.programs import PROGRAMS, Leaking
@@ -25,7 +25,7 @@ from tests.cures.programs import PROGRAMS, Leaking
 _CELL, _SETUP = "<the cell>", "<the setup>"
 _N_RUNS = 8
 _THREADS = frozenset({"timers", "threads that wait", "executors"})
-"""Their candidates are thought out from the text alone: threads that no test ends would disturb the others."""
+"""Their proposals are thought out from the text alone: threads that no test ends would disturb the others."""
 
 
 def _line_of(program: Leaking, part: str) -> tuple[tuple[str, int], ...]:
@@ -46,7 +46,7 @@ def _leak(program: Leaking) -> Leak:
     )  # fmt: skip
 
 
-def _candidates(name: str) -> tuple[Candidate, ...]:
+def _proposals(name: str) -> tuple[Proposal, ...]:
     program = PROGRAMS[name]
     variables: dict[str, Any] = {"__name__": "__main__"}
     if name not in _THREADS:
@@ -62,7 +62,7 @@ def _candidates(name: str) -> tuple[Candidate, ...]:
     known = Program(variables, texts.get, lambda filename, line: f"{filename}, line {line}", _CELL)
     keeping, making = _line_of(program, program.keeps), _line_of(program, program.makes)
     try:
-        return candidates_for(finding_of(_leak(program), known, keeping, making), known)
+        return proposals_for(Case(_leak(program), known, keeping, making))
     finally:
         _close(variables)
 
@@ -91,14 +91,14 @@ def _applied(program: Leaking, changes: tuple[Change, ...]) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def firsts() -> dict[str, tuple[Candidate, ...]]:
-    """The candidates of every program."""
-    return {name: _candidates(name) for name in PROGRAMS}
+def firsts() -> dict[str, tuple[Proposal, ...]]:
+    """The proposals of every program."""
+    return {name: _proposals(name) for name in PROGRAMS}
 
 
 @pytest.fixture(scope="module")
-def measured(firsts: dict[str, tuple[Candidate, ...]]) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """What each program leaves without and with its first candidate, measured in a process without leaklab."""
+def measured(firsts: dict[str, tuple[Proposal, ...]]) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """What each program leaves without and with its first proposal, measured in a process without leaklab."""
     named = [(name, found[0].changes) for name, found in firsts.items() if found and found[0].changes]
     pairs = [(PROGRAMS[name].setup, PROGRAMS[name].cell) for name, _ in named]
     pairs += [_applied(PROGRAMS[name], changes) for name, changes in named]
@@ -110,23 +110,21 @@ def measured(firsts: dict[str, tuple[Candidate, ...]]) -> dict[str, tuple[dict[s
     return {name: (answers[at], answers[at + len(named)]) for at, (name, _) in enumerate(named)}
 
 
-def _written(candidate: Candidate) -> Iterator[str]:
-    for change in candidate.changes:
+def _written(proposal: Proposal) -> Iterator[str]:
+    for change in proposal.changes:
         yield from change.after.split("\n")
 
 
 @pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.changed])
-def test_the_first_candidate_is_what_a_reviewer_would_write(
-    name: str, firsts: dict[str, tuple[Candidate, ...]]
-) -> None:
+def test_the_first_proposal_is_what_a_reviewer_would_write(name: str, firsts: dict[str, tuple[Proposal, ...]]) -> None:
     """The user's own line is changed, and no other character of it."""
     found = firsts[name]
-    assert found, "no candidate"
+    assert found, "no proposal"
     assert PROGRAMS[name].changed in list(_written(found[0]))
 
 
 @pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.changed])
-def test_the_first_candidate_cures_where_leaklab_is_not_there(
+def test_the_first_proposal_cures_where_leaklab_is_not_there(
     name: str, measured: dict[str, tuple[dict[str, Any], dict[str, Any]]]
 ) -> None:
     """Nothing grows any more, nothing is raised, the same parameters have gradients."""
@@ -140,14 +138,14 @@ def test_the_first_candidate_cures_where_leaklab_is_not_there(
 
 @pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if not program.changed])
 def test_where_no_change_is_sure_nothing_but_words_is_offered(
-    name: str, firsts: dict[str, tuple[Candidate, ...]]
+    name: str, firsts: dict[str, tuple[Proposal, ...]]
 ) -> None:
     """A library's table, a thread that waits, a finalizer: no line is changed."""
-    assert not any(candidate.changes for candidate in firsts[name])
+    assert not any(proposal.changes for proposal in firsts[name])
 
 
 def test_a_cache_that_is_emptied_in_every_run_is_said_to_serve_no_later_one(
-    firsts: dict[str, tuple[Candidate, ...]],
+    firsts: dict[str, tuple[Proposal, ...]],
 ) -> None:
     """It ends the growth, and what the cache is for; a bound stands beside it."""
     emptied, bound = firsts["a cache of a function"][:2]
@@ -155,15 +153,15 @@ def test_a_cache_that_is_emptied_in_every_run_is_said_to_serve_no_later_one(
     assert "lru_cache(maxsize=" in bound.words
 
 
-def test_every_candidate_is_a_program_and_says_what_it_does(firsts: dict[str, tuple[Candidate, ...]]) -> None:
+def test_every_proposal_is_a_program_and_says_what_it_does(firsts: dict[str, tuple[Proposal, ...]]) -> None:
     """A change is the source as it stands and Python that takes its place; at most five for a leak."""
     for name, found in firsts.items():
         assert len(found) <= 5
-        for candidate in found:
-            assert candidate.words.endswith(".")
-            for text in _applied(PROGRAMS[name], candidate.changes):
+        for proposal in found:
+            assert proposal.words.endswith(".")
+            for text in _applied(PROGRAMS[name], proposal.changes):
                 ast.parse(text)
-            for change in candidate.changes:
+            for change in proposal.changes:
                 assert change.where
                 assert textwrap.dedent(change.after) != textwrap.dedent(change.before)
 
@@ -185,5 +183,5 @@ def test_the_list_of_a_librarys_module_is_never_emptied(
         keeps="insert" if "insert" in cell else "append", changed="", unit="entries", per_run=1.0,
     )  # fmt: skip
     monkeypatch.setitem(PROGRAMS, "folders", leaking)
-    found = _candidates("folders")
-    assert [line for candidate in found for line in _written(candidate)] == changed
+    found = _proposals("folders")
+    assert [line for proposal in found for line in _written(proposal)] == changed

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leaklab.model import Leak
 from leaklab.model.cure import Change
 
 
@@ -30,22 +29,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One leak with what is known of the code that causes it.
-
-    Attributes:
-        leak: The record.
-        keeping_lines: Where the leaked objects are put where they are kept (``filename``, ``line``), surest first.
-        making_lines: Where the leaked objects are made, the same way.
-    """
-
-    leak: Leak
-    keeping_lines: tuple[tuple[str, int], ...] = ()
-    making_lines: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Proposal:
     """A change worth trying, or a cure that can be told in words only.
 
     Attributes:

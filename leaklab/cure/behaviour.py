@@ -229,9 +229,9 @@ def _bound_names(changes: Sequence[Change]) -> set[str]:
     """Return the variables that the changed lines bind or delete, as they were or as they are."""
     names: set[str] = set()
     for text in (part for change in changes for part in (change.before, change.after)):
-        for candidate in (textwrap.dedent(text), textwrap.dedent(text) + " pass"):
+        for code in (textwrap.dedent(text), textwrap.dedent(text) + " pass"):
             try:
-                tree = ast.parse(candidate)
+                tree = ast.parse(code)
             except (SyntaxError, ValueError):
                 continue
             names |= {
