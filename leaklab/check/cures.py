@@ -15,9 +15,9 @@ from leaklab.cure.applying import ReplaceableCell
 from leaklab.cure.case import Case
 from leaklab.cure.edits import with_changed_cells
 from leaklab.cure.proposal import Program
-from leaklab.cure.proposals import proposals_for
 from leaklab.cure.trial import try_cures
 from leaklab.cure.trial_runs import Means
+from leaklab.explain.idioms import proposals_for
 from leaklab.heap.source_lines import CellNames, current_lines, short_path
 from leaklab.model import Leak
 from leaklab.model.cure import Cure

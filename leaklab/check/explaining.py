@@ -38,11 +38,12 @@ from leaklab.check.survivor_rows import WORST_FIRST, join_groups, kept_tensors, 
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import Growth, judge_backlog, judge_survivors
 from leaklab.explain.all_holders import RetainedBytes
-from leaklab.explain.causes import find_cause, with_effect
 from leaklab.explain.cycles import ENTRY, Orphans, group_orphans
 from leaklab.explain.evidence import Evidence, evidence_of_group, evidence_of_orphans, with_reasons
 from leaklab.explain.group_sizes import GroupSizer, GroupSummary, has_opaque
 from leaklab.explain.groups import Group, LeakAddress, address_of_group, group_survivors, n_places, newest_leaked
+from leaklab.explain.idioms import find_cause
+from leaklab.explain.idioms.advice import with_effect
 from leaklab.explain.limits import known_limit
 from leaklab.explain.merged_paths import merged_ways
 from leaklab.explain.ownership import (

@@ -32,8 +32,8 @@ from leaklab.collect.cycle_lines import ClosingWatch, CycleShape
 from leaklab.collect.measurement import Measurement
 from leaklab.collect.native_lines import NativeGrowth, NativeTraces
 from leaklab.collect.object_traces import FEW_FRAMES, python_traces
-from leaklab.explain.causes import with_line
 from leaklab.explain.groups import LeakAddress
+from leaklab.explain.idioms.advice import with_line
 from leaklab.heap.source_lines import CellNames, LineWriter, Origin, find_line, origin_of
 from leaklab.model import Leak
 from leaklab.model.check import CHILDREN, DESCRIPTORS

@@ -17,10 +17,10 @@ from leaklab.collect.slots import GrownSlot
 from leaklab.decide import Growth
 from leaklab.decide.logs import LOG_BYTES, is_log
 from leaklab.explain.autograd_retention import largest_graph
-from leaklab.explain.causes import find_cause
 from leaklab.explain.evidence import Evidence, facts_of
 from leaklab.explain.group_sizes import content_of, has_opaque, newest_entries
 from leaklab.explain.groups import LeakAddress, address_of_growth
+from leaklab.explain.idioms import find_cause
 from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import is_librarys_table
 from leaklab.explain.plain_data import gains_log_entries

@@ -11,11 +11,11 @@ import numpy as np
 from leaklab.check.judging import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, GrownRegistry, Judgement
 from leaklab.collect.measurement import Measurement
 from leaklab.decide.trend import Growth
-from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.group_sizes import GroupSizer
 from leaklab.explain.groups import Group
+from leaklab.explain.idioms import find_cause
 from leaklab.heap.paths import fingerprint
 from leaklab.heap.view import HeapView
 from leaklab.model import Leak, Outcome, RootPath

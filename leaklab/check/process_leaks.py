@@ -21,11 +21,11 @@ from leaklab.collect.process_counts import (
     descriptor_limit,
 )
 from leaklab.decide import Growth, judge_per_run_bytes, judge_survivors
-from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.group_sizes import has_opaque
 from leaklab.explain.groups import LeakAddress
+from leaklab.explain.idioms import find_cause
 from leaklab.explain.process_numbers import are_entries, numbers_kept, shares_memory
 from leaklab.heap.paths import fingerprint
 from leaklab.heap.view import HeapView

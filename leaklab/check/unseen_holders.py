@@ -20,9 +20,9 @@ from leaklab.check.steps import Ran
 from leaklab.collect.measurement import Measurement
 from leaklab.collect.registries import registry_of_call, registry_on
 from leaklab.collect.store_calls import StoreCalls, StoringCall
-from leaklab.explain.causes import find_cause
 from leaklab.explain.cycles import ENTRY, UNSEEN_ROOT, top_steps, unseen_fingerprint
 from leaklab.explain.evidence import Evidence
+from leaklab.explain.idioms import find_cause
 from leaklab.explain.unreachable import Region
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.source_lines import CellNames, LineWriter

@@ -1,4 +1,4 @@
-"""Cures: changes that would end a leak are thought out (`proposals`), tried in memory, and measured."""
+"""The engine of cures: what a change to a program is, how it is written, tried in memory, and measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ __getattr__ = lazy_names(
         "applying": "applied",
         "case": "Case",
         "proposal": "Program Proposal",
-        "proposals": "proposals_for",
         "edits": "NotTriedError are_apart edited merged",
         "first_run": "names_missing",
         "judging": "is_settling judge_trial trial_words",

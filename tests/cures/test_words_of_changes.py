@@ -23,8 +23,8 @@ from leaklab.cure import (
     judge_trial,
     merged,
     pointless_cache,
-    proposals_for,
 )
+from leaklab.explain.idioms import proposals_for
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.cure import Change, CureOutcome
 

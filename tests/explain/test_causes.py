@@ -9,7 +9,8 @@ import pytest
 from samples import history_leak
 
 from leaklab.explain import CYCLE_ROOT, UNSEEN_ROOT, Evidence, Facts, Owner
-from leaklab.explain.causes import INSPECTORS, find_cause, with_effect, with_line
+from leaklab.explain.idioms import IDIOMS, find_cause
+from leaklab.explain.idioms.advice import with_effect, with_line
 from leaklab.heap import Role
 from leaklab.heap.names import Reference
 from leaklab.model import RootPath, Status, Step
@@ -86,7 +87,7 @@ CASES = {
 
 
 def test_every_cause_has_a_case():
-    assert set(CASES) == {slug for slug, _ in INSPECTORS}
+    assert set(CASES) == {idiom.slug for idiom in IDIOMS}
 
 
 @pytest.mark.parametrize("slug", CASES)

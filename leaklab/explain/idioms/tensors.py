@@ -1,20 +1,169 @@
-"""Store numbers or values without their graph: every leaking value of the expression that is stored."""
+"""Tensors that are stored, copies of a whole object, links to what earlier runs made."""
 
 from __future__ import annotations
 
 import ast
+import itertools
+import re
+import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from leaklab.cure.case import Case, Store
-from leaklab.cure.live import MISSING, newest
+from leaklab.cure.live import MISSING, attribute, newest
+from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import Patch
+from leaklab.explain.evidence import Evidence
+from leaklab.explain.idioms.advice import (
+    Advice,
+    clearing,
+    is_users,
+    named,
+    place_words,
+    written,
+)
+from leaklab.heap.source_lines import Origin, origin_of
+from leaklab.model import Status
 from leaklab.runtime.containers import entries_in, first_items, item_at, items_in, values_in
-from leaklab.runtime.objects import has_base, is_exactly, is_tensor, loaded_type, no_torch_functions
+from leaklab.runtime.objects import (
+    class_attribute,
+    has_base,
+    is_exactly,
+    is_kind_of,
+    is_tensor,
+    loaded_type,
+    module_dict,
+    no_torch_functions,
+)
 
+_OF_STATE = re.compile(r"\['([\w.]+\.)?(weight|bias|running_mean|running_var)'\]")
+_CONTAINERS = frozenset({"list", "dict", "set", "tuple", "collections.deque", "collections.OrderedDict"})
+_ATTRIBUTE = re.compile(r"\.[^\W\d]\w*")
 _PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 _MOST_ITEMS = 100
+
+
+def tensor_kept(e: Evidence) -> Advice | None:
+    """A tensor is stored and never taken out."""
+    if not e.has_tensors or e.crossing is None:
+        return None
+    if e.crossing.kind in ("attribute", "slot"):
+        return _linked(e)
+    if e.facts.is_scalar:
+        return Advice(
+            f"{place_words(e)} keeps a tensor of one number for every run. Store the number itself (`.item()`).",
+            "Not if backward() is still to be called on it.",
+        )
+    if any(step.reference.startswith(("key <torch.", "[<torch.")) for step in e.steps_above[-1:]):
+        return Advice(
+            f"{place_words(e)} has tensors as keys. Tensors are told apart by identity, so a new tensor is never found "
+            "there again, and every run adds an entry. Use a key that repeats (a name, a shape, a number), or empty it "
+            f"when it has been used{clearing(e)}.",
+            also=("global-cache",),
+        )
+    if _is_state_dict(e):
+        return Advice(
+            f"{place_words(e)} keeps the weights of a model (a `state_dict`) from every run. Keep only the best or the "
+            f"newest, or write each to a file with `torch.save`; or empty it when they have been used{clearing(e)}.",
+            "Not if all of them are compared at the end.",
+            also=("state-dict-copies",),
+        )
+    part = ""
+    if e.facts.are_views:
+        part = (
+            " Each is a part of a far larger tensor, and keeps all of that in memory: store a copy of the part "
+            "(`.clone()`)."
+        )
+    return Advice(
+        f"{place_words(e)} keeps the tensors of every run.{part} Store only the numbers that are needed, keep only the "
+        f"newest entries, or empty it when they have been used{clearing(e)}.",
+        "Not if all of them are needed together at the end; then move them off the accelerator (`.cpu()`), and let go "
+        "of them after use.",
+    )
+
+
+def _is_state_dict(e: Evidence) -> bool:
+    """Return whether what is stored is what ``state_dict()`` returns, or a copy of that."""
+    pairs = zip(e.path.steps[e.n_to_holder :], e.path.steps[e.n_to_holder + 1 :], strict=False)
+    return any(
+        owner.kind in {"collections.OrderedDict", "dict"} and _OF_STATE.fullmatch(held.reference)
+        for owner, held in pairs
+    )
+
+
+def _linked(e: Evidence) -> Advice:
+    """An attribute leads to what earlier runs made: to the one before, or to a collection that is made anew."""
+    if e.entry_kinds and e.entry_kinds <= _CONTAINERS:
+        return Advice(
+            f"Every run leaves more tensors in {named(e.place)}. Keep only the newest of them, or set it to an empty "
+            "one when they have been used.",
+            "Not if all of them are needed together at the end.",
+        )
+    how = f": `{written(e.place)} = None`" if is_users(e) else ""
+    return Advice(
+        f"{named(e.place)} links to what earlier runs made, each to the one before. Cut the link when it is no longer "
+        f"needed{how}.",
+        "Not while something still walks back along these links.",
+    )
+
+
+def deepcopy_kept(e: Evidence) -> Advice | None:
+    """Copies of one object that was there before: the metric that is deep-copied for every batch."""
+    original = e.facts.original
+    if not original or (e.in_cycle and e.cycle_is_hidden):
+        return None
+    where = "a reference cycle of each copy with itself" if e.in_cycle else place_words(e)
+    waiting = (
+        " The copies are cyclic garbage, which waits for a collection that is switched off here: gc.collect() frees "
+        "them."
+        if e.gc_is_off
+        else ""
+    )
+    keep = f" Keep only the newest or best of them, or let go of them when they have been used{clearing(e)};"
+    return Advice(
+        f"Every run leaves a copy of {named(original)} behind, kept by {where}.{waiting}"
+        f"{'' if e.in_cycle else keep} {'Copy' if e.in_cycle else 'or copy'} the values that are needed, not the whole "
+        "object.",
+        "Not if the copies are meant to live side by side, as an ensemble does.",
+    )
+
+
+def link_cut(case: Case) -> Iterator[Proposal]:
+    """Yield how an object that each run makes lets go of the one of the run before: ``root.parent = None``.
+
+    The objects must be of one class, and the newest a variable or an attribute of one. What is called needs the one
+    below that it wraps, and what a library has under a name of its own is used there: neither is cut.
+    """
+    link = _link(case)
+    if not link or class_attribute(type(case.held), "__call__") is not None or _is_of_library(case):
+        return
+    place = f"{case.holder}{link}"
+    patch = case.patch()
+    case.at_end_of_run(patch, f"{place} = None")
+    words = f"Cut `{place}`, which leads to all that earlier runs made, where a run ends."
+    yield from case.proposal(words, patch)
+
+
+def _is_of_library(case: Case) -> bool:
+    owner = case.program.namespace[case.holder.partition(".")[0]]
+    if not is_kind_of(owner, types.ModuleType):
+        return False
+    filename = (module_dict(owner) or {}).get("__file__")
+    return type(filename) is not str or origin_of(filename) is not Origin.USER
+
+
+def _link(case: Case) -> str:
+    """Return the attribute that leads to the object before, ``.parent``; empty if there is none."""
+    if not case.is_variable or case.holder.endswith(("]", ")")):
+        return ""
+    steps = case.leak.path.steps
+    for owner, held in itertools.pairwise(steps):
+        is_first = held.status is Status.LEAKED and owner.status is not Status.LEAKED
+        if is_first and owner.kind == held.kind and _ATTRIBUTE.fullmatch(held.reference):
+            before = attribute(case.held, held.reference[1:])
+            return held.reference if before is not MISSING and type(before) is type(case.held) else ""
+    return ""
 
 
 @dataclass(frozen=True)

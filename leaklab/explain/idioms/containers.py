@@ -1,4 +1,4 @@
-"""Let a container go with the run that fills it, or bound it."""
+"""Containers that get longer, and values that each run replaces by a larger one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,111 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from leaklab.cure.case import Case, Store, is_adding, last_name, store_of
+from leaklab.cure.case import Case, Store, is_adding, last_name, rounded, store_of
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText
-from leaklab.cure.stored_values import Detachment, cut_of
-from leaklab.cure.training_path import cuts_training
+from leaklab.explain.evidence import Evidence
+from leaklab.explain.idioms.advice import (
+    Advice,
+    clearing,
+    is_expression,
+    is_users,
+    named,
+    place_words,
+    written,
+)
+from leaklab.explain.idioms.caches import table_of_library
+from leaklab.explain.idioms.graphs import cuts_training
+from leaklab.explain.idioms.tensors import Detachment, cut_of
 from leaklab.heap.source_lines import Origin, origin_of
-from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, module_dict
+from leaklab.runtime.objects import (
+    has_base,
+    is_exactly,
+    is_kind_of,
+    is_tensor,
+    loaded_type,
+    module_dict,
+    type_name,
+)
+from leaklab.text import format_bytes
 
+_WRITTEN_TO = frozenset({"_io.StringIO", "_io.BytesIO", "bytearray", "array.array"})
+_PARTS = {
+    "torch.Tensor": "[-1000:].clone()", "numpy.ndarray": "[-1000:].copy()", "pandas.": ".tail(1000).copy()",
+    "str": "[-100_000:]", "bytes": "[-100_000:]", "tuple": "[-1000:]",
+}  # fmt: skip
+"""What takes the newest part, for the types of which the newest part comes last, without keeping the rest alive."""
 _EMPTY = ((list, "[]"), (dict, "{}"), (set, "set()"))
 _OWN = (list, dict, set, collections.deque, bytearray)
 _STREAMS = (io.StringIO, io.BytesIO)
 _QUEUES = (queue.Queue,)
+_NEWEST = {
+    "torch.Tensor": ("[-{n}:].clone()", "rows"), "numpy.ndarray": ("[-{n}:].copy()", "rows"),
+    "pandas.core.frame.DataFrame": (".tail({n}).copy()", "rows"), "pandas.DataFrame": (".tail({n}).copy()", "rows"),
+    "str": ("[-{n}:]", "characters"), "bytes": ("[-{n}:]", "bytes"), "tuple": ("[-{n}:]", "entries"),
+    "list": ("[-{n}:]", "entries"),
+}  # fmt: skip
+
+
+def container_growth(e: Evidence) -> Advice | None:
+    """A container gets longer, or a buffer bigger, by every run."""
+    if e.unit in ("bytes", "characters") and e.holder_kind not in _WRITTEN_TO:
+        return _replaced(e)
+    if e.unit in ("entries", "bytes", "characters"):
+        each = f", {format_bytes(e.facts.bytes_per_entry)} for each entry" if e.facts.bytes_per_entry else ""
+        kind = f" ({e.what}{each})" if e.unit == "entries" else ""
+        if not is_users(e) and not _is_local(e) and e.unit == "entries":
+            return table_of_library(e)
+        return Advice(
+            f"{place_words(e)} grows by every run{kind}. {_how_to_limit(e)}",
+            "Not if all of it is needed at the end; then write it to a file as it comes.",
+        )
+    if e.crossing is None or e.has_tensors or e.crossing.kind not in ("key", "index", "element"):
+        return None
+    if not is_users(e) and not _is_local(e):
+        return table_of_library(e)
+    return Advice(
+        f"{place_words(e)} gets one more entry by every run. Take entries out when they are done, keep only the "
+        f"newest, or empty it when they have been used{clearing(e)}.",
+        "Not while somebody still needs the entries.",
+    )
+
+
+def _is_local(e: Evidence) -> bool:
+    """Return whether the holder is a variable of a function of the user's, or reached through one."""
+    if e.owner is not None and e.owner.is_library:
+        return False
+    return any(step.reference.startswith(("closure variable", "default of", "local ")) for step in e.steps_above)
+
+
+def _how_to_limit(e: Evidence) -> str:
+    place = written(e.holder)
+    if e.holder_kind in ("_io.StringIO", "_io.BytesIO") and is_users(e):
+        return f"Empty it when it has been read: `{place}.seek(0); {place}.truncate()`."
+    if e.holder_kind == "collections.deque" and is_users(e):
+        return (
+            "Give it a limit where it is made (`collections.deque(maxlen=...)`), or empty it once its content has been "
+            f"used{clearing(e)}."
+        )
+    if e.holder_kind == "list" and is_users(e):
+        return (
+            "Keep a sum or the newest entries only (`del "
+            f"{place}[:-100]` leaves the last 100), or empty it once its content has been used{clearing(e)}."
+        )
+    return f"Keep a sum or the newest entries only, or empty it once its content has been used{clearing(e)}."
+
+
+def _replaced(e: Evidence) -> Advice:
+    """Something that cannot get longer itself: in every run a larger one takes its place."""
+    newest = next((call for kind, call in _PARTS.items() if e.holder_kind.startswith(kind)), "")
+    place = written(e.holder)
+    how = f": `{place} = {place}{newest}`, with the length that you need" if newest and is_expression(place) else ""
+    return Advice(
+        f"Every run puts something larger into {named(place)}: all that was there, and more. Keep the parts in a list "
+        f"and join them once at the end, write them to a file as they come, or keep the newest part only{how}.",
+        "Not if all of it is needed at the end; then write it to a file as it comes.",
+    )
 
 
 def let_go(case: Case) -> Iterator[Proposal]:
@@ -229,3 +321,42 @@ def trimming(case: Case, place: str, held: Any) -> tuple[list[str], int]:
         n_kept = case.n_kept(held.qsize())
         return [f"while {place}.qsize() > {n_kept}:", f"    {place}.get_nowait()"], n_kept
     return [], 0
+
+
+def newest_part(case: Case) -> Iterator[Proposal]:
+    """Yield how a variable that every run replaces by something longer keeps the newest part only."""
+    store, held = case.store, case.held
+    if case.leak.unit == "objects" or store is None or store.how not in ("name", "sum") or held is MISSING:
+        return
+    name = type_name(type(held))
+    if name not in _NEWEST or last_name(store.container_text) != last_name(case.holder):
+        return
+    if (name == "list" and store.how == "sum") or not _refers_to_itself(store):
+        return
+    n_kept = rounded(case.leak.count_per_run / _size_of_row(held))
+    suffix, what = _NEWEST[name]
+    place = store.container_text
+    patch = case.patch()
+    patch.after(store.source, store.statement, [f"{place} = {place}{suffix.format(n=n_kept)}"])
+    words = f"Keep only the newest {n_kept:,} {what} of `{place}`."
+    yield from case.proposal(words, patch, emptied=(case.holder,))
+
+
+def _size_of_row(held: Any) -> float:
+    """Return how much one row of *held* counts where it is its bytes that are counted; 1 for text and entries."""
+    if is_tensor(held):
+        base: Any = loaded_type("torch", "Tensor")
+        shape = base.size(held)
+        return float(base.numel(held) * base.element_size(held) / max(shape[0], 1)) if len(shape) else 1.0
+    if type_name(type(held)).startswith(("numpy.", "pandas.")):
+        n_bytes = held.nbytes if hasattr(held, "nbytes") else held.memory_usage(deep=False).sum()
+        return float(n_bytes / max(len(held), 1)) if held.shape else 1.0
+    return 1.0
+
+
+def _refers_to_itself(store: Store) -> bool:
+    if store.how == "sum":
+        return True
+    wanted = store.container_text
+    nodes = ast.walk(store.value) if store.value is not None else ()
+    return any(isinstance(node, (ast.Name, ast.Attribute)) and store.source.text_of(node) == wanted for node in nodes)

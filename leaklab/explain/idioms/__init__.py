@@ -1,0 +1,151 @@
+"""What is known of leaks: each idiom with its signs, the advice on it, and the changes of the code that end it.
+
+One file per family of idioms, `IDIOMS` is the table, most specific first. The idiom that recognises a leak names its
+cause (`find_cause`), and decides which changes are proposed (`proposals_for`): so advice and cure are of one mind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from leaklab.cure.case import Case
+from leaklab.cure.proposal import Proposal
+from leaklab.explain.evidence import Evidence
+from leaklab.explain.idioms.advice import Advice, Cause, named
+from leaklab.explain.idioms.caches import (
+    cached_results,
+    global_cache,
+    kept_by_known,
+    library_calls,
+    maybe_calls,
+    notebook_history,
+    results_emptied,
+)
+from leaklab.explain.idioms.callbacks import (
+    callback_registry,
+    chained_handler,
+    registered,
+    registered_outside,
+    taken_back,
+)
+from leaklab.explain.idioms.containers import container_growth, let_go, newest_part
+from leaklab.explain.idioms.cycles import cycle_garbage, gradients_forgotten, immortal_cycle, made_once, native
+from leaklab.explain.idioms.frames import closure_kept, exception_as_text, traceback_kept
+from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
+from leaklab.explain.idioms.hooks import handles_removed, hook_left
+from leaklab.explain.idioms.in_use import dropped
+from leaklab.explain.idioms.lifetimes import ended, finished_tasks, left_open, left_running, tasks_leave, thread_kept
+from leaklab.explain.idioms.models import group_taken_out, optimizer_state, run_switch
+from leaklab.explain.idioms.numbered_names import left_in_modules, one_name, table_of_module
+from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept
+
+Changes = Callable[[Case], Iterator[Proposal]]
+"""Yields changes that would end a leak, best first; nothing where the code is not of the kind that it changes."""
+_MOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Idiom:
+    """One way to leak.
+
+    Attributes:
+        slug: The cause by its name in records.
+        recognise: Returns what to change, in words, where the evidence is of this idiom; else None.
+        changes: What ends such a leak, in the order in which it is proposed.
+    """
+
+    slug: str
+    recognise: Callable[[Evidence], Advice | None]
+    changes: tuple[Changes, ...] = ()
+
+
+_STORED = (ended, library_calls, taken_back, let_go, maybe_calls)
+"""What was put somewhere: it is ended, the library lets go of it, it is taken out again, it goes with its run."""
+
+IDIOMS: tuple[Idiom, ...] = (
+    Idiom("descriptor-left", left_open, _STORED),
+    Idiom("global-cache", left_in_modules, (one_name,)),
+    Idiom("thread-or-worker-kept", left_running, _STORED),
+    Idiom("notebook-history", notebook_history, (library_calls,)),
+    Idiom("immortal-cycle", immortal_cycle, (handles_removed, gradients_forgotten)),
+    Idiom("deepcopy-kept", deepcopy_kept, (taken_back, let_go)),
+    Idiom("cycle-garbage", cycle_garbage, (handles_removed, gradients_forgotten)),
+    Idiom("callback-registry", registered, (handles_removed, taken_back, made_once)),
+    Idiom("native", registered_outside, (made_once,)),
+    Idiom("native", native),
+    Idiom("traceback-kept", traceback_kept, (exception_as_text, taken_back, let_go)),
+    Idiom("callback-registry", chained_handler),
+    Idiom("hook-left", hook_left, (handles_removed,)),
+    Idiom("autograd-ctx", autograd_ctx, (taken_back, let_go)),
+    Idiom("thread-or-worker-kept", thread_kept, _STORED),
+    Idiom("optimizer-state", optimizer_state, (library_calls, group_taken_out, let_go)),
+    Idiom("run-switch", run_switch, (library_calls, link_cut, taken_back, let_go)),
+    Idiom("container-growth", finished_tasks, (tasks_leave, let_go)),
+    Idiom("container-growth", table_of_module, (one_name,)),
+    Idiom("callback-registry", callback_registry, (handles_removed, taken_back, let_go)),
+    Idiom("global-cache", cached_results, (results_emptied,)),
+    Idiom("closure-kept", closure_kept, (taken_back, let_go)),
+    Idiom("graph-kept", graph_kept, (gradients_forgotten, graph_cut, newest_part, link_cut, taken_back, let_go)),
+    Idiom("global-cache", global_cache, _STORED),
+    Idiom("container-growth", container_growth, (newest_part, *_STORED)),
+    Idiom("tensor-kept", tensor_kept, (library_calls, link_cut, taken_back, let_go)),
+    Idiom("container-growth", kept_by_known, (library_calls,)),
+)
+"""A cause may be there twice: its plain signs are asked for where they would not be mistaken for another's."""
+
+
+def find_cause(evidence: Evidence) -> Cause:
+    """Return the cause whose idiom is the first to recognise *evidence*; ``unknown`` if none does."""
+    for idiom in IDIOMS:
+        advice = idiom.recognise(evidence)
+        if advice is not None:
+            return Cause(idiom.slug, advice, _also(idiom.slug, advice, evidence))
+    plan = Advice(f"Follow the path: {named(evidence.place)} is the last object that has a reason to be alive.")
+    return Cause("unknown", plan)
+
+
+_WITH_GRAPH = frozenset({
+    "container-growth", "callback-registry", "closure-kept", "hook-left", "notebook-history", "thread-or-worker-kept",
+    "deepcopy-kept",
+})  # fmt: skip
+"""Causes beside which it is worth a word that what is kept carries an autograd graph."""
+
+
+def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
+    """Return the slugs of what else is so."""
+    has_closure = any(step.reference.startswith("closure variable") for step in evidence.path.steps)
+    found = [*advice.also]
+    found += ["graph-kept"] if evidence.has_graph and slug in _WITH_GRAPH else []
+    found += ["global-cache"] if slug == "graph-kept" and global_cache(evidence) is not None else []
+    found += ["closure-kept"] if has_closure and slug in {"hook-left", "callback-registry"} else []
+    return tuple(one for one in dict.fromkeys(found) if one != slug)
+
+
+_ANY_CAUSE: tuple[Changes, ...] = (
+    ended, library_calls, exception_as_text, handles_removed, results_emptied, gradients_forgotten, graph_cut,
+    newest_part, tasks_leave, link_cut, group_taken_out, one_name, taken_back, let_go, made_once, maybe_calls,
+)  # fmt: skip
+"""All changes, the most specific first: asked for where the cause is unknown, or the code not what its idiom expects.
+Those of one idiom have this order, too."""
+
+
+def proposals_for(case: Case) -> tuple[Proposal, ...]:
+    """Return the changes worth trying for *case*, best first, at most five: those of its cause, else any that fit.
+
+    No code of the user is run and nothing is changed. A change is a valid program, and leaves what it does not mean to
+    change as it is; whether it cures, and what it breaks, only a trial can tell.
+    """
+    own = {change for idiom in IDIOMS if idiom.slug == case.leak.cause for change in idiom.changes}
+    found = _asked(case, [change for change in _ANY_CAUSE if change in own])
+    return tuple((found or _asked(case, [change for change in _ANY_CAUSE if change not in own]))[:_MOST])
+
+
+def _asked(case: Case, changes: list[Changes]) -> list[Proposal]:
+    """Return what *changes* propose, each once, with what it drops of that which is in use."""
+    found: list[Proposal] = []
+    for propose in changes:
+        for one in propose(case):
+            if all(one.changes != other.changes or not one.changes for other in found):
+                found.append(replace(one, drops=one.drops or dropped(case, one.emptied)))
+    return found

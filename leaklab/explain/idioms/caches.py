@@ -1,0 +1,262 @@
+"""Stores that live as long as the program: the notebook's history, caches of results, tables of libraries."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+from leaklab.cure.case import Case
+from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.cure.proposal import Proposal
+from leaklab.explain.evidence import Evidence
+from leaklab.explain.idioms.advice import (
+    Advice,
+    clearing,
+    is_expression,
+    is_private,
+    is_users,
+    may_release,
+    named,
+    place_words,
+    written,
+)
+from leaklab.heap.known_holders import KnownHolder, known_holder
+from leaklab.heap.roles import Role
+from leaklab.model import Status
+from leaklab.runtime.objects import (
+    LRU_CACHE,
+    is_kind_of,
+    type_name,
+)
+
+_SHOWN = (".HistoryManager.outputs", ".history_manager.outputs")
+_PYPLOT = "matplotlib._pylab_helpers"
+_SOURCES = re.compile(r"^(In|_ih|_i\d*)\b|\binput_hist_(raw|parsed)\b")
+_FRONT_END = ("IPython.", "ipykernel.")
+_TOP = 2
+"""A dict that is a variable, or an attribute of a module, a class or a singleton, is at the top."""
+_INNER = ".data"
+_WEAK_KEYS = "weakref.WeakKeyDictionary"
+_WRAPPERS = frozenset({_WEAK_KEYS, "weakref.WeakValueDictionary", "collections.UserDict"})
+"""Classes that are a dict to their users, and have one inside."""
+_MAPPING = re.compile(r"((^|[._]|default)dict|Dict|Dictionary|Counter|mappingproxy)$")
+"""Types that by their name are mappings: nothing is said of the methods of any other, a ``PredictionStore``, say."""
+_CALLS = (
+    (r"matplotlib\._pylab_helpers", "plt.close('all')"),
+    (r"^linecache\.cache", "linecache.clearcache()"),
+    (r"^torch\._(dynamo|inductor)", "torch._dynamo.reset()"),
+    (r"^pyro\.params", "pyro.clear_param_store()"),
+    (r"Widget\._instances|_instances$", "Widget.close_all()"),
+    (r"history_manager\.outputs", "get_ipython().history_manager.outputs.clear()"),
+)
+_OF_OWNERS = (
+    (r"^torchmetrics\.", "reset"), (r"^accelerate\.", "free_memory"), (r"tensorboard", "close"),
+)  # fmt: skip
+_RELEASES_ALL = "it would release what was there before the check, too"
+_RELEASING = re.compile(r"^(close|clear|reset|remove|unregister|free|release|shutdown|cancel)(_\w+)?$")
+
+
+def notebook_history(e: Evidence) -> Advice | None:
+    """The notebook keeps results (Out, _, _7) and sources (In, _i7), or the text of all output."""
+    if e.holder.endswith(_SHOWN):
+        return Advice(
+            f"IPython keeps the text of everything that cells print and display, in {named(e.holder)}, as long as the "
+            "kernel runs. Print and display less, or empty it between runs: "
+            "`get_ipython().history_manager.outputs.clear()`.",
+            "Not before %notebook, which exports these outputs.",
+        )
+    if not e.is_history:
+        return None
+    if _SOURCES.search(e.holder):
+        return Advice(
+            f"The notebook keeps the source of every cell, in {named(e.holder)}: also of code that your cell hands to "
+            "`run_cell`. Hand it over with `store_history=False`, or run generated code with `exec`."
+        )
+    return Advice(
+        "The notebook itself remembers it: every value that a cell ends with is stored in Out and in _. End that line "
+        "with a semicolon, or print the value: then nothing is stored. Release what is there with %reset -f out, then "
+        "del _, __, ___ (or %config InteractiveShell.cache_size = 0).",
+        "Not if the outputs are used again by their number (Out[7], _7).",
+    )
+
+
+def cached_results(e: Evidence) -> Advice | None:
+    """An ``lru_cache`` keeps results and the arguments they belong to."""
+    if e.unit != "objects" or e.in_cycle or Role.CACHE not in e.roles_above:
+        return None
+    place = written(e.holder)
+    can = is_expression(place) and e.holder_kind.endswith("_lru_cache_wrapper")
+    of_self = any("arguments of a cached call" in step.reference for step in e.path.steps)
+    why = (
+        "Its arguments are kept too: cached on a method, that is the object itself, `self`."
+        if of_self
+        else "Arguments that never repeat fill it for ever."
+    )
+    empty = f"`{place}.cache_clear()`" if can and not is_private(place) else "its `cache_clear()`"
+    return Advice(
+        f"The cache of {named(place)} keeps every result. {why} Give it a limit where it is decorated "
+        f"(`functools.lru_cache(maxsize=16)`), use arguments that repeat, or empty it between runs: {empty}.",
+        "Not if the same arguments come again and recomputing is dear: then empty it between runs only.",
+    )
+
+
+def global_cache(e: Evidence) -> Advice | None:
+    """A module-level or class-level store grows: a dictionary, a registry, a singleton's table."""
+    above = e.steps_above
+    on_class = any(Role.CLASS in roles for roles in e.roles[: max(len(above) - 1, 0)])
+    is_mapping = _MAPPING.search(e.holder_kind) is not None
+    wrapper = _wrapper(e)
+    at_top = len(above) - bool(wrapper) <= _TOP and is_mapping
+    keyed = e.crossing is None or e.crossing.kind == "key"
+    known = known_holder(e.path)
+    library = e.path.root.startswith("module ") and e.path.root != "module '__main__'" and is_mapping
+    if e.unit != "objects" or e.in_cycle or not (on_class or ((at_top or library) and keyed)):
+        return None
+    if known is not None:
+        return _of_library(e, known[1])
+    if wrapper == _WEAK_KEYS:
+        return _values_hold_keys(e)
+    if not is_users(e):
+        return table_of_library(e)
+    where = "belongs to a class, lives as long as that," if on_class else "lives as long as the program,"
+    if not is_mapping:
+        return Advice(
+            f"{place_words(e)} {where} and nothing is ever removed from it. Take an entry out when it is done, limit "
+            f"its length, or empty it when its entries have been used{clearing(e)}.",
+            "Not while somebody still needs the entries.",
+        )
+    place = written(e.holder.removesuffix(_INNER) if wrapper else e.holder)
+    return Advice(
+        f"{named(place)} {where} and nothing is ever removed from it. Limit its size "
+        f"(`{place}.pop(next(iter({place})))` takes the oldest entry out), use keys that repeat, or empty it when its "
+        f"entries have been used (`{place}.clear()`).",
+        "Not if every entry is asked for again.",
+    )
+
+
+def _of_library(e: Evidence, known: KnownHolder) -> Advice:
+    if _PYPLOT in e.path.root:
+        return Advice(
+            "pyplot keeps every figure open until it is closed. Call `plt.close(...)` with the figure when the run has "
+            "shown or saved it: the one that `plt.figure()` or `plt.subplots()` returned, or `plt.gcf()` for the "
+            "current one.",
+            "`plt.close('all')` would close your other figures, too.",
+            also=("open-figures",),
+        )
+    return Advice(
+        f"{named(e.place)} is {known.name}: it lives as long as the program. Let go of it between runs: "
+        f"{known.release}.",
+        "Not inside of the loop if filling it again is dear.",
+        also=("library-registry",),
+    )
+
+
+def table_of_library(e: Evidence) -> Advice:
+    """A table that a library keeps for itself: nothing of the user's writes into it."""
+    module = re.match(r"module '(.+)'", e.path.root)
+    owner, entry = e.owner, e.entry
+    is_of_entry = entry is not None and entry.is_library and bool(entry.releases) and "_" not in entry.releases[0]
+    whose = module[1] if module else owner.kind if owner is not None else ""
+    whose = whose or (entry.kind.partition(".")[0] if entry is not None and is_of_entry else "a library")
+    if owner is not None and owner.kind.startswith(_FRONT_END):
+        return Advice(
+            f"{named(e.place)} is what the notebook keeps for itself: it gets an entry with every cell, also with code "
+            "that your cell hands to `run_cell`. Run generated code with `exec`, or hand it over with "
+            "`store_history=False`.",
+            also=("library-registry",),
+        )
+    release, once = may_release(owner), "Make or ask for that once, outside of what is repeated."
+    if entry is not None and is_of_entry:
+        name = entry.kind.rpartition(".")[2]
+        release = (
+            f" By the name, `{entry.releases[0]}()` of each {name} may take it out again: call it when the run ends."
+        )
+    return Advice(
+        f"{named(e.place)} is a table that {whose} keeps for itself: it gets an entry when your code makes, registers "
+        f"or asks for something, and keeps it. {once}{release} Don't write into the table yourself.",
+        also=("library-registry",),
+    )
+
+
+def kept_by_known(e: Evidence) -> Advice | None:
+    """An object of a library that is known for what it keeps, as a pickler for what it has pickled, is the holder."""
+    known = known_holder(e.path)
+    if known is None or known[0] != e.n_to_holder - 1 or e.unit != "objects" or e.in_cycle or e.crossing is None:
+        return None
+    place, own = written(e.holder), known[1].release.partition("its ")[2]
+    release = f"`{place}.{own}`" if own and is_expression(place) else known[1].release
+    return Advice(
+        f"{named(e.place)} has {known[1].name}. Let go of it between runs: {release}.",
+        also=("library-registry",),
+    )
+
+
+def _wrapper(e: Evidence) -> str:
+    """Return the name of the class whose instances keep their entries in the holder, their dict ``.data``; else ""."""
+    pairs = zip(e.steps_above, e.steps_above[1:], strict=False)
+    found = (owner.kind for owner, step in pairs if step.reference == _INNER and step.status is not Status.LEAKED)
+    return next((kind for kind in found if kind in _WRAPPERS), "") if e.holder.endswith(_INNER) else ""
+
+
+def _values_hold_keys(e: Evidence) -> Advice:
+    place = written(e.holder.removesuffix(_INNER))
+    return Advice(
+        f"An entry of {named(place)} goes with its key, but a value that refers to its own key keeps both of them for "
+        f"as long as {named(place)} lives. Store values that do not lead back to the key, or only a `weakref.ref` to "
+        "it.",
+        "Not if the keys are kept by something else on purpose: then that is what holds them.",
+    )
+
+
+def results_emptied(case: Case) -> Iterator[Proposal]:
+    """Yield how a cache of results is emptied where a run begins, which no later run gains by; and in words a bound."""
+    name = case.holder
+    if not case.is_variable or not is_kind_of(case.held, LRU_CACHE):
+        return
+    patch = case.patch()
+    case.at_start_of_run(patch, f"{name}.cache_clear()")
+    for proposal in case.proposal(f"Begin each run with an empty cache of `{name}`.", patch):
+        yield replace(proposal, drops=f"what `{name}` has computed serves no later run: a bound keeps the newest")
+    yield Proposal(f"Bound the cache of `{name}`: `@functools.lru_cache(maxsize=16)`.")
+
+
+def library_calls(case: Case) -> Iterator[Proposal]:
+    """Yield, in words, the call by which a library releases what one of its tables keeps.
+
+    None is tried: such a call releases what was there before the check as well, and nothing could put that back.
+    """
+    for pattern, call in _CALLS:
+        if re.search(pattern, case.holder):
+            yield Proposal(f"Release what the library keeps: `{call}`.", not_tried=_RELEASES_ALL)
+            return
+    yield from _of_owner(case)
+
+
+def _of_owner(case: Case) -> Iterator[Proposal]:
+    """Yield the release call of the object of a library that is on the path."""
+    place = case.holder
+    while "." in place or "[" in place:
+        place = re.sub(r"(\.\w+|\[[^\]]*\])$", "", place) if re.search(r"(\.\w+|\[[^\]]*\])$", place) else ""
+        owner = evaluate(place, case.program.namespace) if place else MISSING
+        if owner is MISSING:
+            return
+        kind = type_name(type(owner))
+        for pattern, call in _OF_OWNERS:
+            if re.search(pattern, kind) and has_method(owner, call):
+                yield Proposal(f"Release what it has collected: `{place}.{call}()`.", not_tried=_RELEASES_ALL)
+                return
+
+
+def maybe_calls(case: Case) -> Iterator[Proposal]:
+    """Yield in words the calls that, by their names, may release what a library's table keeps."""
+    root = re.match(r"module '(.+)'", case.leak.path.root)
+    module = sys.modules.get(root[1]) if root else None
+    if module is None or "site-packages" not in (getattr(module, "__file__", "") or ""):
+        return
+    names = [name for name, value in vars(module).items() if _RELEASING.match(name) and inspect.isroutine(value)]
+    if names:
+        calls = ", ".join(f"`{module.__name__}.{name}()`" for name in sorted(names)[:3])
+        yield Proposal(f"The table belongs to {module.__name__}; {calls} may release it.")

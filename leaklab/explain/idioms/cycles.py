@@ -1,0 +1,194 @@
+"""What no variable reaches: cycles that are not collected, what only C keeps."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from leaklab.cure.case import Case
+from leaklab.cure.ends import end_of, statements
+from leaklab.cure.proposal import Proposal
+from leaklab.cure.source import SourceText
+from leaklab.explain.cycles import UNSEEN_ROOT
+from leaklab.explain.evidence import Evidence
+from leaklab.explain.idioms.advice import (
+    HEAD_OF_GRAPH,
+    Advice,
+)
+from leaklab.explain.idioms.graphs import BY_ATTRIBUTES, adds_up_gradients
+from leaklab.heap.known_holders import NATIVE_CACHES
+from leaklab.model.paths import CycleCertainty
+from leaklab.runtime.objects import (
+    is_kind_of,
+    is_tensor,
+    loaded_type,
+)
+
+_MADE_ONCE = re.compile(r"(^|\.)(jit\.(trace|script)|torch\.compile|make_fx|CFUNCTYPE|load_inline)$")
+"""What makes something that nothing takes back: it serves all runs."""
+_SHORT = range(4)
+
+
+def cycle_garbage(e: Evidence) -> Advice | None:
+    """Garbage in cycles that no collection frees, because it is switched off or looks elsewhere."""
+    if not (e.in_cycle and e.gc_is_off) or e.cycle_is_hidden:
+        return None
+    if (attribute := _of_ctx(e)) is not None:
+        return Advice(
+            f"`ctx{attribute}` keeps an output of the custom autograd.Function, and the output leads back to `ctx` "
+            "through its graph; the collector that would free this circle is switched off, or the objects are frozen. "
+            "Hand the tensor to `ctx.save_for_backward(...)` instead, which makes no circle; or call `gc.collect()` "
+            "from time to time.",
+            also=("autograd-ctx",),
+        )
+    return Advice(
+        f"The objects refer to each other in a circle{_circle(e)}, and the collector that would free them is switched "
+        "off, or they are frozen. Call `gc.collect()` from time to time (and before any `gc.freeze()`), or break the "
+        "circle: hold one of the references weakly (`weakref.ref`), or set it to None when the object is done.",
+        "Not weakly if this reference is the only one that keeps its object.",
+    )
+
+
+def _of_ctx(e: Evidence) -> str | None:
+    """Return the attribute of ``ctx`` by which a tensor leads back to itself, ``.y``; None if none does."""
+    pairs = zip(e.path.steps, e.path.steps[1:], strict=False)
+    found = (
+        after.reference
+        for before, after in pairs
+        if before.reference == HEAD_OF_GRAPH
+        and before.kind.endswith("Backward")
+        and BY_ATTRIBUTES.fullmatch(after.reference.removeprefix("."))
+    )
+    return next(found, None)
+
+
+def _circle(e: Evidence) -> str:
+    references = [step.reference for step in e.path.steps if step.reference.startswith(".")]
+    kinds = [step.kind for step in e.path.steps[:1]]
+    return f" ({kinds[0]}{''.join(references)})" if references and kinds and len(references) <= len(_SHORT) else ""
+
+
+def immortal_cycle(e: Evidence) -> Advice | None:
+    """A cycle through autograd's C++ side, which the collector can never free."""
+    if not (e.in_cycle and e.cycle_is_hidden):
+        return None
+    sure = "it is never freed"
+    if e.certainty is CycleCertainty.PROBABLE:
+        sure = "it is probably never freed (one of its owners cannot be read from Python)"
+    return Advice(f"The cycle runs through {_unseen(e)}, where Python's collector cannot see: {sure}. {_where(e)}")
+
+
+def _unseen(e: Evidence) -> str:
+    is_array = any(step.kind == "numpy.ndarray" for step in e.path.steps)
+    has_graph = any(step.reference.startswith((HEAD_OF_GRAPH, ".grad", "saved for")) for step in e.path.steps)
+    return "a NumPy array of objects" if is_array and not has_graph else "autograd's C++ side"
+
+
+def _where(e: Evidence) -> str:
+    """Return what to cut, as precisely as it is known."""
+    references = [step.reference for step in e.path.steps]
+    how = ""
+    if ".grad" in references:
+        how = (
+            " Gradients carry a graph after backward(create_graph=True): set them to None when they have been used, or "
+            "take them with `torch.autograd.grad(..., create_graph=True)`, which stores nothing in `.grad`."
+        )
+    elif any("hook" in reference for reference in references):
+        how = " Keep the handle that the hook's registration returns, and call its `remove()` when the run ends."
+    if e.cut is None:
+        return (how or " Cut one of its references: a hook's handle, or a `.grad` that carries a graph.").strip()
+    words = f"Cut it at {e.cut.reference}: {e.cut.how}. {e.cut.words}".rstrip(".") + f".{how}"
+    return f"{words} leaklab.cut_cycles() tries it and says what comes back." if e.cut.is_safe else words
+
+
+def native(e: Evidence) -> Advice | None:
+    """Nothing in Python explains it: not even a cycle, where collections run and do not free it."""
+    if e.path.root != UNSEEN_ROOT and not e.in_cycle:
+        return None
+    text = (
+        "Its holder is not seen: no reference in Python keeps it. Look at extension modules (a reference count that is "
+        "never taken back), at C++ objects, and at compiled or traced code that is made again in every run."
+    )
+    if e.unit != "bytes":
+        return Advice(text)
+    harmless = "; ".join(f"{cache.name} ({cache.sign})" for cache in NATIVE_CACHES)
+    return Advice(f"{text} What stops growing is no leak: {harmless}.")
+
+
+def gradients_forgotten(case: Case) -> Iterator[Proposal]:
+    """Yield how gradients that carry a graph (``backward(create_graph=True)``) are let go of."""
+    is_gradient = any(step.reference == ".grad" for step in case.leak.path.steps) or case.holder.endswith(".grad")
+    if not (is_gradient or case.leak.cause in ("immortal-cycle", "graph-kept")):
+        return
+    why = "with create_graph=True they refer to the graph, and the graph to them"
+    names = case.names_in_run() if any(map(_is_create_graph, case.run_body)) else set[str]()
+    for source, statement in _statements_with_graph(case):
+        function = source.function_of(statement)
+        nodes = list(ast.walk(function or statement))
+        names |= {node.id for node in nodes if isinstance(node, ast.Name)}
+        local = {_grad_of(node) for node in nodes} - {"", *case.program.namespace}
+        patch = case.patch()
+        if local and end_of(case, source, statement, patch, [f"{name}.grad = None" for name in sorted(local)]):
+            yield from case.proposal(f"Set the gradients to None when they have been used: {why}.", patch)
+    for name in sorted(names) if not adds_up_gradients(case) else ():
+        line = _forgetting(name, case.program.namespace.get(name))
+        if line:
+            patch = case.patch()
+            case.at_start_of_run(patch, line)
+            yield from case.proposal(f"Set the gradients to None before each run (`{line}`): {why}.", patch)
+
+
+def _statements_with_graph(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
+    for filename, line in (*case.keeping, *case.making):
+        source = case.source(filename)
+        statement = source.statement_at(line) if source is not None else None
+        if source is not None and statement is not None and _is_create_graph(statement):
+            yield source, statement
+
+
+def _grad_of(node: ast.AST) -> str:
+    """Return the variable whose gradient is read by *node*."""
+    if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.value, ast.Name):
+        return node.value.id
+    return ""
+
+
+def _forgetting(name: str, thing: Any) -> str:
+    """Return the statement that sets the gradients of *thing* to None; empty where it has none."""
+    kinds = (loaded_type("torch.nn", "Module"), loaded_type("torch.optim", "Optimizer"))
+    if any(kind is not None and is_kind_of(thing, kind) for kind in kinds):
+        return f"{name}.zero_grad()"
+    base: Any = loaded_type("torch", "Tensor")
+    if is_tensor(thing) and base.is_leaf.__get__(thing) and base.requires_grad.__get__(thing):
+        return f"{name}.grad = None"
+    return ""
+
+
+def _is_create_graph(statement: ast.stmt) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+        and any(word.arg == "create_graph" for word in node.keywords)
+        for node in ast.walk(statement)
+    )
+
+
+def made_once(case: Case) -> Iterator[Proposal]:
+    """Yield how what every run makes and nothing takes back is made by the first run only."""
+    for source, statement in statements(case):
+        if source.filename != case.program.checked or case.program.function or statement not in case.run_body:
+            continue
+        if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
+            continue
+        if not (isinstance(statement.value, ast.Call) and _MADE_ONCE.search(source.text_of(statement.value.func))):
+            continue
+        name = statement.targets[0].id
+        patch = case.patch()
+        text = source.text_of(statement)
+        indented = "\n".join(f"    {line}" if line.strip() else line for line in text.splitlines())
+        patch.replace(source, statement, f'if "{name}" not in globals():\n{indented}')
+        yield from case.proposal(f"Make `{name}` once, in the first run, and use it again.", patch)
+        return

@@ -1,0 +1,180 @@
+"""What functions and frames keep: closures, default values, suspended frames, tracebacks."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from leaklab.cure.case import Case
+from leaklab.cure.proposal import Proposal
+from leaklab.cure.source import SourceText
+from leaklab.explain.evidence import Evidence
+from leaklab.explain.idioms.advice import (
+    HEAD_OF_GRAPH,
+    Advice,
+    clearing,
+    is_expression,
+    is_private,
+    named,
+    place_words,
+)
+from leaklab.explain.idioms.lifetimes import TASK_KINDS, has_tasks, is_result_of_task
+from leaklab.heap.known_holders import known_holder
+from leaklab.heap.roles import Role
+
+_PLACES = ("closure", "default", "partial", "frame-local")
+_WORDS = ("closure variable", "default of", "local ")
+_PARTIAL = "functools.partial"
+_SUSPENDED = frozenset({"generator", "coroutine", "async_generator", *TASK_KINDS})
+_FUTURES = frozenset({"concurrent.futures._base.Future", "_asyncio.Future", "_asyncio.Task"})
+
+
+def closure_kept(e: Evidence) -> Advice | None:
+    """A closure, a default argument, a partial or a suspended frame keeps it."""
+    through = any(step.reference.startswith(_WORDS) or ".__defaults__" in step.reference for step in e.steps_above)
+    crosses = e.crossing is not None and e.crossing.kind in _PLACES
+    crosses = crosses or is_argument_of_partial(e)
+    has_ended = is_result_of_task(e)
+    suspended = not has_ended and (bool(e.entry_kinds & _SUSPENDED) or e.any_role(Role.SUSPENDED))
+    if e.crossing is not None and e.crossing.text == HEAD_OF_GRAPH:  # the variable is wanted, its history is not
+        return None
+    if e.unit != "objects" or not (through or suspended or crosses) or e.path.root.startswith("running"):
+        return None
+    if suspended and has_tasks(e):
+        return Advice(
+            f"{place_words(e)} keeps asyncio tasks that have not ended, and the coroutine of each keeps every local "
+            "variable until it ends. Give them a limit (`asyncio.wait_for`), or call `cancel()` on those that nobody "
+            "waits for.",
+            "Not if they are meant to work on for as long as the program runs.",
+        )
+    if suspended:
+        return Advice(
+            f"{place_words(e)} keeps generators or coroutines that have not ended, and the frame of each keeps every "
+            f"local variable until it ends. Call `close()` on each when it has served, and let go of it{clearing(e)}.",
+            "Not while somebody will still ask for the next value.",
+        )
+    default = next((step.reference for step in e.steps_above if step.reference.startswith("default of")), "")
+    if default or any("__kwdefaults__" in step.reference for step in e.steps_above):
+        name = re.match(r"default of '(\w+)' of (.+)", default)
+        what = f"The default value of `{name[1]}` in `{name[2]}`" if name else f"A default value, {named(e.place)},"
+        write = f" Write `{name[1]}=None` in the signature and make a new one inside of the function." if name else ""
+        return Advice(
+            f"{what} keeps what every call puts there: it is made once, with the function, and lives as long as that."
+            f"{write or ' Make it inside of the function.'}",
+            "Not if the calls are meant to share it; then make that visible and limit its size.",
+        )
+    return _in_closure(e)
+
+
+def _in_closure(e: Evidence) -> Advice:
+    if e.is_collected and not is_argument_of_partial(e):
+        return Advice(
+            f"{place_words(e)} gets more by every run. It lives as long as the function does, and the function is kept "
+            "from run to run. Make the collection anew for each run, keep only the newest entries, or let the function "
+            "return what it has collected and begin again.",
+            "Not if all of it is needed together at the end.",
+        )
+    if is_argument_of_partial(e) or any(kind == _PARTIAL for kind in e.entry_kinds):
+        return Advice(
+            f"{place_words(e)} keeps what a `functools.partial` was given as an argument, for as long as the partial "
+            "lives. Let go of the partials that have been called; and do not make each run's partial from that of the "
+            "run before.",
+            "Not if they are all still to be called.",
+        )
+    function = e.holder.partition(".__closure__")[0]
+    place = named(function) if is_expression(function) and not is_private(function) else place_words(e)
+    return Advice(
+        f"{place} keeps functions of earlier runs with the variables that they use: each run wraps the "
+        "function of the run before, or keeps one that lives on. Wrap the original function in each run, and hand "
+        "values in as arguments.",
+        "Not if every layer is really called for.",
+    )
+
+
+def is_argument_of_partial(e: Evidence) -> bool:
+    """Return whether a partial holds what leaks as one of its own arguments: it calls with it, and never calls it."""
+    pair = e.steps_above[-2:]
+    return len(pair) > 1 and pair[0].kind == _PARTIAL and pair[1].reference.startswith((".args", ".keywords"))
+
+
+def traceback_kept(e: Evidence) -> Advice | None:
+    """A stored exception keeps the frames it went through, and their local variables."""
+    if not e.any_role(Role.TRACEBACK) or e.in_cycle:
+        return None
+    if e.path.root == "last exception":
+        return Advice(
+            "The interpreter remembers the last uncaught exception, and its traceback keeps every local variable of "
+            "the frames it went through, until another exception takes its place. "
+            "`sys.last_exc = sys.last_value = sys.last_traceback = None` lets go of it.",
+            "Not before %debug or pdb.pm(), which need it.",
+        )
+    references = {step.reference for step in e.path.steps}
+    kinds = {step.kind for step in e.path.steps}
+    known = known_holder(e.path)
+    also = f" ({known[1].name}: {known[1].release} lets go.)" if known is not None else ""
+    why = "and the traceback of each keeps every local variable of the frames it went through"
+    if kinds & _FUTURES:
+        return Advice(
+            f"{place_words(e)} keeps futures or tasks that have failed: each keeps its exception, {why}.{also} Take "
+            f"the result or the error, keep what you need of it as text, and drop the future{clearing(e)}.",
+            "Not while somebody will still ask a future for its result.",
+        )
+    if "logging.LogRecord" in kinds:
+        return Advice(
+            f"{place_words(e)} keeps log records with `exc_info`: each has its exception, {why}.{also} Keep the text "
+            "that the handler's formatter makes of a record, not the record; or empty it when it has been "
+            f"read{clearing(e)}.",
+        )
+    if references & {".__cause__", ".__context__"}:
+        return Advice(
+            f"{place_words(e)} keeps an exception, which keeps the one before it (`__cause__`, "
+            f"`__context__`), {why}.{also} Store the text (`repr(error)`, `traceback.format_exc()`), or take its "
+            "traceback and the chain off: `error.with_traceback(None)`, `error.__cause__ = error.__context__ = None`.",
+            "Not if the exception is raised again later and its origin should be shown.",
+        )
+    return Advice(
+        f"{place_words(e)} keeps exceptions, {why}.{also} Store the text (`repr(error)`, `traceback.format_exc()`), or "
+        "the exception without its traceback (`error.with_traceback(None)`).",
+        "Not if the exception is raised again later and its origin should be shown.",
+    )
+
+
+def exception_as_text(case: Case) -> Iterator[Proposal]:
+    """Yield how an exception is kept as its text, without the frames that its traceback keeps."""
+    if not any("raceback" in step.kind or step.reference == ".__traceback__" for step in case.leak.path.steps):
+        return
+    for store in case.stores:
+        handler = _handler_around(store.source, store.statement)
+        if handler is None or handler.name is None or store.value is None:
+            continue
+        names = [
+            node
+            for node in ast.walk(store.value)
+            if isinstance(node, ast.Name) and node.id == handler.name and not _is_asked(store.source, node)
+        ]
+        if len(names) != 1:
+            continue
+        for text, words in (
+            (f"repr({handler.name})", "Keep the text of the exception"),
+            (f"{handler.name}.with_traceback(None)", "Keep the exception without its traceback"),
+        ):
+            patch = case.patch()
+            patch.replace(store.source, names[0], text)
+            yield from case.proposal(f"{words}: the traceback keeps the local variables of every frame.", patch)
+        return
+
+
+def _is_asked(source: SourceText, node: ast.Name) -> bool:
+    """Return whether only something of the exception is taken: ``str(error)``, ``error.args``."""
+    above = source.parent(node)
+    return isinstance(above, ast.Attribute) or (
+        isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id in ("str", "repr", "type")
+    )
+
+
+def _handler_around(source: SourceText, node: ast.AST) -> ast.ExceptHandler | None:
+    above = source.parent(node)
+    while above is not None and not isinstance(above, ast.ExceptHandler):
+        above = source.parent(above)
+    return above

@@ -1,0 +1,101 @@
+"""Models, optimizers and whole training runs that earlier runs leave."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from leaklab.cure.case import Case
+from leaklab.cure.proposal import Proposal
+from leaklab.explain.evidence import Evidence
+from leaklab.explain.idioms.advice import (
+    NAMESPACE,
+    Advice,
+    clearing,
+    is_expression,
+    named,
+    place_words,
+    written,
+)
+from leaklab.heap.roles import Role
+from leaklab.text import unit_words
+
+
+def optimizer_state(e: Evidence) -> Advice | None:
+    """An optimizer collects parameter groups or state, or one is made anew for the same parameters."""
+    if e.in_cycle:
+        return None
+    is_remade = (
+        bool(e.entry_kinds)
+        and all(kind.startswith("torch.optim.") and ".lr_scheduler." not in kind for kind in e.entry_kinds)
+        and e.has_tensors
+        and not any("Parameter" in kind or kind.startswith("torch.nn.modules.") for kind in e.kinds)
+    )
+    if is_remade:
+        release = ""
+        if e.owner is not None and e.owner.kind.startswith("accelerate.") and is_expression(e.owner.code):
+            release = f" `{written(e.owner.code)}.free_memory()` lets go of what it has prepared."
+        return Advice(
+            f"{named(e.place)} keeps the optimizers of earlier runs, and each has state of its own (momentum, "
+            f"averages) for every parameter. Make one optimizer before the loop and use it again.{release}"
+        )
+    if Role.OPTIMIZER_STATE not in e.roles_above or e.has_optimizer:
+        return None
+    gone = e.facts.gone_parameters
+    owner = e.holder.removesuffix(".param_groups").removesuffix(".state")
+    if e.place.endswith(".state") and gone:
+        return Advice(
+            f"{named(owner)} has state of {unit_words(gone, 'parameters')} in no group any more: each run replaces "
+            f"parameters and leaves the state of the old ones in {named(e.place)}. Make a new optimizer when the "
+            f"parameters are replaced, or take the state of an old one out (`{written(owner)}.state.pop(...)` with "
+            "it).",
+            "Not while the old parameters are still trained.",
+        )
+    words = f" It has state of {unit_words(gone, 'parameters')} in no group any more." if gone else ""
+    return Advice(
+        f"{named(owner)} keeps parameters of earlier runs in {named(e.place)}.{words} Make a new optimizer instead of "
+        "adding a group in each run, or take the old group out together with the state of its parameters "
+        f"(`{written(owner)}.param_groups.pop()`, and `{written(owner)}.state.pop(...)` for each of them).",
+        "Not while the old parameters are still trained.",
+    )
+
+
+def run_switch(e: Evidence) -> Advice | None:
+    """Whole training runs, models and optimizers, are kept."""
+    on_class = any(Role.CLASS in roles for roles in e.roles[: max(len(e.steps_above) - 1, 0)])
+    has_runs = e.has_optimizer or (e.has_models and not on_class)
+    if not (has_runs and e.has_tensors) or e.in_cycle or e.crossing is None:
+        return None
+    what = "the model and the optimizer" if e.has_optimizer else "the model"
+    if e.holder == NAMESPACE:
+        newest = f" (the newest is `{e.path.steps[0].reference}`)" if e.path.steps else ""
+        return Advice(
+            f"Every run binds {what} to a new variable of the notebook{newest}, and no variable is ever deleted. Use "
+            "one name, so that each run replaces what the run before made, or `del` the old variables.",
+            "Not if the runs are compared live, model against model.",
+        )
+    return Advice(
+        f"{place_words(e)} keeps {what} of every run, so that two of them share the memory when the next one starts. "
+        "Keep the figures you need (metrics, the path of a checkpoint), save weights to a file, and let go of the rest "
+        f"before the next run begins{clearing(e)}.",
+        "Not if the runs are compared live, model against model; `with leaklab.training_run(name)` tells what "
+        "survives.",
+    )
+
+
+def group_taken_out(case: Case) -> Iterator[Proposal]:
+    """Yield how the group that a run adds to an optimizer goes with the run, with its state."""
+    for store in case.stores:
+        for node in ast.walk(store.statement):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr != "add_param_group" or store.source.filename != case.program.checked:
+                continue
+            optimizer = store.source.text_of(node.func.value)
+            lines = [f'for parameter in {optimizer}.param_groups.pop()["params"]:']
+            patch = case.patch()
+            case.at_end_of_run(patch, *lines, f"    {optimizer}.state.pop(parameter, None)")
+            yield from case.proposal(
+                f"Take the group out of `{optimizer}` again when the run ends, with its state.", patch
+            )
+            return
