@@ -21,6 +21,7 @@ from leaklab.collect.process_counts import (
     descriptor_limit,
 )
 from leaklab.decide import Growth, judge_per_run_bytes, judge_survivors
+from leaklab.explain.counterparts import STARTERS
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.group_sizes import has_opaque
@@ -38,7 +39,6 @@ _OPEN = (Outcome.LEAK, Outcome.INCONCLUSIVE)
 _PACE_DOUBT = 0.1
 _OF_CHILDREN = ("pipe", "socket")
 """What a process that starts another talks to it by."""
-_WORKERS = ("multiprocessing.", "concurrent.futures.process.", "torch.utils.data.", "joblib.")
 _N_SHOWN = 3
 _SLUGS = {DESCRIPTORS.unit: "open-descriptors", CHILDREN.unit: "child-processes"}
 _HINTS = {
@@ -168,7 +168,7 @@ class _Telling:
             for place, keeper in enumerate(self._keepers)
             if not keeper.is_aside
             and _is_multiple(count.growth.rate, keeper.leak.count_per_run)
-            and any(type_name(type(self._view.objects[v])).startswith(_WORKERS) for v in keeper.newest)
+            and any(type_name(type(self._view.objects[v])).startswith(STARTERS) for v in keeper.newest)
         ]
         return max(
             places, key=lambda place: (self._is_users(place), self._keepers[place].leak.bytes_per_run), default=None

@@ -46,6 +46,11 @@ class SourceText:
         start, end = self.span(node)
         return self.text[start:end]
 
+    def operand(self, node: ast.expr) -> str:
+        """Return *node* as it is written, in brackets where an attribute could not follow it."""
+        text = self.text_of(node)
+        return text if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
+
     def indent_of(self, line: int) -> str:
         """Return the blanks that a line begins with."""
         text = self.lines[line - 1]

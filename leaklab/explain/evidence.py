@@ -236,14 +236,16 @@ def _are_views(view: HeapView, entries: Sequence[int]) -> bool:
         return (
             bool(tensors)
             and len(tensors) == len(entries[-_N_SAMPLED:])
-            and all(_is_view(view.objects[entry]) for entry in tensors)
+            and all(is_view(view.objects[entry]) for entry in tensors)
         )
 
 
-def _is_view(tensor: object) -> bool:
+def is_view(tensor: object) -> bool:
+    """Return whether the storage of *tensor* is at least twice as large as what it shows."""
     base: Any = loaded_type("torch", "Tensor")
     try:
-        return bool(base.untyped_storage(tensor).nbytes() >= 2 * base.numel(tensor) * base.element_size(tensor))
+        with no_torch_functions():
+            return bool(base.untyped_storage(tensor).nbytes() >= 2 * base.numel(tensor) * base.element_size(tensor))
     except (RuntimeError, NotImplementedError):  # a tensor without a storage of its own
         return False
 

@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from leaklab.explain.counterparts import lets_go
 from leaklab.explain.ownership import is_users_kind
 from leaklab.heap.paths import Described
 from leaklab.runtime.objects import class_dict, is_exactly, is_kind_of, mro_of, type_name
@@ -15,10 +16,6 @@ _PLAIN = frozenset(
     {"builtins", "collections", "types", "functools", "weakref", "_io", "_weakref", "array", "_contextvars"}
 )
 """Modules whose types hold what they are given: it is not they who decide what is kept."""
-_RELEASING = re.compile(
-    r"^(close|clear|reset|remove|unregister|free|release|shutdown|shut_down|cancel|stop|terminate|detach|unsubscribe|"
-    r"disconnect|off|discard|pop|flush|drain)(_\w+)?$"
-)
 _CALLABLES = (types.FunctionType, staticmethod, classmethod, types.MethodDescriptorType, types.BuiltinFunctionType)
 _N_NAMES = 3
 
@@ -89,5 +86,5 @@ def _named_releases(kind: type, *, is_class: bool) -> Iterator[str]:
                 continue
             seen.add(name)
             wanted = (staticmethod, classmethod) if is_class else _CALLABLES
-            if _RELEASING.match(name) and is_exactly(value, wanted):
+            if lets_go(name) and is_exactly(value, wanted):
                 yield name

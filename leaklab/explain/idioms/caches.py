@@ -11,6 +11,7 @@ from dataclasses import replace
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
+from leaklab.explain.counterparts import lets_go
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import (
     Advice,
@@ -56,7 +57,6 @@ _OF_OWNERS = (
     (r"^torchmetrics\.", "reset"), (r"^accelerate\.", "free_memory"), (r"tensorboard", "close"),
 )  # fmt: skip
 _RELEASES_ALL = "it would release what was there before the check, too"
-_RELEASING = re.compile(r"^(close|clear|reset|remove|unregister|free|release|shutdown|cancel)(_\w+)?$")
 
 
 def notebook_history(e: Evidence) -> Advice | None:
@@ -256,7 +256,7 @@ def maybe_calls(case: Case) -> Iterator[Proposal]:
     module = sys.modules.get(root[1]) if root else None
     if module is None or "site-packages" not in (getattr(module, "__file__", "") or ""):
         return
-    names = [name for name, value in vars(module).items() if _RELEASING.match(name) and inspect.isroutine(value)]
+    names = [name for name, value in vars(module).items() if lets_go(name, of_module=True) and inspect.isroutine(value)]
     if names:
         calls = ", ".join(f"`{module.__name__}.{name}()`" for name in sorted(names)[:3])
         yield Proposal(f"The table belongs to {module.__name__}; {calls} may release it.")

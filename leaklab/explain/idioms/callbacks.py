@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import collections
 import re
 import types
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from leaklab.cure.ends import end_of, made_in_run, receiver_of, statements, with
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText
+from leaklab.explain.counterparts import takes_one_out, undoing
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import (
     Advice,
@@ -34,6 +34,7 @@ from leaklab.runtime.objects import (
     is_exactly,
     is_kind_of,
     static_attribute,
+    type_name,
 )
 
 _CALLABLES = frozenset({
@@ -46,18 +47,6 @@ _SET_BY = {
     "sys.stdout": "sys.stdout = ...", "sys.stderr": "sys.stderr = ...",
 }  # fmt: skip
 """What the interpreter has one of, by the expression for it, and what puts another one in its place."""
-_COUNTERPARTS = (
-    ("register", "unregister"), ("subscribe", "unsubscribe"), ("connect", "disconnect"), ("observe", "unobserve"),
-    ("attach", "detach"), ("bind", "unbind"), ("on", "off"), ("listen", "unlisten"), ("watch", "unwatch"),
-    ("mpl_connect", "mpl_disconnect"),
-    ("install", "uninstall"),
-)  # fmt: skip
-_OF_CONTAINERS: dict[tuple[type, str], str] = {
-    (list, "append"): "remove",
-    (set, "add"): "discard",
-    (collections.deque, "append"): "remove",
-}
-"""What takes one entry out of a plain container again that somebody uses as a registry."""
 
 
 def callback_registry(e: Evidence) -> Advice | None:
@@ -93,7 +82,7 @@ def _in_collection(e: Evidence) -> Advice:
             "once, outside of what is repeated.",
             "Not while it is still to be called.",
         )
-    take = {"list": "remove", "set": "discard"}.get(e.holder_kind) if is_users(e) else None
+    take = takes_one_out(e.holder_kind) if is_users(e) else ""
     how = f" (`{written(e.place)}.{take}(...)` with the same method)" if take else ""
     return Advice(
         f"{place_words(e)} gets one more callback by every run, and a bound method keeps its object with all it has."
@@ -255,16 +244,9 @@ def _counterpart(case: Case, source: SourceText, call: ast.Call) -> str:
     name, owner = call.func.attr, _live_owner(case, source, call)
     if owner is MISSING:
         return ""
-    undo = _OF_CONTAINERS.get((type(owner), name), "")
-    if undo:
+    if undo := takes_one_out(type_name(type(owner)), name):
         return undo if dropped(case, (source.text_of(call.func.value),)) else ""
-    for adds, undoes in _COUNTERPARTS:
-        if name == adds and has_method(owner, undoes):
-            return undoes
-    for adds, undoes in (("add_", "remove_"), ("add", "remove"), ("register_", "unregister_"), ("on_", "off_")):
-        if name.startswith(adds) and name != adds and has_method(owner, undoes + name.removeprefix(adds)):
-            return undoes + name.removeprefix(adds)
-    return ""
+    return next((undo for undo in undoing(name) if has_method(owner, undo)), "")
 
 
 def _live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:

@@ -42,21 +42,18 @@ from leaklab.runtime.objects import (
 from leaklab.text import format_bytes
 
 _WRITTEN_TO = frozenset({"_io.StringIO", "_io.BytesIO", "bytearray", "array.array"})
-_PARTS = {
-    "torch.Tensor": "[-1000:].clone()", "numpy.ndarray": "[-1000:].copy()", "pandas.": ".tail(1000).copy()",
-    "str": "[-100_000:]", "bytes": "[-100_000:]", "tuple": "[-1000:]",
-}  # fmt: skip
-"""What takes the newest part, for the types of which the newest part comes last, without keeping the rest alive."""
 _EMPTY = ((list, "[]"), (dict, "{}"), (set, "set()"))
 _OWN = (list, dict, set, collections.deque, bytearray)
 _STREAMS = (io.StringIO, io.BytesIO)
 _QUEUES = (queue.Queue,)
 _NEWEST = {
     "torch.Tensor": ("[-{n}:].clone()", "rows"), "numpy.ndarray": ("[-{n}:].copy()", "rows"),
-    "pandas.core.frame.DataFrame": (".tail({n}).copy()", "rows"), "pandas.DataFrame": (".tail({n}).copy()", "rows"),
-    "str": ("[-{n}:]", "characters"), "bytes": ("[-{n}:]", "bytes"), "tuple": ("[-{n}:]", "entries"),
-    "list": ("[-{n}:]", "entries"),
+    "pandas.": (".tail({n}).copy()", "rows"), "str": ("[-{n}:]", "characters"), "bytes": ("[-{n}:]", "bytes"),
+    "tuple": ("[-{n}:]", "entries"), "list": ("[-{n}:]", "entries"),
 }  # fmt: skip
+"""What takes the newest part, where that comes last, without keeping the rest alive, by the type or its package."""
+_IN_ADVICE = {"rows": "1000", "entries": "1000", "characters": "100_000", "bytes": "100_000"}
+"""A length that stands for the one that the user needs."""
 
 
 def container_growth(e: Evidence) -> Advice | None:
@@ -109,14 +106,20 @@ def _how_to_limit(e: Evidence) -> str:
 
 def _replaced(e: Evidence) -> Advice:
     """Something that cannot get longer itself: in every run a larger one takes its place."""
-    newest = next((call for kind, call in _PARTS.items() if e.holder_kind.startswith(kind)), "")
-    place = written(e.holder)
-    how = f": `{place} = {place}{newest}`, with the length that you need" if newest and is_expression(place) else ""
+    newest, what = _newest_of(e.holder_kind)
+    place, part = written(e.holder), newest.format(n=_IN_ADVICE.get(what))
+    how = f": `{place} = {place}{part}`, with the length that you need" if newest and is_expression(place) else ""
     return Advice(
         f"Every run puts something larger into {named(place)}: all that was there, and more. Keep the parts in a list "
         f"and join them once at the end, write them to a file as they come, or keep the newest part only{how}.",
         "Not if all of it is needed at the end; then write it to a file as it comes.",
     )
+
+
+def _newest_of(kind: str) -> tuple[str, str]:
+    """Return what takes the newest part of an object of the type *kind*, and what that has; empty if nothing does."""
+    is_it = (row for name, row in _NEWEST.items() if kind == name or (name.endswith(".") and kind.startswith(name)))
+    return next(is_it, ("", ""))
 
 
 def let_go(case: Case) -> Iterator[Proposal]:
@@ -329,12 +332,12 @@ def newest_part(case: Case) -> Iterator[Proposal]:
     if case.leak.unit == "objects" or store is None or store.how not in ("name", "sum") or held is MISSING:
         return
     name = type_name(type(held))
-    if name not in _NEWEST or last_name(store.container_text) != last_name(case.holder):
+    suffix, what = _newest_of(name)
+    if not suffix or last_name(store.container_text) != last_name(case.holder):
         return
     if (name == "list" and store.how == "sum") or not _refers_to_itself(store):
         return
     n_kept = rounded(case.leak.count_per_run / _size_of_row(held))
-    suffix, what = _NEWEST[name]
     place = store.container_text
     patch = case.patch()
     patch.after(store.source, store.statement, [f"{place} = {place}{suffix.format(n=n_kept)}"])

@@ -34,7 +34,6 @@ from leaklab.runtime.objects import (
 
 BY_ATTRIBUTES = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 """A variable, or an attribute of one: what a statement can bind anew, whatever it is."""
-_PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 _BACKWARD = frozenset({"backward", "manual_backward"})
 _GIVES_LOSS = frozenset({"training_step", "compute_loss", "closure"})
 """Functions whose result a library calls ``backward()`` on."""
@@ -219,8 +218,7 @@ def _is_only_kept(store: Store) -> bool:
 def _added_as_number(case: Case, store: Store, added: ast.expr, held: Any) -> Iterator[Proposal]:
     """Yield how what is added to a total loses its graph."""
     base: Any = loaded_type("torch", "Tensor")
-    text = store.source.text_of(added)
-    text = text if isinstance(added, _PRIMARY) else f"({text})"
+    text = store.source.operand(added)
     is_number = bool(base.numel(held) == 1)
     for call in (".item()", ".detach()") if is_number else (".detach()",):
         patch = case.patch()
@@ -237,10 +235,8 @@ def _kept_detached(case: Case, store: Store) -> Iterator[Proposal]:
         patch = case.patch()
         patch.after(store.source, store.statement, [f"{store.container_text} = {store.container_text}.detach()"])
     else:
-        text = store.source.text_of(store.value)
         patch = case.patch()
-        text = text if isinstance(store.value, _PRIMARY) else f"({text})"
-        patch.replace(store.source, store.value, f"{text}.detach()")
+        patch.replace(store.source, store.value, f"{store.source.operand(store.value)}.detach()")
     yield from case.proposal(f"Keep `{store.container_text}` for the next run without its graph.", patch)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.explain.counterparts import OF_HANDLES
 from leaklab.runtime.containers import entries_in, first_items, newest_items, newest_pairs
 from leaklab.runtime.objects import attributes_of, has_base, is_exactly, is_tensor, safe_len, type_name
 from leaklab.text import unit_words
@@ -23,7 +24,6 @@ _CALLED = (
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), *_CONTAINERS)
 _OF_ARRAYS = ("numpy", "pandas")
-_ENDING = ("cancel", "remove", "disconnect", "unsubscribe", "unobserve", "dispose", "unregister", "off")
 _REGISTRY = re.compile(
     r"(^|_)(callbacks?|cbs|subscri\w*|listeners?|handlers?|hooks?|observers?|watchers?|receivers?|slots|sinks|plugins)$",
     re.IGNORECASE,
@@ -97,6 +97,6 @@ def _is_called_back(entry: Any) -> bool:
         return entry() is not None
     if any(has_base(type(entry), one) for one in (*_CALLED, logging.Handler)):
         return True
-    if any(has_base(type(entry), one) for one in _CONTAINERS) or not any(has_method(entry, one) for one in _ENDING):
+    if any(has_base(type(entry), one) for one in _CONTAINERS) or not any(has_method(entry, one) for one in OF_HANDLES):
         return False
     return any(is_exactly(value, _CALLED) for value in attributes_of(entry).values())

@@ -11,6 +11,7 @@ from leaklab.cure.case import Case, called
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import Patch, SourceText
+from leaklab.explain.counterparts import ENDS, WORKERS, takes_one_out
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import (
     Advice,
@@ -27,11 +28,6 @@ from leaklab.heap.roles import Role
 from leaklab.text import format_bytes
 
 TASK_KINDS = frozenset({"_asyncio.Task", "asyncio.tasks.Task"})
-_WORKERS = (
-    "multiprocessing.context.", "multiprocessing.process.", "multiprocessing.pool.", "multiprocessing.managers.",
-    "concurrent.futures.thread.", "concurrent.futures.process.",
-    "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
-)  # fmt: skip
 _TIMERS = frozenset({"asyncio.events.TimerHandle", "threading.Timer"})
 _THREAD_LOCALS = frozenset({"_thread._local", "_threading_local.local"})
 _LIMITED = frozenset({"queue.Queue", "queue.LifoQueue", "queue.PriorityQueue", "asyncio.queues.Queue"})
@@ -53,15 +49,6 @@ _RUNNING = (
     "Each run starts a child process that is still there. End it and wait for it when the run ends: `with` around a "
     "`subprocess.Popen` or an executor, `terminate()` and then `join()` or `wait()`; or start it once for all runs."
 )
-_ENDS = {
-    "ThreadPoolExecutor": "shutdown()", "ProcessPoolExecutor": "shutdown()", "Pool": "terminate()",
-    "ThreadPool": "terminate()", "Timer": "cancel()", "SummaryWriter": "close()", "socket": "close()",
-    "open": "close()", "TemporaryFile": "close()", "NamedTemporaryFile": "close()",
-    "TemporaryDirectory": "cleanup()", "figure": "", "subplots": "", "mmap": "close()", "Manager": "shutdown()",
-    "Popen": "wait()", "connect": "close()", "Session": "close()",
-    "Client": "close()",
-}  # fmt: skip
-"""What a constructor's object is ended by."""
 
 
 def left_open(e: Evidence) -> Advice | None:
@@ -108,7 +95,7 @@ def thread_kept(e: Evidence) -> Advice | None:
     above = e.roles_above & {Role.THREAD, Role.WORKERS}
     # A queue that itself is what leaks is an entry of somebody's list: nobody has to take anything out of it.
     above |= {Role.QUEUE} & frozenset[Role]().union(*e.roles[: e.n_to_holder])
-    has_workers = Role.WORKERS in above or any(kind.startswith(_WORKERS) for kind in e.kinds)
+    has_workers = Role.WORKERS in above or any(kind.startswith(WORKERS) for kind in e.kinds)
     has_threads = e.path.root.startswith("thread") or any(kind.startswith("threading.Thread") for kind in e.kinds)
     if not (above or has_workers or has_threads):
         return None
@@ -210,7 +197,7 @@ def finished_tasks(e: Evidence) -> Advice | None:
     """A collection of asyncio tasks that have ended, each with its result."""
     if e.unit != "objects" or e.in_cycle or e.crossing is None or not is_result_of_task(e):
         return None
-    forget = {"set": "discard", "list": "remove"}.get(e.holder_kind)
+    forget = takes_one_out(e.holder_kind)
     how = f": `task.add_done_callback({written(e.place)}.{forget})` where it is put there" if forget else ""
     return Advice(
         f"{place_words(e)} keeps asyncio tasks that have ended, and each task keeps its result. Let each task leave it "
@@ -227,7 +214,7 @@ def ended(case: Case) -> Iterator[Proposal]:
         statement = source.statement_at(line) if source is not None else None
         if source is None or statement is None or filename != case.program.checked or hasattr(statement, "body"):
             continue
-        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and called(node) in _ENDS]
+        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and called(node) in ENDS]
         if calls and source.function_of(statement) is None:
             patch = case.patch()
             end = _write_end(case, source, statement, calls[0], patch)
@@ -249,7 +236,7 @@ def _write_end(case: Case, source: SourceText, statement: ast.stmt, call: ast.Ca
         name = case.fresh(called(call).lower())
         patch.before(source, statement, [f"{name} = {source.text_of(call)}"])
         patch.replace(source, call, name)
-    method = _ENDS[called(call)]
+    method = ENDS[called(call)]
     live = evaluate(name, case.program.namespace)
     if method and live is not MISSING and not has_method(live, method.partition("(")[0]):
         return ""

@@ -14,7 +14,7 @@ from leaklab.cure.case import Case, Store
 from leaklab.cure.live import MISSING, attribute, newest
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import Patch
-from leaklab.explain.evidence import Evidence
+from leaklab.explain.evidence import Evidence, is_view
 from leaklab.explain.idioms.advice import (
     Advice,
     clearing,
@@ -40,7 +40,6 @@ from leaklab.runtime.objects import (
 _OF_STATE = re.compile(r"\['([\w.]+\.)?(weight|bias|running_mean|running_var)'\]")
 _CONTAINERS = frozenset({"list", "dict", "set", "tuple", "collections.deque", "collections.OrderedDict"})
 _ATTRIBUTE = re.compile(r"\.[^\W\d]\w*")
-_PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 _MOST_ITEMS = 100
 
 
@@ -234,7 +233,7 @@ def _pieces(store: Store, node: ast.expr, value: Any, *, is_entry: bool = False)
     if is_tensor(value):
         if _is_worth(value):
             call, is_number = _call_for([value])
-            yield node, f"{_in_brackets(store, node)}{call}", is_number
+            yield node, f"{store.source.operand(node)}{call}", is_number
         return
     if not _holds_tensors(value):
         return
@@ -286,7 +285,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 def _whole(store: Store, node: ast.expr, value: Any) -> Piece | None:
     """Return the change of a name or call that stands for a whole collection of tensors."""
-    text = _in_brackets(store, node)
+    text = store.source.operand(node)
     if type(value) is dict or type(value).__name__ == "OrderedDict":
         tensors = values_in(value)
         if all(is_tensor(one) for one in tensors):
@@ -316,16 +315,6 @@ def has_graph(tensor: Any) -> bool:
     """Return whether *tensor* was computed and carries its graph."""
     base: Any = loaded_type("torch", "Tensor")
     return base.grad_fn.__get__(tensor) is not None
-
-
-def is_view(tensor: Any) -> bool:
-    """Return whether the storage of *tensor* is at least twice as large as what it shows."""
-    base: Any = loaded_type("torch", "Tensor")
-    try:
-        with no_torch_functions():
-            return bool(base.untyped_storage(tensor).nbytes() >= 2 * base.numel(tensor) * base.element_size(tensor))
-    except (RuntimeError, NotImplementedError):  # a tensor without a storage of its own
-        return False
 
 
 def _is_worth(tensor: Any) -> bool:
@@ -359,8 +348,3 @@ def _one_item(node: ast.expr) -> ast.expr | None:
     if isinstance(node, ast.Dict) and len(node.values) == 1:
         return node.values[0]
     return None
-
-
-def _in_brackets(store: Store, node: ast.expr) -> str:
-    text = store.source.text_of(node)
-    return text if isinstance(node, _PRIMARY) else f"({text})"

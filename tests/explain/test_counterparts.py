@@ -1,0 +1,38 @@
+"""What undoes what is one table, for advice and for changes; every change has its place among the idioms."""
+
+from __future__ import annotations
+
+import pytest
+
+from leaklab.explain.counterparts import lets_go, takes_one_out, undoing
+from leaklab.explain.idioms import _ANY_CAUSE, IDIOMS
+
+
+@pytest.mark.parametrize(("call", "undoes"), [
+    ("register", ["unregister"]), ("mpl_connect", ["mpl_disconnect"]), ("on", ["off"]), ("on_step", ["off_step"]),
+    ("addHandler", ["removeHandler"]), ("add_done_callback", ["remove_done_callback", "remove_done_callback"]),
+    ("register_hook", ["unregister_hook"]), ("append", []),
+])  # fmt: skip
+def test_a_registration_is_undone_by_its_counterpart(call, undoes):
+    assert list(undoing(call)) == undoes
+
+
+def test_an_entry_leaves_a_plain_container_by_the_method_that_this_has():
+    assert takes_one_out("set") == takes_one_out("set", "add") == "discard"
+    assert takes_one_out("collections.deque", "append") == "remove"
+    assert not takes_one_out("list", "insert")
+    assert not takes_one_out("dict")
+
+
+def test_a_module_is_not_told_to_let_go_by_what_only_an_object_has():
+    assert lets_go("clear_cache")
+    assert lets_go("clear_cache", of_module=True)
+    assert lets_go("pop")
+    assert not lets_go("pop", of_module=True)
+    assert not lets_go("clearance")
+
+
+def test_every_change_of_an_idiom_has_its_place_in_the_order_and_none_is_nobodys():
+    of_idioms = {change for idiom in IDIOMS for change in idiom.changes}
+    assert of_idioms == set(_ANY_CAUSE)
+    assert len(_ANY_CAUSE) == len(set(_ANY_CAUSE))
