@@ -12,7 +12,8 @@ from leaklab.cure.case import Case
 from leaklab.cure.containers import trimming
 from leaklab.cure.live import MISSING, attribute, evaluate, has_method
 from leaklab.cure.source import Patch, SourceText
-from leaklab.runtime.objects import LRU_CACHE, is_kind_of
+from leaklab.runtime.containers import items_in
+from leaklab.runtime.objects import LRU_CACHE, is_kind_of, type_name
 
 _ENDS = {
     "ThreadPoolExecutor": "shutdown()", "ProcessPoolExecutor": "shutdown()", "Pool": "terminate()",
@@ -135,7 +136,8 @@ def finished_tasks(case: Case) -> Iterator[Candidate]:
     store, held = case.store, case.held
     if store is None or store.how != "one" or type(held) is not set or not isinstance(store.value, ast.Name):
         return
-    if not held or any(type(one).__name__ != "Task" for one in held):
+    tasks = items_in(held)
+    if not tasks or any(type_name(type(one)).rpartition(".")[2] != "Task" for one in tasks):
         return
     patch = case.patch()
     line = f"{store.source.text_of(store.value)}.add_done_callback({store.container_text}.discard)"
