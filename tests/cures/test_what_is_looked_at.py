@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 import types
 
@@ -10,6 +12,7 @@ from half_built import EMPTY_PLACE, half_built
 
 from leaklab.cure.containers import gets_the_same
 from leaklab.cure.live import MISSING, evaluate
+from leaklab.cure.training import Observer
 
 
 @pytest.mark.parametrize(
@@ -50,3 +53,16 @@ def test_what_stands_among_the_modules_may_be_anything(monkeypatch: pytest.Monke
     module.items = items = []
     monkeypatch.setitem(sys.modules, "forbidden_module", module)
     assert evaluate("forbidden_module.items", {}) is items
+
+
+def test_a_cache_is_asked_for_its_counts_as_its_type_does() -> None:
+    @functools.lru_cache
+    def square(number: int) -> int:
+        return number * number
+
+    square.cache_info = None  # type: ignore[method-assign]
+    observer = Observer(lambda: contextlib.nullcontext([square]), {})
+    observer.begin()
+    square(2)
+    square(2)
+    assert observer.end().computed == {id(square): 1}
