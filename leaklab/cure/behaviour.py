@@ -82,7 +82,7 @@ class Observer:
     def begin(self) -> None:
         """Note how every parameter is, before the runs."""
         self._before = {name: (_mark(p), _mark(_gradient(p))) for name, p in self._parameters()}
-        self._n_computed = {id(cache): cache.cache_info().misses for cache in self._living_caches()}
+        self._n_computed = {id(cache): _info(cache).misses for cache in self._living_caches()}
 
     def end(self) -> Behaviour:
         """Return what the runs since `begin` did."""
@@ -100,7 +100,7 @@ class Observer:
         caches = {id(cache): cache for cache in self._living_caches()}
         emptied = frozenset(one for one, cache in caches.items() if _n_asked(cache) < self._n_asked.get(one, 0))
         computed = {
-            one: cache.cache_info().misses - (0 if one in emptied else self._n_computed.get(one, 0))
+            one: _info(cache).misses - (0 if one in emptied else self._n_computed.get(one, 0))
             for one, cache in caches.items()
         }
         return Behaviour(parameters, variables, computed, emptied)
@@ -135,9 +135,14 @@ def _found(heap: Heap, kind: type | None) -> list[weakref.ref[Any]]:
         return [weakref.ref(objects[row]) for row in np.flatnonzero(np.isin(kinds, wanted)).tolist()]
 
 
+def _info(cache: Any) -> Any:
+    """Return the counts of *cache*, which may have an attribute of this name: a wrapper has a dict."""
+    return LRU_CACHE.cache_info(cache)
+
+
 def _n_asked(cache: Any) -> int:
     """Return how often *cache* was asked for a result since it was emptied."""
-    info = cache.cache_info()
+    info = _info(cache)
     return int(info.hits + info.misses)
 
 

@@ -19,6 +19,7 @@ from leaklab.runtime.objects import (
     is_kind_of,
     is_tensor,
     loaded_type,
+    module_dict,
     static_attribute,
 )
 
@@ -65,8 +66,10 @@ def _follow(node: ast.expr, namespace: Mapping[str, Any]) -> Any:
 
 
 def _in_module(dotted: str) -> Any:
-    module, _, name = dotted.rpartition(".")
-    return vars(sys.modules[module]).get(name, MISSING) if module in sys.modules else MISSING
+    of_module, _, name = dotted.rpartition(".")
+    module = sys.modules.get(of_module)  # None and any other object may stand there
+    variables = module_dict(module) if is_kind_of(module, types.ModuleType) else None
+    return MISSING if variables is None else variables.get(name, MISSING)
 
 
 def attribute(owner: object, name: str) -> Any:

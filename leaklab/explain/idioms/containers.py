@@ -30,6 +30,7 @@ from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
 from leaklab.explain.idioms.tensors import Detachment, cut_of
 from leaklab.heap.source_lines import Origin, origin_of
+from leaklab.runtime.containers import first_items, newest_items
 from leaklab.runtime.objects import (
     has_base,
     is_exactly,
@@ -189,15 +190,20 @@ def _is_of_library_module(held: object) -> bool:
 
 def _only_new(case: Case, store: Store) -> Iterator[Proposal]:
     """Yield that a text or number is added where it is not there yet, if each run added the same one."""
-    newest = case.held[:2] + case.held[-2:] if is_exactly(case.held, (list,)) else []
-    is_same = any(type(a) in (str, int, float) and a == b for a, b in zip(newest[::2], newest[1::2], strict=False))
-    if store.value is None or store.how != "one" or not is_same:
+    if store.value is None or store.how != "one" or not gets_the_same(case.held):
         return
     value, text = store.source.text_of(store.value), store.source.text_of(store.statement)
     indented = "\n".join(f"    {line}" if line.strip() else line for line in text.splitlines())
     patch = case.patch()
     patch.replace(store.source, store.statement, f"if {value} not in {store.container_text}:\n{indented}")
     yield from case.proposal(f"Add to `{store.container_text}` only what is not there yet.", patch)
+
+
+def gets_the_same(held: object) -> bool:
+    """Return whether two neighbours at one end of a list are the same text or number."""
+    ends = (first_items(held, 2), newest_items(held, 2)) if is_exactly(held, (list,)) else ()
+    pairs = [end for end in ends if [*map(type, end)] in ([str] * 2, [int] * 2, [float] * 2)]
+    return any(one == other for one, other in pairs)
 
 
 def _is_called_alike(case: Case, store: Store) -> bool:

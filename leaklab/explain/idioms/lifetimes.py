@@ -25,6 +25,8 @@ from leaklab.explain.idioms.advice import (
 from leaklab.explain.idioms.containers import trimming
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
+from leaklab.runtime.containers import items_in
+from leaklab.runtime.objects import type_name
 from leaklab.text import format_bytes
 
 TASK_KINDS = frozenset({"_asyncio.Task", "asyncio.tasks.Task"})
@@ -273,7 +275,8 @@ def tasks_leave(case: Case) -> Iterator[Proposal]:
     store, held = case.store, case.held
     if store is None or store.how != "one" or type(held) is not set or not isinstance(store.value, ast.Name):
         return
-    if not held or any(type(one).__name__ != "Task" for one in held):
+    tasks = items_in(held)
+    if not tasks or any(type_name(type(one)).rpartition(".")[2] != "Task" for one in tasks):
         return
     patch = case.patch()
     line = f"{store.source.text_of(store.value)}.add_done_callback({store.container_text}.discard)"
