@@ -155,20 +155,48 @@ class Case:
         else:
             patch.after(self.cell, body[-1], lines)
 
-    def at_start_of_run(self, patch: Patch, *lines: str) -> None:
-        """Write *lines* where a run begins."""
-        body = self.run_body
-        if not body or self.cell is None:
-            patch.is_possible = False
-            return
-        first = body[1] if len(body) > 1 and _is_text(body[0]) else body[0]
-        patch.before(self.cell, first, lines)
+    def at_end(self, words: str, *lines: str, emptied: tuple[str, ...] = ()) -> Iterator[Proposal]:
+        """Yield the proposal to write *lines* where a run ends."""
+        patch = self.patch()
+        self.at_end_of_run(patch, *lines)
+        yield from self.proposal(words, patch, emptied=emptied)
+
+    def at_start(self, words: str, *lines: str, emptied: tuple[str, ...] = ()) -> Iterator[Proposal]:
+        """Yield the proposal to write *lines* where a run begins."""
+        body, patch = self.run_body, self.patch()
+        if body and self.cell is not None:
+            patch.before(self.cell, body[1] if len(body) > 1 and _is_text(body[0]) else body[0], lines)
+            yield from self.proposal(words, patch, emptied=emptied)
+
+    def instead(self, words: str, source: SourceText, node: ast.expr | ast.stmt, new: str) -> Iterator[Proposal]:
+        """Yield the proposal to write *new* where *node* stands."""
+        patch = self.patch()
+        patch.replace(source, node, new)
+        yield from self.proposal(words, patch)
+
+    def behind(self, words: str, store: Store, *lines: str, emptied: tuple[str, ...] = ()) -> Iterator[Proposal]:
+        """Yield the proposal to write *lines* below the statement that stores."""
+        patch = self.patch()
+        patch.after(store.source, store.statement, lines)
+        yield from self.proposal(words, patch, emptied=emptied)
 
     def proposal(self, words: str, patch: Patch, *, emptied: tuple[str, ...] = ()) -> Iterator[Proposal]:
         """Yield the proposal that *patch* makes, if it makes one."""
         changes = patch.changes()
         if changes:
             yield Proposal(visible(words), changes, emptied=emptied)
+
+    @property
+    def statements(self) -> Iterator[tuple[SourceText, ast.stmt]]:
+        """The statements that keep and those that make what leaks, the surest first."""
+        return ((source, statement) for source, statement, _line in self._at((*self.keeping, *self.making)))
+
+    def _at(self, places: Places) -> Iterator[tuple[SourceText, ast.stmt, int]]:
+        for filename, line in places:
+            source = self.source(filename)
+            statement = source.statement_at(line) if source is not None else None
+            if source is not None and statement is not None:
+                yield source, statement, line
 
     @cached_property
     def stores(self) -> tuple[Store, ...]:
@@ -191,11 +219,7 @@ class Case:
         return above, evaluate(above, self.program.namespace)
 
     def _find_stores(self) -> Iterator[Store]:
-        for filename, line in self.keeping:
-            source = self.source(filename)
-            statement = source.statement_at(line) if source is not None else None
-            if source is None or statement is None:
-                continue
+        for source, statement, line in self._at(self.keeping):
             name, beside = last_name(self.holder), source.siblings(statement)
             on_line = [one for one in beside if one.lineno == line and is_adding(source, one, name)]
             yield store_of(source, on_line[0] if on_line else statement, name)

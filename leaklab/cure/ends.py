@@ -111,13 +111,10 @@ def made_in_run(case: Case, name: str) -> Iterator[str]:
 def statements(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
     """Yield the statements that keep and make what leaks, and those of the run that call the functions they are in."""
     functions: list[str] = []
-    for filename, line in (*case.keeping, *case.making):
-        source = case.source(filename)
-        statement = source.statement_at(line) if source is not None else None
-        if source is not None and statement is not None:
-            function = source.function_of(statement)
-            functions += [function.name] if isinstance(function, FUNCTIONS) else []
-            yield source, statement
+    for source, statement in case.statements:
+        function = source.function_of(statement)
+        functions += [function.name] if isinstance(function, FUNCTIONS) else []
+        yield source, statement
     if case.cell is None:
         return
     for statement in (node for one in case.run_body for node in ast.walk(one) if isinstance(node, ast.stmt)):

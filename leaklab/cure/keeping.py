@@ -6,7 +6,6 @@ inside of C objects stay as the trial leaves them: those of tensors and arrays, 
 
 from __future__ import annotations
 
-import ast
 import collections
 import contextlib
 import functools
@@ -18,6 +17,7 @@ from typing import Any
 
 from leaklab.cure.edits import NotTriedError
 from leaklab.cure.levels import Heap
+from leaklab.cure.live import evaluate
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import EMPTY, items_in
 from leaklab.runtime.objects import (
@@ -30,14 +30,12 @@ from leaklab.runtime.objects import (
     module_dict,
     mro_of,
     no_torch_functions,
-    static_attribute,
     type_name,
 )
 from leaklab.runtime.ours import is_history_name
 
 _KINDS: tuple[Any, ...] = (list, collections.OrderedDict, dict, set, collections.deque)
 """Containers whose contents can be put back; what their subclasses do meanwhile is not asked."""
-_MAPPINGS: tuple[Any, ...] = (dict, collections.OrderedDict, collections.defaultdict)
 _NOTHING = object()
 _SEQUENCES: tuple[Any, ...] = (list, collections.deque)
 _STREAMS: tuple[Any, ...] = (io.StringIO, io.BytesIO)
@@ -165,12 +163,9 @@ class KeptData:
             NotTriedError: if that cannot be put back.
         """
         for expression in expressions:
-            try:
-                thing = _value(ast.parse(expression, mode="eval").body, self._variables)
-            except (SyntaxError, LookupError, AttributeError, TypeError):
-                thing = None
-            is_replaced = thing is not None and (is_tensor(thing) or type_name(type(thing)).startswith(_REPLACED))
-            if thing is not None and not is_replaced and (_base(thing) is not None or is_exactly(thing, _STREAMS)):
+            thing = evaluate(expression, self._variables)
+            is_replaced = is_tensor(thing) or type_name(type(thing)).startswith(_REPLACED)
+            if not is_replaced and (_base(thing) is not None or is_exactly(thing, _STREAMS)):
                 self._keep(thing)
                 is_replaced = True
             if not is_replaced:
@@ -262,28 +257,6 @@ def _set_gradient(tensor: Any, gradient: Any) -> None:
 
 def _is_users(filename: object) -> bool:
     return type(filename) is str and origin_of(filename) is Origin.USER
-
-
-def _value(node: ast.expr, variables: dict[str, Any]) -> Any:
-    """Return what an expression of names, attributes and constant keys refers to, running no code of the user's."""
-    if isinstance(node, ast.Name):
-        return variables[node.id]
-    if isinstance(node, ast.Attribute):
-        owner = _value(node.value, variables)
-        found = static_attribute(owner, node.attr, _NOTHING)
-        if found is _NOTHING:
-            raise AttributeError(node.attr)
-        is_descriptor = is_exactly(found, (types.MemberDescriptorType, types.GetSetDescriptorType))
-        return found.__get__(owner) if is_descriptor else found
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        container = _value(node.value, variables)
-        if is_exactly(container, (list, tuple)):
-            return container[node.slice.value]
-        if is_exactly(container, _MAPPINGS) and is_exactly(node.slice.value, (str, int, bytes)):
-            found = dict.get(container, node.slice.value, _NOTHING)
-            if found is not _NOTHING:
-                return found
-    raise LookupError
 
 
 def _base(thing: object) -> Any:

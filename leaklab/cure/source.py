@@ -101,6 +101,11 @@ class SourceText:
         return next((block for block in blocks if statement in block), [statement])
 
 
+def under(head: str, text: str) -> str:
+    """Return *text*, a statement as it is written, as the block below *head*."""
+    return "\n".join((head, *(f"    {line}" if line.strip() else line for line in text.splitlines())))
+
+
 def _has_line(node: ast.stmt, line: int) -> bool:
     blocks = [block for name in _BLOCKS if (block := getattr(node, name, None))]
     first = min((block[0].lineno for block in blocks), default=None)

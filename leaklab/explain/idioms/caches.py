@@ -216,9 +216,7 @@ def results_emptied(case: Case) -> Iterator[Proposal]:
     name = case.holder
     if not case.is_variable or not is_kind_of(case.held, LRU_CACHE):
         return
-    patch = case.patch()
-    case.at_start_of_run(patch, f"{name}.cache_clear()")
-    for proposal in case.proposal(f"Begin each run with an empty cache of `{name}`.", patch):
+    for proposal in case.at_start(f"Begin each run with an empty cache of `{name}`.", f"{name}.cache_clear()"):
         yield replace(proposal, drops=f"what `{name}` has computed serves no later run: a bound keeps the newest")
     yield Proposal(f"Bound the cache of `{name}`: `@functools.lru_cache(maxsize=16)`.")
 

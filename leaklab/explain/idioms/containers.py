@@ -15,7 +15,7 @@ from typing import Any
 from leaklab.cure.case import Case, Store, is_adding, last_name, rounded, store_of
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
-from leaklab.cure.source import SourceText
+from leaklab.cure.source import SourceText, under
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import (
     Advice,
@@ -193,10 +193,9 @@ def _only_new(case: Case, store: Store) -> Iterator[Proposal]:
     if store.value is None or store.how != "one" or not gets_the_same(case.held):
         return
     value, text = store.source.text_of(store.value), store.source.text_of(store.statement)
-    indented = "\n".join(f"    {line}" if line.strip() else line for line in text.splitlines())
-    patch = case.patch()
-    patch.replace(store.source, store.statement, f"if {value} not in {store.container_text}:\n{indented}")
-    yield from case.proposal(f"Add to `{store.container_text}` only what is not there yet.", patch)
+    words = f"Add to `{store.container_text}` only what is not there yet."
+    changed = under(f"if {value} not in {store.container_text}:", text)
+    yield from case.instead(words, store.source, store.statement, changed)
 
 
 def gets_the_same(held: object) -> bool:
@@ -273,20 +272,14 @@ def _with_the_run(case: Case) -> Iterator[Proposal]:
         return
     empty = next((text for one, text in _EMPTY if kind is one), "")
     if empty and holder.isidentifier() and case.is_in_run and not case.program.function:
-        patch = case.patch()
-        case.at_start_of_run(patch, f"{holder} = {empty}")
-        yield from case.proposal(f"Begin each run with an empty `{holder}`.", patch, emptied=(holder,))
+        words = f"Begin each run with an empty `{holder}`."
+        yield from case.at_start(words, f"{holder} = {empty}", emptied=(holder,))
     elif has_method(held, "clear") and _is_collection(held) and "._" not in holder:
-        patch = case.patch()
-        case.at_end_of_run(patch, f"{holder}.clear()")
-        yield from case.proposal(
-            f"Empty `{holder}` at the end of the run, when it has been used.", patch, emptied=(holder,)
-        )
+        words = f"Empty `{holder}` at the end of the run, when it has been used."
+        yield from case.at_end(words, f"{holder}.clear()", emptied=(holder,))
     elif kind in _STREAMS:
-        patch = case.patch()
-        case.at_end_of_run(patch, f"{holder}.seek(0)", f"{holder}.truncate()")
         words = f"Empty `{holder}` at the end of the run, when it has been read."
-        yield from case.proposal(words, patch, emptied=(holder,))
+        yield from case.at_end(words, f"{holder}.seek(0)", f"{holder}.truncate()", emptied=(holder,))
 
 
 def _bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Proposal]:
@@ -345,10 +338,8 @@ def newest_part(case: Case) -> Iterator[Proposal]:
         return
     n_kept = rounded(case.leak.count_per_run / _size_of_row(held))
     place = store.container_text
-    patch = case.patch()
-    patch.after(store.source, store.statement, [f"{place} = {place}{suffix.format(n=n_kept)}"])
     words = f"Keep only the newest {n_kept:,} {what} of `{place}`."
-    yield from case.proposal(words, patch, emptied=(case.holder,))
+    yield from case.behind(words, store, f"{place} = {place}{suffix.format(n=n_kept)}", emptied=(case.holder,))
 
 
 def _size_of_row(held: Any) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from leaklab.cure.case import Case
 from leaklab.cure.ends import end_of, statements
 from leaklab.cure.proposal import Proposal
-from leaklab.cure.source import SourceText
+from leaklab.cure.source import under
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import (
@@ -124,7 +124,7 @@ def gradients_forgotten(case: Case) -> Iterator[Proposal]:
         return
     why = "with create_graph=True they refer to the graph, and the graph to them"
     names = case.names_in_run() if any(map(_is_create_graph, case.run_body)) else set[str]()
-    for source, statement in _statements_with_graph(case):
+    for source, statement in filter(lambda pair: _is_create_graph(pair[1]), case.statements):
         function = source.function_of(statement)
         nodes = list(ast.walk(function or statement))
         names |= {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -135,17 +135,7 @@ def gradients_forgotten(case: Case) -> Iterator[Proposal]:
     for name in sorted(names) if not adds_up_gradients(case) else ():
         line = _forgetting(name, case.program.namespace.get(name))
         if line:
-            patch = case.patch()
-            case.at_start_of_run(patch, line)
-            yield from case.proposal(f"Set the gradients to None before each run (`{line}`): {why}.", patch)
-
-
-def _statements_with_graph(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
-    for filename, line in (*case.keeping, *case.making):
-        source = case.source(filename)
-        statement = source.statement_at(line) if source is not None else None
-        if source is not None and statement is not None and _is_create_graph(statement):
-            yield source, statement
+            yield from case.at_start(f"Set the gradients to None before each run (`{line}`): {why}.", line)
 
 
 def _grad_of(node: ast.AST) -> str:
@@ -186,9 +176,7 @@ def made_once(case: Case) -> Iterator[Proposal]:
         if not (isinstance(statement.value, ast.Call) and _MADE_ONCE.search(source.text_of(statement.value.func))):
             continue
         name = statement.targets[0].id
-        patch = case.patch()
-        text = source.text_of(statement)
-        indented = "\n".join(f"    {line}" if line.strip() else line for line in text.splitlines())
-        patch.replace(source, statement, f'if "{name}" not in globals():\n{indented}')
-        yield from case.proposal(f"Make `{name}` once, in the first run, and use it again.", patch)
+        words = f"Make `{name}` once, in the first run, and use it again."
+        changed = under(f'if "{name}" not in globals():', source.text_of(statement))
+        yield from case.instead(words, source, statement, changed)
         return

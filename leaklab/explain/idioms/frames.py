@@ -159,9 +159,8 @@ def exception_as_text(case: Case) -> Iterator[Proposal]:
             (f"repr({handler.name})", "Keep the text of the exception"),
             (f"{handler.name}.with_traceback(None)", "Keep the exception without its traceback"),
         ):
-            patch = case.patch()
-            patch.replace(store.source, names[0], text)
-            yield from case.proposal(f"{words}: the traceback keeps the local variables of every frame.", patch)
+            why = "the traceback keeps the local variables of every frame"
+            yield from case.instead(f"{words}: {why}.", store.source, names[0], text)
         return
 
 

@@ -135,9 +135,7 @@ def graph_cut(case: Case) -> Iterator[Proposal]:
         return
     if store is not None and not case.is_in_run and is_tensor(held) and _is_only_kept(store):
         yield from _kept_detached(case, store)
-    patch = case.patch()
-    case.at_end_of_run(patch, f"{owner} = {cut}")
-    yield from case.proposal(f"Hand `{owner}` on to the next run without its graph.", patch)
+    yield from case.at_end(f"Hand `{owner}` on to the next run without its graph.", f"{owner} = {cut}")
 
 
 def _owner(case: Case) -> str:
@@ -221,23 +219,20 @@ def _added_as_number(case: Case, store: Store, added: ast.expr, held: Any) -> It
     text = store.source.operand(added)
     is_number = bool(base.numel(held) == 1)
     for call in (".item()", ".detach()") if is_number else (".detach()",):
-        patch = case.patch()
-        patch.replace(store.source, added, f"{text}{call}")
         what = "the number" if call == ".item()" else "the values without their graph"
-        yield from case.proposal(f"Add only {what} to `{store.container_text}`.", patch)
+        yield from case.instead(f"Add only {what} to `{store.container_text}`.", store.source, added, f"{text}{call}")
 
 
 def _kept_detached(case: Case, store: Store) -> Iterator[Proposal]:
     if store.value is None or not isinstance(store.statement, (ast.Assign, ast.AnnAssign)):
         return
     targets = store.statement.targets if isinstance(store.statement, ast.Assign) else [store.statement.target]
+    place = store.container_text
+    words = f"Keep `{place}` for the next run without its graph."
     if len(targets) != 1 or isinstance(targets[0], (ast.Tuple, ast.List)):
-        patch = case.patch()
-        patch.after(store.source, store.statement, [f"{store.container_text} = {store.container_text}.detach()"])
+        yield from case.behind(words, store, f"{place} = {place}.detach()")
     else:
-        patch = case.patch()
-        patch.replace(store.source, store.value, f"{store.source.operand(store.value)}.detach()")
-    yield from case.proposal(f"Keep `{store.container_text}` for the next run without its graph.", patch)
+        yield from case.instead(words, store.source, store.value, f"{store.source.operand(store.value)}.detach()")
 
 
 def cuts_training(case: Case, store: Store) -> bool:

@@ -111,9 +111,7 @@ def _returned_handles(case: Case) -> Iterator[Proposal]:
         elif is_exactly(held, (list, tuple)) and held and all(map(_is_handle, items_in(held))):
             lines = [f"for handle in {name}:", "    handle.remove()"]
         if lines and not list(source.loops_around(statement)):
-            patch = case.patch()
-            case.at_end_of_run(patch, *lines)
-            yield from case.proposal(f"Remove the hooks by the handles in `{name}` when the run ends.", patch)
+            yield from case.at_end(f"Remove the hooks by the handles in `{name}` when the run ends.", *lines)
             return
 
 

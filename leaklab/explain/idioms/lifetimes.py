@@ -211,10 +211,8 @@ def finished_tasks(e: Evidence) -> Advice | None:
 
 def ended(case: Case) -> Iterator[Proposal]:
     """Yield how something with an end (an executor, a timer, a figure, a file) is ended where the run ends."""
-    for filename, line in (*case.keeping, *case.making):
-        source = case.source(filename)
-        statement = source.statement_at(line) if source is not None else None
-        if source is None or statement is None or filename != case.program.checked or hasattr(statement, "body"):
+    for source, statement in case.statements:
+        if source.filename != case.program.checked or hasattr(statement, "body"):
             continue
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and called(node) in ENDS]
         if calls and source.function_of(statement) is None:
@@ -278,7 +276,6 @@ def tasks_leave(case: Case) -> Iterator[Proposal]:
     tasks = items_in(held)
     if not tasks or any(type_name(type(one)).rpartition(".")[2] != "Task" for one in tasks):
         return
-    patch = case.patch()
-    line = f"{store.source.text_of(store.value)}.add_done_callback({store.container_text}.discard)"
-    patch.after(store.source, store.statement, [line])
-    yield from case.proposal(f"Let each task leave `{store.container_text}` when it is done.", patch)
+    place = store.container_text
+    line = f"{store.source.text_of(store.value)}.add_done_callback({place}.discard)"
+    yield from case.behind(f"Let each task leave `{place}` when it is done.", store, line)

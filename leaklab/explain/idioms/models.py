@@ -92,10 +92,9 @@ def group_taken_out(case: Case) -> Iterator[Proposal]:
             if node.func.attr != "add_param_group" or store.source.filename != case.program.checked:
                 continue
             optimizer = store.source.text_of(node.func.value)
-            lines = [f'for parameter in {optimizer}.param_groups.pop()["params"]:']
-            patch = case.patch()
-            case.at_end_of_run(patch, *lines, f"    {optimizer}.state.pop(parameter, None)")
-            yield from case.proposal(
-                f"Take the group out of `{optimizer}` again when the run ends, with its state.", patch
+            yield from case.at_end(
+                f"Take the group out of `{optimizer}` again when the run ends, with its state.",
+                f'for parameter in {optimizer}.param_groups.pop()["params"]:',
+                f"    {optimizer}.state.pop(parameter, None)",
             )
             return

@@ -69,11 +69,8 @@ def one_name(case: Case) -> Iterator[Proposal]:
             name = "_".join(parts).strip("_ .-")
             name = _free_name(case, store.source, node, name) if name.isidentifier() else ""
             if name:
-                patch = case.patch()
-                patch.replace(store.source, named, repr(name).replace("'", '"'))
-                yield from case.proposal(
-                    f"Use one name, `{name}`: each run then replaces that of the run before.", patch
-                )
+                words = f"Use one name, `{name}`: each run then replaces that of the run before."
+                yield from case.instead(words, store.source, named, f'"{name}"')
                 return
 
 

@@ -138,10 +138,8 @@ def link_cut(case: Case) -> Iterator[Proposal]:
     if not link or class_attribute(type(case.held), "__call__") is not None or _is_of_library(case):
         return
     place = f"{case.holder}{link}"
-    patch = case.patch()
-    case.at_end_of_run(patch, f"{place} = None")
     words = f"Cut `{place}`, which leads to all that earlier runs made, where a run ends."
-    yield from case.proposal(words, patch)
+    yield from case.at_end(words, f"{place} = None")
 
 
 def _is_of_library(case: Case) -> bool:
