@@ -34,6 +34,17 @@ ENDS: Final = {
     "Popen": "wait()", "connect": "close()", "Session": "close()", "Client": "close()",
 }  # fmt: skip
 """What a constructor's object is ended by; empty for a figure, which pyplot closes."""
+OF_LIBRARIES: Final = (
+    (r"matplotlib\._pylab_helpers", "plt.close('all')"),
+    (r"^linecache\.cache", "linecache.clearcache()"),
+    (r"^torch\._(dynamo|inductor)", "torch._dynamo.reset()"),
+    (r"^pyro\.params", "pyro.clear_param_store()"),
+    (r"Widget\._instances|_instances$", "Widget.close_all()"),
+    (r"history_manager\.outputs", "get_ipython().history_manager.outputs.clear()"),
+)
+"""What empties a table that a library keeps for all of its users, by the expression of the table."""
+OF_OWNERS: Final = ((r"^torchmetrics\.", "reset"), (r"^accelerate\.", "free_memory"), (r"tensorboard", "close"))
+"""The method by which an object of a library lets go of what it has collected, by its type."""
 WORKERS: Final = (
     "multiprocessing.context.", "multiprocessing.process.", "multiprocessing.pool.", "multiprocessing.managers.",
     "concurrent.futures.thread.", "concurrent.futures.process.",

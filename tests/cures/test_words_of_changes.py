@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -24,7 +25,7 @@ from leaklab.cure import (
     merged,
     pointless_cache,
 )
-from leaklab.explain.idioms import proposals_for
+from leaklab.explain.idioms import Idiom, proposals_for
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.cure import Change, CureOutcome
 
@@ -99,6 +100,22 @@ def test_the_entry_of_a_run_is_taken_out_by_itself(setup, cell, line):
     first = proposals(setup, cell, "jobs", "callback-registry")[0]
     assert first.changes[-1].after.splitlines()[-1] == line
     assert not first.drops
+
+
+def test_the_cause_chooses_the_changes(monkeypatch):
+    """Others are asked only where the cause has none that fits the code, or is unknown."""
+
+    def own(_case: Case) -> Iterator[Proposal]:
+        yield Proposal("Own.")
+
+    def other(_case: Case) -> Iterator[Proposal]:
+        yield Proposal("Other.")
+
+    table = (Idiom("graph-kept", lambda _: None, (own,)), Idiom("native", lambda _: None))
+    monkeypatch.setattr("leaklab.explain.idioms.IDIOMS", table)
+    monkeypatch.setattr("leaklab.explain.idioms.CHANGES", (other, own))
+    for cause, words in (("graph-kept", ["Own."]), ("native", ["Other.", "Own."]), ("unknown", ["Other.", "Own."])):
+        assert [one.words for one in proposals("rows = []", "rows.append(1)", "rows", cause)] == words
 
 
 def test_a_cache_that_serves_later_runs_is_pointless_when_it_is_emptied():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leaklab.explain.counterparts import lets_go, takes_one_out, undoing
-from leaklab.explain.idioms import _ANY_CAUSE, IDIOMS
+from leaklab.explain.idioms import CHANGES, IDIOMS
 
 
 @pytest.mark.parametrize(("call", "undoes"), [
@@ -34,5 +34,5 @@ def test_a_module_is_not_told_to_let_go_by_what_only_an_object_has():
 
 def test_every_change_of_an_idiom_has_its_place_in_the_order_and_none_is_nobodys():
     of_idioms = {change for idiom in IDIOMS for change in idiom.changes}
-    assert of_idioms == set(_ANY_CAUSE)
-    assert len(_ANY_CAUSE) == len(set(_ANY_CAUSE))
+    assert of_idioms == set(CHANGES)
+    assert len(CHANGES) == len(set(CHANGES))

@@ -17,6 +17,7 @@ from leaklab.explain.idioms.caches import (
     cached_results,
     global_cache,
     kept_by_known,
+    left_in_modules,
     library_calls,
     maybe_calls,
     notebook_history,
@@ -36,8 +37,7 @@ from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
 from leaklab.explain.idioms.hooks import handles_removed, hook_left
 from leaklab.explain.idioms.in_use import dropped
 from leaklab.explain.idioms.lifetimes import ended, finished_tasks, left_open, left_running, tasks_leave, thread_kept
-from leaklab.explain.idioms.models import group_taken_out, optimizer_state, run_switch
-from leaklab.explain.idioms.numbered_names import left_in_modules, one_name, table_of_module
+from leaklab.explain.idioms.models import group_taken_out, one_name, optimizer_state, run_switch, table_of_module
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept
 
 Changes = Callable[[Case], Iterator[Proposal]]
@@ -52,7 +52,7 @@ class Idiom:
     Attributes:
         slug: The cause by its name in records.
         recognise: Returns what to change, in words, where the evidence is of this idiom; else None.
-        changes: What ends such a leak, in the order in which it is proposed.
+        changes: What ends such a leak; they are proposed in the order of `CHANGES`.
     """
 
     slug: str
@@ -122,12 +122,11 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
     return tuple(one for one in dict.fromkeys(found) if one != slug)
 
 
-_ANY_CAUSE: tuple[Changes, ...] = (
+CHANGES: tuple[Changes, ...] = (
     ended, library_calls, exception_as_text, handles_removed, results_emptied, gradients_forgotten, graph_cut,
     newest_part, tasks_leave, link_cut, group_taken_out, one_name, taken_back, let_go, made_once, maybe_calls,
 )  # fmt: skip
-"""All changes, the most specific first: asked for where the cause is unknown, or the code not what its idiom expects.
-Those of one idiom have this order, too."""
+"""All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 
 
 def proposals_for(case: Case) -> tuple[Proposal, ...]:
@@ -137,8 +136,8 @@ def proposals_for(case: Case) -> tuple[Proposal, ...]:
     change as it is; whether it cures, and what it breaks, only a trial can tell.
     """
     own = {change for idiom in IDIOMS if idiom.slug == case.leak.cause for change in idiom.changes}
-    found = _asked(case, [change for change in _ANY_CAUSE if change in own])
-    return tuple((found or _asked(case, [change for change in _ANY_CAUSE if change not in own]))[:_MOST])
+    found = _asked(case, [change for change in CHANGES if change in own])
+    return tuple((found or _asked(case, [change for change in CHANGES if change not in own]))[:_MOST])
 
 
 def _asked(case: Case, changes: list[Changes]) -> list[Proposal]:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
-from leaklab.explain.counterparts import lets_go
+from leaklab.explain.counterparts import OF_LIBRARIES, OF_OWNERS, lets_go
 from leaklab.explain.evidence import Evidence
+from leaklab.explain.groups import MODULES
 from leaklab.explain.idioms.advice import (
     Advice,
     clearing,
@@ -27,11 +28,7 @@ from leaklab.explain.idioms.advice import (
 from leaklab.heap.known_holders import KnownHolder, known_holder
 from leaklab.heap.roles import Role
 from leaklab.model import Status
-from leaklab.runtime.objects import (
-    LRU_CACHE,
-    is_kind_of,
-    type_name,
-)
+from leaklab.runtime.objects import LRU_CACHE, is_kind_of, type_name
 
 _SHOWN = (".HistoryManager.outputs", ".history_manager.outputs")
 _PYPLOT = "matplotlib._pylab_helpers"
@@ -45,17 +42,6 @@ _WRAPPERS = frozenset({_WEAK_KEYS, "weakref.WeakValueDictionary", "collections.U
 """Classes that are a dict to their users, and have one inside."""
 _MAPPING = re.compile(r"((^|[._]|default)dict|Dict|Dictionary|Counter|mappingproxy)$")
 """Types that by their name are mappings: nothing is said of the methods of any other, a ``PredictionStore``, say."""
-_CALLS = (
-    (r"matplotlib\._pylab_helpers", "plt.close('all')"),
-    (r"^linecache\.cache", "linecache.clearcache()"),
-    (r"^torch\._(dynamo|inductor)", "torch._dynamo.reset()"),
-    (r"^pyro\.params", "pyro.clear_param_store()"),
-    (r"Widget\._instances|_instances$", "Widget.close_all()"),
-    (r"history_manager\.outputs", "get_ipython().history_manager.outputs.clear()"),
-)
-_OF_OWNERS = (
-    (r"^torchmetrics\.", "reset"), (r"^accelerate\.", "free_memory"), (r"tensorboard", "close"),
-)  # fmt: skip
 _RELEASES_ALL = "it would release what was there before the check, too"
 
 
@@ -181,6 +167,20 @@ def table_of_library(e: Evidence) -> Advice:
     )
 
 
+def left_in_modules(e: Evidence) -> Advice | None:
+    """A module that every run makes, or imports under a new name, stays in ``sys.modules``."""
+    if e.holder != MODULES or e.in_cycle:
+        return None
+    newest = re.fullmatch(r"module ('.+')", e.path.root)
+    take = f"`sys.modules.pop({newest[1] if newest else 'name'}, None)`"
+    return Advice(
+        "Every run leaves a module in `sys.modules` under a name of its own. There it stays until the program ends, "
+        "with everything that its variables, functions and classes refer to. Use one name, so that each run replaces "
+        f"the module of the run before, or take it out when it has been used ({take}, for example).",
+        "Not while something is still to be imported from it, or unpickled by its name.",
+    )
+
+
 def kept_by_known(e: Evidence) -> Advice | None:
     """An object of a library that is known for what it keeps, as a pickler for what it has pickled, is the holder."""
     known = known_holder(e.path)
@@ -226,7 +226,7 @@ def library_calls(case: Case) -> Iterator[Proposal]:
 
     None is tried: such a call releases what was there before the check as well, and nothing could put that back.
     """
-    for pattern, call in _CALLS:
+    for pattern, call in OF_LIBRARIES:
         if re.search(pattern, case.holder):
             yield Proposal(f"Release what the library keeps: `{call}`.", not_tried=_RELEASES_ALL)
             return
@@ -242,7 +242,7 @@ def _of_owner(case: Case) -> Iterator[Proposal]:
         if owner is MISSING:
             return
         kind = type_name(type(owner))
-        for pattern, call in _OF_OWNERS:
+        for pattern, call in OF_OWNERS:
             if re.search(pattern, kind) and has_method(owner, call):
                 yield Proposal(f"Release what it has collected: `{place}.{call}()`.", not_tried=_RELEASES_ALL)
                 return

@@ -30,12 +30,7 @@ from leaklab.explain.idioms.frames import is_argument_of_partial
 from leaklab.explain.idioms.hooks import is_hook_call
 from leaklab.explain.idioms.in_use import dropped
 from leaklab.heap.roles import Role
-from leaklab.runtime.objects import (
-    is_exactly,
-    is_kind_of,
-    static_attribute,
-    type_name,
-)
+from leaklab.runtime.objects import is_exactly, is_kind_of, static_attribute, type_name
 
 _CALLABLES = frozenset({
     "method", "function", "builtin_function_or_method", "functools.partial", "weakref.WeakMethod",

@@ -17,29 +17,13 @@ from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText, under
 from leaklab.explain.evidence import Evidence
-from leaklab.explain.idioms.advice import (
-    Advice,
-    clearing,
-    is_expression,
-    is_users,
-    named,
-    place_words,
-    written,
-)
+from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
 from leaklab.explain.idioms.tensors import Detachment, cut_of
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import first_items, newest_items
-from leaklab.runtime.objects import (
-    has_base,
-    is_exactly,
-    is_kind_of,
-    is_tensor,
-    loaded_type,
-    module_dict,
-    type_name,
-)
+from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, is_tensor, loaded_type, module_dict, type_name
 from leaklab.text import format_bytes
 
 _WRITTEN_TO = frozenset({"_io.StringIO", "_io.BytesIO", "bytearray", "array.array"})

@@ -13,18 +13,11 @@ from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import under
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
-from leaklab.explain.idioms.advice import (
-    HEAD_OF_GRAPH,
-    Advice,
-)
+from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice
 from leaklab.explain.idioms.graphs import BY_ATTRIBUTES, adds_up_gradients
 from leaklab.heap.known_holders import NATIVE_CACHES
 from leaklab.model.paths import CycleCertainty
-from leaklab.runtime.objects import (
-    is_kind_of,
-    is_tensor,
-    loaded_type,
-)
+from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type
 
 _MADE_ONCE = re.compile(r"(^|\.)(jit\.(trace|script)|torch\.compile|make_fx|CFUNCTYPE|load_inline)$")
 """What makes something that nothing takes back: it serves all runs."""

@@ -13,24 +13,11 @@ from leaklab.cure.live import evaluate
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import FUNCTIONS
 from leaklab.explain.evidence import Evidence
-from leaklab.explain.idioms.advice import (
-    HEAD_OF_GRAPH,
-    Advice,
-    clearing,
-    is_expression,
-    named,
-    place_words,
-    written,
-)
+from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, named, place_words, written
 from leaklab.explain.idioms.tensors import has_graph
 from leaklab.heap.roles import Role
 from leaklab.runtime.containers import items_in
-from leaklab.runtime.objects import (
-    is_kind_of,
-    is_tensor,
-    loaded_type,
-    no_torch_functions,
-)
+from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions
 
 BY_ATTRIBUTES = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 """A variable, or an attribute of one: what a statement can bind anew, whatever it is."""

@@ -12,17 +12,10 @@ from leaklab.cure.live import evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText
 from leaklab.explain.evidence import Evidence
-from leaklab.explain.idioms.advice import (
-    Advice,
-    is_expression,
-    named,
-    written,
-)
+from leaklab.explain.idioms.advice import Advice, is_expression, named, written
 from leaklab.heap.roles import Role
 from leaklab.runtime.containers import items_in
-from leaklab.runtime.objects import (
-    is_exactly,
-)
+from leaklab.runtime.objects import is_exactly
 
 _OF_MODULES = {
     "_forward_hooks": "register_forward_hook", "_forward_pre_hooks": "register_forward_pre_hook",

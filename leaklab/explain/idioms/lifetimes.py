@@ -13,15 +13,7 @@ from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import Patch, SourceText
 from leaklab.explain.counterparts import ENDS, WORKERS, takes_one_out
 from leaklab.explain.evidence import Evidence
-from leaklab.explain.idioms.advice import (
-    Advice,
-    clearing,
-    is_expression,
-    is_users,
-    named,
-    place_words,
-    written,
-)
+from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.containers import trimming
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
