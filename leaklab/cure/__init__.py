@@ -14,7 +14,7 @@ __getattr__ = lazy_names(
         "first_run": "names_missing",
         "judging": "is_settling judge_trial trial_words",
         "keeping": "KeptData to_the_end",
-        "levels": "Gain LevelReader",
+        "levels": "LevelGain LevelReader",
         "behaviour": "Behaviour Learning Observer harm_of pointless_cache",
         "trial_runs": "N_RUNS",
     },

@@ -102,7 +102,7 @@ class Case:
 
     @cached_property
     def held(self) -> Any:
-        """The live object behind the holder; `MISSING` where it cannot be told."""
+        """The live object behind the holder; `MISSING` where that is not known."""
         return evaluate(self.holder, self.program.namespace)
 
     @property

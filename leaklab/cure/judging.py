@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leaklab.cure.levels import Gain
+from leaklab.cure.levels import LevelGain
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.cure import CureOutcome
 from leaklab.text import format_bytes, format_rate, unit_words
@@ -28,21 +28,21 @@ _NOTICED = 0.25
 """By so much must a change lessen a growth to be worth a word."""
 
 
-def shows(gain: Gain) -> bool:
+def shows(gain: LevelGain) -> bool:
     """Return whether anything grows in *gain*: otherwise a trial could not tell whether a change ends it."""
     return any(_grows(gain, name) for name in _FLOORS) or bool(_steady_entries(gain)) or _shows_blocks(gain)
 
 
-def _has_fewer_blocks(before: Gain, after: Gain) -> bool:
+def _has_fewer_blocks(before: LevelGain, after: LevelGain) -> bool:
     return _shows_blocks(before) and after.per_run("blocks") < (1 - _NOTICED) * before.steady("blocks")
 
 
-def _shows_blocks(gain: Gain) -> bool:
+def _shows_blocks(gain: LevelGain) -> bool:
     """Return whether far more of what no collector follows is left than a run that leaves nothing does."""
     return min(gain.blocks) > 0 and gain.steady("blocks") >= 4 * _BLOCKS_NOISE
 
 
-def judge_trial(before: Gain, after: Gain) -> CureOutcome:
+def judge_trial(before: LevelGain, after: LevelGain) -> CureOutcome:
     """Say what the change did; HARMFUL where something grows in both halves that did not, or faster.
 
     What comes and goes, an entry of a ring or of a pool, adds to one half what it takes from the other.
@@ -60,13 +60,13 @@ def judge_trial(before: Gain, after: Gain) -> CureOutcome:
     return CureOutcome.NO_EFFECT
 
 
-def _lasting(gain: Gain, name: str) -> float:
+def _lasting(gain: LevelGain, name: str) -> float:
     """Return what each run of the half that added less has added; of what is read before and behind only, each run."""
     halves: tuple[float, float] = getattr(gain, name)
     return gain.per_run(name) if name in _READ_TWICE else 2 * min(halves) / gain.n_runs
 
 
-def is_settling(gain: Gain) -> bool:
+def is_settling(gain: LevelGain) -> bool:
     """Return whether the second half tells another story than the first.
 
     What grew in the first has stopped, as a container does that is full then; or what was let go of in the first hides
@@ -80,7 +80,7 @@ def is_settling(gain: Gain) -> bool:
     return False
 
 
-def trial_words(before: Gain, after: Gain, n_runs: int) -> str:
+def trial_words(before: LevelGain, after: LevelGain, n_runs: int) -> str:
     """Return the figures of a trial of *n_runs* runs: ``8 runs with this change: 0 B per run (was 2.03 MiB)``."""
     was, now = zip(*_amounts(before, after), strict=True)
     words = f"{unit_words(n_runs, 'runs')} with this change: {' and '.join(now)} per run (was {' and '.join(was)})"
@@ -91,17 +91,17 @@ def trial_words(before: Gain, after: Gain, n_runs: int) -> str:
     return words
 
 
-def remaining(before: Gain, after: Gain) -> float:
+def remaining(before: LevelGain, after: LevelGain) -> float:
     """Return the largest share of a growth that remains; the smaller, the better the change."""
     shares = [after.per_run(name) / before.steady(name) for name in _FLOORS if _grows(before, name)]
     return max(shares, default=1.0)
 
 
-def _has_ended(before: Gain, after: Gain) -> bool:
+def _has_ended(before: LevelGain, after: LevelGain) -> bool:
     return _levels_have_ended(before, after) and not _leaves_plain_data(before, after)
 
 
-def _levels_have_ended(before: Gain, after: Gain) -> bool:
+def _levels_have_ended(before: LevelGain, after: LevelGain) -> bool:
     for name, floor in _FLOORS.items():
         if name == "registered" and _grows(before, "objects"):
             continue  # entries whose objects are gone: `atexit` counts the places of callbacks that were taken out
@@ -117,7 +117,7 @@ def _is_steady(halves: tuple[float, float], n_runs: int) -> bool:
     return min(halves) >= max(2.0, n_runs / 4)
 
 
-def _leaves_plain_data(before: Gain, after: Gain) -> bool:
+def _leaves_plain_data(before: LevelGain, after: LevelGain) -> bool:
     """Return whether more of what no collector follows is collected than a log of numbers does."""
     is_small = _grows(before, "objects") or before.per_run("native") >= _FLOORS["native"]
     blocks = after.steady("blocks") if min(after.blocks) > 0 else 0.0
@@ -129,18 +129,18 @@ def _leaves_plain_data(before: Gain, after: Gain) -> bool:
     )
 
 
-def _steady_entries(gain: Gain) -> float:
+def _steady_entries(gain: LevelGain) -> float:
     """Return the entries per run that went into containers which got one in every run, or more."""
     return sum(gained for gained in gain.containers.values() if gained >= gain.n_runs) / (gain.n_runs + 1)
 
 
-def _grows(gain: Gain, name: str) -> bool:
+def _grows(gain: LevelGain, name: str) -> bool:
     """Return whether every run adds half a floor or more on average, of memory something in both halves."""
     halves: tuple[float, float] = getattr(gain, name)
     return gain.steady(name) >= _FLOORS[name] / 2 and (name not in {"native", "accelerator"} or min(halves) > 0)
 
 
-def _amounts(before: Gain, after: Gain) -> Iterator[tuple[str, str]]:
+def _amounts(before: LevelGain, after: LevelGain) -> Iterator[tuple[str, str]]:
     """Yield what was added per run, without the change and with it: bytes, or else what can be counted."""
     was = before.steady("native") + before.steady("accelerator")
     now = after.per_run("native") + after.per_run("accelerator")
@@ -164,10 +164,10 @@ def _amounts(before: Gain, after: Gain) -> Iterator[tuple[str, str]]:
     yield f"{format_rate(_steady_entries(before))} entries", f"{format_rate(_steady_entries(after))} entries"
 
 
-def _blocks(gain: Gain) -> str:
+def _blocks(gain: LevelGain) -> str:
     n_blocks = gain.steady("blocks") if min(gain.blocks) > 0 else 0.0
     return f"{format_rate(n_blocks)} blocks of Python's own memory"
 
 
-def _objects(gain: Gain) -> str:
+def _objects(gain: LevelGain) -> str:
     return unit_words(max(gain.per_run("objects"), 0.0), "objects")

@@ -33,7 +33,7 @@ _ROOM = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
+class LevelGain:
     """What some runs added, in their first and in their second half.
 
     Attributes:
@@ -73,7 +73,7 @@ class Gain:
         halves: tuple[float, float] = getattr(self, name)
         return 2 * min(halves) / self.n_runs if min(halves) > 0 else self.per_run(name)
 
-    def without(self, control: Gain, reference: Gain) -> Gain:
+    def without(self, control: LevelGain, reference: LevelGain) -> LevelGain:
         """Return this gain without what *control* has added more than *reference* in the same half.
 
         Both are of the unchanged program: the difference is what the trial itself keeps alive.
@@ -85,7 +85,7 @@ class Gain:
             )
             for name in _COLUMNS
         }
-        return Gain(self.n_runs, containers=self.containers, **halves)
+        return LevelGain(self.n_runs, containers=self.containers, **halves)
 
 
 class LevelReader:
@@ -156,7 +156,7 @@ class LevelReader:
         self._lengths[place, 1, :n] = lengths.lengths[:n]
         self._n_containers[place] = n
 
-    def gain(self, n_runs: int) -> Gain:
+    def gain(self, n_runs: int) -> LevelGain:
         """Return what *n_runs* runs added, half of them before the second of the three looks."""
         self._rows[-1, _N_CHEAP:] -= (self._rows[-1, _N_CHEAP:] - self._rows[0, _N_CHEAP:]) / (n_runs + 1)
         halves = [(after - before).tolist() for before, after in pairwise(self._rows)]
@@ -164,7 +164,7 @@ class LevelReader:
         in_half = n_runs / 2
         memory = (self._rows[1:, 1:3] - self._settled) * in_half / (in_half - 1)
         values["native"], values["accelerator"] = map(tuple, memory.T.tolist())
-        return Gain(n_runs=n_runs, containers=self._grown(), **values)
+        return LevelGain(n_runs=n_runs, containers=self._grown(), **values)
 
     def _grown(self) -> dict[int, int]:
         """Return the containers that are longer at each of the three looks than at the one before.

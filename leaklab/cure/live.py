@@ -36,7 +36,7 @@ _PARTS = ("_modules", "_parameters", "_buffers")
 
 
 def evaluate(expression: str, namespace: Mapping[str, Any]) -> Any:
-    """Return the object that *expression* names, `MISSING` if it cannot be told without running code of the user.
+    """Return the object that *expression* names, `MISSING` where that takes running code of the user.
 
     Names, attributes and items of exact lists, tuples and dicts are followed; the parts of a `torch.nn.Module` too.
     """

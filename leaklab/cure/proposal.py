@@ -30,7 +30,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A change worth trying, or a cure that can be told in words only.
+    """A change worth trying, or a cure that can be said in words only.
 
     Attributes:
         words: What to do, one sentence in the user's own names.

@@ -25,7 +25,7 @@ _N_PARTS = 2
 """So many runs, in trials, one rehearsal has: what fills up in the first of them is full in the second."""
 _MAX_TRIED = 4
 """So many proposals of one leak are tried."""
-_MAX_TOLD = 5
+_MAX_SHOWN = 5
 _BETTER = (CureOutcome.CURED, CureOutcome.LESSENED)
 _BEST_FIRST = (
     CureOutcome.CURED, CureOutcome.LESSENED, CureOutcome.NOT_TRIED, CureOutcome.NO_EFFECT, CureOutcome.HARMFUL,
@@ -51,7 +51,7 @@ def try_cures(proposed: Sequence[tuple[Leak, Sequence[Proposal]]], means: Means)
 
 
 @dataclass(slots=True)
-class _Told:
+class _Answer:
     """What is known of one proposal; whether it *costs* what the program is there for."""
 
     proposal: Proposal
@@ -68,7 +68,7 @@ class _Told:
 class _OfLeak:
     """What was tried for one leak, and what is still to be tried."""
 
-    told: list[_Told]
+    answers: list[_Answer]
     todo: list[Proposal]
     n_tried: int = 0
 
@@ -84,11 +84,11 @@ class _Trials:
         self._means = means
         self._runs = TrialRuns(means)
         self._end = time.perf_counter() + means.seconds
-        self._told: dict[str, list[_Told]] = {}
+        self._answers: dict[str, list[_Answer]] = {}
         self._reference = TrialResult()
         self._kept: tuple[Proposal, ...] = ()  # end a leak, and stay in place for the trials of the others
         self._stopped = means.obstacle
-        self._ended_by: _Told | None = None
+        self._ended_by: _Answer | None = None
 
     def close(self) -> None:
         """Let go of everything of the user's."""
@@ -97,11 +97,11 @@ class _Trials:
     def cures(self) -> dict[str, tuple[Cure, ...]]:
         """Return what was found."""
         return {
-            fingerprint: tuple(one.cure() for one in sorted(told, key=lambda one: _BEST_FIRST.index(one.outcome)))[
-                :_MAX_TOLD
+            fingerprint: tuple(one.cure() for one in sorted(answers, key=lambda one: _BEST_FIRST.index(one.outcome)))[
+                :_MAX_SHOWN
             ]
-            for fingerprint, told in self._told.items()
-            if told
+            for fingerprint, answers in self._answers.items()
+            if answers
         }
 
     def of_all(self, proposed: Sequence[tuple[Leak, Sequence[Proposal]]]) -> Asked[None]:
@@ -110,7 +110,7 @@ class _Trials:
         One change that lessens is looked for per leak, and stays in place for the next leak: where each leak has its
         change, nothing is left. Other changes of the same leaks are tried after that only.
         """
-        leaks = [_OfLeak(self._told.setdefault(one.fingerprint, []), list(tried)) for one, tried in proposed]
+        leaks = [_OfLeak(self._answers.setdefault(one.fingerprint, []), list(todo)) for one, todo in proposed]
         first = [one for leak in leaks for one in leak.next_ones()]
         if not self._stopped and first:
             yield from self._measure_unchanged(first)
@@ -119,8 +119,8 @@ class _Trials:
         for leak in leaks:
             yield from self._rest_of_leak(leak)
         for leak in leaks if self._ended_by is not None else ():
-            if all(one.outcome is not CureOutcome.CURED for one in leak.told):
-                leak.told.append(self._ended_too(leak.told))
+            if all(one.outcome is not CureOutcome.CURED for one in leak.answers):
+                leak.answers.append(self._ended_too(leak.answers))
 
     def _measure_unchanged(self, next_ones: Sequence[Proposal]) -> Asked[None]:
         runs = self._runs
@@ -138,12 +138,12 @@ class _Trials:
         elif result.gain is not None and not shows(result.gain):
             self._stopped = f"{2 * N_HALF} runs are too few to see this leak"
 
-    def _ended_too(self, mine: list[_Told]) -> _Told:
+    def _ended_too(self, mine: list[_Answer]) -> _Answer:
         assert self._ended_by is not None  # noqa: S101 - asked for then only
-        owner = next(told for told in self._told.values() if mine is told or self._ended_by in told)
+        owner = next(each for each in self._answers.values() if mine is each or self._ended_by in each)
         where = "below" if owner is mine else "above"
         words = f"The change for the leak {where} ends this one, too: {self._ended_by.proposal.words}"
-        return _Told(Proposal(words), CureOutcome.CURED, self._ended_by.evidence)
+        return _Answer(Proposal(words), CureOutcome.CURED, self._ended_by.evidence)
 
     def _of_leak(self, leak: _OfLeak, *, is_only: bool) -> Asked[None]:
         """Try the proposals of *leak* until one ends everything, or, unless this leak *is_only*, lessens it."""
@@ -155,16 +155,16 @@ class _Trials:
             del leak.todo[0]
             if not _may_be_tried(proposal):
                 why = proposal.not_tried or "it is no change of a line"
-                leak.told.append(_Told(proposal, CureOutcome.NOT_TRIED, why))
+                leak.answers.append(_Answer(proposal, CureOutcome.NOT_TRIED, why))
                 continue
             if leak.n_tried >= _MAX_TRIED:
                 continue
-            told = yield from self._try(proposal)
-            leak.told.append(told)
-            leak.n_tried += told.outcome is not CureOutcome.NOT_TRIED
-            if told.outcome is CureOutcome.CURED:
-                self._end_all(told)
-            elif told.outcome is CureOutcome.LESSENED and not is_only and not told.costs:
+            answer = yield from self._try(proposal)
+            leak.answers.append(answer)
+            leak.n_tried += answer.outcome is not CureOutcome.NOT_TRIED
+            if answer.outcome is CureOutcome.CURED:
+                self._end_all(answer)
+            elif answer.outcome is CureOutcome.LESSENED and not is_only and not answer.costs:
                 self._kept = (*self._kept, proposal)
                 return
 
@@ -172,60 +172,60 @@ class _Trials:
         """Try what is left for *leak*, and the two best of its changes together."""
         if self._ended_by is not None:
             return
-        mine = [one.proposal for one in leak.told if self._is_kept(one)]
+        mine = [one.proposal for one in leak.answers if self._is_kept(one)]
         self._kept = tuple(one for one in self._kept if all(one is not other for other in mine))
         yield from self._of_leak(leak, is_only=True)
         lessening = sorted(
-            (one for one in leak.told if one.outcome is CureOutcome.LESSENED and not one.costs), key=self._remaining
+            (one for one in leak.answers if one.outcome is CureOutcome.LESSENED and not one.costs), key=self._remaining
         )
         if len(lessening) > 1 and self._ended_by is None:
             both = _joined(lessening[0].proposal, lessening[1].proposal)
             if both is not None:
-                leak.told.append((yield from self._try(both)))
-                if leak.told[-1].outcome is CureOutcome.CURED:
-                    self._end_all(leak.told[-1])
+                leak.answers.append((yield from self._try(both)))
+                if leak.answers[-1].outcome is CureOutcome.CURED:
+                    self._end_all(leak.answers[-1])
         if lessening and self._ended_by is None:
             self._kept = (*self._kept, lessening[0].proposal)
 
-    def _is_kept(self, told: _Told) -> bool:
-        return any(told.proposal is kept for kept in self._kept)
+    def _is_kept(self, answer: _Answer) -> bool:
+        return any(answer.proposal is kept for kept in self._kept)
 
-    def _remaining(self, one: _Told) -> float:
+    def _remaining(self, one: _Answer) -> float:
         reference = self._reference.gain
         after = None if one.result is None else one.result.gain
         return 1.0 if reference is None or after is None else remaining(reference, after)
 
-    def _end_all(self, ending: _Told) -> None:
+    def _end_all(self, ending: _Answer) -> None:
         """Note that nothing grows any more: what was kept in place has its share in that.
 
         Where two changes write different things into one line, nobody can make one after the other: they are offered as
         one.
         """
         self._ended_by = ending
-        for one in [one for told in self._told.values() for one in told if self._is_kept(one)]:
+        for one in [one for answers in self._answers.values() for one in answers if self._is_kept(one)]:
             if are_apart(one.proposal.changes, ending.proposal.changes):
                 one.outcome = CureOutcome.CURED
                 one.evidence += "; nothing is left with the changes for the other leaks"
             elif (both := _joined(one.proposal, ending.proposal)) is not None:
                 ending.proposal = both
 
-    def _try(self, proposal: Proposal) -> Asked[_Told]:
+    def _try(self, proposal: Proposal) -> Asked[_Answer]:
         """Run with *proposal*, beside what is kept in place."""
         if refusal := self._refusal(proposal):
-            return _Told(proposal, CureOutcome.NOT_TRIED, refusal)
+            return _Answer(proposal, CureOutcome.NOT_TRIED, refusal)
         beside = (*self._kept, proposal)
         result = yield from self._runs.of(Trial(beside))
         if self._outcome(result) is CureOutcome.HARMFUL:
             result = yield from self._rehearsed(beside)
         if result.ended_by:
             self._stopped = f"a trial was ended by {result.ended_by}"
-            return _Told(proposal, CureOutcome.NOT_TRIED, self._stopped)
+            return _Answer(proposal, CureOutcome.NOT_TRIED, self._stopped)
         if result.refused:
-            return _Told(proposal, CureOutcome.NOT_TRIED, result.refused)
+            return _Answer(proposal, CureOutcome.NOT_TRIED, result.refused)
         if result.failure:
             if not self._runs.in_children:
                 yield from self._run_unchanged()
-            return _Told(proposal, CureOutcome.HARMFUL, f"the changed code raises {result.failure}")
+            return _Answer(proposal, CureOutcome.HARMFUL, f"the changed code raises {result.failure}")
         return self._judged(proposal, result, beside)
 
     def _refusal(self, proposal: Proposal) -> str:
@@ -267,7 +267,7 @@ class _Trials:
                 break
         return result
 
-    def _judged(self, proposal: Proposal, result: TrialResult, beside: Sequence[Proposal]) -> _Told:
+    def _judged(self, proposal: Proposal, result: TrialResult, beside: Sequence[Proposal]) -> _Answer:
         """Say what came of *proposal*."""
         before, after = self._reference.behaviour, result.behaviour
         assert self._reference.gain is not None  # noqa: S101 - no failure
@@ -276,7 +276,7 @@ class _Trials:
         assert after is not None  # noqa: S101
         words = trial_words(self._reference.gain, result.gain, result.n_runs)
         if harm := harm_of(before, after, changes_of(beside)):
-            return _Told(proposal, CureOutcome.HARMFUL, f"{words}, but {harm}")
+            return _Answer(proposal, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(self._reference.gain, result.gain)
         cost = pointless_cache(before, after, N_RUNS) or next((one.drops for one in beside if one.drops), "")
         if outcome is CureOutcome.HARMFUL:
@@ -286,7 +286,7 @@ class _Trials:
             words += f", but {cost}"
         elif any(one.has_gradient for one in after.parameters.values()):
             words += "; same gradients"
-        return _Told(proposal, outcome, words, result, costs=bool(cost))
+        return _Answer(proposal, outcome, words, result, costs=bool(cost))
 
     def _run_unchanged(self) -> Asked[None]:
         """Run as the user's code is, after a trial that failed: if that fails now, nothing more can be tried."""

@@ -19,7 +19,7 @@ from leaklab.cure.behaviour import Behaviour, Observer
 from leaklab.cure.edits import NotTriedError, merged
 from leaklab.cure.judging import is_settling
 from leaklab.cure.keeping import KeptData, to_the_end
-from leaklab.cure.levels import Gain, Heap, LevelReader
+from leaklab.cure.levels import Heap, LevelGain, LevelReader
 from leaklab.cure.proposal import Program, Proposal
 from leaklab.errors import ENDS
 from leaklab.model.cure import Change
@@ -78,7 +78,7 @@ class TrialResult:
         ended_by: What ended all runs, an interrupt.
     """
 
-    gain: Gain | None = None
+    gain: LevelGain | None = None
     behaviour: Behaviour | None = None
     failure: str = ""
     n_runs: int = N_RUNS
@@ -147,7 +147,7 @@ class TrialRuns:
     def of(self, trial: Trial) -> Asked[TrialResult]:
         """Make the runs of one trial, in a child where that can be; the user's data are as before it."""
         if self.in_children:
-            result = yield from self._told_by_child(trial)
+            result = yield from self._from_child(trial)
         else:
             started = time.perf_counter()
             result = yield from self._runs_here(trial)
@@ -156,7 +156,7 @@ class TrialRuns:
             self.longest = max(self.longest, time.perf_counter() - started)
         return result
 
-    def _told_by_child(self, trial: Trial) -> Asked[TrialResult]:
+    def _from_child(self, trial: Trial) -> Asked[TrialResult]:
         if trial not in self._at_work:
             yield from self.begin_children([trial])
         if trial not in self._at_work:

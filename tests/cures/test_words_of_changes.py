@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from leaklab.cure import (
     Case,
-    Gain,
+    LevelGain,
     NotTriedError,
     Observer,
     Program,
@@ -142,9 +142,9 @@ def test_a_cache_that_serves_later_runs_is_pointless_when_it_is_emptied():
     assert not pointless_cache(before, before, 8)
 
 
-def gain(**columns: tuple[float, float]) -> Gain:
+def gain(**columns: tuple[float, float]) -> LevelGain:
     names = ("objects", "native", "accelerator", "blocks", "descriptors", "children", "nodes", "registered", "threads")
-    return Gain(6, containers={}, **{name: columns.get(name, (0.0, 0.0)) for name in names})
+    return LevelGain(6, containers={}, **{name: columns.get(name, (0.0, 0.0)) for name in names})
 
 
 @given(entry=st.floats(2_000, 1e9), first=st.booleans())

@@ -129,7 +129,7 @@ def is_private(holder: str) -> bool:
 
 
 def is_users(e: Evidence) -> bool:
-    """Return whether the holder is a plain container or a variable of the user's, which may be told to change."""
+    """Return whether the holder is a plain container or a variable of the user's, whose code may be changed."""
     of_module = e.path.root.startswith("module ") and e.path.root != "module '__main__'"
     if of_module or not is_expression(e.holder) or _INTERNAL.search(written(e.holder)):
         return False

@@ -245,7 +245,7 @@ def _counterpart(case: Case, source: SourceText, call: ast.Call) -> str:
 
 
 def _live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:
-    """Return the object that *call* registers something with, `MISSING` if it cannot be told.
+    """Return the object that *call* registers something with, `MISSING` if that is not known.
 
     What the code calls ``self.bus`` in a method is looked for in the object that the run makes and names.
     """

@@ -226,7 +226,7 @@ def cuts_training(case: Case, store: Store) -> bool:
     """Return whether what *store* adds to goes into a loss: without its graph, training would lose that part of it.
 
     Every parameter might still have a gradient, of another part of the loss, so no trial could tell. Variables and
-    attributes are told apart by their last names only.
+    attributes differ by their last names only.
     """
     trees = {id(source): source.tree for source in (store.source, case.cell) if source is not None}
     return last_name(store.container_text) in _of_loss(list(trees.values()))

@@ -137,7 +137,7 @@ def one_name(case: Case) -> Iterator[Proposal]:
 
 
 def _free_name(case: Case, source: SourceText, node: ast.Call, name: str) -> str:
-    """Return *name*, or one like it that nothing has yet where *node* registers; empty if that cannot be told."""
+    """Return *name*, or one like it that nothing has yet where *node* registers; empty if that is not known."""
     is_setattr = isinstance(node.func, ast.Name)
     owner_node = node.args[0] if is_setattr else node.func.value if isinstance(node.func, ast.Attribute) else None
     owner = MISSING if owner_node is None else evaluate(source.text_of(owner_node), case.program.namespace)

@@ -177,7 +177,7 @@ class Detachment:
 
 
 def cut_of(case: Case, store: Store) -> Detachment | None:
-    """Return how to cut what *store* stores; None where that cannot be told, or nothing of it is a tensor to be cut."""
+    """Return how to cut what *store* stores; None where that is not known, or nothing of it is a tensor to be cut."""
     if store.value is None:
         return None
     value, node = _stored(case, store), store.value
