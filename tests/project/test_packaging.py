@@ -35,8 +35,8 @@ def fenced(file, language="bash"):
     return [line for block in blocks for line in block.splitlines()]
 
 
-def test_wheel_holds_the_package_the_first_notebook_and_the_type_marker(wheel):
-    assert {"leaklab/__init__.py", "leaklab/_notebooks/01_find_a_leak.ipynb", "leaklab/py.typed"} <= set(wheel)
+def test_wheel_holds_the_stub_the_first_notebook_and_the_type_marker(wheel):
+    assert {"leaklab/__init__.pyi", "leaklab/_notebooks/01_find_a_leak.ipynb", "leaklab/py.typed"} <= set(wheel)
 
 
 def test_wheel_holds_the_alert_rules_and_the_dashboard(wheel):
