@@ -46,7 +46,7 @@ def training_run(name: str, *, namespace: dict[str, Any] | None = None, show: bo
     """
     _refuse_nameless(name)
     variables = sys._getframe(1).f_globals if namespace is None else namespace  # noqa: SLF001 - the caller's globals
-    return TrainingRun(name, _Measurement(name, variables, show=show))
+    return TrainingRun(name, _RunObserver(name, variables, show=show))
 
 
 def _refuse_nameless(name: object) -> None:
@@ -55,7 +55,7 @@ def _refuse_nameless(name: object) -> None:
         raise TypeError(msg)
 
 
-class _Measurement:
+class _RunObserver:
     """What looks at the heap before and after a run; used once.
 
     Args:
