@@ -333,13 +333,13 @@ def short(line: str) -> str:
 
 def truth(running: Running) -> Said:
     """Count by brute force: the bytes that malloc has handed out, Python's objects among them."""
-    from leaklab.collect import meters
+    from leaklab.collect import native_heap_bytes
 
     gc.collect()
-    before = meters.native_heap_bytes()
+    before = native_heap_bytes()
     running.repeat(N_RUNS)
     gc.collect()
-    after = meters.native_heap_bytes()
+    after = native_heap_bytes()
     assert before is not None
     assert after is not None
     return Said(bytes_per_run=(after - before) / N_RUNS)

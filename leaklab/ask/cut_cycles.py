@@ -49,7 +49,7 @@ def cut_cycles(fingerprint: str | None = None) -> CutResult:
             "call gc.unfreeze() first"
         )
         raise LeaklabError(msg)
-    total = _Gain()
+    total = _CutGain()
     for number in range(_MAX_ROUNDS):
         gained = _cut_once(fingerprint)
         if number == 0 and not gained.n_references:
@@ -67,7 +67,7 @@ def _refuse_wrong_type(fingerprint: object) -> None:
 
 
 @dataclass(slots=True)
-class _Gain:
+class _CutGain:
     """What rounds of cutting gave back: fields as in `CutResult`, and how many objects should have gone but live."""
 
     n_cycles: int = 0
@@ -79,7 +79,7 @@ class _Gain:
     n_alive: int = 0
     notes: tuple[str, ...] = ()
 
-    def add(self, other: _Gain) -> None:
+    def add(self, other: _CutGain) -> None:
         """Add a later round: what it left uncut is all that is left."""
         self.n_cycles = max(self.n_cycles, other.n_cycles)
         self.n_references += other.n_references
@@ -107,7 +107,7 @@ class _Gain:
         )
 
 
-def _refusal(fingerprint: str | None, found: _Gain) -> str:
+def _refusal(fingerprint: str | None, found: _CutGain) -> str:
     if found.notes:
         return f"nothing was cut, because no cycle is proved while something could not be looked at: {found.notes[0]}"
     which = "immortal cycle" if fingerprint is None else f"immortal cycle with the fingerprint {fingerprint!r}"
@@ -134,10 +134,10 @@ class _Witness:
     storages: dict[int, dict[int, int]]
 
 
-def _cut_once(fingerprint: str | None) -> _Gain:
+def _cut_once(fingerprint: str | None) -> _CutGain:
     """Find the cycles, cut them, collect, and count what has gone."""
     collect_quietly()
-    gain = _Gain()
+    gain = _CutGain()
     with borrow_heap(NO_BIRTHS, None) as view:
         witness = _open(view, fingerprint, gain)
     del view
@@ -146,7 +146,7 @@ def _cut_once(fingerprint: str | None) -> _Gain:
     return gain
 
 
-def _open(view: HeapView, fingerprint: str | None, gain: _Gain) -> _Witness:
+def _open(view: HeapView, fingerprint: str | None, gain: _CutGain) -> _Witness:
     """Cut the cycles in *view*; return what to look for afterwards."""
     gain.notes = view.notes
     cycles = [] if view.notes else list(immortal_cycles(view))
@@ -197,7 +197,7 @@ def _storages(view: HeapView, inside: npt.NDArray[np.bool_]) -> dict[int, dict[i
     }
 
 
-def _count(witness: _Witness, gain: _Gain) -> None:
+def _count(witness: _Witness, gain: _CutGain) -> None:
     """Count what of the noted objects has gone."""
     objects: list[object] = gc.get_objects()
     alive = set(zip(addresses_of(objects).tolist(), kinds_of(objects).tolist(), strict=True))

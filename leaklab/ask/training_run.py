@@ -15,11 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import psutil
 
-from leaklab.collect.accelerators import accelerator_bytes, peak_accelerator_bytes
 from leaklab.collect.census import DisturbedError
 from leaklab.collect.checkpoint import whole_heap
+from leaklab.collect.gauges import accelerator_bytes, peak_accelerator_bytes, peak_rss_bytes, rss_bytes
 from leaklab.collect.measurement import choose_baseline
 from leaklab.explain.training_run import training_survivor_bytes, training_survivors
 from leaklab.heap.borrow import borrow_heap
@@ -47,7 +46,7 @@ def training_run(name: str, *, namespace: dict[str, Any] | None = None, show: bo
     """
     _refuse_nameless(name)
     variables = sys._getframe(1).f_globals if namespace is None else namespace  # noqa: SLF001 - the caller's globals
-    return TrainingRun(name, _Measurement(name, variables, show=show))
+    return TrainingRun(name, _RunObserver(name, variables, show=show))
 
 
 def _refuse_nameless(name: object) -> None:
@@ -56,7 +55,7 @@ def _refuse_nameless(name: object) -> None:
         raise TypeError(msg)
 
 
-class _Measurement:
+class _RunObserver:
     """What looks at the heap before and after a run; used once.
 
     Args:
@@ -194,16 +193,4 @@ def _levels() -> MemoryLevels:
             tensors = sum(storage_bytes(_of_types(objects, is_tensor_type)).values())
         finally:
             objects.clear()
-    return MemoryLevels(
-        tensors, psutil.Process().memory_info().rss, accelerator_bytes(), _peak_rss(), peak_accelerator_bytes()
-    )
-
-
-def _peak_rss() -> int | None:
-    """Return the highest resident set of the process; None on systems without ``getrusage``."""
-    try:
-        import resource  # noqa: PLC0415 - there is none on Windows
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, KiB elsewhere
+    return MemoryLevels(tensors, rss_bytes(), accelerator_bytes(), peak_rss_bytes(), peak_accelerator_bytes())

@@ -11,7 +11,7 @@ __getattr__ = lazy_names(
         "explaining": "explain_growth",
         "extra_runs": "find_lines whose",
         "growing_places": "grown_graph grown_places",
-        "judging": "GrownContainer Judgement NATIVE_FLOOR_BYTES judge",
+        "judging": "GrownContainer Judgement judge",
         "memory_shares": "explained_shares with_replaced with_rests",
         "native": "DEVICE_MEMORY NATIVE_MEMORY NativeShares device_rest explain_native malloc_rest native_leak remark",
         "pipeline": "check_steps",

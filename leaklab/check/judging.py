@@ -12,21 +12,15 @@ from leaklab.collect.process_counts import CHILDREN, DESCRIPTORS, Counted
 from leaklab.collect.registries import REGISTRIES, UNKNOWN, Registry
 from leaklab.collect.slots import GrownSlot, grown_slots
 from leaklab.decide import Growth, judge_checkpoints, judge_per_run_bytes, judge_survivors
-from leaklab.decide.checkpoint_levels import judge_slowdown
+from leaklab.decide.growth import (
+    ACCELERATOR_FLOOR_BYTES,
+    CREEP_FLOOR_BYTES,
+    NATIVE_FLOOR_BYTES,
+    REMADE_FLOOR,
+    judge_slowdown,
+)
 from leaklab.decide.survivors import survivors_of_level
 from leaklab.model import Outcome
-
-NATIVE_FLOOR_BYTES = 16 * 1024
-"""Native growth below this per run is not called a leak: caches of libraries and of the allocator move by as much."""
-
-CREEP_FLOOR_BYTES = 256
-"""Native growth of so much per run, if nothing found explains that, is worth a search for what gets larger."""
-
-ACCELERATOR_FLOOR_BYTES = 512
-"""torch hands out accelerator memory in blocks of this size."""
-
-REMADE_FLOOR = 0.9
-"""Whoever makes its objects anew adds one in every run; less than that is the coming and going of the newest."""
 
 _PACE_DOUBT = 0.1
 """By this share a leak and the registry that keeps it may differ between two checkpoints."""

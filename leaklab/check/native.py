@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from leaklab.check.judging import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, GrownRegistry, Judgement
+from leaklab.check.judging import GrownRegistry, Judgement
 from leaklab.collect.measurement import Measurement
-from leaklab.decide.trend import Growth
+from leaklab.decide.growth import Growth
+from leaklab.decide.growth import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, Growth
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.group_sizes import GroupSizer

@@ -10,7 +10,8 @@ from statistics import median
 from leaklab.check.explained import Explained
 from leaklab.check.native import NATIVE_MEMORY
 from leaklab.check.steps import Ran
-from leaklab.collect.meters import native_caches_off, native_heap_bytes
+from leaklab.collect.gauges import native_heap_bytes
+from leaklab.collect.meters import native_caches_off
 from leaklab.model import Leak
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import loaded_type

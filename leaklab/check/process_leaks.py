@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from leaklab.check.judging import NATIVE_FLOOR_BYTES, GrownCount, Judgement
+from leaklab.check.judging import GrownCount, Judgement
 from leaklab.check.ranking import NUMBERS_KEPT, USER_SIDE
 from leaklab.collect.arrival_lines import ArrivalLines
 from leaklab.collect.measurement import Measurement
@@ -22,6 +22,7 @@ from leaklab.collect.process_counts import (
 )
 from leaklab.decide import Growth, judge_per_run_bytes, judge_survivors
 from leaklab.explain.counterparts import STARTERS
+from leaklab.decide.growth import NATIVE_FLOOR_BYTES
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.group_sizes import has_opaque

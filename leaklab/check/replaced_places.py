@@ -18,12 +18,12 @@ import numpy as np
 from leaklab.check.carried_data import Ends, ends_of, is_carried, largest
 from leaklab.check.explained import Explained
 from leaklab.check.growing_places import leak_in_place
-from leaklab.check.judging import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES
 from leaklab.check.memory_shares import with_replaced
 from leaklab.check.native import LEAST_SHARE, NATIVE_MEMORY
 from leaklab.check.steps import Ran
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import Growth
+from leaklab.decide.growth import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES
 from leaklab.explain.groups import LeakAddress, address_of_growth
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.view import NO_BIRTHS, HeapView

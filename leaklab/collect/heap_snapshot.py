@@ -21,9 +21,8 @@ import msgspec
 import numpy as np
 import psutil
 
-from leaklab.collect.accelerators import accelerator_bytes
 from leaklab.collect.checkpoint import container_lengths, heap_objects
-from leaklab.collect.meters import native_heap_bytes
+from leaklab.collect.gauges import accelerator_bytes, native_heap_bytes, rss_bytes
 from leaklab.collect.slots import MIN_BYTES
 from leaklab.collect.snapshot_sizes import TensorTable, bytes_of_kinds, find_arrays, storage_mask, tensor_mask
 from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place
@@ -168,7 +167,7 @@ def take_heap_snapshot(
         young=_NONE if young is None else np.sort(young),
         heap_bytes=(_known(heap_before), _known(heap_after)),
         accelerator_bytes=_known(accelerator),
-        rss_bytes=int(psutil.Process().memory_info().rss),
+        rss_bytes=rss_bytes(),
         **arrays,
     )
 

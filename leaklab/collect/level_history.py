@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
-from leaklab.collect.accelerators import accelerator_levels
-from leaklab.collect.meters import native_heap_bytes
+from leaklab.collect.gauges import accelerator_levels, native_heap_bytes, rss_bytes
 from leaklab.model.monitor import Levels
 
 N_KEPT = 256
@@ -31,7 +29,6 @@ class LevelHistory:
         self._n = 0
         self._spacing = 1.0
         self._n_thinned = 0
-        self._process = psutil.Process()
 
     def __len__(self) -> int:
         return self._n
@@ -56,8 +53,7 @@ class LevelHistory:
         n = self._row_for(step)
         heap, accelerator = native_heap_bytes(), accelerator_levels()
         allocated, reserved = (_UNKNOWN, _UNKNOWN) if accelerator is None else accelerator
-        rss = self._process.memory_info().rss
-        rows[n] = (step, seconds, _UNKNOWN if heap is None else heap, rss, allocated, reserved)
+        rows[n] = (step, seconds, _UNKNOWN if heap is None else heap, rss_bytes(), allocated, reserved)
         self._n = n + 1
 
     def heap(self) -> tuple[Column, Column]:

@@ -1,4 +1,4 @@
-"""Read the process-wide figures: native heap, Python's blocks, accelerators, resident set.
+"""Keep the process-wide figures of every run: native heap, Python's blocks, accelerators, resident set.
 
 The caches of torch's libraries can be switched off, to see whether these are what grows: oneDNN keeps a compiled
 primitive for each new shape (1,024 of them by default; 52 KiB each for a small convolution), MKL keeps buffers for
@@ -16,23 +16,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from leaklab.collect.accelerators import accelerator_bytes, free_accelerator_bytes
+from leaklab.collect.gauges import accelerator_bytes, free_accelerator_bytes, native_heap_bytes, rss_bytes
 from leaklab.runtime.objects import loaded_variables
 
 _COLUMNS = ("seconds", "born", "heap", "blocks", "accelerator", "rss")
 _UNKNOWN = -1.0
-
-
-def native_heap_bytes() -> int | None:
-    """Return the bytes that malloc has handed out and not got back; None where the C library does not tell.
-
-    Exact to the allocation on glibc, large blocks included. Python's own arenas for small objects are not in it.
-    """
-    try:
-        info = psutil.heap_info()
-    except (AttributeError, RuntimeError, OSError):  # musl, older macOS: psutil has no such call there
-        return None
-    return int(info.heap_used) + int(info.mmap_used)
 
 
 class Meters:
@@ -43,10 +31,10 @@ class Meters:
 
     def __init__(self, max_runs: int) -> None:
         self._rows = np.full((max_runs + 1, len(_COLUMNS)), _UNKNOWN)
-        self._process = psutil.Process()
         self._free_bytes = psutil.virtual_memory().available
         self._free_on_device = free_accelerator_bytes()
         self.own_bytes = 0
+        rss_bytes()  # the first call leaves an object, which is to be older than the baseline
 
     @contextmanager
     def leaving_out(self) -> Iterator[None]:
@@ -69,7 +57,7 @@ class Meters:
             _UNKNOWN if heap is None else heap - self.own_bytes - recorded_bytes,
             _UNKNOWN,
             _UNKNOWN if accelerator is None else accelerator,
-            self._process.memory_info().rss,
+            rss_bytes(),
         )
 
     def read_blocks(self, row: int) -> None:

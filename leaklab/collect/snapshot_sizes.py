@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.collect.checkpoint import heap_objects
-from leaklab.collect.meters import native_heap_bytes
+from leaklab.collect.gauges import native_heap_bytes
 from leaklab.collect.slots import MIN_BYTES
 from leaklab.model.heap_diff import TensorKind, Totals
 from leaklab.runtime.addresses import get_referents, kinds_of, types_at

@@ -15,7 +15,7 @@ from statistics import mean, median
 
 from leaklab.cuda.live_blocks import Matched
 from leaklab.decide import Growth, judge_checkpoints
-from leaklab.decide.checkpoint_levels import STEADY_RATIO
+from leaklab.decide.growth import STEADY_RATIO
 from leaklab.model import Outcome
 
 _NOISE_SHARE = 0.1

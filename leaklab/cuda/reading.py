@@ -229,7 +229,7 @@ class _Refusing(pickle.Unpickler):
         raise SnapshotError(msg)
 
 
-class _Counted(io.RawIOBase):
+class _MeteredFile(io.RawIOBase):
     """A file that reports how much of it was read, and hands out no more than it holds.
 
     Without the second, a length claimed in the file would be allocated before it is found to be a lie.
@@ -323,7 +323,7 @@ def _load_audited(file: BinaryIO, n_bytes: int, progress: Progress | None) -> ob
 
 def _load(file: BinaryIO, n_bytes: int, progress: Progress | None) -> object:
     with memory_ceiling(_LEAST_CEILING_BYTES + _CEILING_PER_BYTE * n_bytes):
-        return _unpickle(_Counted(file, n_bytes, progress))
+        return _unpickle(_MeteredFile(file, n_bytes, progress))
 
 
 def _unpickle(file: Any) -> object:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from leaklab.cuda.schema import HOST
 from leaklab.decide import judge_checkpoints
-from leaklab.decide.checkpoint_levels import STEADY_RATIO
+from leaklab.decide.growth import STEADY_RATIO
 from leaklab.model import Outcome
 from leaklab.model.cuda import PoolUse
 from leaklab.text import format_bytes, levels_words, unit_words

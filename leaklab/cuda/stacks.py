@@ -164,10 +164,10 @@ MAX_DEPTH = 60
 
 
 @dataclass(slots=True)
-class _Node:
+class _FrameTally:
     active_bytes: int = 0
     n_blocks: int = 0
-    children: dict[str, _Node] = field(default_factory=dict)
+    children: dict[str, _FrameTally] = field(default_factory=dict)
 
     def add(self, stack: LiveStack) -> None:
         self.active_bytes += stack.active_bytes
@@ -176,12 +176,12 @@ class _Node:
 
 def tree_of(stacks: Iterable[LiveStack], label: str = "all live blocks") -> FrameNode:
     """Return the tree: devices first, then the outermost frames. Stacks without frames are leaves of their own."""
-    root = _Node()
+    root = _FrameTally()
     for stack in stacks:
         node = root
         node.add(stack)
         for name in (stack.device, *_labels(stack)):
-            node = node.children.setdefault(name, _Node())
+            node = node.children.setdefault(name, _FrameTally())
             node.add(stack)
     return _frozen(label, root)
 
@@ -196,7 +196,7 @@ def _labels(stack: LiveStack) -> list[str]:
     return [frame_words(frame) for frame in reversed(frames)][:MAX_DEPTH]
 
 
-def _frozen(label: str, node: _Node) -> FrameNode:
+def _frozen(label: str, node: _FrameTally) -> FrameNode:
     children = [_frozen(name, child) for name, child in node.children.items()]
     children.sort(key=lambda child: (-child.active_bytes, child.label))
     return FrameNode(label, node.active_bytes, node.n_blocks, tuple(children))

@@ -12,9 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from leaklab.collect.accelerators import accelerator_bytes
 from leaklab.collect.checkpoint import Lengths, container_lengths, take_checkpoint
-from leaklab.collect.meters import native_heap_bytes
+from leaklab.collect.gauges import accelerator_bytes, native_heap_bytes
 from leaklab.collect.process_counts import Children, count_descriptors
 from leaklab.runtime.addresses import addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import median
 
-from leaklab.decide.trend import IMPROBABLE, MIN_SILENCE, Growth, Rhythm, mann_kendall_z
+from leaklab.decide.growth import IMPROBABLE, MIN_SILENCE, Growth, Rhythm, mann_kendall_z, noise_of
 from leaklab.model import Outcome
 from leaklab.text import format_bytes
 
@@ -115,26 +115,11 @@ def _series_of(levels: Sequence[float], floor_per_run: float) -> _Series:
     return _Series(
         levels=tuple(smooth),
         kept=tuple(lowest_later[:-N_CONFIRMING]),
-        noise=_noise_of(levels),
+        noise=noise_of(levels),
         floor=floor_per_run,
         n_warm=max(1, len(levels) // 6),
         swing=max(levels) - min(levels),
     )
-
-
-def _noise_of(levels: Sequence[float]) -> float:
-    """Return the standard deviation of one reading: the smaller of two estimates, which no leak or saw inflates both.
-
-    The spread of all changes ignores rare steps, and the rare deep falls of a saw; the depth of the falls ignores
-    growth of any shape, because what only grows never falls.
-    """
-    changes = [later - earlier for earlier, later in pairwise(levels)]
-    typical = median(changes)
-    spread = median([abs(change - typical) for change in changes])
-    depth = median([-change for change in changes if change < 0] or [0.0])
-    return 1.05 * min(
-        spread, depth
-    )  # 1.4826 / sqrt(2): from the median change of normal noise to one reading's deviation
 
 
 def _flat(series: _Series) -> Growth | None:

@@ -14,6 +14,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from leaklab.decide.growth import noise_of
+
 Column = npt.NDArray[np.float64]
 
 MIN_SAMPLES = 20
@@ -90,7 +92,7 @@ def find_rise(steps: npt.ArrayLike, levels: npt.ArrayLike) -> RisingLevel | None
     at, readings = np.asarray(steps, np.float64), np.asarray(levels, np.float64)
     if len(readings) < MIN_SAMPLES:
         return None
-    level, noise = _without_outliers(readings), _noise_of(readings)
+    level, noise = _without_outliers(readings), noise_of(readings)
     # No later reading is below the floor. That of the last ones is confirmed by too few to count.
     n_confirmed = len(readings) - max(2, len(readings) // 32)
     floor = np.minimum.accumulate(level[::-1])[::-1][:n_confirmed]
@@ -111,14 +113,6 @@ def find_rise(steps: npt.ArrayLike, levels: npt.ArrayLike) -> RisingLevel | None
 def _without_outliers(levels: Column) -> Column:
     inner = np.median(np.stack([levels[:-2], levels[1:-1], levels[2:]]), axis=0)
     return np.concatenate([levels[:1], inner, levels[-1:]])
-
-
-def _noise_of(levels: Column) -> float:
-    """Return the standard deviation of one reading, from its changes: as `per_run_level` does, for the same reasons."""
-    changes = np.diff(levels)
-    spread = float(np.median(np.abs(changes - np.median(changes))))
-    falls = -changes[changes < 0]
-    return 1.05 * min(spread, float(np.median(falls)) if len(falls) else 0.0)
 
 
 def _middle(at: Column) -> int:

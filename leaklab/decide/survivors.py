@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import median
 
-from leaklab.decide.trend import IMPROBABLE, MIN_SILENCE, Growth, Rhythm, kendall_tau, mann_kendall_z
+from leaklab.decide.growth import IMPROBABLE, MIN_SILENCE, Growth, Rhythm, kendall_tau, mann_kendall_z
 from leaklab.model import Outcome
 from leaklab.text import format_rate
 

@@ -48,7 +48,7 @@ def live_graph(
         opened: Addresses of nodes whose direct holders are to be shown too; those not in the graph are left alone.
         max_paths: How many independent paths to look for.
     """
-    drawing = _Drawing(view, vertex)
+    drawing = _GraphBuilder(view, vertex)
     paths = independent_paths(view, vertex, max_paths) if view.is_reached(vertex) else []
     for path in paths:
         drawing.add_path(walk_path(view, path))
@@ -60,7 +60,7 @@ def live_graph(
     return LiveGraph(asked, tuple(nodes), tuple(drawing.links), len(paths), tuple(view.notes))
 
 
-class _Drawing:
+class _GraphBuilder:
     """Nodes and references as they are added; borrowed for the length of one look."""
 
     def __init__(self, view: HeapView, asked: int) -> None:

@@ -76,7 +76,7 @@ def by_module(heap: NamedHeap, path: list[int]) -> list[int]:
 
 def _through_module(heap: NamedHeap, tensor: int) -> list[int]:
     ways = [way for way in _other_ways(heap, tensor) if way.is_part]
-    return min(ways, key=_Way.rank).vertices if ways else []
+    return min(ways, key=_OtherWay.rank).vertices if ways else []
 
 
 def expression_of(heap: NamedHeap, path: list[int], n_detours: int = _MOST_DETOURS) -> str:
@@ -107,7 +107,7 @@ def _detour(heap: NamedHeap, steps: list[tuple[int, str]], n_detours: int) -> tu
         if known := _by_key(heap, *steps[number - 1], place, n_detours - 1) if number else "":
             return place, known
         if ways := _other_ways(heap, place):
-            return place, min(ways, key=_Way.rank).code
+            return place, min(ways, key=_OtherWay.rank).code
     return -1, ""
 
 
@@ -120,7 +120,7 @@ def _by_key(heap: NamedHeap, holder: int, known: str, value: int, n_detours: int
     return f"{known}[{name}]" if name else ""
 
 
-class _Way:
+class _OtherWay:
     """A path to an object through one that refers to it, and Python for the object."""
 
     def __init__(self, heap: NamedHeap, vertices: list[int], steps: list[tuple[int, str]]) -> None:
@@ -133,7 +133,7 @@ class _Way:
         return (not self.is_variable, not self.is_part, len(self.code), self.code)
 
 
-def _other_ways(heap: NamedHeap, vertex: int) -> list[_Way]:
+def _other_ways(heap: NamedHeap, vertex: int) -> list[_OtherWay]:
     """Return the ways to an object that Python can write, through each that refers to it."""
     ways = []
     for holder in heap.index.referrers(vertex)[:_MOST_REFERRERS].tolist():
@@ -142,5 +142,5 @@ def _other_ways(heap: NamedHeap, vertex: int) -> list[_Way]:
             continue
         steps = heap.python_along(vertices)
         if all(code for _place, code in steps):
-            ways.append(_Way(heap, vertices, steps))
+            ways.append(_OtherWay(heap, vertices, steps))
     return ways

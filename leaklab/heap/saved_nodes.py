@@ -81,7 +81,7 @@ class NamedStep(NamedTuple):
     expression: str
 
 
-class _Hop(NamedTuple):
+class _NamedReference(NamedTuple):
     """A reference with its name."""
 
     name: str
@@ -236,9 +236,9 @@ class SavedNodes(HeapNodes):
             return [NamedStep(expression or kind, first, expression)]
         return list(self._in_words(start, hops, is_step=not (is_scope or start.is_place)))
 
-    def _folded(self, vertices: list[int], *, is_scope: bool) -> list[_Hop]:
+    def _folded(self, vertices: list[int], *, is_scope: bool) -> list[_NamedReference]:
         """Return the references along a path, those folded into one that programmers write as one."""
-        hops: list[_Hop] = []
+        hops: list[_NamedReference] = []
         for holder, held in itertools.pairwise(vertices):
             name = self.reference_name(holder, held)
             if hops and hops[-1].name == OWN_DICT:
@@ -250,7 +250,7 @@ class SavedNodes(HeapNodes):
                 folded = self._part_of_module(self.kinds[int(self.kind_of[hops[-1].holder])], name)
                 if folded:
                     holder, name = hops.pop().holder, folded  # noqa: PLW2901 - the module
-            hops.append(_Hop(name, holder, held))
+            hops.append(_NamedReference(name, holder, held))
         return hops
 
     @staticmethod
@@ -263,7 +263,7 @@ class SavedNodes(HeapNodes):
             return f"[{digits[1]}]" if kind.name in _LISTS_OF_MODULES else ""
         return f".{key[1]}" if key is not None and key[1] not in kind.hidden else ""
 
-    def _in_words(self, start: Start, hops: list[_Hop], *, is_step: bool) -> Iterator[NamedStep]:
+    def _in_words(self, start: Start, hops: list[_NamedReference], *, is_step: bool) -> Iterator[NamedStep]:
         known = start.expression
         if is_step:
             first = hops[0].holder

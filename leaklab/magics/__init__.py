@@ -30,17 +30,17 @@ _HOOK = "complete_command"
 MAGICS = (LeakLab, AutogradMagics, WhyAliveMagics, MemDiffMagics, LeakWatchMagics, LeakReportMagics)
 
 
-def load(shell: Any) -> None:
-    """Register the magics; a second call replaces those of the first."""
-    unload(shell)
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext leaklab``: register the magics; a second call replaces those of the first."""
+    unload_ipython_extension(shell)
     for magics in MAGICS:
         shell.register_magics(magics(shell=shell))
     shell.input_transformers_post.append(AwaitRewriter(shell))
     complete_options(shell)
 
 
-def unload(shell: Any) -> None:
-    """Take back everything that `load` did."""
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext leaklab``: nothing of it stays in the shell."""
     forget_options(shell)
     manager = shell.magics_manager
     for magics in MAGICS:

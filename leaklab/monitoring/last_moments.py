@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol
 
-from leaklab.monitoring.memory_limits import MemoryLimit, memory_limit
+from leaklab.collect.gauges import MemoryLimit, memory_limit
 from leaklab.runtime.objects import is_kind_of, loaded_type, loaded_variables, running_shell, type_name
 
 _MESSAGES = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import psutil
-
-from leaklab.collect.accelerators import accelerator_bytes, free_accelerator_bytes
+from leaklab.collect.gauges import (
+    accelerator_bytes,
+    free_accelerator_bytes,
+    free_host_bytes,
+    native_heap_bytes,
+    rss_bytes,
+)
 from leaklab.collect.holder_lengths import count_tensors
-from leaklab.collect.meters import native_heap_bytes
 from leaklab.decide.loop_states import Free, LoopStates
 from leaklab.errors import CheckRunningError, LeakFound
 from leaklab.model.monitor import (
@@ -28,7 +31,6 @@ from leaklab.model.monitor import (
     StretchCheck,
 )
 from leaklab.monitoring.level_watch import LevelWatch
-from leaklab.monitoring.memory_limits import free_host_bytes
 from leaklab.monitoring.roots import Roots
 from leaklab.monitoring.running import dismiss, enlist
 from leaklab.monitoring.schedule import Schedule, refuse_wrong_numbers
@@ -229,7 +231,7 @@ class Monitor:
             full_at_step=self._states.full_at_step(self._step, self.total_steps, free),
             total_steps=self.total_steps,
             heap_bytes=native_heap_bytes(),
-            rss_bytes=psutil.Process().memory_info().rss,
+            rss_bytes=rss_bytes(),
             accelerator_bytes=accelerator_bytes(),
             own_seconds=self._own_seconds,
             longest_seconds=self._longest,

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
+from leaklab.collect.gauges import MemoryLimit
 from leaklab.cuda.recording import take as take_snapshot
 from leaklab.files import FilePath
 from leaklab.monitoring.last_moments import (
@@ -23,7 +24,6 @@ from leaklab.monitoring.last_moments import (
     traceback_of,
     words_of,
 )
-from leaklab.monitoring.memory_limits import MemoryLimit
 from leaklab.monitoring.process_state import calls_in, calls_of, rehearse, take_stock
 from leaklab.monitoring.report_files import ReportFiles
 from leaklab.reports.process import ProcessReport

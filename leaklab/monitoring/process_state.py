@@ -19,11 +19,9 @@ from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 
-from leaklab.collect.accelerators import accelerator_levels
 from leaklab.collect.checkpoint import whole_heap
-from leaklab.collect.meters import native_heap_bytes
+from leaklab.collect.gauges import accelerator_levels, memory_limit, native_heap_bytes, rss_bytes
 from leaklab.explain.largest_tensors import (
     MOST_LOOKED_UP,
     Storage,
@@ -39,7 +37,6 @@ from leaklab.heap.source_lines import Origin, origin_of, running_cell_name
 from leaklab.heap.start_paths import Start
 from leaklab.heap.view import NO_BIRTHS
 from leaklab.model.process import HeldTensors, KindCount, ProcessLevels, ProcessRecord
-from leaklab.monitoring.memory_limits import memory_limit
 from leaklab.monitoring.running import running_monitors
 from leaklab.reports.process import ProcessReport
 from leaklab.runtime.addresses import kinds_of
@@ -136,7 +133,7 @@ def read_levels() -> ProcessLevels:
     """Return the memory of the process now."""
     accelerator = accelerator_levels()
     allocated, reserved = (None, None) if accelerator is None else accelerator
-    rss, heap, limit = psutil.Process().memory_info().rss, native_heap_bytes(), memory_limit()
+    rss, heap, limit = rss_bytes(), native_heap_bytes(), memory_limit()
     if limit is None:
         return ProcessLevels(rss, heap, allocated, reserved)
     return ProcessLevels(rss, heap, allocated, reserved, limit.n_bytes, limit.words, limit.used_bytes())

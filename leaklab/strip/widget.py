@@ -16,7 +16,7 @@ import traitlets
 from anywidget import AnyWidget
 from IPython.display import display, update_display
 
-from leaklab.collect.accelerators import accelerator_levels
+from leaklab.collect.gauges import accelerator_levels
 from leaklab.model.monitor import Levels, MonitorRecord, MonitorStatus, StateChange
 from leaklab.render.monitor import monitor_text
 from leaklab.render.strip import strip_html, strip_text

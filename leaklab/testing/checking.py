@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from leaklab.check.api import leakcheck
 from leaklab.errors import CheckRunningError
-from leaklab.model import Leak, Outcome
+from leaklab.model import Leak, Outcome, Settings
 from leaklab.model.sentences import growth_sentence
 from leaklab.render.advice import patch_text
 from leaklab.reports.check import LeakReport
@@ -78,40 +77,28 @@ class CheckedTest:
 def check_item(
     item: pytest.Item,
     *,
+    settings: Settings,
     screened: bool,
     baseline: Mapping[str, str],
-    runs: int | None = None,
-    warmup: int = 2,
-    seconds: float = 20.0,
     known: str = "",
-    min_bytes: int = 0,
 ) -> CheckedTest:
     """Run *item* repeatedly.
 
     Args:
         item: The test.
+        settings: How to check; its name becomes that of the test.
         screened: Whether a few runs may show that a whole check is not needed.
         baseline: Fingerprints of leaks that do not count.
-        runs: Upper limit of measured runs.
-        warmup: Runs before measuring.
-        seconds: Time limit.
         known: Why a leak of this test is accepted; empty if it is not.
-        min_bytes: From how many bytes per run a leak counts.
     """
     started = time.perf_counter()
-    limits = {"runs": runs, "warmup": warmup, "seconds": seconds, "min_bytes": min_bytes}
-    checked = _check(item, screened=screened, baseline=baseline, limits=limits, known=known)
+    checked = _check(item, replace(settings, name=item.name), screened=screened, baseline=baseline, known=known)
     checked.properties.append(("leaklab_seconds", f"{time.perf_counter() - started:.2f}"))
     return checked
 
 
 def _check(
-    item: pytest.Item,
-    *,
-    screened: bool,
-    baseline: Mapping[str, str],
-    limits: Mapping[str, Any],
-    known: str,
+    item: pytest.Item, settings: Settings, *, screened: bool, baseline: Mapping[str, str], known: str
 ) -> CheckedTest:
     turns = Turns(item)
     try:
@@ -120,7 +107,7 @@ def _check(
         turns.run()  # the wider fixtures are there then
         plugins = plugin_packages(item.config)
         variables = turns.variables(plugins)
-        report = leakcheck(turns.run, namespace=variables, name=item.name, **limits)
+        report = leakcheck(turns.run, namespace=variables, settings=settings)
     except NotRepeatableError as error:
         return _without_report(str(error).partition(":")[0], str(error))
     except CheckRunningError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from leaklab.model import Settings
     from leaklab.testing.checking import CheckedTest
     from leaklab.testing.fixture import Leakcheck
 
@@ -165,9 +166,14 @@ class LeakcheckPlugin:
             return
         from leaklab.testing.checking import check_item  # noqa: PLC0415 - imports torch's watchers only where wanted
 
-        options: dict[str, Any] = {"seconds": _SECONDS, **self._options, **({} if marker is None else marker.kwargs)}
-        accepted = self._known_of(item.nodeid)
-        self._current = check_item(item, screened=marker is None, baseline=accepted, **options)
+        options = {**self._options, **({} if marker is None else marker.kwargs)}
+        self._current = check_item(
+            item,
+            settings=_settings(options),
+            screened=marker is None,
+            baseline=self._known_of(item.nodeid),
+            known=options.get("known", ""),
+        )
         item.user_properties += self._current.properties  # of the item: JUnit reads them with its teardown
 
     @pytest.hookimpl(hookwrapper=True)
@@ -310,14 +316,19 @@ def _problem_with(options: Mapping[str, Any]) -> str:
         types, words = wanted[name]
         if not isinstance(value, types):
             return f"{name} must be {words}, not {value!r}"
-    from leaklab.model import Settings  # noqa: PLC0415
-
     try:
-        seconds, min_bytes = options.get("seconds", _SECONDS), options.get("min_bytes", 0)
-        Settings(options.get("runs"), options.get("warmup", 2), seconds, min_bytes=min_bytes)
+        _settings(options)
     except ValueError as error:
         return str(error)
     return ""
+
+
+def _settings(options: Mapping[str, Any]) -> Settings:
+    """Return how a test with these options is checked."""
+    from leaklab.model import Settings  # noqa: PLC0415
+
+    seconds, min_bytes = options.get("seconds", _SECONDS), options.get("min_bytes", 0)
+    return Settings(options.get("runs"), options.get("warmup", 2), seconds, min_bytes=min_bytes)
 
 
 def _let_fail(report: pytest.TestReport, checked: CheckedTest) -> None:

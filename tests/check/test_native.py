@@ -16,7 +16,6 @@ from samples import history_leak
 import leaklab
 from leaklab.check import (
     DEVICE_MEMORY,
-    NATIVE_FLOOR_BYTES,
     NATIVE_MEMORY,
     Explained,
     Judgement,
@@ -28,7 +27,7 @@ from leaklab.check import (
     remark,
 )
 from leaklab.check import native_caches as native_caching
-from leaklab.decide import Growth, judge_per_run_bytes
+from leaklab.decide import NATIVE_FLOOR_BYTES, Growth, judge_per_run_bytes
 from leaklab.explain import GRADIENT_BYTES, TENSOR_BYTES, GroupSizer, native_parts
 from leaklab.model import Outcome, RootPath
 from leaklab.model.check import NativeParts

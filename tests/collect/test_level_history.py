@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leaklab.collect import N_KEPT, LevelHistory, accelerators, level_history
+from leaklab.collect import N_KEPT, LevelHistory, accelerator_levels, level_history
 
 DISTANCES = st.one_of(
     st.lists(st.integers(1, 5_000), min_size=1, max_size=1_500),
@@ -110,12 +110,12 @@ def fake_cuda(monkeypatch, *, initialized):
 
 def test_cards_in_use_are_added_up(monkeypatch):
     fake_cuda(monkeypatch, initialized=True)
-    assert accelerators.accelerator_levels() == (201, 2_001)
+    assert accelerator_levels() == (201, 2_001)
 
 
 def test_cards_that_the_program_has_not_touched_are_not_asked(monkeypatch):
     fake_cuda(monkeypatch, initialized=False)
-    assert accelerators.accelerator_levels() is None
+    assert accelerator_levels() is None
 
 
 def test_any_other_accelerator_is_asked_once_its_allocator_is_there(monkeypatch):
@@ -129,9 +129,9 @@ def test_any_other_accelerator_is_asked_once_its_allocator_is_there(monkeypatch)
     accelerator.is_available, accelerator.device_count = lambda: True, lambda: 1
     for name, module in (("torch._C", inner), ("torch.accelerator", accelerator), ("torch.cuda", None)):
         monkeypatch.setitem(sys.modules, name, module)
-    assert accelerators.accelerator_levels() is None
+    assert accelerator_levels() is None
     ready.append(True)
-    assert accelerators.accelerator_levels() == (7, 8)
+    assert accelerator_levels() == (7, 8)
 
 
 def test_without_torch_there_is_no_accelerator_and_none_is_loaded():
@@ -146,10 +146,10 @@ def test_a_tensor_on_the_card_is_seen_and_reading_before_does_not_initialise_it(
     if not torch.cuda.is_available():
         pytest.skip("no card")
     if not torch.cuda.is_initialized():
-        assert accelerators.accelerator_levels() is None
+        assert accelerator_levels() is None
         assert not torch.cuda.is_initialized()
     kept = torch.ones(1_000_000, device="cuda")
-    allocated, reserved = accelerators.accelerator_levels()
+    allocated, reserved = accelerator_levels()
     assert allocated >= 4_000_000
     assert reserved >= allocated
     del kept

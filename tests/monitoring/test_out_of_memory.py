@@ -17,9 +17,9 @@ import pytest
 import torch
 
 import leaklab
+from leaklab.collect import MemoryLimit
 from leaklab.monitoring import last_moments, out_of_memory
 from leaklab.monitoring.last_moments import LimitThread, is_out_of_memory
-from leaklab.monitoring.memory_limits import MemoryLimit
 
 TIMEOUT_SECONDS = 100
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS is held to on Linux")

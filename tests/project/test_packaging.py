@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,8 @@ def fenced(file, language="bash"):
     return [line for block in blocks for line in block.splitlines()]
 
 
-def test_wheel_holds_the_package_the_first_notebook_and_the_type_marker(wheel):
-    assert {"leaklab/__init__.py", "leaklab/_notebooks/01_find_a_leak.ipynb", "leaklab/py.typed"} <= set(wheel)
+def test_wheel_holds_the_stub_the_first_notebook_and_the_type_marker(wheel):
+    assert {"leaklab/__init__.pyi", "leaklab/_notebooks/01_find_a_leak.ipynb", "leaklab/py.typed"} <= set(wheel)
 
 
 def test_wheel_holds_the_alert_rules_and_the_dashboard(wheel):
@@ -95,6 +96,21 @@ def test_every_module_opens_with_what_it_does_and_stays_readable():
         if not ast.get_docstring(ast.parse(file.read_text("utf-8")))
     ]
     assert (too_long, silent) == ({}, [])
+
+
+TWICE = {"Births", "Finding", "Reading", "Reference", "Told", "Way"}
+"""Names that two classes still have. None is added."""
+
+
+def test_no_two_classes_have_one_name():
+    """Nor one with a leading underscore and one without: whoever searches for it finds both."""
+    classes = [
+        node.name.lstrip("_")
+        for file in (ROOT / "leaklab").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert {name for name, n_classes in Counter(classes).items() if n_classes > 1} == TWICE
 
 
 def test_importing_leaklab_loads_neither_torch_nor_the_front_ends():

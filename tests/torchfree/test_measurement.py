@@ -15,6 +15,7 @@ from leaklab.collect import (
     RefreezingCensus,
     ScanCensus,
     choose_baseline,
+    gauges,
     heap_objects,
     meters,
     take_checkpoint,
@@ -288,15 +289,15 @@ def test_the_records_of_the_runs_are_left_out_of_the_level(monkeypatch):
 
 
 def test_the_native_heap_grows_by_what_is_allocated():
-    before = meters.native_heap_bytes()
+    before = gauges.native_heap_bytes()
     if before is None:
         pytest.skip("this system's C library does not tell")
     kept = bytearray(3_000_000)
-    grown = meters.native_heap_bytes() - before
+    grown = gauges.native_heap_bytes() - before
     assert 3_000_000 <= grown < 3_100_000
     assert len(kept) == 3_000_000
 
 
 def test_a_c_library_that_does_not_tell_makes_the_heap_unknown(monkeypatch):
-    monkeypatch.delattr(meters.psutil, "heap_info", raising=False)
-    assert meters.native_heap_bytes() is None
+    monkeypatch.delattr(gauges.psutil, "heap_info", raising=False)
+    assert gauges.native_heap_bytes() is None

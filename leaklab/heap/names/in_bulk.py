@@ -214,7 +214,7 @@ class _Attributes:
     def name(self, kind: type, edges: Ints) -> None:
         """Name the references *edges* of all objects of one type: ask a few for their names, then try these on all."""
         tried: set[str] = set()
-        group = _Group(self, edges)
+        group = _ReferencesOfType(self, edges)
         left = np.arange(len(edges))  # places in *edges*
         for round_number in range(_SAMPLES):
             if not len(left):
@@ -234,7 +234,7 @@ class _Attributes:
             left = left[self.names.take(edges.take(left)) == UNNAMED] if fresh else left[left != place]
 
 
-class _Group:
+class _ReferencesOfType:
     """References of the objects of one type, object after object."""
 
     def __init__(self, attributes: _Attributes, edges: Ints) -> None:

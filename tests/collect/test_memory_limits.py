@@ -5,8 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from leaklab.monitoring import memory_limits
-from leaklab.monitoring.memory_limits import free_host_bytes, memory_limit
+from leaklab.collect import free_host_bytes, gauges, memory_limit
 
 MIB = 1 << 20
 
@@ -85,11 +84,11 @@ def test_group_that_is_gone_tells_nothing(groups):
 def test_free_is_what_the_container_has_left_where_that_is_less(groups, monkeypatch):
     groups.write("job", memory_max=1000 * MIB, memory_current=700 * MIB, memory_stat=f"inactive_file {200 * MIB}")
     limit = groups.limit("0::/job")
-    monkeypatch.setattr(memory_limits, "_limit", lambda: limit)
+    monkeypatch.setattr(gauges, "_limit", lambda: limit)
     assert free_host_bytes() == 500 * MIB
     groups.write("job", memory_current=1200 * MIB, memory_stat="anon 0")
     assert free_host_bytes() == 0
     limit.usage.unlink()  # the group is gone
     assert free_host_bytes() > 500 * MIB
-    monkeypatch.setattr(memory_limits, "_limit", lambda: None)
+    monkeypatch.setattr(gauges, "_limit", lambda: None)
     assert free_host_bytes() == pytest.approx(psutil.virtual_memory().available, rel=0.2)

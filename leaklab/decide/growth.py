@@ -1,19 +1,176 @@
-"""Judge a quantity known at a few checkpoints only, the habit of a cell, and whether runs get slower.
+"""What growth is: the answer of every rule, statistics of ranks, rhythm, noise, and the rule for a few checkpoints.
 
-Such quantities are lengths of containers, bytes of buffers, nodes of a graph.
+Quantities that are known at a few checkpoints only are lengths of containers, bytes of buffers, nodes of a graph. By
+the same rule are judged the habit of a cell, and, by ranks, whether runs get slower. The statistics need no library
+and ask nothing of the shape of the noise.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from statistics import median
 
-from leaklab.decide.trend import Growth, mann_kendall_z
+import numpy as np
+import numpy.typing as npt
+
 from leaklab.model import Outcome
 from leaklab.model.heap_diff import Totals
 from leaklab.text import format_bytes, unit_words
+
+NATIVE_FLOOR_BYTES = 16 * 1024
+"""Native growth below this per run is not called a leak: caches of libraries and of the allocator move by as much."""
+
+CREEP_FLOOR_BYTES = 256
+"""Native growth of so much per run, if nothing found explains that, is worth a search for what gets larger."""
+
+ACCELERATOR_FLOOR_BYTES = 512
+"""torch hands out accelerator memory in blocks of this size."""
+
+REMADE_FLOOR = 0.9
+"""Whoever makes its objects anew adds one in every run; less than that is the coming and going of the newest."""
+
+HABIT_FLOOR_OBJECTS = 10.0
+"""A notebook keeps two or three objects of its own for each cell."""
+
+HABIT_FLOOR_BYTES = 64 * 1024.0
+"""History, messages and the allocator's own noise stay well below, for each cell."""
+
+
+def noise_of(levels: npt.ArrayLike) -> float:
+    """Return the standard deviation of one reading: the smaller of two estimates, which no leak or saw inflates both.
+
+    The spread of all changes ignores rare steps, and the rare deep falls of a saw; the depth of the falls ignores
+    growth of any shape, because what only grows never falls.
+    """
+    changes = np.diff(np.asarray(levels, np.float64))
+    falls = -changes[changes < 0]
+    spread, depth = np.median(np.abs(changes - np.median(changes))), np.median(falls) if len(falls) else 0.0
+    # 1.4826 / sqrt(2): from the median change of normal noise to one reading's deviation
+    return 1.05 * float(min(spread, depth))
+
+
+def concordance(values: Sequence[float]) -> int:
+    """Return the pairs of *values* that rise minus the pairs that fall; ties count for neither."""
+    if len(values) < _FEW_VALUES:
+        return sum((later > earlier) - (later < earlier) for earlier, later in combinations(values, 2))
+    array = np.asarray(values, np.float64)
+    return sum(
+        int(np.count_nonzero(array[i + 1 :] > value)) - int(np.count_nonzero(array[i + 1 :] < value))
+        for i, value in enumerate(array)
+    )
+
+
+_FEW_VALUES = 100
+"""From so many values on, arrays are faster than pairs of numbers."""
+
+
+def kendall_tau(values: Sequence[float]) -> float:
+    """Return how monotone *values* are: 1.0 all pairs rise, -1.0 all fall, 0.0 for fewer than two."""
+    n_pairs = len(values) * (len(values) - 1) // 2
+    return concordance(values) / n_pairs if n_pairs else 0.0
+
+
+def mann_kendall_z(*parts: Sequence[float]) -> float:
+    """Return the Mann-Kendall statistic, corrected for ties: about standard normal if *parts* have no trend.
+
+    Of several parts, only the trends inside each count: a jump from one part to the next does not.
+    """
+    score = sum(concordance(part) for part in parts)
+    variance = sum(_variance(part) for part in parts)
+    if variance <= 0 or score == 0:
+        return 0.0
+    return (score - math.copysign(1, score)) / math.sqrt(variance)
+
+
+def _variance(values: Sequence[float]) -> float:
+    n = len(values)
+    tied = sum(k * (k - 1) * (2 * k + 5) for k in Counter(values).values())
+    return (n * (n - 1) * (2 * n + 5) - tied) / 18
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What a series of numbers says about growth.
+
+    Attributes:
+        outcome: ``BOUNDED`` is something that grew and stopped, or a window of the newest; ``INCONCLUSIVE`` is a
+            question that more runs can answer.
+        rate: Units per run of the settled part; 0.0 unless the outcome is a leak, or inconclusive (then the rate seen).
+        reason: One clause with the figure that decided.
+        mean_rate: The same rate over all settled runs, where *rate* is that of the later ones; None where it is not
+            told apart.
+    """
+
+    outcome: Outcome
+    rate: float
+    reason: str
+    mean_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """Positions at which a series grew.
+
+    Attributes:
+        hits: Positions that grew, ascending.
+        length: Number of positions looked at.
+    """
+
+    hits: tuple[int, ...]
+    length: int
+
+    @classmethod
+    def of(cls, amounts: Sequence[float], least: float = 0.0) -> Rhythm:
+        """Read the rhythm of *amounts*: an amount above *least* is a hit."""
+        return cls(tuple(i for i, amount in enumerate(amounts) if amount > least), len(amounts))
+
+    @property
+    def lead(self) -> int:
+        """Silent positions before the first hit; the whole length without one."""
+        return self.hits[0] if self.hits else self.length
+
+    @property
+    def tail(self) -> int:
+        """Silent positions after the last hit; the whole length without one."""
+        return self.length - 1 - self.hits[-1] if self.hits else self.length
+
+    @property
+    def gaps(self) -> tuple[int, ...]:
+        """Distances from each hit to the next."""
+        return tuple(later - earlier for earlier, later in pairwise(self.hits))
+
+    @property
+    def widest(self) -> int:
+        """The largest distance between two neighbouring hits, 1 if there are none."""
+        return max(self.gaps, default=1)
+
+    def chance_of_silence(self, n_silent: int) -> float:
+        """Return how probable *n_silent* silent positions in a row are at the pace of growth seen outside of them.
+
+        The pace is taken one miss lower than seen, so that three hits of three are no proof of "always".
+        """
+        pace = len(self.hits) / (self.length - n_silent + 1)
+        return float((1.0 - pace) ** n_silent)
+
+    def is_one_pause(self) -> bool:
+        """Whether one silence between hits stands out so far that the hits are bursts rather than one rhythm."""
+        silences = sorted([gap - 1 for gap in self.gaps])
+        if len(silences) < 2:  # noqa: PLR2004 - one gap has nothing to stand out from
+            return False
+        longest, next_longest = silences[-1], max(silences[-2], self.lead, self.tail)
+        if longest < MIN_SILENCE or longest <= 2 * next_longest + 1:
+            return False
+        return len(self.hits) * self.chance_of_silence(longest) < IMPROBABLE
+
+
+MIN_SILENCE = 3
+"""Shorter silences are never called an end: an object's id may be attributed to the run before its own."""
+
+IMPROBABLE = 0.005
 
 STEADY_RATIO = 0.6
 """The last phase must grow at this share of the pace before it; a filling cache does not."""
@@ -106,9 +263,6 @@ def _judge_pace(rates: Sequence[float], words: str) -> Growth:
 MIN_RUNS = 4
 """The first execution fills caches; of the others at least three must agree."""
 
-_LEAST_OBJECTS = 10.0  # a notebook keeps two or three objects of its own for each cell
-_LEAST_HEAP = 64 * 1024.0  # history, messages and the allocator's own noise stay well below
-
 
 @dataclass(frozen=True, slots=True)
 class Habit:
@@ -139,8 +293,8 @@ def judge_habit(runs: Sequence[Totals]) -> Habit | None:
     for amounts, floor, unit in (
         ([run.n_tensors for run in later], 0.0, "tensors"),
         ([run.tensor_bytes for run in later], 0.0, "in tensors"),
-        ([run.n_objects - run.n_tensors for run in later], _LEAST_OBJECTS, "other objects"),
-        ([run.heap_bytes for run in later], _LEAST_HEAP, "of native heap"),
+        ([run.n_objects - run.n_tensors for run in later], HABIT_FLOOR_OBJECTS, "other objects"),
+        ([run.heap_bytes for run in later], HABIT_FLOOR_BYTES, "of native heap"),
     ):
         rate = _steady_rate(amounts, floor)
         if rate:

@@ -1,0 +1,245 @@
+"""Read every gauge of memory: malloc, the process, its limit, accelerators.
+
+An accelerator is CUDA, ROCm, XPU, Metal, what `torch.accelerator` has. Nothing is initialised by asking, torch
+included. A card that the process has not used is not asked either: to answer how much of it is free, the driver would
+set up a context there that takes some hundred MiB, in every process of a machine with eight cards on all eight.
+
+The limit is that of the container, or the machine's. The pages of files that were read count as memory of a
+container, and the kernel takes them back before it kills anything: they are left out. A job that reads its data from
+files stands at its limit all the time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from leaklab.runtime.objects import loaded_variables
+
+_BYTES = ("allocated_bytes", "reserved_bytes")
+_UNLIMITED = 1 << 60  # what version 1 says for no limit is a little below 2^63
+_MEMBERSHIP = Path("/proc/self/cgroup")
+_MOUNTS = Path("/sys/fs/cgroup")
+_TAKEN_BACK = ("inactive_file", "active_file", "slab_reclaimable")
+_TAKEN_BACK_1 = ("total_inactive_file", "total_active_file")
+
+
+def native_heap_bytes() -> int | None:
+    """Return the bytes that malloc has handed out and not got back; None where the C library does not tell.
+
+    Exact to the allocation on glibc, large blocks included. Python's own arenas for small objects are not in it.
+    """
+    try:
+        info = psutil.heap_info()
+    except (AttributeError, RuntimeError, OSError):  # musl, older macOS: psutil has no such call there
+        return None
+    return int(info.heap_used) + int(info.mmap_used)
+
+
+def rss_bytes() -> int:
+    """Return the resident set of the process. The first call in a process makes an object that stays."""
+    return int(_process(os.getpid()).memory_info().rss)
+
+
+@cache
+def _process(number: int) -> psutil.Process:
+    """Return what reads of the process: by its number, because a forked child has another one."""
+    return psutil.Process(number)
+
+
+def peak_rss_bytes() -> int | None:
+    """Return the highest resident set of the process; None on systems without ``getrusage``."""
+    try:
+        import resource  # noqa: PLC0415 - there is none on Windows
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, KiB elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """A limit of memory that the kernel enforces by killing.
+
+    Attributes:
+        n_bytes: The limit.
+        words: Whose it is.
+        usage: The file that says how much is taken.
+        statistics: The file that says what of it can be taken back.
+        taken_back: Its entries that can.
+    """
+
+    n_bytes: int
+    words: str
+    usage: Path
+    statistics: Path
+    taken_back: tuple[str, ...]
+
+    def used_bytes(self) -> int | None:
+        """Return what is taken and cannot be taken back: two small files are read. None if they are gone."""
+        try:
+            used = int(self.usage.read_bytes())
+            lines = (line.split() for line in self.statistics.read_text().splitlines())
+            return max(used - sum(int(size) for name, size in lines if name in self.taken_back), 0)
+        except (OSError, ValueError):
+            return None
+
+
+def memory_limit(membership: Path = _MEMBERSHIP, mounts: Path = _MOUNTS) -> MemoryLimit | None:
+    """Return the tightest limit of the control groups that this process is in, version 2 or 1; None without one.
+
+    Args:
+        membership: Says which groups these are.
+        mounts: Where groups are mounted.
+    """
+    limits: list[MemoryLimit] = []
+    with suppress(OSError):
+        for line in membership.read_text().splitlines():
+            _number, controllers, path = line.split(":", 2)
+            if not controllers:
+                limits += _limits(mounts, path, "memory.max", "memory.current", _TAKEN_BACK)
+            elif "memory" in controllers.split(","):
+                names = "memory.limit_in_bytes", "memory.usage_in_bytes"
+                limits += _limits(mounts / "memory", path, *names, _TAKEN_BACK_1)
+    return min(limits, key=lambda limit: limit.n_bytes, default=None)
+
+
+def free_host_bytes() -> int:
+    """Return what this process can still take of the host's memory: what the machine has, or its container if less."""
+    free, limit = int(psutil.virtual_memory().available), _limit()
+    used = None if limit is None else limit.used_bytes()
+    return free if limit is None or used is None else max(min(free, limit.n_bytes - used), 0)
+
+
+@cache
+def _limit() -> MemoryLimit | None:
+    """Return the limit, which is looked for once: a dozen files, at every reading of a level, would be too dear."""
+    return memory_limit()
+
+
+def _limits(mount: Path, path: str, name: str, usage: str, taken_back: tuple[str, ...]) -> Iterator[MemoryLimit]:
+    """Yield the limits of a group and of those around it.
+
+    Inside of a container the path may be that of the host, which is not there: the mount itself is the container's.
+    """
+    group = mount / path.lstrip("/")
+    for folder in (group, *group.parents):
+        if not folder.is_relative_to(mount):
+            return
+        with suppress(OSError, ValueError):
+            n_bytes = int((folder / name).read_text())  # "max" is a ValueError
+            if n_bytes < _UNLIMITED:
+                yield MemoryLimit(n_bytes, "limit of the container", folder / usage, folder / "memory.stat", taken_back)
+
+
+@dataclass(frozen=True, slots=True)
+class _DeviceAllocator:
+    """The allocator of the accelerators in use.
+
+    Attributes:
+        stats_of: Returns the table that the allocator fills for a device, not the list that ``memory_stats()`` sorts
+            out of it.
+        info_of: Returns what is free and what there is on a device, in bytes; None where torch does not tell.
+        n_devices: How many there are.
+    """
+
+    stats_of: Callable[[int], dict[str, Any]]
+    info_of: Callable[[int], tuple[int, int]] | None
+    n_devices: int
+
+    def levels(self, index: int, moment: str = "current") -> tuple[int, int]:
+        """Return what is allocated and reserved on one device; ``peak`` for the highest so far."""
+        table = self.stats_of(index)
+        allocated, reserved = (int(table[kind]["all"][moment]) for kind in _BYTES)
+        return allocated, reserved
+
+    def all_levels(self, moment: str = "current") -> tuple[int, int]:
+        """Return the same for all devices together."""
+        levels = [self.levels(index, moment) for index in range(self.n_devices)]
+        return sum(allocated for allocated, _ in levels), sum(reserved for _, reserved in levels)
+
+    def free_bytes(self) -> list[int]:
+        """Return what the program can still allocate on each device that it uses.
+
+        What torch has reserved and not allocated is free for it as well.
+        """
+        free = []
+        for index in range(self.n_devices):
+            allocated, reserved = self.levels(index)
+            if self.info_of is not None and reserved:
+                free.append(int(self.info_of(index)[0]) + reserved - allocated)
+        return free
+
+
+def _allocator() -> _DeviceAllocator | None:
+    """Return the allocator of the accelerators in use; None while the program has used none."""
+    inner = loaded_variables("torch._C")
+    for name in ("cuda", "xpu"):  # torch.accelerator has no memory before torch 2.9
+        module = loaded_variables(f"torch.{name}")
+        stats_of = inner.get(f"_{name}_memoryStats")
+        if stats_of is not None and "is_initialized" in module and module["is_initialized"]():
+            return _DeviceAllocator(stats_of, module.get("mem_get_info"), module["device_count"]())
+    accelerator, stats_of = loaded_variables("torch.accelerator"), inner.get("_accelerator_getDeviceStats")
+    if stats_of is None or not accelerator["is_available"]() or not inner["_accelerator_isAllocatorInitialized"]():
+        return None
+    return _DeviceAllocator(stats_of, accelerator.get("get_memory_info"), accelerator["device_count"]())
+
+
+def _metal_levels() -> tuple[int, int] | None:
+    inner, metal = loaded_variables("torch._C"), loaded_variables("torch.mps")
+    if "_mps_currentAllocatedMemory" not in inner or not inner["_mps_is_available"]():
+        return None
+    return int(metal["current_allocated_memory"]()), int(metal["driver_allocated_memory"]())
+
+
+def accelerator_levels() -> tuple[int, int] | None:
+    """Return the bytes allocated and reserved on all accelerators; None where the program has used none so far.
+
+    Made to be asked often.
+    """
+    if (metal := _metal_levels()) is not None:
+        return metal
+    allocator = _allocator()
+    return None if allocator is None else allocator.all_levels()
+
+
+def accelerator_bytes() -> int | None:
+    """Return the bytes allocated on all accelerators of the machine: 0 before the first use, None without one."""
+    levels = accelerator_levels()
+    if levels is not None:
+        return levels[0]
+    return 0 if _has_accelerator() else None
+
+
+def _has_accelerator() -> bool:
+    for name in ("torch.accelerator", "torch.cuda", "torch.xpu"):  # the first came with torch 2.6
+        ask = loaded_variables(name).get("is_available")
+        if ask is not None and ask():
+            return True
+    return False
+
+
+def peak_accelerator_bytes() -> int | None:
+    """Return the allocator's own peak over all devices; None where there is none. It is not reset: it is the user's."""
+    allocator = _allocator()
+    return None if allocator is None else allocator.all_levels("peak")[0]
+
+
+def free_accelerator_bytes() -> int:
+    """Return what the program can still allocate on the accelerator with the least room among those that it uses.
+
+    0 without one, or where nobody tells.
+    """
+    if (metal := _metal_levels()) is not None:
+        most = loaded_variables("torch.mps").get("recommended_max_memory")
+        return 0 if most is None else max(int(most()) - metal[0], 0)
+    allocator = _allocator()
+    return 0 if allocator is None else min(allocator.free_bytes(), default=0)
