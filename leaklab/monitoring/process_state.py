@@ -40,7 +40,7 @@ from leaklab.heap.start_paths import Start
 from leaklab.heap.view import NO_BIRTHS
 from leaklab.model.process import HeldTensors, KindCount, ProcessLevels, ProcessRecord
 from leaklab.monitoring.memory_limits import memory_limit
-from leaklab.monitoring.running import running_monitors
+from leaklab.monitoring.monitor import running_monitors
 from leaklab.reports.process import ProcessReport
 from leaklab.runtime.addresses import kinds_of
 from leaklab.runtime.kind_table import KindTable
