@@ -34,7 +34,7 @@ from leaklab.runtime.sparse_graphs import csr_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leaklab.heap.names.in_bulk import BulkNames
+    from leaklab.heap.reference_numbers import BatchNames
     from leaklab.runtime.addresses import Ints
 
 
@@ -147,7 +147,7 @@ class ReferencePass:
         ignored: Ints | None = None,
         types: KindTable | None = None,
         *,
-        names: BulkNames | None = None,
+        names: BatchNames | None = None,
         with_bytes: bool = False,
     ) -> None:
         self._objects = objects

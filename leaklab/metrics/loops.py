@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from leaklab.model.monitor import LoopState, MonitorStatus
-from leaklab.monitoring.running import running_monitors
+from leaklab.monitoring.monitor import running_monitors
 from leaklab.runtime.objects import loaded_variables
 from leaklab.text import shorten, well_formed
 

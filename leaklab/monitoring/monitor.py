@@ -6,7 +6,9 @@ table, states and checks are few and plain.
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,14 +34,11 @@ from leaklab.model.monitor import (
 )
 from leaklab.monitoring.level_watch import LevelWatch
 from leaklab.monitoring.roots import Roots
-from leaklab.monitoring.running import dismiss, enlist
 from leaklab.monitoring.schedule import Schedule, refuse_wrong_numbers
-from leaklab.monitoring.stretch import LoopStretch
+from leaklab.monitoring.stretch import LoopStretch, collect_before_checks
 from leaklab.monitoring.voice import Voice
 from leaklab.ranks.loop_steps import LoopSteps
 from leaklab.reports.monitor import MonitorReport
-from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
-from leaklab.text import format_bytes, unit_words
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -47,8 +46,15 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 _MOST_CHANGES, _MOST_CHECKS, _MOST_NOTES = 200, 8, 50
 _END = "the end of the loop"
-_COLLECTED_BYTES, _COLLECTED_OBJECTS = 2**20, 10_000
-"""Cyclic garbage that is worth a word."""
+_running: weakref.WeakSet[Monitor] = weakref.WeakSet()
+_lock = threading.Lock()  # a server of metrics asks from a thread of its own
+
+
+def running_monitors() -> tuple[Monitor, ...]:
+    """Return the monitors that have been started and not stopped, by name."""
+    with _lock:
+        running = tuple(_running)
+    return tuple(sorted(running, key=lambda monitor: monitor.name))
 
 
 class Monitor:
@@ -149,7 +155,8 @@ class Monitor:
         self._is_running = True
         self._watch.history.note(0, 0.0)
         self._next = 1
-        enlist(self)
+        with _lock:
+            _running.add(self)
         if not self.quiet:
             self._voice.show(self)
 
@@ -175,7 +182,8 @@ class Monitor:
         finally:
             self._drop_stretch()
             self._ended = time.perf_counter()
-            dismiss(self)
+            with _lock:
+                _running.discard(self)
             self._voice.end()
 
     def _look_last(self) -> None:
@@ -351,7 +359,8 @@ class Monitor:
         cpu_began = time.thread_time()
         if not self.quiet and not self._n_checks:
             self._voice.announce(self._step, steps_per_run)
-        self._collect()
+        if not self._checks and (freed := collect_before_checks(self._step)):
+            self._note(freed)
         with_lines = not self._states.has_all_lines  # a place that was found before has its line
         stretch = LoopStretch(
             self.name, steps_per_run, self._roots.variables(), self._watch.lengths, with_lines=with_lines
@@ -363,20 +372,6 @@ class Monitor:
             return
         self._stretch = stretch
         self._stretch_seconds = time.thread_time() - cpu_began
-
-    def _collect(self) -> None:
-        """Say what cyclic garbage had piled up: the checks collect it, and would hide that nobody else does."""
-        if not user_lets_collect() or self._checks:
-            return
-        before = native_heap_bytes()
-        n_objects = collect_quietly()
-        after = native_heap_bytes()
-        freed = max(before - after, 0) if before is not None and after is not None else 0
-        if freed >= _COLLECTED_BYTES or n_objects >= _COLLECTED_OBJECTS:
-            self._note(
-                f"a collection at step {self._step:,} freed {unit_words(n_objects, 'objects')} of cyclic garbage and "
-                f"{format_bytes(freed)}, which the collector had not come to by itself"
-            )
 
     def _take(self, check: Any) -> list[StateChange]:
         stretch, self._stretch = self._stretch, None

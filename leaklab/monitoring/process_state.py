@@ -37,7 +37,7 @@ from leaklab.heap.source_lines import Origin, origin_of, running_cell_name
 from leaklab.heap.start_paths import Start
 from leaklab.heap.view import NO_BIRTHS
 from leaklab.model.process import HeldTensors, KindCount, ProcessLevels, ProcessRecord
-from leaklab.monitoring.running import running_monitors
+from leaklab.monitoring.monitor import running_monitors
 from leaklab.reports.process import ProcessReport
 from leaklab.runtime.addresses import kinds_of
 from leaklab.runtime.kind_table import KindTable

@@ -7,12 +7,36 @@ from typing import Any
 
 from leaklab.check.pipeline import check_steps
 from leaklab.collect.holder_lengths import HolderLengths
+from leaklab.collect.meters import native_heap_bytes
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import Check, Settings
+from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
+from leaklab.text import format_bytes, unit_words
 
 _MOST_RUNS = 40
 _NO_LIMIT = 1e9
 """Seconds: the loop takes the time it takes, and how often it is checked is decided by what checks cost."""
+_COLLECTED_BYTES, _COLLECTED_OBJECTS = 2**20, 10_000
+"""Cyclic garbage that is worth a word."""
+
+
+def collect_before_checks(step: int) -> str:
+    """Collect cyclic garbage; return what had piled up by *step*, empty if that is little or the user does not collect.
+
+    The checks collect it, and would hide that nobody else does.
+    """
+    if not user_lets_collect():
+        return ""
+    before = native_heap_bytes()
+    n_objects = collect_quietly()
+    after = native_heap_bytes()
+    freed = max(before - after, 0) if before is not None and after is not None else 0
+    if freed < _COLLECTED_BYTES and n_objects < _COLLECTED_OBJECTS:
+        return ""
+    return (
+        f"a collection at step {step:,} freed {unit_words(n_objects, 'objects')} of cyclic garbage and "
+        f"{format_bytes(freed)}, which the collector had not come to by itself"
+    )
 
 
 class LoopStretch:

@@ -29,7 +29,6 @@ from leaklab.text import shorten, unit_words
 if TYPE_CHECKING:
     import leaklab
     from leaklab.render.figure import ReportFigure
-    from leaklab.reports.ranks import RanksReport
 
 
 _NAME_LIMIT = 60
@@ -129,9 +128,9 @@ class LeakReport(Report[Check]):
         return self.record
 
     @property
-    def ranks(self) -> RanksReport | None:
+    def ranks(self) -> leaklab.RanksReport | None:
         """The report on all ranks, on the first of those that checked together; else None. It is saved apart."""
-        ranks: RanksReport | None = self._ranks
+        ranks: leaklab.RanksReport | None = self._ranks
         return ranks
 
     @property

@@ -16,7 +16,7 @@ import torch
 import leaklab
 from leaklab.errors import LeakFound
 from leaklab.model.monitor import LoopState
-from leaklab.monitoring.running import running_monitors
+from leaklab.monitoring.monitor import running_monitors
 
 pytestmark = pytest.mark.untraced
 

@@ -27,7 +27,7 @@ from leaklab.heap.names.reference import (
     read_by,
     shown,
 )
-from leaklab.heap.reference_numbers import FIRST_POSITION, OWN_DICT, UNNAMED
+from leaklab.heap.reference_numbers import FIRST_POSITION, OWN_DICT, UNNAMED, NameTable
 from leaklab.runtime.addresses import N_PLACES, addresses_of, get_referents, picked, places_of
 from leaklab.runtime.objects import has_base, is_tensor_type
 
@@ -47,22 +47,6 @@ _BACKWARDS: Final = {
 }
 """Whether the collector is told of the items of a list and a tuple from the last to the first, as CPython does."""
 _MAPPINGS: Final = [id(kind) for kind in (dict, collections.defaultdict, collections.OrderedDict)]
-
-
-class NameTable:
-    """The names of references, each with its number; numbers below zero are `UNNAMED` or positions."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def number(self, text: str) -> int:
-        """Return the number of *text*."""
-        return self._numbers.setdefault(text, len(self._numbers))
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """All names, in the order of their numbers."""
-        return tuple(self._numbers)
 
 
 class BulkNames:
