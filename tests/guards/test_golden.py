@@ -17,6 +17,7 @@ from making import (
     figure,
     fragment,
     graph,
+    headed,
     load,
     names,
     parts,
@@ -25,6 +26,8 @@ from making import (
     script_of,
     settled,
     shown,
+    strip_forms,
+    strip_messages,
     table,
     tables,
 )
@@ -57,10 +60,10 @@ def page(view: Any) -> str:
 
 PAGES = (
     "check_failed", "check_graph_kept", "check_hostile", "whyalive_held", "autograd_tensor", "memdiff_named",
-    "cuda_oom", "cuda_step_series",
+    "cuda_oom", "cuda_step_series", "found_saved", "heap_after", "monitor_states", "process_out_of_memory", "run_c",
 )  # fmt: skip
 """The others' pages would say nothing that these and their fragments do not say."""
-TEXT_ONLY = ("check_cache", "check_graph_kept_fixed", "check_tensors_kept", "check_two_leaks_one_fixed")
+TEXT_ONLY = ("check_cache", "check_noted", "check_graph_kept_fixed", "check_tensors_kept", "check_two_leaks_one_fixed")
 """They say nothing in HTML that the others do not say."""
 
 
@@ -95,6 +98,7 @@ def forms_of_a_notebook(name: str) -> None:
 def forms_of_an_answer(name: str) -> None:
     record = lambda: load(f"{name}.json")  # noqa: E731
     on(f"{name}.txt", record, shown)
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
     on(f"{name}.html", record, fragment)
     if name in PAGES:
         on(f"{name}.page.html", record, page)
@@ -106,6 +110,7 @@ def forms_of_an_answer(name: str) -> None:
 def forms_of_a_graph(name: str) -> None:
     record = lambda: load(f"{name}.json")  # noqa: E731
     on(f"{name}.txt", record, shown)
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
     on(f"{name}.html", record, fragment)
     if name in PAGES:
         on(f"{name}.page.html", record, page)
@@ -127,6 +132,7 @@ def drawings(report: Any) -> str:
 def forms_of_a_difference(name: str) -> None:
     record = lambda: rebuilt(f"{name}.json")  # noqa: E731
     on(f"{name}.txt", record, lambda view: shown(view) + parts(lines="\n".join(view.lines), notes=repr(view.notes)))
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
     on(f"{name}.html", record, fragment)
     if name in PAGES:
         on(f"{name}.page.html", record, page)
@@ -136,20 +142,82 @@ def forms_of_a_difference(name: str) -> None:
 
 
 def forms_of_a_run(name: str) -> None:
-    on(f"{name}.txt", lambda: rebuilt(f"{name}.json"), lambda run: shown(run) + parts(html=fragment(run)))
+    record = lambda: rebuilt(f"{name}.json")  # noqa: E731
+    on(f"{name}.txt", record, shown)
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
+    on(f"{name}.html", record, fragment)
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
 
 
 def forms_of_ranks(name: str) -> None:
     record = lambda: load(f"{name}.json")  # noqa: E731
     on(f"{name}.txt", record, shown)
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
     on(f"{name}.html", record, fragment)
     on(f"{name}.page.html", record, page)
     on(f"{name}.tables.txt", record, lambda report: table(report.to_frame()))
 
 
+def forms_of_a_search(name: str) -> None:
+    record = lambda: load(f"{name}.json")  # noqa: E731
+    on(f"{name}.txt", record, lambda found: f"{len(found)} {found.n_bytes} {found.holders}\n{shown(found)}")
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
+    form(f"{name}.csv")(lambda folder: saved(record(), ".csv", folder))
+    on(f"{name}.html", record, fragment)
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
+    on(f"{name}.tables.txt", record, lambda found: table(found.to_frame()))
+
+
+def forms_of_a_watch(name: str) -> None:
+    record = lambda: load(f"{name}.json")  # noqa: E731
+    on(f"{name}.txt", record, lambda watch: f"leaked: {watch.leaked}, checks: {watch.checks!r}\n{shown(watch)}")
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
+    on(f"{name}.html", record, fragment)
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
+    on(f"{name}.strip.txt", record, lambda watch: strip_forms(watch)["text"])
+    on(f"{name}.strip.html", record, lambda watch: strip_forms(watch)["html"])
+    on(f"{name}.strip.json", record, lambda watch: f"{json.dumps(strip_messages(watch), indent=1)}\n")
+
+
+def forms_of_a_process(name: str) -> None:
+    record = lambda: load(f"{name}.json")  # noqa: E731
+    on(f"{name}.txt", record, lambda process: f"{process.holders}\n{shown(process)}")
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
+    on(f"{name}.html", record, fragment)
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
+
+
+ASKED_OF_A_HEAP = ("model[0].weight", "cache['blob']", "views[0]", "losses[0]", "0", "missing")
+
+
+def forms_of_a_heap(name: str) -> None:
+    record = lambda: load(f"{name}.heap")  # noqa: E731
+    on(
+        f"{name}.txt",
+        record,
+        lambda heap: shown(heap) + parts(**{what: answered(heap, what) for what in ASKED_OF_A_HEAP}),
+    )
+    on(f"{name}.html", record, fragment)
+    if name in PAGES:
+        on(f"{name}.page.html", record, page)
+    on(f"{name}.tables.txt", record, lambda heap: tables(heap, "holders", "kinds"))
+
+
+def answered(heap: Any, what: str) -> str:
+    try:
+        return str(heap.why(int(what) if what.isdigit() else what))
+    except leaklab.LeaklabError as error:
+        return f"{type(error).__name__}: {error}"
+
+
 def forms_of_a_snapshot(name: str) -> None:
     record = lambda: leaklab.load_cuda_snapshot(f"{name}.pickle")  # noqa: E731
     on(f"{name}.txt", record, shown)
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
     on(f"{name}.html", record, fragment)
     if name in PAGES:
         on(f"{name}.page.html", record, page)
@@ -171,6 +239,7 @@ def series(name: str, **options: Any) -> Any:
 
 def forms_of_a_series(name: str, record: Callable[[], Any]) -> None:
     on(f"{name}.txt", record, shown)
+    form(f"{name}.md")(lambda folder: saved(record(), ".md", folder))
     on(f"{name}.html", record, fragment)
     if name in PAGES:
         on(f"{name}.page.html", record, page)
@@ -193,6 +262,14 @@ for file in names("run_*.json"):
     forms_of_a_run(file.removesuffix(".json"))
 for file in names("ranks_*.json"):
     forms_of_ranks(file.removesuffix(".json"))
+for file in names("found_*.json"):
+    forms_of_a_search(file.removesuffix(".json"))
+for file in names("monitor_*.json"):
+    forms_of_a_watch(file.removesuffix(".json"))
+for file in names("process_*.json"):
+    forms_of_a_process(file.removesuffix(".json"))
+for file in names("heap_*.heap"):
+    forms_of_a_heap(file.removesuffix(".heap"))
 for file in ("cuda_oom", "cuda_step_3", "cuda_of_2023", "cuda_without_trace"):
     forms_of_a_snapshot(file)
 forms_of_a_series("cuda_step_series", lambda: series("step", card_bytes=80_000_000_000))
@@ -227,19 +304,24 @@ COMPARED = (
 )
 
 
+def comparisons() -> dict[str, Any]:
+    names = {f"{before} -> {after}": (before, after) for before, after in COMPARED}
+    return {
+        name: load(f"check_{one}.json").compare(load(f"check_{other}.json")) for name, (one, other) in names.items()
+    }
+
+
 @form("comparisons.txt")
 def _comparisons(_folder: Path) -> str:
-    told = {}
-    for before, after in COMPARED:
-        comparison = load(f"check_{before}.json").compare(load(f"check_{after}.json"))
-        html = "" if not comparison.lines else fragment(comparison)
-        told[f"{before} -> {after}"] = f"fixed: {comparison.fixed}\n{shown(comparison)}{html}"
-    return parts(**told)
+    return parts(**{name: f"fixed: {one.fixed}\n{shown(one)}" for name, one in comparisons().items()})
 
 
-@form("comparisons_of_notebooks.txt")
-def _comparisons_of_notebooks(_folder: Path) -> str:
-    told = {}
+@form("comparisons.html")
+def _pages_of_comparisons(_folder: Path) -> str:
+    return headed(**{name: fragment(one) for name, one in comparisons().items() if one.lines})
+
+
+def comparisons_of_notebooks() -> dict[str, Any]:
     before, after, redacted = (load(f"notebook_{name}.json") for name in ("before", "after", "redacted"))
     one, page = load("check_graph_kept.json"), load("notebook_before.html")
     pairs = {
@@ -249,10 +331,58 @@ def _comparisons_of_notebooks(_folder: Path) -> str:
         "redacted -> after": (redacted, after),
         "before -> one check": (before, one),
     }
-    for name, (first, second) in pairs.items():
-        comparison = first.compare(second)
-        told[name] = f"passed: {comparison.passed}\n{shown(comparison)}{fragment(comparison)}"
-    return parts(**told)
+    return {name: first.compare(second) for name, (first, second) in pairs.items()}
+
+
+@form("comparisons_of_notebooks.txt")
+def _comparisons_of_notebooks(_folder: Path) -> str:
+    return parts(**{name: f"passed: {one.passed}\n{shown(one)}" for name, one in comparisons_of_notebooks().items()})
+
+
+@form("comparisons_of_notebooks.html")
+def _pages_of_comparisons_of_notebooks(_folder: Path) -> str:
+    return headed(**{name: fragment(one) for name, one in comparisons_of_notebooks().items()})
+
+
+KINDS_COMPARED = {
+    "checks": ("check_graph_kept.json", "check_graph_kept_fixed.json"),
+    "checks_noted": ("check_cured.json", "check_noted.json"),
+    "check_with_notebook": ("check_graph_kept.json", "notebook_after.json"),
+    "notebooks": ("notebook_before.html", "notebook_after.json"),
+    "moments": ("moment_before.npz", "moment_after.npz"),
+    "heaps": ("heap_before.heap", "heap_after.heap"),
+    "snapshots": ("cuda_step_1.pickle", "cuda_steady_2.pickle"),
+    "runs": ("run_a.json", "run_c.json"),
+    "graphs": ("autograd_tensor.json", "autograd_lines.json"),
+    "searches": ("found_live.json", "found_all.json"),
+    "answers": ("whyalive_held.json", "whyalive_variable.json"),
+    "ranks": ("ranks_hostile.json", "ranks_seven.json"),
+    "watches": ("monitor_states.json", "monitor_later.json"),
+    "processes": ("process_out_of_memory.json", "process_asked.json"),
+}
+"""For each kind that `leaklab.compare` knows two files, before and after."""
+
+
+def compared_files(*files: str) -> Any:
+    """Compare files; those of runs, which 0.1.0 wrote without saying so, as what they hold."""
+    return leaklab.compare(*(rebuilt(file) if file.startswith("run_") else file for file in files))
+
+
+def forms_of_a_comparison(name: str, files: tuple[str, str]) -> None:
+    """Both ways in one file: what is new one way is gone the other."""
+    ways = {"there": files, "back": files[::-1]}
+    compared = lambda: {way: compared_files(*pair) for way, pair in ways.items()}  # noqa: E731
+    on(f"compare_{name}.txt", compared, lambda both: parts(**{way: shown(one) for way, one in both.items()}))
+    on(f"compare_{name}.html", compared, lambda both: headed(**{way: fragment(one) for way, one in both.items()}))
+    on(f"compare_{name}.page.html", lambda: compared_files(*files), page)
+    if name not in WITHOUT_FIGURES:
+        form(f"compare_{name}.json")(lambda folder: saved(compared_files(*files), ".json", folder) + "\n")
+
+
+WITHOUT_FIGURES = ("checks", "checks_noted", "check_with_notebook", "notebooks")
+"""What compares them is no record, and cannot be written as JSON."""
+for file, pair in KINDS_COMPARED.items():
+    forms_of_a_comparison(file, pair)
 
 
 @form("script_of_pages.js")
