@@ -15,6 +15,7 @@ import os
 import re
 import typing
 import zlib
+from collections.abc import Iterator
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -284,6 +285,20 @@ def _figures(values: Any) -> str:
 def _named(label: str) -> str:
     """Return *label*, but not what matplotlib calls what has none."""
     return "" if label.startswith("_child") else repr(label)
+
+
+def paths_of(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield every field in a JSON value, with the type of what it holds."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from paths_of(item, f"{path}.{key}")
+        return
+    if isinstance(value, list):
+        yield path, "list"
+        for item in value:
+            yield from paths_of(item, f"{path}[]")
+        return
+    yield path, "null" if value is None else type(value).__name__
 
 
 def all_causes() -> list[str]:

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from making import HERE, RECORDS, WRITES, load, names, rebuilt
+from making import GOLDEN, HERE, RECORDS, WRITES, load, names, rebuilt
 
 import leaklab
 
@@ -153,6 +153,18 @@ def test_the_difference_of_two_saved_moments_is_the_same():
 def in_order(fields: Any) -> Any:
     """The rows of a difference sorted: what is equally large has no order of its own."""
     return {key: sorted(value, key=str) if isinstance(value, list) else value for key, value in fields.items()}
+
+
+@pytest.mark.parametrize("name", names("heap_*"))
+def test_a_heap_saved_again_is_the_same_file(name, tmp_path):
+    load(name).save(tmp_path / "again.heap")
+    assert (tmp_path / "again.heap").read_bytes() == (RECORDS / name).read_bytes()
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("compare_*.json")), ids=lambda file: file.stem)
+def test_the_file_of_a_comparison_loads_and_is_the_same_when_written_again(file):
+    compared = leaklab.load(file)
+    assert json.loads(compared.to_json()) == json.loads(file.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", WITHOUT_READER)
