@@ -322,4 +322,5 @@ def strip_messages(report: Any) -> dict[str, Any]:
     from leaklab.strip.widget import levels_data, news_data, now_data
 
     record = report.record
-    return {"now": now_data(record.status), "news": news_data(record), "levels": levels_data(record.levels)}
+    card = dict.fromkeys(("accelerator", "reserved"), "what is taken of a card now")
+    return {"now": {**now_data(record.status), **card}, "news": news_data(record), "levels": levels_data(record.levels)}
