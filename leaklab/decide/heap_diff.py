@@ -129,7 +129,7 @@ def compare_tensors(
         TensorChange(
             kind, n_born[kind], n_died[kind], n_before[kind], n_after[kind], bytes_born[kind], bytes_died[kind]
         )
-        for kind in {*n_born, *n_died}
+        for kind in {**n_born, **n_died}  # no set: equals would come in another order in every process
     ]  # fmt: skip
     return tuple(sorted(rows, key=lambda row: (-(row.bytes_born + row.bytes_died), -row.n_born, str(row.what))))
 

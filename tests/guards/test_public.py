@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import PUBLIC, RECORDS, WRITES, all_causes, assert_golden, load, names, rebuilt
+from making import GOLDEN, PUBLIC, RECORDS, WRITES, all_causes, assert_golden, load, names, paths_of, rebuilt
 from shell import open_shell
 
 import leaklab
@@ -185,24 +185,11 @@ def test_causes():
     assert_golden(PUBLIC / "causes.txt", "\n".join(lines) + "\n")
 
 
-def paths_of(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Yield every field in a JSON value, with the type of what it holds."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from paths_of(item, f"{path}.{key}")
-        return
-    if isinstance(value, list):
-        yield path, "list"
-        for item in value:
-            yield from paths_of(item, f"{path}[]")
-        return
-    yield path, "null" if value is None else type(value).__name__
-
-
 def test_fields_of_files():
     forms: dict[str, dict[str, set[str]]] = {}
-    for name in names("*.json"):
-        value = json.loads((RECORDS / name).read_text("utf-8"))
+    files = [*RECORDS.glob("*.json"), *GOLDEN.glob("compare_*.json")]
+    for file in sorted(files):
+        value = json.loads(file.read_text("utf-8"))
         title = f"{value.get('format', 'a training run (no format of its own)')}, schema {value['schema']}"
         for path, kind in paths_of(value, ""):
             forms.setdefault(title, {}).setdefault(path, set()).add(kind)

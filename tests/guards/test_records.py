@@ -8,14 +8,15 @@ import json
 from typing import Any
 
 import pytest
-from making import HERE, RECORDS, WRITES, load, names, rebuilt
+from making import GOLDEN, HERE, RECORDS, WRITES, load, names, rebuilt
 
 import leaklab
 
 EXPECTED = HERE / "expected.json"
 READ = [
     *names("check_*"), *names("notebook_*"), *names("whyalive_*"), *names("autograd_*"), *names("moment_*"),
-    *names("ranks_*"), *names("*.pickle"),
+    *names("ranks_*"), *names("*.pickle"), *names("found_*"), *names("heap_*"), *names("monitor_*"),
+    *names("process_*"),
 ]  # fmt: skip
 WITHOUT_READER = [*names("memdiff_*"), *names("run_*"), *names("cuda_*.json")]
 SERIES = {
@@ -40,23 +41,28 @@ NEWER = (
 """Fields that version 0.1.0 did not have, with the values that an older file gets."""
 
 
+ATTRIBUTES = {
+    leaklab.LeakReport: ("leaked", "verdict", "leaks", "bounded", "notes"),
+    leaklab.WhyAlive: ("hold", "reason", "holders", "cut", "counts", "retained", "notes"),
+    leaklab.RanksReport: ("leaked", "is_proven", "odd", "leaks"),
+    leaklab.FoundObjects: ("n_found", "n_bytes", "holders"),
+    leaklab.MonitorReport: ("leaked", "leaks", "changes"),
+    leaklab.ProcessReport: ("holders",),
+    leaklab.SavedHeap: ("name", "taken_at", "n_objects", "n_references"),
+    leaklab.HeapSnapshot: ("name", "n_objects", "n_tensors", "tensor_bytes"),
+    leaklab.CudaSnapshot: (
+        "devices", "active_bytes", "requested_bytes", "reserved_bytes", "inactive_split_bytes", "notes",
+    ),
+}  # fmt: skip
+
+
 def said(view: Any) -> Any:
     """What *view* says by the attributes that users read, as plain values."""
-    if isinstance(view, leaklab.LeakReport):
-        names = ("leaked", "verdict", "leaks", "bounded", "notes")
-    elif isinstance(view, leaklab.NotebookReport):
+    if isinstance(view, leaklab.NotebookReport):
         return {"repr": repr(view), "leaked": view.leaked, "reports": [said(report) for report in view.reports]}
-    elif isinstance(view, leaklab.WhyAlive):
-        names = ("hold", "reason", "holders", "cut", "counts", "retained", "notes")
-    elif isinstance(view, leaklab.AutogradReport):
+    if isinstance(view, leaklab.AutogradReport):
         return {"repr": repr(view), **{name: len(getattr(view, name)) for name in ("operations", "lines", "tensors")}}
-    elif isinstance(view, leaklab.RanksReport):
-        names = ("leaked", "is_proven", "odd", "leaks")
-    elif isinstance(view, leaklab.HeapSnapshot):
-        names = ("name", "n_objects", "n_tensors", "tensor_bytes")
-    else:
-        assert isinstance(view, leaklab.CudaSnapshot)
-        names = ("devices", "active_bytes", "requested_bytes", "reserved_bytes", "inactive_split_bytes", "notes")
+    (names,) = (names for kind, names in ATTRIBUTES.items() if type(view) is kind)
     return {"repr": repr(view), **{name: plain(getattr(view, name)) for name in names}}
 
 
@@ -99,8 +105,10 @@ def test_nothing_is_expected_of_records_that_are_gone():
 
 
 @pytest.mark.parametrize(
-    "name", [*names("check_*.json"), *names("whyalive_*.json"), *names("autograd_*.json"), *names("ranks_*")]
-)
+    "name",
+    [*names("check_*.json"), *names("whyalive_*.json"), *names("autograd_*.json"), *names("ranks_*"), *names("found_*"),
+     *names("monitor_*"), *names("process_*")],
+)  # fmt: skip
 def test_a_record_written_again_is_the_same(name):
     view = load(name)
     written = view.to_json()
@@ -145,6 +153,18 @@ def test_the_difference_of_two_saved_moments_is_the_same():
 def in_order(fields: Any) -> Any:
     """The rows of a difference sorted: what is equally large has no order of its own."""
     return {key: sorted(value, key=str) if isinstance(value, list) else value for key, value in fields.items()}
+
+
+@pytest.mark.parametrize("name", names("heap_*"))
+def test_a_heap_saved_again_is_the_same_file(name, tmp_path):
+    load(name).save(tmp_path / "again.heap")
+    assert (tmp_path / "again.heap").read_bytes() == (RECORDS / name).read_bytes()
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("compare_*.json")), ids=lambda file: file.stem)
+def test_the_file_of_a_comparison_loads_and_is_the_same_when_written_again(file):
+    compared = leaklab.load(file)
+    assert json.loads(compared.to_json()) == json.loads(file.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", WITHOUT_READER)
