@@ -34,9 +34,10 @@ from leaklab.check.ranking import (
     ranked,
 )
 from leaklab.check.sibling_places import sibling_pairs, told_as_one
-from leaklab.check.survivor_rows import WORST_FIRST, join_groups, kept_tensors, object_rows, tensor_rows
+from leaklab.check.survivor_rows import join_groups, kept_tensors, object_rows, tensor_rows
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import Growth, judge_backlog, judge_survivors
+from leaklab.decide.verdict import WORST_FIRST
 from leaklab.explain.all_holders import RetainedBytes
 from leaklab.explain.causes import find_cause, with_effect
 from leaklab.explain.cycles import ENTRY, Orphans, group_orphans

@@ -10,13 +10,13 @@ import numpy as np
 from leaklab.check.judging import Judgement
 from leaklab.collect.measurement import Measurement
 from leaklab.decide import judge_survivors
+from leaklab.decide.verdict import WORST_FIRST
 from leaklab.explain.group_sizes import GroupSizer
 from leaklab.explain.groups import Group
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ObjectGrowth, Outcome, TensorGrowth
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
 
-WORST_FIRST = (Outcome.LEAK, Outcome.INCONCLUSIVE, Outcome.BOUNDED, Outcome.CLEAN)
 MAX_ROWS = 200
 JOINED_SHARE = 1.1
 """Groups of one holder are one place if together they leak by more than this times what they leak apart."""
