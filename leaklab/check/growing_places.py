@@ -6,11 +6,12 @@ import io
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
+from leaklab.check.findings import Finding
 from leaklab.check.judging import GrownContainer, Judgement
 from leaklab.check.ranking import is_asked_for, library_note
 from leaklab.collect.slots import GrownSlot
@@ -20,7 +21,7 @@ from leaklab.explain.autograd_retention import largest_graph
 from leaklab.explain.causes import find_cause
 from leaklab.explain.evidence import Evidence, facts_of
 from leaklab.explain.group_sizes import content_of, has_opaque, newest_entries
-from leaklab.explain.groups import LeakAddress, address_of_growth
+from leaklab.explain.groups import address_of_growth
 from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import is_librarys_table
 from leaklab.explain.plain_data import gains_log_entries
@@ -47,50 +48,28 @@ _UNITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Grown:
-    """Something that grows in place, found in the heap.
-
-    Attributes:
-        leak: What a leak of it would say; its outcome is that of *growth*.
-        row: Its row in the table of containers; None for what is not in that table.
-        growth: The judgement on it.
-        address: Where in the heap it grows.
-        is_opaque: Whether its newest entries may have native memory that nobody tells.
-        is_log: Whether it gains a few numbers in their order, and no more.
-        aside: Why it is left out, in words: the little that a library notes in a table of its own; else empty.
-    """
-
-    leak: Leak
-    row: ContainerGrowth | None
-    growth: Growth
-    address: LeakAddress
-    is_opaque: bool = False
-    is_log: bool = False
-    aside: str = ""
-
-
-def grown_places(view: HeapView, judgement: Judgement) -> list[Grown]:
+def grown_places(view: HeapView, judgement: Judgement) -> list[Finding]:
     """Return every container and slot that grew, those of one place together, the fastest of them for all.
 
     Where survivors make a container grow, they are the leak, and it is clean.
     """
     seen: set[int] = set()
     found = [*_containers(view, judgement, seen), *_slots(view, judgement, seen)]
-    by_place: dict[tuple[str, Outcome], list[Grown]] = defaultdict(list)
+    by_place: dict[tuple[str, Outcome], list[Finding]] = defaultdict(list)
     for grown in found:
         by_place[grown.leak.fingerprint, grown.growth.outcome].append(grown)
     return [_judged_by_owner(view, grown) for places in by_place.values() for grown in _together(places)]
 
 
-def _judged_by_owner(view: HeapView, grown: Grown) -> Grown:
+def _judged_by_owner(view: HeapView, grown: Finding) -> Finding:
     leak, growth = grown.leak, grown.growth
-    if growth.outcome is Outcome.LEAK and grown.address.chain[-1] in _screens():
+    chain = () if grown.address is None else grown.address.chain
+    if grown.is_leak and chain[-1] in _screens():
         words = f"what is printed stays in {leak.holder}, which stands for the screen"
         return replace(grown, growth=Growth(Outcome.CLEAN, 0.0, growth.reason), aside=words)
-    if growth.outcome is not Outcome.LEAK or leak.bytes_per_run >= LOG_BYTES or is_asked_for(leak):
+    if not grown.is_leak or leak.bytes_per_run >= LOG_BYTES or is_asked_for(leak):
         return grown
-    above = view.index.vertices_of(np.array(grown.address.chain[:-1], np.int64))
+    above = view.index.vertices_of(np.array(chain[:-1], np.int64))
     if not is_librarys_table(view, above[above >= 0].tolist()):
         return grown
     return replace(grown, growth=Growth(Outcome.CLEAN, 0.0, growth.reason), aside=library_note(leak))
@@ -103,7 +82,7 @@ def _screens() -> set[int]:
     return {id(thing) for thing in (*streams, *below)}
 
 
-def _together(places: list[Grown]) -> list[Grown]:
+def _together(places: list[Finding]) -> list[Finding]:
     """Let one speak for all of *places*, which differ in a position or a number only."""
     if len(places) == 1:
         return places
@@ -122,7 +101,7 @@ def _together(places: list[Grown]) -> list[Grown]:
     return [speaker, *(replace(grown, growth=_SPOKEN_FOR) for grown in places if grown is not first)]
 
 
-def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Grown]:
+def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Finding]:
     addresses = np.array([container.address for container in judgement.containers], np.int64)
     found = sorted(
         zip(view.index.vertices_of(addresses).tolist(), judgement.containers, strict=True),
@@ -165,7 +144,7 @@ def _is_survivors(view: HeapView, vertex: int, lengths: Sequence[int]) -> bool:
     return bool(view.leaked[referents].any()) and 2 * n_new >= lengths[-1] - lengths[0]
 
 
-def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
+def grown_graph(view: HeapView, judgement: Judgement) -> Finding | None:
     """Return the tensor whose autograd graph gets longer by every run, if one does.
 
     Its own graph must hold what was added: nodes that pile up elsewhere belong to whoever keeps them.
@@ -191,10 +170,10 @@ def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
         extra=(step,),
         has_graph=True,
     )
-    return Grown(leak, None, growth, address_of_growth(view, leak.fingerprint, vertex))
+    return Finding(leak, growth, address_of_growth(view, leak.fingerprint, vertex))
 
 
-def _container(view: HeapView, judgement: Judgement, container: GrownContainer, vertex: int) -> Grown:
+def _container(view: HeapView, judgement: Judgement, container: GrownContainer, vertex: int) -> Finding:
     thing = view.objects[vertex]
     kind = type_name(type(thing))
     unit = _UNITS.get(kind, "entries")
@@ -223,7 +202,9 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
     )
     is_opaque = unit == "entries" and has_opaque(newest_entries(thing, n_new))
     address = address_of_growth(view, leak.fingerprint, vertex)
-    return Grown(leak, row, growth, address, is_opaque, is_log=_is_log(thing, n_new, leak.bytes_per_run))
+    return Finding(
+        leak, growth, address, row=row, is_opaque=is_opaque, is_log=_is_log(thing, n_new, leak.bytes_per_run)
+    )
 
 
 def _limited(path: Sequence[object], growth: Growth, bytes_per_entry: float) -> Growth:
@@ -240,7 +221,7 @@ def _entries_of(kind: str, content: str) -> str:
     return f"{kind} entries: {content}" if content else f"{kind} entries"
 
 
-def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Grown]:
+def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Finding]:
     for slot, growth in judgement.slots:
         anchor = view.index.vertex_of(slot.anchor)
         if anchor < 0 or not view.is_reached(anchor) or view.leaked[anchor]:
@@ -268,7 +249,7 @@ def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
 
 def _slot(
     view: HeapView, judgement: Judgement, anchor: int, below: list[object], found: tuple[GrownSlot, Growth]
-) -> Grown:
+) -> Finding:
     (slot, growth), thing, described = found, below[-1], view.describe_child(anchor, *below)
     sizes = slot.sizes
     kind = type_name(type(thing))
@@ -285,7 +266,7 @@ def _slot(
     row = ContainerGrowth(kind, leak.holder, unit, content, sizes, runs, per_run, bytes_per_run, growth.outcome)
     address = address_of_growth(view, leak.fingerprint, anchor, *below)
     is_opaque = is_counted and has_opaque(newest_entries(thing, n_new))
-    return Grown(leak, row, growth, address, is_opaque, is_log=_is_log(thing, n_new, bytes_per_run))
+    return Finding(leak, growth, address, row=row, is_opaque=is_opaque, is_log=_is_log(thing, n_new, bytes_per_run))
 
 
 def _is_log(thing: object, n_new: int, bytes_per_run: float) -> bool:
