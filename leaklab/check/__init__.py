@@ -11,7 +11,7 @@ __getattr__ = lazy_names(
         "explaining": "explain_growth",
         "line_search": "find_lines whose",
         "growing_places": "grown_graph grown_places",
-        "judging": "GrownContainer Judgement NATIVE_FLOOR_BYTES judge",
+        "judging": "Grown Judgement NATIVE_FLOOR_BYTES judge",
         "memory": "DEVICE_MEMORY NATIVE_MEMORY device_rest explain_native explained_shares malloc_rest"
         " native_leak remark taken_by with_replaced with_rests",
         "pipeline": "check_steps",

@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 
 from leaklab.check.findings import Finding
-from leaklab.check.judging import GrownContainer, Judgement
+from leaklab.check.judging import Grown, Judgement
 from leaklab.check.ranking import is_asked_for, library_note
 from leaklab.collect.slots import GrownSlot
 from leaklab.decide import Growth
@@ -102,10 +102,10 @@ def _together(places: list[Finding]) -> list[Finding]:
 
 
 def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Finding]:
-    addresses = np.array([container.address for container in judgement.containers], np.int64)
+    addresses = np.array([container.what for container in judgement.containers], np.int64)
     found = sorted(
         zip(view.index.vertices_of(addresses).tolist(), judgement.containers, strict=True),
-        key=lambda pair: pair[1].lengths[0] - pair[1].lengths[-1],
+        key=lambda pair: pair[1].series[0] - pair[1].series[-1],
     )
     # One of the last run cannot have grown over the check: it only has the address of those before it.
     newest = view.birth_run.max(initial=BASELINE)
@@ -114,11 +114,11 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
     )
     lasting = ((v, c) for v, c in known if view.birth_run[v] == BASELINE or view.birth_run[v] < newest)
     for vertex, container in islice(lasting, _MAX_EXPLAINED):
-        seen.add(container.address)
-        if vertex == view.namespace and _is_history(view.objects[vertex], container.lengths[-1] - container.lengths[0]):
+        seen.add(container.what)
+        if vertex == view.namespace and _is_history(view.objects[vertex], container.series[-1] - container.series[0]):
             continue
         grown = _container(view, judgement, container, vertex)
-        yield replace(grown, growth=_SPOKEN_FOR) if _is_survivors(view, vertex, container.lengths) else grown
+        yield replace(grown, growth=_SPOKEN_FOR) if _is_survivors(view, vertex, container.series) else grown
 
 
 def _is_cache(view: HeapView, vertex: int) -> bool:
@@ -173,11 +173,11 @@ def grown_graph(view: HeapView, judgement: Judgement) -> Finding | None:
     return Finding(leak, growth, address_of_growth(view, leak.fingerprint, vertex))
 
 
-def _container(view: HeapView, judgement: Judgement, container: GrownContainer, vertex: int) -> Finding:
+def _container(view: HeapView, judgement: Judgement, container: Grown[int], vertex: int) -> Finding:
     thing = view.objects[vertex]
     kind = type_name(type(thing))
     unit = _UNITS.get(kind, "entries")
-    n_new = max(container.lengths[-1] - container.lengths[0], 1)
+    n_new = max(container.series[-1] - container.series[0], 1)
     content, bytes_per_unit = ("", 1.0) if unit != "entries" else content_of(thing, n_new)
     growth = _limited([view.objects[each] for each in view.path(vertex)], container.growth, bytes_per_unit)
     leak = leak_in_place(
@@ -194,9 +194,9 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
         holder=leak.holder,
         unit=unit,
         content=content,
-        lengths=container.lengths,
+        lengths=container.series,
         at_runs=judgement.at_runs,
-        per_run=(container.lengths[-1] - container.lengths[0]) / max(judgement.at_runs[-1], 1),
+        per_run=(container.series[-1] - container.series[0]) / max(judgement.at_runs[-1], 1),
         bytes_per_run=growth.rate * bytes_per_unit,
         outcome=growth.outcome,
     )
@@ -222,7 +222,8 @@ def _entries_of(kind: str, content: str) -> str:
 
 
 def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Finding]:
-    for slot, growth in judgement.slots:
+    for grown in judgement.slots:
+        slot = grown.what
         anchor = view.index.vertex_of(slot.anchor)
         if anchor < 0 or not view.is_reached(anchor) or view.leaked[anchor]:
             continue
@@ -237,7 +238,7 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Fin
         if id(thing) in seen or (vertex >= 0 and _is_survivors(view, vertex, slot.sizes)):
             continue
         seen.add(id(thing))
-        yield _slot(view, judgement, anchor, [*above, thing], (slot, growth))
+        yield _slot(view, judgement, anchor, [*above, thing], grown)
 
 
 def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
@@ -247,10 +248,8 @@ def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
     return [thing for thing in get_referents(anchor) if id(thing) == slot.owner][:1]
 
 
-def _slot(
-    view: HeapView, judgement: Judgement, anchor: int, below: list[object], found: tuple[GrownSlot, Growth]
-) -> Finding:
-    (slot, growth), thing, described = found, below[-1], view.describe_child(anchor, *below)
+def _slot(view: HeapView, judgement: Judgement, anchor: int, below: list[object], grown: Grown[GrownSlot]) -> Finding:
+    slot, growth, thing, described = grown.what, grown.growth, below[-1], view.describe_child(anchor, *below)
     sizes = slot.sizes
     kind = type_name(type(thing))
     is_counted = safe_len(thing) is not None and kind not in _UNITS

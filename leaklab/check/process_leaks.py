@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from leaklab.check.findings import Finding, Survey
-from leaklab.check.judging import NATIVE_FLOOR_BYTES, GrownCount
+from leaklab.check.judging import NATIVE_FLOOR_BYTES, Grown
 from leaklab.check.ranking import NUMBERS_KEPT, USER_SIDE
 from leaklab.collect.arrival_lines import ArrivalLines
 from leaklab.collect.measurement import Measurement
@@ -83,25 +83,25 @@ class _Attribution:
         self.leaks = [keeper.leak for keeper in keepers]
         self._has_children = False
 
-    def of(self, count: GrownCount) -> Iterator[tuple[Leak, Growth]]:
+    def of(self, count: Grown[Counted]) -> Iterator[tuple[Leak, Growth]]:
         """Attribute *count* to the keepers where they keep it; yield what remains."""
         if count.growth.outcome not in _OPEN:
             return
-        since = self._measurement.counts.numbers_since_start(count.counted, self._measurement.n_runs)
+        since = self._measurement.counts.numbers_since_start(count.what, self._measurement.n_runs)
         rest = self._to_keepers(count, since)
         by_kind: dict[str, dict[int, int]] = defaultdict(dict)
         for number, run in rest.items():
-            by_kind[count.counted.kind_of(number)[0]][number] = run
+            by_kind[count.what.kind_of(number)[0]][number] = run
         growths = {kind: judge_survivors(self._series(numbers)) for kind, numbers in by_kind.items()}
         if len(rest) == len(since) and not any(growth.outcome is Outcome.LEAK for growth in growths.values()):
             by_kind, growths = {"": rest}, {"": count.growth}  # of all together it is known, of no kind by itself
         for kind, growth in growths.items():
             if growth.outcome in _OPEN and not self._is_of_unseen(count, kind, growth):
-                self._has_children |= count.counted is CHILDREN
-                kept = self._series(by_kind[kind]) if kind else count.kept
-                yield self._own(count.counted, kind, by_kind[kind], growth, kept), growth
+                self._has_children |= count.what is CHILDREN
+                kept = self._series(by_kind[kind]) if kind else count.series
+                yield self._own(count.what, kind, by_kind[kind], growth, kept), growth
 
-    def _to_keepers(self, count: GrownCount, since: Mapping[int, int]) -> dict[int, int]:
+    def _to_keepers(self, count: Grown[Counted], since: Mapping[int, int]) -> dict[int, int]:
         """Attribute the numbers *since* the start to those who keep them; return the others.
 
         A library's table is one of these only where no leak of the user's own keeps the like: in the table of
@@ -109,15 +109,15 @@ class _Attribution:
         """
         rest, speaker = dict(since), self._worker_keeper(count)
         for place in sorted(range(len(self._keepers)), key=lambda place: bool(self._keepers[place].aside)):
-            if not (kept := self._kept_by(place, count.counted, rest)):
+            if not (kept := self._kept_by(place, count.what, rest)):
                 continue
             rate = count.growth.rate * self._n_settled(kept, since) / max(self._n_settled(since, since), 1)
             rest = {number: run for number, run in rest.items() if number not in kept}
             if speaker is None or self._is_users(place):
                 self._to_keeper(place, count, sorted(kept), rate)
                 speaker = place if speaker is None else speaker
-            elif count.counted is CHILDREN or not self._keepers[place].aside:
-                of_children = count.counted is CHILDREN
+            elif count.what is CHILDREN or not self._keepers[place].aside:
+                of_children = count.what is CHILDREN
                 self._to_keeper(speaker if of_children else place, count, sorted(kept), rate)
         return rest
 
@@ -139,9 +139,9 @@ class _Attribution:
         grown = None if keeper.address is None or not keeper.address.grows else self._grown(keeper.address)
         return set(since) if grown is not None and are_entries(grown, list(since)) else set()
 
-    def _worker_keeper(self, count: GrownCount) -> int | None:
+    def _worker_keeper(self, count: Grown[Counted]) -> int | None:
         """Return the largest leak of pools and workers, at whose pace children are left; None without one."""
-        if count.counted is not CHILDREN:
+        if count.what is not CHILDREN:
             return None
         places = [
             place
@@ -164,8 +164,8 @@ class _Attribution:
         referents = get_referents(self._view.objects[owner]) if owner >= 0 else []
         return next((thing for thing in referents if id(thing) == last), None)
 
-    def _to_keeper(self, place: int, count: GrownCount, numbers: Sequence[int], rate: float) -> None:
-        leak, counted, keeper = self.leaks[place], count.counted, self._keepers[place]
+    def _to_keeper(self, place: int, count: Grown[Counted], numbers: Sequence[int], rate: float) -> None:
+        leak, counted, keeper = self.leaks[place], count.what, self._keepers[place]
         self._has_children |= counted is CHILDREN
         if _SLUGS[counted.unit] in leak.also_causes:
             return
@@ -194,9 +194,9 @@ class _Attribution:
             )
         return replace(leak, unit=counted.unit, cause=cause.slug, advice=advice, bytes_per_run=0.0)
 
-    def _is_of_unseen(self, count: GrownCount, kind: str, growth: Growth) -> bool:
+    def _is_of_unseen(self, count: Grown[Counted], kind: str, growth: Growth) -> bool:
         """Attribute descriptors of *kind* to what leaks anyway, if it may keep such unseen; return whether it may."""
-        if count.counted is CHILDREN:
+        if count.what is CHILDREN:
             return False
         if kind in _OF_CHILDREN and self._has_children:
             return True
