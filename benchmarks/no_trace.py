@@ -134,7 +134,7 @@ def say_state(path: str, n_runs: int, options: str) -> None:
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
-    from leaklab.check.runner import Cell
+    from leaklab.magics.cell import Cell
 
     case = json.loads(os.environ["CASE"]) if path == "-" else runpy.run_path(path)
     config = Config()

@@ -9,9 +9,8 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
-from leaklab.check.isolated import isolated_steps
 from leaklab.check.pipeline import check_steps
-from leaklab.check.runner import Finished, drive, without_own_frames
+from leaklab.check.runner import Finished, drive, isolated_steps, without_own_frames
 from leaklab.errors import LeakFound, RankError
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import Check, Settings

@@ -35,7 +35,7 @@ _MANY_CONTAINERS = 8
 """Fewer that stop or give back one by one are not one table that grows as a whole."""
 _FULL_SHARE = 0.95
 _LEAST_SHARE = 0.5
-"""Of what a container grew by, so much must be survivors: of numbers and short texts the container itself is told."""
+"""Of what a container grew by, so much must be survivors; numbers and short texts are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +269,8 @@ def _n_new(view: HeapView, parent: int) -> int:
     return int(np.count_nonzero(view.birth_run[view.index.referents(parent)] != BASELINE))
 
 
-def heard(witness: LengthWitness, judged: tuple[Growth, float]) -> tuple[Growth, float]:
-    """Return the judgement on a place once the lengths of its containers are heard beside its survivors.
+def combine_with_lengths(witness: LengthWitness, judged: tuple[Growth, float]) -> tuple[Growth, float]:
+    """Return the judgement on a place by the lengths of its containers beside its survivors.
 
     Where the length grows the place leaks, whoever survives; where it has stopped the place is full, whoever survives.
     """

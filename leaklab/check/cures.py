@@ -7,9 +7,8 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
-from leaklab.check.explained import Explained
-from leaklab.check.extra_runs import FoundLines
-from leaklab.check.steps import Ran, RunRequest
+from leaklab.check.findings import Explained, FoundLines
+from leaklab.check.session import Ran, RunRequest
 from leaklab.collect.measurement import Measurement
 from leaklab.cure.applying import ReplaceableCell
 from leaklab.cure.case import Case

@@ -6,12 +6,13 @@ import io
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
-from leaklab.check.judging import GrownContainer, Judgement
+from leaklab.check.findings import Finding
+from leaklab.check.judging import Grown, Judgement
 from leaklab.check.ranking import is_asked_for, library_note
 from leaklab.collect.slots import GrownSlot
 from leaklab.decide import Growth
@@ -19,7 +20,7 @@ from leaklab.decide.logs import LOG_BYTES, is_log
 from leaklab.explain.autograd_retention import largest_graph
 from leaklab.explain.evidence import Evidence, facts_of
 from leaklab.explain.group_sizes import content_of, has_opaque, newest_entries
-from leaklab.explain.groups import LeakAddress, address_of_growth
+from leaklab.explain.groups import address_of_growth
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.limits import known_limit
 from leaklab.explain.ownership import is_librarys_table
@@ -47,50 +48,28 @@ _UNITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Grown:
-    """Something that grows in place, found in the heap.
-
-    Attributes:
-        leak: What a leak of it would say; its outcome is that of *growth*.
-        row: Its row in the table of containers; None for what is not in that table.
-        growth: The judgement on it.
-        address: Where in the heap it grows.
-        is_opaque: Whether its newest entries may have native memory that nobody tells.
-        is_log: Whether it gains a few numbers in their order, and no more.
-        aside: Why it is left out, in words: the little that a library notes in a table of its own; else empty.
-    """
-
-    leak: Leak
-    row: ContainerGrowth | None
-    growth: Growth
-    address: LeakAddress
-    is_opaque: bool = False
-    is_log: bool = False
-    aside: str = ""
-
-
-def grown_places(view: HeapView, judgement: Judgement) -> list[Grown]:
+def grown_places(view: HeapView, judgement: Judgement) -> list[Finding]:
     """Return every container and slot that grew, those of one place together, the fastest of them for all.
 
     Where survivors make a container grow, they are the leak, and it is clean.
     """
     seen: set[int] = set()
     found = [*_containers(view, judgement, seen), *_slots(view, judgement, seen)]
-    by_place: dict[tuple[str, Outcome], list[Grown]] = defaultdict(list)
+    by_place: dict[tuple[str, Outcome], list[Finding]] = defaultdict(list)
     for grown in found:
         by_place[grown.leak.fingerprint, grown.growth.outcome].append(grown)
     return [_judged_by_owner(view, grown) for places in by_place.values() for grown in _together(places)]
 
 
-def _judged_by_owner(view: HeapView, grown: Grown) -> Grown:
+def _judged_by_owner(view: HeapView, grown: Finding) -> Finding:
     leak, growth = grown.leak, grown.growth
-    if growth.outcome is Outcome.LEAK and grown.address.chain[-1] in _screens():
+    chain = () if grown.address is None else grown.address.chain
+    if grown.is_leak and chain[-1] in _screens():
         words = f"what is printed stays in {leak.holder}, which stands for the screen"
         return replace(grown, growth=Growth(Outcome.CLEAN, 0.0, growth.reason), aside=words)
-    if growth.outcome is not Outcome.LEAK or leak.bytes_per_run >= LOG_BYTES or is_asked_for(leak):
+    if not grown.is_leak or leak.bytes_per_run >= LOG_BYTES or is_asked_for(leak):
         return grown
-    above = view.index.vertices_of(np.array(grown.address.chain[:-1], np.int64))
+    above = view.index.vertices_of(np.array(chain[:-1], np.int64))
     if not is_librarys_table(view, above[above >= 0].tolist()):
         return grown
     return replace(grown, growth=Growth(Outcome.CLEAN, 0.0, growth.reason), aside=library_note(leak))
@@ -103,7 +82,7 @@ def _screens() -> set[int]:
     return {id(thing) for thing in (*streams, *below)}
 
 
-def _together(places: list[Grown]) -> list[Grown]:
+def _together(places: list[Finding]) -> list[Finding]:
     """Let one speak for all of *places*, which differ in a position or a number only."""
     if len(places) == 1:
         return places
@@ -122,11 +101,11 @@ def _together(places: list[Grown]) -> list[Grown]:
     return [speaker, *(replace(grown, growth=_SPOKEN_FOR) for grown in places if grown is not first)]
 
 
-def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Grown]:
-    addresses = np.array([container.address for container in judgement.containers], np.int64)
+def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Finding]:
+    addresses = np.array([container.what for container in judgement.containers], np.int64)
     found = sorted(
         zip(view.index.vertices_of(addresses).tolist(), judgement.containers, strict=True),
-        key=lambda pair: pair[1].lengths[0] - pair[1].lengths[-1],
+        key=lambda pair: pair[1].series[0] - pair[1].series[-1],
     )
     # One of the last run cannot have grown over the check: it only has the address of those before it.
     newest = view.birth_run.max(initial=BASELINE)
@@ -135,11 +114,11 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
     )
     lasting = ((v, c) for v, c in known if view.birth_run[v] == BASELINE or view.birth_run[v] < newest)
     for vertex, container in islice(lasting, _MAX_EXPLAINED):
-        seen.add(container.address)
-        if vertex == view.namespace and _is_history(view.objects[vertex], container.lengths[-1] - container.lengths[0]):
+        seen.add(container.what)
+        if vertex == view.namespace and _is_history(view.objects[vertex], container.series[-1] - container.series[0]):
             continue
         grown = _container(view, judgement, container, vertex)
-        yield replace(grown, growth=_SPOKEN_FOR) if _is_survivors(view, vertex, container.lengths) else grown
+        yield replace(grown, growth=_SPOKEN_FOR) if _is_survivors(view, vertex, container.series) else grown
 
 
 def _is_cache(view: HeapView, vertex: int) -> bool:
@@ -165,7 +144,7 @@ def _is_survivors(view: HeapView, vertex: int, lengths: Sequence[int]) -> bool:
     return bool(view.leaked[referents].any()) and 2 * n_new >= lengths[-1] - lengths[0]
 
 
-def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
+def grown_graph(view: HeapView, judgement: Judgement) -> Finding | None:
     """Return the tensor whose autograd graph gets longer by every run, if one does.
 
     Its own graph must hold what was added: nodes that pile up elsewhere belong to whoever keeps them.
@@ -191,14 +170,14 @@ def grown_graph(view: HeapView, judgement: Judgement) -> Grown | None:
         extra=(step,),
         has_graph=True,
     )
-    return Grown(leak, None, growth, address_of_growth(view, leak.fingerprint, vertex))
+    return Finding(leak, growth, address_of_growth(view, leak.fingerprint, vertex))
 
 
-def _container(view: HeapView, judgement: Judgement, container: GrownContainer, vertex: int) -> Grown:
+def _container(view: HeapView, judgement: Judgement, container: Grown[int], vertex: int) -> Finding:
     thing = view.objects[vertex]
     kind = type_name(type(thing))
     unit = _UNITS.get(kind, "entries")
-    n_new = max(container.lengths[-1] - container.lengths[0], 1)
+    n_new = max(container.series[-1] - container.series[0], 1)
     content, bytes_per_unit = ("", 1.0) if unit != "entries" else content_of(thing, n_new)
     growth = _limited([view.objects[each] for each in view.path(vertex)], container.growth, bytes_per_unit)
     leak = leak_in_place(
@@ -215,15 +194,17 @@ def _container(view: HeapView, judgement: Judgement, container: GrownContainer, 
         holder=leak.holder,
         unit=unit,
         content=content,
-        lengths=container.lengths,
+        lengths=container.series,
         at_runs=judgement.at_runs,
-        per_run=(container.lengths[-1] - container.lengths[0]) / max(judgement.at_runs[-1], 1),
+        per_run=(container.series[-1] - container.series[0]) / max(judgement.at_runs[-1], 1),
         bytes_per_run=growth.rate * bytes_per_unit,
         outcome=growth.outcome,
     )
     is_opaque = unit == "entries" and has_opaque(newest_entries(thing, n_new))
     address = address_of_growth(view, leak.fingerprint, vertex)
-    return Grown(leak, row, growth, address, is_opaque, is_log=_is_log(thing, n_new, leak.bytes_per_run))
+    return Finding(
+        leak, growth, address, row=row, is_opaque=is_opaque, is_log=_is_log(thing, n_new, leak.bytes_per_run)
+    )
 
 
 def _limited(path: Sequence[object], growth: Growth, bytes_per_entry: float) -> Growth:
@@ -240,8 +221,9 @@ def _entries_of(kind: str, content: str) -> str:
     return f"{kind} entries: {content}" if content else f"{kind} entries"
 
 
-def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Grown]:
-    for slot, growth in judgement.slots:
+def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Finding]:
+    for grown in judgement.slots:
+        slot = grown.what
         anchor = view.index.vertex_of(slot.anchor)
         if anchor < 0 or not view.is_reached(anchor) or view.leaked[anchor]:
             continue
@@ -256,7 +238,7 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Gro
         if id(thing) in seen or (vertex >= 0 and _is_survivors(view, vertex, slot.sizes)):
             continue
         seen.add(id(thing))
-        yield _slot(view, judgement, anchor, [*above, thing], (slot, growth))
+        yield _slot(view, judgement, anchor, [*above, thing], grown)
 
 
 def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
@@ -266,10 +248,8 @@ def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
     return [thing for thing in get_referents(anchor) if id(thing) == slot.owner][:1]
 
 
-def _slot(
-    view: HeapView, judgement: Judgement, anchor: int, below: list[object], found: tuple[GrownSlot, Growth]
-) -> Grown:
-    (slot, growth), thing, described = found, below[-1], view.describe_child(anchor, *below)
+def _slot(view: HeapView, judgement: Judgement, anchor: int, below: list[object], grown: Grown[GrownSlot]) -> Finding:
+    slot, growth, thing, described = grown.what, grown.growth, below[-1], view.describe_child(anchor, *below)
     sizes = slot.sizes
     kind = type_name(type(thing))
     is_counted = safe_len(thing) is not None and kind not in _UNITS
@@ -285,7 +265,7 @@ def _slot(
     row = ContainerGrowth(kind, leak.holder, unit, content, sizes, runs, per_run, bytes_per_run, growth.outcome)
     address = address_of_growth(view, leak.fingerprint, anchor, *below)
     is_opaque = is_counted and has_opaque(newest_entries(thing, n_new))
-    return Grown(leak, row, growth, address, is_opaque, is_log=_is_log(thing, n_new, bytes_per_run))
+    return Finding(leak, growth, address, row=row, is_opaque=is_opaque, is_log=_is_log(thing, n_new, bytes_per_run))
 
 
 def _is_log(thing: object, n_new: int, bytes_per_run: float) -> bool:

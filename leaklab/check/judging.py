@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Generic, TypeVar
 
 from leaklab.collect.checkpoint import follow
 from leaklab.collect.measurement import Measurement
@@ -30,13 +31,21 @@ _FEWEST_ENTRIES = 2
 _GROWING = (Outcome.LEAK, Outcome.INCONCLUSIVE)
 
 
-@dataclass(frozen=True, slots=True)
-class GrownContainer:
-    """A container by its address, with its length at every checkpoint."""
+T = TypeVar("T")
 
-    address: int
-    kind: int
-    lengths: tuple[int, ...]
+
+@dataclass(frozen=True, slots=True)
+class Grown(Generic[T]):
+    """Something that was counted again and again.
+
+    Attributes:
+        what: What it is; types and containers by their addresses.
+        series: How many each run left, or how large it was at every checkpoint.
+        growth: The judgement on that.
+    """
+
+    what: T
+    series: tuple[int, ...]
     growth: Growth
 
 
@@ -54,21 +63,12 @@ class GrownRegistry:
 
 
 @dataclass(frozen=True, slots=True)
-class GrownCount:
-    """What the kernel counts for this process: how many each run left, and the judgement on that."""
-
-    counted: Counted
-    kept: tuple[int, ...]
-    growth: Growth
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
     """What grows, and how sure that is.
 
     Attributes:
         at_runs: The measured runs after which checkpoints were taken.
-        kinds: For each type (by address) its survivors per run, and the judgement on them.
+        kinds: For each type its survivors per run.
         remade: Types (by address) of which there are more and more, though no run's objects survive the next: whoever
             keeps them makes all of them anew.
         containers: Containers that are longer at the end than at the start.
@@ -86,10 +86,10 @@ class Judgement:
     """
 
     at_runs: tuple[int, ...]
-    kinds: dict[int, tuple[tuple[int, ...], Growth]]
+    kinds: dict[int, Grown[int]]
     remade: dict[int, Growth]
-    containers: tuple[GrownContainer, ...]
-    slots: tuple[tuple[GrownSlot, Growth], ...]
+    containers: tuple[Grown[int], ...]
+    slots: tuple[Grown[GrownSlot], ...]
     graph: Growth
     native: Growth | None
     accelerator: Growth | None
@@ -98,7 +98,7 @@ class Judgement:
     registries: tuple[GrownRegistry, ...] = ()
     runs_with_slots: tuple[int, ...] | None = None
     has_unread_rise: bool = False
-    counts: tuple[GrownCount, ...] = ()
+    counts: tuple[Grown[Counted], ...] = ()
 
     @property
     def slot_runs(self) -> tuple[int, ...]:
@@ -107,18 +107,16 @@ class Judgement:
 
     def all_growths(self) -> list[Growth]:
         """Return every judgement, of whatever was counted."""
-        growths = [growth for _kept, growth in self.kinds.values()]
+        counted: Sequence[Grown[Any]] = (*self.kinds.values(), *self.containers, *self.slots, *self.counts)
+        growths = [each.growth for each in counted]
         growths += self.remade.values()
-        growths += [container.growth for container in self.containers]
-        growths += [growth for _slot, growth in self.slots]
-        growths += [count.growth for count in self.counts]
         growths += [growth for growth in (self.graph, self.native, self.accelerator) if growth is not None]
         return growths
 
     def growth_of(self, kind: int, kept: tuple[int, ...]) -> Growth:
         """Return the judgement on a type of which the heap shows *kept* per run; judged anew if others were counted."""
-        counted, growth = self.kinds.get(kind, ((), None))
-        return growth if growth is not None and counted == kept else judge_survivors(kept)
+        counted = self.kinds.get(kind)
+        return counted.growth if counted is not None and counted.series == kept else judge_survivors(kept)
 
     @property
     def growing(self) -> bool:
@@ -186,7 +184,7 @@ def judge(measurement: Measurement) -> Judgement:
     heap, accelerator = measurement.meters.heap(n_runs), measurement.meters.accelerator(n_runs)
     return Judgement(
         at_runs=at_runs,
-        kinds={kind: (kept, judge_survivors(kept)) for kind, kept in measurement.cohorts.by_kind()},
+        kinds={kind: Grown(kind, kept, judge_survivors(kept)) for kind, kept in measurement.cohorts.by_kind()},
         remade=dict(_judge_totals(measurement, at_runs)),
         containers=_judge_containers(measurement, at_runs),
         slots=_judge_slots(measurement),
@@ -204,13 +202,13 @@ def judge(measurement: Measurement) -> Judgement:
     )
 
 
-def _judge_counts(measurement: Measurement) -> Iterator[GrownCount]:
+def _judge_counts(measurement: Measurement) -> Iterator[Grown[Counted]]:
     for counted in (CHILDREN, DESCRIPTORS):
         levels = measurement.counts.levels(counted, measurement.n_runs)
         if levels is not None:
             kept = survivors_of_level(levels)
             if any(kept[:-1]):
-                yield GrownCount(counted, kept, judge_survivors(kept))
+                yield Grown(counted, kept, judge_survivors(kept))
 
 
 def _grown_registries(measurement: Measurement) -> Iterator[GrownRegistry]:
@@ -230,24 +228,24 @@ def _judge_totals(measurement: Measurement, at_runs: tuple[int, ...]) -> Iterato
                 yield kind, growth
 
 
-def _judge_containers(measurement: Measurement, at_runs: tuple[int, ...]) -> tuple[GrownContainer, ...]:
-    addresses, kinds, table = follow([checkpoint.lengths for checkpoint in measurement.checkpoints])
+def _judge_containers(measurement: Measurement, at_runs: tuple[int, ...]) -> tuple[Grown[int], ...]:
+    addresses, _kinds, table = follow([checkpoint.lengths for checkpoint in measurement.checkpoints])
     own = id(measurement.checkpoints)  # one longer at every look: without this, every cell would seem to grow
     return tuple(
-        GrownContainer(address, kind, tuple(lengths), judge_checkpoints(lengths, at_runs))
-        for address, kind, lengths in zip(addresses.tolist(), kinds.tolist(), table.tolist(), strict=True)
+        Grown(address, tuple(lengths), judge_checkpoints(lengths, at_runs))
+        for address, lengths in zip(addresses.tolist(), table.tolist(), strict=True)
         if address != own
     )
 
 
-def _judge_slots(measurement: Measurement) -> tuple[tuple[GrownSlot, Growth], ...]:
+def _judge_slots(measurement: Measurement) -> tuple[Grown[GrownSlot], ...]:
     checkpoints = measurement.checkpoints
     own = {id(record) for checkpoint in checkpoints for record in (checkpoint, checkpoint.lengths, checkpoint.slots)}
     seen = [(checkpoint.slots, checkpoint.after_run) for checkpoint in checkpoints if checkpoint.slots is not None]
     if len(seen) < 2:  # noqa: PLR2004 - growth is between two looks
         return ()
     return tuple(
-        (slot, judge_checkpoints(slot.sizes, [run - seen[0][1] for _slots, run in seen]))
+        Grown(slot, slot.sizes, judge_checkpoints(slot.sizes, [run - seen[0][1] for _slots, run in seen]))
         for slot in grown_slots([slots for slots, _run in seen])
         if slot.owner not in own
     )

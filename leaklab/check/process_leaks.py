@@ -1,15 +1,16 @@
-"""Tell the file descriptors and child processes that every run leaves: with the objects that keep them, or alone.
+"""Attribute the file descriptors and child processes that every run leaves to the objects that keep them.
 
-One truth is one leak. What an object keeps that leaks anyway is told with it; only the rest is a leak of its own.
+One truth is one leak. What an object keeps that leaks anyway is part of that leak; only the rest is a leak of its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from leaklab.check.judging import GrownCount, Judgement
+from leaklab.check.findings import Finding, Survey
+from leaklab.check.judging import Grown
 from leaklab.check.ranking import NUMBERS_KEPT, USER_SIDE
 from leaklab.collect.arrival_lines import ArrivalLines
 from leaklab.collect.measurement import Measurement
@@ -21,8 +22,8 @@ from leaklab.collect.process_counts import (
     descriptor_limit,
 )
 from leaklab.decide import Growth, judge_per_run_bytes, judge_survivors
-from leaklab.explain.counterparts import STARTERS
 from leaklab.decide.growth import NATIVE_FLOOR_BYTES
+from leaklab.explain.counterparts import STARTERS
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
 from leaklab.explain.group_sizes import has_opaque
@@ -30,7 +31,6 @@ from leaklab.explain.groups import LeakAddress
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.process_numbers import are_entries, numbers_kept, shares_memory
 from leaklab.heap.paths import fingerprint
-from leaklab.heap.view import HeapView
 from leaklab.model import Leak, Outcome, RootPath
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import type_name
@@ -50,96 +50,76 @@ _ENDING = {DESCRIPTORS.unit: "call `os.close(fd)` for", CHILDREN.unit: "end, and
 NO_HOLDER = "nothing that Python can see"
 
 
-@dataclass(frozen=True, slots=True)
-class Keeper:
-    """A place that grows, and may keep what the kernel counts.
+def attribute_counts(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
+    """Return *findings*, with the file descriptors and child processes that they keep, and the rest of these.
 
-    Attributes:
-        leak: What a leak of it says.
-        members: Its survivors; none for what grows in place.
-        newest: Those of the last run that left any.
-        address: Where it grows.
-        is_aside: Whether it is left out, for being a small table of a library's.
+    What a library keeps in a small table of its own is a leak if it keeps those.
     """
-
-    leak: Leak
-    members: Sequence[int]
-    newest: Sequence[int]
-    address: LeakAddress | None
-    is_aside: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What became of the counts.
-
-    Attributes:
-        leaks: For each keeper its leak, with what it keeps; the same object where it keeps nothing.
-        own: Leaks of their own, with the judgement on each.
-    """
-
-    leaks: tuple[Leak, ...]
-    own: tuple[tuple[Leak, Growth], ...]
+    counts = survey.judgement.counts
+    if not counts:
+        return list(findings)
+    keepers = [finding for finding in findings if finding.is_leak or finding.aside]
+    attribution = _Attribution(survey, keepers)
+    own = [Finding(leak, growth) for count in counts for leak, growth in attribution.of(count)]
+    changed = {id(one): leak for one, leak in zip(keepers, attribution.leaks, strict=True) if leak is not one.leak}
+    found = [
+        finding
+        if (leak := changed.get(id(finding))) is None
+        else replace(finding, leak=leak, growth=Growth(Outcome.LEAK, leak.count_per_run, leak.reason), aside="")
+        for finding in findings
+    ]
+    return [*found, *own]
 
 
-def tell_counts(view: HeapView, measurement: Measurement, judgement: Judgement, keepers: Sequence[Keeper]) -> Told:
-    """Find who keeps the descriptors and children that grow.
+class _Attribution:
+    """Attributes what the kernel counts to those who keep it.
 
     Args:
-        view: The heap.
-        measurement: What was counted.
-        judgement: What the rules said of it.
+        survey: The heap, and what was counted.
         keepers: The places that leak, and those of libraries that were left out for being small.
     """
-    told = _Telling(view, measurement, list(keepers))
-    own = [found for count in judgement.counts for found in told.tell(count)]
-    return Told(tuple(told.leaks), tuple(own))
 
-
-class _Telling:
-    """The keepers, and what was told with them so far."""
-
-    def __init__(self, view: HeapView, measurement: Measurement, keepers: list[Keeper]) -> None:
-        self._view, self._measurement, self._keepers = view, measurement, keepers
+    def __init__(self, survey: Survey, keepers: Sequence[Finding]) -> None:
+        self._view, self._measurement, self._keepers = survey.view, survey.measurement, keepers
         self.leaks = [keeper.leak for keeper in keepers]
         self._has_children = False
 
-    def tell(self, count: GrownCount) -> Iterator[tuple[Leak, Growth]]:
-        """Tell *count* with the keepers where they keep it; yield what remains."""
+    def of(self, count: Grown[Counted]) -> Iterator[tuple[Leak, Growth]]:
+        """Attribute *count* to the keepers where they keep it; yield what remains."""
         if count.growth.outcome not in _OPEN:
             return
-        since = self._measurement.counts.numbers_since_start(count.counted, self._measurement.n_runs)
-        rest = self._tell_keepers(count, since)
+        since = self._measurement.counts.numbers_since_start(count.what, self._measurement.n_runs)
+        rest = self._to_keepers(count, since)
         by_kind: dict[str, dict[int, int]] = defaultdict(dict)
         for number, run in rest.items():
-            by_kind[count.counted.kind_of(number)[0]][number] = run
+            by_kind[count.what.kind_of(number)[0]][number] = run
         growths = {kind: judge_survivors(self._series(numbers)) for kind, numbers in by_kind.items()}
         if len(rest) == len(since) and not any(growth.outcome is Outcome.LEAK for growth in growths.values()):
             by_kind, growths = {"": rest}, {"": count.growth}  # of all together it is known, of no kind by itself
         for kind, growth in growths.items():
             if growth.outcome in _OPEN and not self._is_of_unseen(count, kind, growth):
-                self._has_children |= count.counted is CHILDREN
-                kept = self._series(by_kind[kind]) if kind else count.kept
-                yield self._own(count.counted, kind, by_kind[kind], growth, kept), growth
+                self._has_children |= count.what is CHILDREN
+                kept = self._series(by_kind[kind]) if kind else count.series
+                yield self._own(count.what, kind, by_kind[kind], growth, kept), growth
 
-    def _tell_keepers(self, count: GrownCount, since: Mapping[int, int]) -> dict[int, int]:
-        """Tell the numbers *since* the start with those who keep them; return the others.
+    def _to_keepers(self, count: Grown[Counted], since: Mapping[int, int]) -> dict[int, int]:
+        """Attribute the numbers *since* the start to those who keep them; return the others.
 
-        A library's table is told only where no leak of the user's own keeps the like: in the table of multiprocessing
-        there are the processes of the user's pool.
+        A library's table is one of these only where no leak of the user's own keeps the like: in the table of
+        multiprocessing there are the processes of the user's pool.
         """
         rest, speaker = dict(since), self._worker_keeper(count)
-        for place in sorted(range(len(self._keepers)), key=lambda place: self._keepers[place].is_aside):
-            if not (kept := self._kept_by(place, count.counted, rest)):
+        for place in sorted(range(len(self._keepers)), key=lambda place: bool(self._keepers[place].aside)):
+            if not (kept := self._kept_by(place, count.what, rest)):
                 continue
             rate = count.growth.rate * self._n_settled(kept, since) / max(self._n_settled(since, since), 1)
             rest = {number: run for number, run in rest.items() if number not in kept}
             if speaker is None or self._is_users(place):
-                self._tell_with(place, count, sorted(kept), rate)
+                self._to_keeper(place, count, sorted(kept), rate)
                 speaker = place if speaker is None else speaker
-            elif count.counted is CHILDREN or not self._keepers[place].is_aside:
-                of_children = count.counted is CHILDREN
-                self._tell_with(speaker if of_children else place, count, sorted(kept), rate)
+            elif count.what is CHILDREN or not self._keepers[place].aside:
+                of_children = count.what is CHILDREN
+                self._to_keeper(speaker if of_children else place, count, sorted(kept), rate)
         return rest
 
     def _is_users(self, place: int) -> bool:
@@ -160,16 +140,16 @@ class _Telling:
         grown = None if keeper.address is None or not keeper.address.grows else self._grown(keeper.address)
         return set(since) if grown is not None and are_entries(grown, list(since)) else set()
 
-    def _worker_keeper(self, count: GrownCount) -> int | None:
+    def _worker_keeper(self, count: Grown[Counted]) -> int | None:
         """Return the largest leak of pools and workers, at whose pace children are left; None without one."""
-        if count.counted is not CHILDREN:
+        if count.what is not CHILDREN:
             return None
         places = [
             place
             for place, keeper in enumerate(self._keepers)
-            if not keeper.is_aside
+            if not keeper.aside
             and _is_multiple(count.growth.rate, keeper.leak.count_per_run)
-            and any(type_name(type(self._view.objects[v])).startswith(STARTERS) for v in keeper.newest)
+            and any(type_name(type(thing)).startswith(STARTERS) for thing in keeper.newest(self._view))
         ]
         return max(
             places, key=lambda place: (self._is_users(place), self._keepers[place].leak.bytes_per_run), default=None
@@ -185,8 +165,8 @@ class _Telling:
         referents = get_referents(self._view.objects[owner]) if owner >= 0 else []
         return next((thing for thing in referents if id(thing) == last), None)
 
-    def _tell_with(self, place: int, count: GrownCount, numbers: Sequence[int], rate: float) -> None:
-        leak, counted, keeper = self.leaks[place], count.counted, self._keepers[place]
+    def _to_keeper(self, place: int, count: Grown[Counted], numbers: Sequence[int], rate: float) -> None:
+        leak, counted, keeper = self.leaks[place], count.what, self._keepers[place]
         self._has_children |= counted is CHILDREN
         if _SLUGS[counted.unit] in leak.also_causes:
             return
@@ -198,13 +178,13 @@ class _Telling:
             also_causes=(*leak.also_causes, _SLUGS[counted.unit]),
         )
 
-    def _as_counted(self, keeper: Keeper, leak: Leak, counted: Counted, numbers: Sequence[int]) -> Leak:
+    def _as_counted(self, keeper: Finding, leak: Leak, counted: Counted, numbers: Sequence[int]) -> Leak:
         """Return *leak* with advice on what it keeps; where that is all that matters of it, as a leak of that."""
-        is_told = not NUMBERS_KEPT.isdisjoint(leak.also_causes)
-        if keeper.members and not keeper.is_aside:
+        is_known = not NUMBERS_KEPT.isdisjoint(leak.also_causes)
+        if keeper.members and not keeper.aside:
             hint = "" if leak.cause == "thread-or-worker-kept" else _HINTS[counted.unit]
             return replace(leak, advice="\n".join(filter(None, (leak.advice, hint))))
-        if is_told:
+        if is_known:
             return leak
         kinds = frozenset(counted.kind_of(number)[0] for number in numbers[-1:])
         cause = find_cause(self._evidence(counted, kinds, leak.what, leak.holder))
@@ -215,17 +195,17 @@ class _Telling:
             )
         return replace(leak, unit=counted.unit, cause=cause.slug, advice=advice, bytes_per_run=0.0)
 
-    def _is_of_unseen(self, count: GrownCount, kind: str, growth: Growth) -> bool:
-        """Return whether what leaks anyway may keep descriptors of *kind* that nobody tells; these are told with it."""
-        if count.counted is CHILDREN:
+    def _is_of_unseen(self, count: Grown[Counted], kind: str, growth: Growth) -> bool:
+        """Attribute descriptors of *kind* to what leaks anyway, if it may keep such unseen; return whether it may."""
+        if count.what is CHILDREN:
             return False
         if kind in _OF_CHILDREN and self._has_children:
             return True
         for place, keeper in enumerate(self._keepers):
-            things = [self._view.objects[member] for member in keeper.newest]
+            things = keeper.newest(self._view)
             may_keep = any(map(shares_memory, things)) if kind == SHARED_MEMORY else has_opaque(things)
-            if may_keep and not keeper.is_aside and _is_multiple(growth.rate, keeper.leak.count_per_run):
-                self._tell_with(place, count, (), growth.rate)
+            if may_keep and not keeper.aside and _is_multiple(growth.rate, keeper.leak.count_per_run):
+                self._to_keeper(place, count, (), growth.rate)
                 return True
         return False
 

@@ -1,21 +1,29 @@
-"""Order the leaks, and tell what deserves the reader's time from bookkeeping and consequences."""
+"""Order the leaks, and leave out what does not deserve the reader's time: bookkeeping, consequences, small ones."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from threading import Thread
 
+import numpy as np
+
+from leaklab.check.findings import Explained, Finding
+from leaklab.explain.unseen_parts import in_hand_of_threads
 from leaklab.heap.known_holders import known_holder
+from leaklab.heap.view import HeapView
 from leaklab.model import Leak, Status
 from leaklab.model.check import CHILDREN, DESCRIPTORS
+from leaklab.model.sentences import growth_sentence, more_words
+from leaklab.runtime.objects import is_kind_of
 from leaklab.text import format_bytes
 
 SMALL_BYTES = 4096
 """Less than this is little: bounded or undecided it is worth a line only where it is the user's, and what grows by no
-more per run can be told with a larger leak."""
+more per run can be a consequence of a larger leak."""
 LIBRARY_BYTES = 1024
 """What a library notes in its own tables, by less than this per run, is not the user's leak."""
 USER_SIDE = ("notebook variable", "module '__main__'")
@@ -261,3 +269,60 @@ def _as_one(same: Sequence[Leak]) -> Leak:
         return largest
     others = f"{len(same) - 1:,} other place{'' if len(same) == 2 else 's'} of this shape"  # noqa: PLR2004 - one other
     return replace(largest, reason=f"{largest.reason}; {others} too")
+
+
+def apart_from_small(explained: Explained, min_bytes: int) -> Explained:
+    """Return *explained* with what leaks less than *min_bytes* per run in the notes, not among the leaks."""
+    small = tuple(leak for leak in explained.leaks if leak.bytes_per_run < min_bytes and counts_by_bytes(leak))
+    if not small:
+        return explained
+    shown = "; ".join(growth_sentence(leak) for leak in small[:_N_NAMED])
+    note = f"smaller than --min-bytes {format_bytes(min_bytes)}: {shown}{more_words(small[_N_NAMED - 1 :], 'leak')}"
+    leaks = tuple(leak for leak in explained.leaks if leak not in small)
+    return replace(
+        explained, leaks=leaks, small=small, notes=(*explained.notes, note), noted=(*explained.noted, *small)
+    )
+
+
+_N_NAMED = 5
+"""A note names so many leaks that are left aside, and counts the others."""
+
+
+SMALL_SHARE = 0.05
+"""What is a consequence of a larger leak is also less than this share of the largest."""
+_THREAD_LOCALS = "thread-locals"
+"""Beside the cause of a leak of what threads keep for themselves: the threads are its consequence."""
+
+
+def ended_with(view: HeapView, findings: Sequence[Finding]) -> dict[str, Leak]:
+    """Return for the fingerprint of each small place that ends with a larger one the leak that it ends with.
+
+    Size proves nothing: a hook that every run registers takes 200 bytes beside a kept graph of megabytes, and is a leak
+    of its own. A place is a consequence of another leak only if the heap shows it: once all holders of the other let
+    go, no root reaches what grows here; or threads that leak have it in hand until their functions return.
+    """
+    larger_first = sorted(findings, key=lambda place: -place.leak.bytes_per_run)
+    with_threads = [place for place in larger_first if _has_threads(view, place)]
+    in_hand = in_hand_of_threads(view)
+    bar = min(SMALL_BYTES, SMALL_SHARE * larger_first[0].leak.bytes_per_run) if larger_first else 0.0
+    found: dict[str, Leak] = {}
+    for number, place in enumerate(larger_first):
+        if place.group is None:
+            continue
+        survivors = np.asarray(place.group.entries or place.group.members, np.int64)
+        ends: Iterable[Finding] = ()
+        if place in with_threads:
+            ends = (other for other in larger_first if other is not place and _THREAD_LOCALS in other.leak.also_causes)
+        elif in_hand[survivors].all():
+            ends = with_threads
+        elif place.leak.bytes_per_run < bar:
+            others = ((other, other.freed) for other in larger_first[:number])
+            ends = (other for other, freed in others if freed is not None and np.isin(survivors, freed).all())
+        for other in ends:
+            found[place.leak.fingerprint] = found.get(other.leak.fingerprint, other.leak)
+            break
+    return found
+
+
+def _has_threads(view: HeapView, finding: Finding) -> bool:
+    return any(is_kind_of(view.objects[member], Thread) for member in finding.members)

@@ -1,30 +1,16 @@
-"""Run the user's code whenever the pipeline asks for it, and keep its exception for afterwards."""
+"""Run the user's code whenever a check asks for it, here or in a child, and keep its exception for afterwards."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import os
 import time
-import tokenize
-import warnings
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from io import StringIO
-from types import CodeType
-from typing import Any
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
 
-from IPython.core.error import UsageError
-from IPython.display import display
-
-from leaklab.check.notebook_records import OutputRecords
-from leaklab.check.statements import Statement, split_statements
-from leaklab.check.steps import Ran, RunRequest, Steps
-from leaklab.cure.edits import MAGIC_LINE, NotTriedError
-from leaklab.heap.source_lines import cell_name
+from leaklab.check.session import Ran, RunRequest, Steps
 from leaklab.model import Check
-from leaklab.runtime.objects import loaded_variables
+from leaklab.runtime.child import begin_child, wait_for, why_no_child
 from leaklab.version import PACKAGE_FOLDER
 
 
@@ -128,174 +114,75 @@ def without_own_frames(error: BaseException) -> BaseException:
     return error.with_traceback(traceback)
 
 
-class Cell:
-    """A compiled cell.
+_IDLE_SECONDS, _IDLE_RUNS = 20.0, 10.0
+"""A child that has computed nothing for so many seconds and runs waits for what it will never get."""
+
+
+def isolated_steps(make_steps: Callable[[], Steps], *, awaits: bool = False) -> Steps:
+    """Make one run here, and the check itself in a child.
 
     Args:
-        shell: The shell whose namespace the code lives in.
-        source: The text below the magic's line.
-        n_lines_above: Lines of the notebook's cell above *source*: tracebacks then name the lines that the user sees.
+        make_steps: Makes a check that nothing has been asked of yet.
+        awaits: Whether the code has to be awaited, which it cannot be in a child.
 
-    Raises:
-        SyntaxError: if the text is no Python.
-        UsageError: if it holds no statement.
+    Returns:
+        The record of the child. Where there is none, or it tells of an error, that of an ordinary check made here: what
+        the code raises must be raised where the user can look at it.
     """
-
-    def __init__(self, shell: Any, source: str, *, n_lines_above: int = 1) -> None:
-        self._shell = shell
-        self.outputs = OutputRecords(shell)
-        # A comment stands for the magic's own line: blank lines would be stripped by the transformation.
-        text = MAGIC_LINE * n_lines_above + shell.transform_cell(source)
-        self._text, self._written = text, MAGIC_LINE * n_lines_above + source
-        self._name: str = shell.compile.cache(text, max(shell.execution_count - 1, 0), raw_code=source)
-        with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
-            tree = shell.transform_ast(shell.compile.ast_parse(text, filename=self._name))
-            if not tree.body:
-                msg = "the cell is empty: put the code to check below the line with %%leakcheck"
-                raise UsageError(msg)
-            self._shows_last = not _ends_with_semicolon(text)
-            self._body, self._last = self._compile(tree)
-        self._statements: Sequence[CodeType] = ()
-        self._after: Callable[[int], object] | None = None
-
-    @property
-    def filename(self) -> str:
-        """The name under which the cell was compiled."""
-        return self._name
-
-    @contextmanager
-    def replaced(self, tree: ast.Module) -> Iterator[Sequence[tuple[CodeType, CodeType]]]:
-        """Run *tree* instead of the cell inside; yields the code objects that it has instead of the cell's.
-
-        Raises:
-            NotTriedError: if one of the two has to be awaited and the other not.
-        """
-        kept = self._body, self._last
-        with self._shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
-            body, last = self._compile(self._shell.transform_ast(tree))
-        if any(map(_is_coroutine, filter(None, (body, last)))) != self.awaits:
-            msg = "the changed cell would have to be awaited"
-            raise NotTriedError(msg)
-        pairs = [(self._body, body)]
-        if self._last is not None and last is not None:
-            pairs.append((self._last, last))
-        self._body, self._last = body, last
+    if why := "the code awaits" if awaits else why_no_child():
+        return (yield from _ordinary(make_steps, why))
+    with closing(make_steps()) as steps:
+        first = next(steps)
+        if not isinstance(first, int):  # no check begins so
+            return (yield from _answered(steps, first))
+        is_warm_up = not first
+        ran: Ran | None = (yield first) if is_warm_up else None
+        if ran is not None and ran[1]:
+            return (yield from _sent(steps, ran))
+        idle_seconds = _IDLE_SECONDS + _IDLE_RUNS * (ran[0] if ran is not None else 0.0)
         try:
-            yield pairs
-        finally:
-            self._body, self._last = kept
+            child = yield from begin_child(
+                lambda: _answered(steps, first) if ran is None else _sent(steps, ran), idle_seconds=idle_seconds
+            )
+        except OSError:
+            return (yield from _ordinary(make_steps, "the system refuses another process"))
+    try:
+        ended_by = yield from wait_for([child], first)
+    finally:
+        child.kill()
+    if ended_by:
+        with closing(make_steps()) as steps:
+            next(steps)
+            return (yield from _sent(steps, (0.0, ended_by)))
+    check = child.answer
+    if check is None or check.failure:
+        why = child.failure if check is None else f"the code raised there ({check.failure})"
+        return (yield from _ordinary(make_steps, why))
+    if not is_warm_up:
+        yield first  # the run that the user sees
+    return _with_note(check, "the runs were made in a copy of the process: your variables are as after one run")
 
-    @contextmanager
-    def by_statement(self, after: Callable[[int], object]) -> Iterator[Sequence[Statement]]:
-        """Run the cell statement by statement inside; yields the statements.
 
-        Args:
-            after: Called after each of them with its place, 0 for the first, and with -1 before the first. It must not
-                raise.
-        """
-        with self._shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
-            tree = self._shell.transform_ast(self._shell.compile.ast_parse(self._text, filename=self._name))
-            statements = split_statements(tree, self._text, self._written)
-            compiled = []
-            for statement in statements:
-                # Alone, a text would be the docstring of its module, and set a variable.
-                is_text = isinstance(statement.nodes[0], ast.Expr) and isinstance(
-                    statement.nodes[0].value, ast.Constant
-                )
-                before = [ast.copy_location(ast.Pass(), statement.nodes[0])] if is_text else []
-                module = ast.Module([*before, *statement.nodes], [])
-                compiled.append(self._shell.compile(module, self._name, "exec"))
-        self._statements, self._after = compiled, after
+def _ordinary(make_steps: Callable[[], Steps], why: str) -> Steps:
+    check = yield from make_steps()
+    return _with_note(check, f"not isolated, the runs were made in this process: {why}")
+
+
+def _with_note(check: Check, note: str) -> Check:
+    return replace(check, notes=(*check.notes, note))
+
+
+def _answered(steps: Steps, wanted: int | RunRequest) -> Steps:
+    """Go on with *steps*, which have asked for *wanted*."""
+    return (yield from _sent(steps, (yield wanted)))
+
+
+def _sent(steps: Steps, ran: Ran) -> Steps:
+    """Go on with *steps*, which hear first of *ran*."""
+    while True:
         try:
-            yield statements
-        finally:
-            self._statements, self._after = (), None
-
-    def cell_name(self, filename: str) -> str:
-        """Return what the notebook calls the cell that *filename* stands for; empty for a real file."""
-        return "this cell" if filename == self._name else cell_name(self._shell, filename)
-
-    @property
-    def awaits(self) -> bool:
-        """Whether the cell has to be awaited."""
-        return any(_is_coroutine(code) for code in (self._body, self._last) if code is not None)
-
-    def run(self, number: int = 0, *, shown: bool) -> None:
-        """Run the cell once; its output and the value of its last expression are shown or dropped.
-
-        Args:
-            number: Of the run.
-            shown: Whether to show what it prints and displays. Otherwise IPython's records of it are kept until
-                ``outputs.forget()``.
-        """
-        __tracebackhide__ = True
-        with self.outputs.of_run(number, shown=shown):
-            if self._after is not None:
-                self._after(-1)
-                for place, code in enumerate(self._statements):
-                    exec(code, self._shell.user_ns)  # noqa: S102
-                    self._after(place)
-            else:
-                exec(self._body, self._shell.user_ns)  # noqa: S102 - running the user's cell is the purpose
-                if self._last is not None:
-                    self._show(eval(self._last, self._shell.user_ns), shown=shown)  # noqa: S307
-            _flush_figures()
-
-    async def run_async(self, number: int = 0, *, shown: bool) -> None:
-        """As `run`, for a cell that awaits."""
-        __tracebackhide__ = True
-        with self.outputs.of_run(number, shown=shown):
-            if self._after is not None:
-                self._after(-1)
-            for place, code in enumerate(self._statements or (self._body, self._last)):
-                if code is None:
-                    continue
-                value = eval(code, self._shell.user_ns)  # noqa: S307
-                value = await value if _is_coroutine(code) else value
-                if code is self._last:
-                    self._show(value, shown=shown)
-                del value
-                if self._after is not None:
-                    self._after(place)
-            _flush_figures()
-
-    def _show(self, value: object, *, shown: bool) -> None:
-        # Not through the displayhook: Out, _ and the history would keep the value.
-        if shown and value is not None:
-            display(value)  # type: ignore[no-untyped-call]
-
-    def _compile(self, tree: ast.Module) -> tuple[CodeType, CodeType | None]:
-        """Split off a last expression, whose value a notebook shows."""
-        last = tree.body[-1] if tree.body else None
-        if not (self._shows_last and isinstance(last, ast.Expr)):
-            return self._shell.compile(tree, self._name, "exec"), None
-        body = ast.Module(tree.body[:-1], tree.type_ignores)
-        expression = ast.Expression(last.value)
-        return self._shell.compile(body, self._name, "exec"), self._shell.compile(expression, self._name, "eval")
-
-
-def awaits(code: str) -> bool:
-    """Return whether Python text *code* awaits outside of its functions: it can then run as a coroutine only."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compilation that runs will tell
-        compiled = compile(code, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    return _is_coroutine(compiled)
-
-
-def _ends_with_semicolon(code: str) -> bool:
-    """Return whether the last token of *code* is the ``;`` by which a notebook's cell shows no value."""
-    skipped = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
-    tokens = [token for token in tokenize.generate_tokens(StringIO(code).readline) if token.type not in skipped]
-    return bool(tokens) and tokens[-1].string == ";"
-
-
-def _is_coroutine(code: CodeType) -> bool:
-    return bool(code.co_flags & inspect.CO_COROUTINE)
-
-
-def _flush_figures() -> None:
-    """Show and close the figures of a run as the end of a cell would: open ones would pile up from run to run."""
-    flush = loaded_variables("matplotlib_inline.backend_inline").get("flush_figures")
-    get_backend = loaded_variables("matplotlib.pyplot").get("get_backend")
-    if flush is not None and get_backend is not None and "inline" in str(get_backend()).lower():
-        flush()
+            wanted = steps.send(ran)
+        except StopIteration as stop:
+            check: Check = stop.value
+            return check
+        ran = yield wanted

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.check.extra_runs import FoundLines
-from leaklab.check.statements import Statement
-from leaklab.check.steps import Ran
+from leaklab.check.findings import Explained
+from leaklab.check.session import CheckSession, Ran, Statement
 from leaklab.collect.census import Baseline, DisturbedError, FrozenCensus
-from leaklab.collect.measurement import Cohorts, Measurement
-from leaklab.cure.applying import ReplaceableCell
-from leaklab.model import Leak, StatementGrowth
+from leaklab.collect.measurement import Cohorts
+from leaklab.model import StatementGrowth
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, picked, types_at
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import is_tensor, is_tensor_type
@@ -37,51 +34,20 @@ _FEWEST_WITH_BIRTHS = 2
 _LEAST_LEFT = 1.0
 
 
-class SplitCell(ReplaceableCell, Protocol):
-    """A cell that can be run statement by statement."""
-
-    def by_statement(self, after: Callable[[int], object]) -> AbstractContextManager[Sequence[Statement]]:
-        """Run the cell statement by statement inside; yields the statements.
-
-        Args:
-            after: Called with -1 before the first statement, and with the place of each after it.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class FoundStatements:
-    """What the runs told: a row for each statement, and what was in the way."""
-
-    rows: tuple[StatementGrowth, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def find_statements(
-    cell: SplitCell,
-    make_taker: Callable[[], Baseline],
-    measurement: Measurement,
-    leaks: Sequence[Leak],
-    lines: FoundLines,
-    *,
-    seconds_left: float,
-) -> Generator[int, Ran, FoundStatements]:
-    """Run *cell* statement by statement, and say what each statement left behind per run.
-
-    Args:
-        cell: That is checked.
-        make_taker: Makes what sees the births.
-        measurement: The one of the counted runs; no phase is open.
-        leaks: That were found.
-        lines: Those that keep them.
-        seconds_left: No run starts after so many seconds.
-    """
-    births = _Births(make_taker, measurement)
+def find_statements(session: CheckSession, explained: Explained) -> Generator[int, Ran, Explained]:
+    """Run the cell statement by statement, where the settings want that, and say what each leaves behind per run."""
+    if not session.settings.statements or session.in_loop or session.failure:
+        return explained
+    cell = session.cell
+    if cell is None:
+        return _with_rows(explained, (), "only the statements of a cell can be run one by one, not those of a function")
+    births = _Births(session)
     started = time.perf_counter()
     with cell.by_statement(births.count) as statements:
         births.begin(len(statements))
         try:
-            while births.n_runs < _N_RUNS and time.perf_counter() - started < seconds_left:
-                _seconds, failure = yield measurement.n_runs + births.n_runs + 1
+            while births.n_runs < _N_RUNS and time.perf_counter() - started < session.seconds_left:
+                _seconds, failure = yield session.next_run + births.n_runs
                 if failure := failure or births.failure:
                     births.failure = f"run {births.n_runs + 1} of those statement by statement ended with {failure}"
                     break
@@ -90,22 +56,25 @@ def find_statements(
             births.end()
     if births.n_runs < _FEWEST_RUNS:
         why = births.failure or "no time was left (-t) for runs statement by statement"
-        return FoundStatements(notes=(f"{why}: what each statement left behind is not known",))
-    rows = births.rows(statements, _holders(cell.filename, statements, leaks, lines))
+        return _with_rows(explained, (), f"{why}: what each statement left behind is not known")
+    rows = births.rows(statements, _holders(cell.filename, statements, explained))
     note = f"the cell was run {births.n_runs} more times, statement by statement, to count what each leaves behind"
-    return FoundStatements(rows, tuple(filter(None, (births.failure, note))))
+    return _with_rows(explained, rows, births.failure, note)
+
+
+def _with_rows(explained: Explained, rows: tuple[StatementGrowth, ...], *notes: str) -> Explained:
+    return replace(explained, statements=rows, later_notes=(*explained.later_notes, *filter(None, notes)))
 
 
 class _Births:
     """What was born before the first statement of each run and in every statement, by its slot.
 
     Args:
-        make_taker: Makes what sees them.
-        measurement: Lends the heap.
+        session: Lends the heap, and makes what sees births.
     """
 
-    def __init__(self, make_taker: Callable[[], Baseline], measurement: Measurement) -> None:
-        self._make_taker, self._measurement = make_taker, measurement
+    def __init__(self, session: CheckSession) -> None:
+        self._session, self._measurement = session, session.measurement
         self._taker: Baseline | None = None
         self.n_runs = 0
         self.failure = ""
@@ -118,7 +87,7 @@ class _Births:
         self._n_frozen = np.zeros(_N_RUNS + 1, np.int64)
         # All of ours is made before the one count, or is gone at the other.
         self._kinds_before = self._kinds_now()
-        self._taker = self._make_taker()
+        self._taker = self._session.baseline()
         self._counts_frozen = isinstance(self._taker, FrozenCensus)
         self._taker.begin()
 
@@ -245,13 +214,11 @@ def _tensor_kinds(kinds: Addresses) -> Addresses:
     return np.array([address for address, kind in types_at(kinds).items() if is_tensor_type(kind)], np.int64)
 
 
-def _holders(
-    filename: str, statements: Sequence[Statement], leaks: Sequence[Leak], lines: FoundLines
-) -> list[tuple[str, ...]]:
+def _holders(filename: str, statements: Sequence[Statement], explained: Explained) -> list[tuple[str, ...]]:
     """Return for each statement the holders of the leaks that a line of it keeps."""
     found: list[dict[str, None]] = [{} for _ in statements]
-    for leak in leaks:
-        for name, number in lines.keeping.get(leak.fingerprint, ()):
+    for leak in explained.leaks:
+        for name, number in (place for one in explained.lines for place in one.keeping.get(leak.fingerprint, ())):
             for holders, statement in zip(found, statements, strict=True):
                 if name == filename and statement.line <= number <= statement.end_line:
                     holders[leak.holder] = None

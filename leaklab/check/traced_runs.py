@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.check.survivor_rows import join_groups
+from leaklab.check.surviving_places import join_groups
 from leaklab.collect.allocation_lines import Made
 from leaklab.collect.change_lines import Unseen, Watchpoint, replaced_whole, watchpoint
 from leaklab.collect.cycle_lines import CycleShape, CycleStep, shown_referents

@@ -9,6 +9,8 @@ from leaklab.model import MIN_RUNS, Leak, Outcome, Verdict
 from leaklab.model.sentences import growth_sentence, log_sentence, more_words, place_words
 from leaklab.text import PER_THOUSAND, format_bytes, projected_runs, unit_words
 
+WORST_FIRST = (Outcome.LEAK, Outcome.INCONCLUSIVE, Outcome.BOUNDED, Outcome.CLEAN)
+
 
 def conclude(  # noqa: PLR0917 - a check ends with these, in this order
     leaks: Sequence[Leak],

@@ -74,7 +74,7 @@ class AwaitRewriter:
         return ["await " + text] if self._awaits(text) else lines
 
     def _awaits(self, text: str) -> bool:
-        from leaklab.check.runner import awaits
+        from leaklab.magics.cell import awaits
 
         try:
             call = ast.parse(text).body[0].value  # type: ignore[attr-defined]  # the shell wrote one expression

@@ -34,8 +34,9 @@ from leaklab.reports.check import SUFFIXES, Comparison, compare_checks
 from leaklab.text import read_bytes_words
 
 if TYPE_CHECKING:
-    from leaklab.check.runner import Cell, Finished
-    from leaklab.check.steps import Steps
+    from leaklab.check.runner import Finished
+    from leaklab.check.session import Steps
+    from leaklab.magics.cell import Cell
     from leaklab.ranks.agreement import Agreement
 
 MAX_NAMES = 50
@@ -111,9 +112,9 @@ class LeakLab(ShellMagics):
             loss = trainer.step(batch)
         """
         __tracebackhide__ = True
-        from leaklab.check.isolated import isolated_steps
         from leaklab.check.pipeline import check_steps
-        from leaklab.check.runner import Cell, drive
+        from leaklab.check.runner import drive, isolated_steps
+        from leaklab.magics.cell import Cell
 
         written, statement = split_line(self.leakcheck, line) if cell is None else (line, "")
         if cell is None and not statement:

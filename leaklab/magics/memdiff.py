@@ -21,8 +21,8 @@ from leaklab.reports.heap_diff import SUFFIXES, HeapSnapshot, MemDiff
 if TYPE_CHECKING:
     from leaklab.ask.cuda import CudaStretch
     from leaklab.ask.heap_diff import Stretch
-    from leaklab.check.runner import Cell
     from leaklab.collect.heap_snapshot import NotebookContext
+    from leaklab.magics.cell import Cell
 
 _SNAPSHOT_SUFFIX = ".npz"
 _SUFFIXES = (".pickle", ".pkl", _SNAPSHOT_SUFFIX)
@@ -180,7 +180,7 @@ class MemDiffMagics(ShellMagics):
     def _compiled(self, source: str, n_lines_above: int) -> Cell | None:
         """Compile *source*; None if there is nothing in it to run."""
         __tracebackhide__ = True
-        from leaklab.check.runner import Cell
+        from leaklab.magics.cell import Cell
 
         shell: Any = self.shell
         problem: SyntaxError

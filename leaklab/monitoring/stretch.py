@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from leaklab.check.pipeline import check_steps
+from leaklab.collect.gauges import native_heap_bytes
 from leaklab.collect.holder_lengths import HolderLengths
-from leaklab.collect.meters import native_heap_bytes
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import Check, Settings
 from leaklab.runtime.gc_control import collect_quietly, user_lets_collect

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from leaklab.decide.ranks import outcome_of_all
 from leaklab.model.check import Outcome
 from leaklab.model.ranks import RanksRecord, SharedLeak
 from leaklab.model.sentences import growth_sentence, more_words, place_words
@@ -47,21 +48,18 @@ class RanksView:
     def badge(self) -> str:
         """The verdict on all of them in a word or two."""
         words = {answer.word for answer in self.answers}
-        outcomes = {answer.outcome for answer in self.answers}
-        if Outcome.LEAK in outcomes:
+        if self.outcome is Outcome.LEAK:
             return "LEAK"
         if "growing" in words:
             return "GROWING"
-        if Outcome.INCONCLUSIVE in outcomes or not outcomes:
+        if self.outcome is Outcome.INCONCLUSIVE:
             return "NO VERDICT"
         return "NO LEAK" if len(words) > 1 else words.pop().upper()
 
     @property
     def outcome(self) -> Outcome:
         """The verdict on all of them, for its colour."""
-        outcomes = {answer.outcome for answer in self.answers} or {Outcome.INCONCLUSIVE}
-        order = (Outcome.LEAK, Outcome.INCONCLUSIVE, Outcome.BOUNDED, Outcome.CLEAN)
-        return next(outcome for outcome in order if outcome in outcomes)
+        return outcome_of_all({answer.outcome for answer in self.answers})
 
     @property
     def headline(self) -> str:

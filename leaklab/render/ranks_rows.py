@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from leaklab.decide.ranks import is_proof_lost, outcome_of_loop
 from leaklab.model.check import Check, Leak, Outcome
 from leaklab.model.monitor import LEVEL_WORDS, LoopState, MonitorRecord
 from leaklab.model.ranks import RankRecord, RanksRecord, SharedLeak
@@ -14,13 +15,6 @@ from leaklab.text import format_bytes, shorten
 
 RUN, STEP = "run", "step"
 NO_ANSWER, ENDED_EARLY = "no answer", "ended early"
-_OF_STATE = {
-    LoopState.LEAK: Outcome.LEAK,
-    LoopState.STEADY: Outcome.CLEAN,
-    LoopState.STOPPED: Outcome.BOUNDED,
-    LoopState.GROWING: Outcome.INCONCLUSIVE,
-    LoopState.WARMING_UP: Outcome.INCONCLUSIVE,
-}
 _WEIGHTS = ("leak", "growing", NO_ANSWER, ENDED_EARLY, "inconclusive", "warming up", "bounded", "stopped")
 """Words for verdicts, what a person has to know first before the others."""
 _SAME_RATE = 0.05  # relative difference below which two rates are one
@@ -75,7 +69,7 @@ def answer_of(record: RankRecord) -> RankAnswer:
 def _of_check(record: RankRecord, check: Check) -> RankAnswer:
     outcome, word, reason = check.verdict.outcome, check.verdict.outcome.value, headline(check)
     failure = record.error or check.failure
-    if failure and outcome is not Outcome.LEAK:  # what was not run to its end proves nothing
+    if is_proof_lost(outcome, failure):
         outcome, word, reason = Outcome.INCONCLUSIVE, ENDED_EARLY, failure
     elif failure:
         reason = f"{reason}; it ended early: {failure}"
@@ -92,10 +86,10 @@ def _of_check(record: RankRecord, check: Check) -> RankAnswer:
 
 def _of_monitor(record: RankRecord, monitor: MonitorRecord) -> RankAnswer:
     status, state = monitor.status, monitor.status.state
-    outcome, word = _OF_STATE[state], state.value
+    outcome, word = outcome_of_loop(state), state.value
     reason = f"{state_words(monitor)} at step {status.step:,}"
     failure = record.error or monitor.failure
-    if failure and outcome is not Outcome.LEAK:
+    if is_proof_lost(outcome, failure):
         outcome, word = Outcome.INCONCLUSIVE, ENDED_EARLY
     if failure:
         reason = f"{reason}; it ended early: {failure}"

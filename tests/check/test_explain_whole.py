@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.check import explain_growth, judge
+from leaklab.check import CheckSession, explain_growth, judge
 from leaklab.collect import Measurement, choose_baseline
 from leaklab.model import Outcome, Settings
 
@@ -121,12 +121,13 @@ def test_a_steady_leak_of_many_objects_in_a_big_heap_is_explained_in_the_time_of
             run()
             measurement.finish_run(0.0)
         measurement.close_phase()
-    judgement = judge(measurement)
+    session, judgement = CheckSession(Settings(), namespace), judge(measurement)
+    session.measurement = measurement
     started = time.process_time()
     gc.collect()
     collection = time.process_time() - started
     started = time.process_time()
-    explained = explain_growth(measurement, judgement, namespace, Settings())
+    explained = explain_growth(session, judgement)
     spent = time.process_time() - started
     assert len(explained.leaks) == 1
     assert spent < 40 * collection  # a guard against quadratic work; it takes about ten

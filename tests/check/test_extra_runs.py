@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.check import find_lines, whose
-from leaklab.model import Leak, RootPath, Status, Step
+from leaklab.check import CheckSession, Explained, find_lines, whose
+from leaklab.model import Leak, RootPath, Settings, Status, Step
 
 pytestmark = pytest.mark.untraced
 
@@ -214,11 +214,11 @@ def test_a_tracer_and_tracemalloc_of_the_users_keep_their_settings_and_are_said(
 
 
 def test_when_the_time_is_over_no_line_is_looked_for():
-    sites = find_lines(None, [LEAK], (), None, cell_name=str, seconds_left=0.0)
+    steps = find_lines(CheckSession(Settings(), seconds=60.0), Explained(leaks=(LEAK,)))
     with pytest.raises(StopIteration) as stop:
-        next(sites)
-    assert stop.value.value.sites == {}
-    assert "no time was left" in stop.value.value.notes[0]
+        next(steps)
+    assert stop.value.value.lines == ()
+    assert "no time was left" in stop.value.value.later_notes[0]
 
 
 def test_cells_are_named_as_the_notebook_does(notebook):

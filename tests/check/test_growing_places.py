@@ -13,7 +13,7 @@ import pytest
 import torch
 from explain_builders import Node, view_of
 
-from leaklab.check import GrownContainer, Judgement, grown_graph, grown_places
+from leaklab.check import Grown, Judgement, grown_graph, grown_places
 from leaklab.collect import GrownSlot
 from leaklab.decide import Growth, judge_checkpoints
 from leaklab.explain import content_of
@@ -27,7 +27,7 @@ NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")
 def grown(thing, per_run=1):
     """Say that *thing* got longer by so much in every run."""
     lengths = tuple(per_run * run for run in AT_RUNS)
-    return GrownContainer(id(thing), id(type(thing)), lengths, judge_checkpoints(lengths, AT_RUNS))
+    return Grown(id(thing), lengths, judge_checkpoints(lengths, AT_RUNS))
 
 
 def judgement(*containers, slots=(), graph=NOTHING):
@@ -39,9 +39,8 @@ def judgement(*containers, slots=(), graph=NOTHING):
 
 def slot_of(owner, thing, sizes, anchor=None):
     """Say that the slot of *owner* that holds *thing* grew; *anchor* refers to an owner the collector does not know."""
-    return GrownSlot(id(anchor or owner), id(owner), id(thing), id(type(thing)), tuple(sizes)), judge_checkpoints(
-        sizes, AT_RUNS
-    )
+    slot = GrownSlot(id(anchor or owner), id(owner), id(thing), id(type(thing)), tuple(sizes))
+    return Grown(slot, slot.sizes, judge_checkpoints(sizes, AT_RUNS))
 
 
 def leaks_of(variables, *containers, runs=((), ()), slots=()):
@@ -197,9 +196,9 @@ def test_a_slot_of_a_dict_that_is_gone_is_left_out():
 
 def test_a_slot_that_now_holds_something_else_is_left_out():
     holder = [text()]
-    slot, growth = slot_of(holder, holder[0], (0, 1600, 3000, 4800))
+    slot = slot_of(holder, holder[0], (0, 1600, 3000, 4800))
     holder[0] = b"other"
-    assert leaks_of({"state": holder}, slots=[(slot, growth)]) == []
+    assert leaks_of({"state": holder}, slots=[slot]) == []
 
 
 class Bare:
@@ -217,9 +216,9 @@ def test_an_attribute_is_named_though_looking_at_its_object_has_made_a_dict_of_t
 
 def test_a_slot_that_is_gone_is_left_out():
     holder = [text()]
-    slot, growth = slot_of(holder, holder[0], (0, 1600, 3000, 4800))
+    slot = slot_of(holder, holder[0], (0, 1600, 3000, 4800))
     holder.clear()
-    assert leaks_of({"state": holder}, slots=[(slot, growth)]) == []
+    assert leaks_of({"state": holder}, slots=[slot]) == []
 
 
 class Rebel(list):

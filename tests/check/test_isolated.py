@@ -81,7 +81,7 @@ def test_where_no_child_can_be_had_the_check_is_made_here_and_says_so(notebook, 
 
 
 def test_a_child_that_waits_for_ever_is_given_up(monkeypatch):
-    monkeypatch.setattr("leaklab.check.isolated._IDLE_SECONDS", 1.0)
+    monkeypatch.setattr("leaklab.check.runner._IDLE_SECONDS", 1.0)
     here = threading.get_native_id()
     stuck = threading.Event()
     report = leaklab.leakcheck(

@@ -40,7 +40,7 @@ def numpy_is_warm():
 
 
 def outcome_of(judgement, thing):
-    (found,) = [c.growth.outcome for c in judgement.containers if c.address == id(thing)]
+    (found,) = [c.growth.outcome for c in judgement.containers if c.what == id(thing)]
     return found
 
 
@@ -54,9 +54,9 @@ def test_nothing_grows_where_nothing_happens():
 def test_survivors_are_judged_by_their_type():
     kept = []
     judgement = judge(measured(lambda: kept.append([1])))
-    counts, growth = judgement.kinds[id(list)]
-    assert counts == (1,) * 12
-    assert growth.outcome is Outcome.LEAK
+    counted = judgement.kinds[id(list)]
+    assert counted.series == (1,) * 12
+    assert counted.growth.outcome is Outcome.LEAK
     assert judgement.growing
     assert judgement.says_anything
 
@@ -67,8 +67,8 @@ def test_a_container_of_plain_data_is_judged_by_its_length():
     assert judgement.kinds == {}
     assert outcome_of(judgement, kept) is Outcome.LEAK
     assert judgement.at_runs == (0, 4, 8, 12)
-    (found,) = [c for c in judgement.containers if c.address == id(kept)]
-    assert found.lengths == (2, 6, 10, 14)
+    (found,) = [c for c in judgement.containers if c.what == id(kept)]
+    assert found.series == (2, 6, 10, 14)
 
 
 def test_a_string_that_gets_longer_is_judged_by_its_slot():
@@ -78,7 +78,7 @@ def test_a_string_that_gets_longer_is_judged_by_its_slot():
         state["text"][0] += "y" * 1000
 
     judgement = judge(measured(run))
-    assert Outcome.LEAK in {growth.outcome for slot, growth in judgement.slots if slot.kind == id(str)}
+    assert Outcome.LEAK in {grown.growth.outcome for grown in judgement.slots if grown.what.kind == id(str)}
 
 
 def test_a_graph_that_gets_longer_is_judged_by_its_nodes():

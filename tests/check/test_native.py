@@ -17,19 +17,22 @@ import leaklab
 from leaklab.check import (
     DEVICE_MEMORY,
     NATIVE_MEMORY,
+    CheckSession,
     Explained,
+    Finding,
     Judgement,
-    NativeShares,
     device_rest,
     explain_native,
     malloc_rest,
     native_leak,
     remark,
+    taken_by,
 )
-from leaklab.check import native_caches as native_caching
+from leaklab.check import memory as native_caching
 from leaklab.decide import NATIVE_FLOOR_BYTES, Growth, judge_per_run_bytes
 from leaklab.explain import GRADIENT_BYTES, TENSOR_BYTES, GroupSizer, native_parts
-from leaklab.model import Outcome, RootPath
+from leaklab.explain.groups import Group
+from leaklab.model import Outcome, RootPath, Settings
 from leaklab.model.check import NativeParts
 from leaklab.runtime import node_bytes
 
@@ -222,9 +225,10 @@ def test_the_shares_of_survivors_and_of_what_grows_in_place_add_up():
     looks = [SimpleNamespace(n_threads=2), SimpleNamespace(n_threads=9), SimpleNamespace(n_threads=14)]
     measurement = SimpleNamespace(checkpoints=looks, n_runs=24)
     with view_of({"kept": tensors}, [tensors, []]) as view:
-        shares = NativeShares(GroupSizer(view), measurement)
-        shares.note("s", [vertex_of(view, tensor) for tensor in tensors], [], 2 / 4)  # of the four, two in every run
-        parts = shares.of([survivors, grown], bounded_bytes=300.0)
+        group = Group(-1, [], [vertex_of(view, tensor) for tensor in tensors])
+        found = Finding(survivors, grows(1), None, group, share=2 / 4)  # of the four, two in every run
+        full = Finding(survivors, grows(0, Outcome.BOUNDED), limited_bytes=300.0)
+        parts = taken_by([found, Finding(grown, grows(1)), full], GroupSizer(view), measurement)
     assert parts == NativeParts(2 * 4000 + 5_300, 2 * TENSOR_BYTES, 5_300, n_threads=0.5, unplaced_bytes=5_300)
 
 
@@ -281,9 +285,9 @@ def explained_with(rest_bytes, native_bytes):
 def test_a_cache_is_what_leaves_no_more_than_the_other_leaks_without_it(monkeypatch, step, is_cache):
     levels = iter([1_000_000 + step * run for run in range(native_caching.N_RUNS)])
     monkeypatch.setattr(native_caching, "native_heap_bytes", lambda: next(levels))
-    steps = native_caching.discount_caches(
-        explained_with(100_000, 24_000.0), next_run=1, collects=False, seconds_left=60
-    )
+    session = CheckSession(Settings())
+    session.measurement = SimpleNamespace(n_runs=0, collects=False)
+    steps = native_caching.discount_caches(session, explained_with(100_000, 24_000.0))
     next(steps)
     for _ in range(native_caching.N_RUNS - 1):
         steps.send((0.0, ""))

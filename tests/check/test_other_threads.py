@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 import leaklab
-from leaklab.check.other_threads import ThreadClocks, thread_words
+from leaklab.check.session import ThreadClocks, thread_words
 
 FILLED: list[bytearray] = []
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from explain_builders import Link, Node, view_of
 
-from leaklab.check import GrownContainer, Judgement, grown_graph, grown_places
+from leaklab.check import Grown, Judgement, grown_graph, grown_places
 from leaklab.collect import GrownSlot
 from leaklab.decide import Growth, judge_checkpoints
 from leaklab.explain import RetainedBytes
@@ -33,13 +33,13 @@ SIZES = (0, 800, 1500, 2400)
 def grown(thing, per_run=1):
     """Say that *thing* got longer by so much in every run."""
     lengths = tuple(per_run * run for run in AT_RUNS)
-    return GrownContainer(id(thing), id(type(thing)), lengths, judge_checkpoints(lengths, AT_RUNS))
+    return Grown(id(thing), lengths, judge_checkpoints(lengths, AT_RUNS))
 
 
 def slot_of(owner, thing, sizes, anchor=None):
     """Say that the slot of *owner* that holds *thing* grew; *anchor* refers to an owner the collector does not know."""
     slot = GrownSlot(id(anchor or owner), id(owner), id(thing), id(type(thing)), tuple(sizes))
-    return slot, judge_checkpoints(sizes, AT_RUNS)
+    return Grown(slot, slot.sizes, judge_checkpoints(sizes, AT_RUNS))
 
 
 def judgement(*containers, slots=(), graph=NOTHING):

@@ -15,7 +15,7 @@ from torch import distributed
 
 import leaklab
 from leaklab.check.runner import drive
-from leaklab.check.steps import RunRequest
+from leaklab.check.session import RunRequest
 from leaklab.ranks.agreement import Agreement
 
 pytestmark = pytest.mark.untraced

@@ -51,7 +51,8 @@ def check(
 
 
 def of_things(judgement: Judgement):
-    return judgement.kinds.get(id(Thing), ((), None))
+    counted = judgement.kinds.get(id(Thing))
+    return ((), None) if counted is None else (counted.series, counted.growth)
 
 
 def test_things_that_a_list_keeps_are_a_leak_of_one_per_run():
@@ -60,8 +61,8 @@ def test_things_that_a_list_keeps_are_a_leak_of_one_per_run():
     counts, growth = of_things(judgement)
     assert counts == (1,) * 24
     assert (growth.outcome, growth.rate) == (Outcome.LEAK, 1.0)
-    (grown,) = [container for container in judgement.containers if container.address == id(kept)]
-    assert grown.lengths == (1, 9, 16, 25)
+    (grown,) = [container for container in judgement.containers if container.what == id(kept)]
+    assert grown.series == (1, 9, 16, 25)
     assert judgement.at_runs == (0, 8, 15, 24)
     assert judgement.growing
     assert measurement.n_runs == 24
@@ -70,7 +71,7 @@ def test_things_that_a_list_keeps_are_a_leak_of_one_per_run():
 def test_numbers_that_a_list_keeps_leave_no_object_but_a_longer_list():
     kept = []
     _measurement, judgement = check(lambda: kept.append(0.5))
-    (grown,) = [container for container in judgement.containers if container.address == id(kept)]
+    (grown,) = [container for container in judgement.containers if container.what == id(kept)]
     assert (grown.growth.outcome, grown.growth.rate) == (Outcome.LEAK, 1.0)
 
 
@@ -81,9 +82,9 @@ def test_a_text_that_is_added_to_is_found_in_its_slot():
         held[0] += "x" * 500
 
     _measurement, judgement = check(add)
-    (found,) = [(slot, growth) for slot, growth in judgement.slots if slot.owner == id(held)]
-    assert found[0].sizes == (2500, 6500, 10000, 14500)
-    assert (found[1].outcome, found[1].rate) == (Outcome.LEAK, 500.0)
+    (found,) = [grown for grown in judgement.slots if grown.what.owner == id(held)]
+    assert found.series == (2500, 6500, 10000, 14500)
+    assert (found.growth.outcome, found.growth.rate) == (Outcome.LEAK, 500.0)
 
 
 def test_of_fast_runs_buffers_are_looked_at_from_the_fortieth_on_and_until_then_the_question_is_open(monkeypatch):
@@ -99,8 +100,8 @@ def test_of_fast_runs_buffers_are_looked_at_from_the_fortieth_on_and_until_then_
     measurement, judgement = check(add, phases=(13, 31, 67, 40), is_short=False)
     assert judgement.slot_runs == (44, 111, 151)
     assert not judgement.has_unread_rise
-    (found,) = [(slot, growth) for slot, growth in judgement.slots if slot.owner == id(held)]
-    assert (found[1].outcome, found[1].rate) == (Outcome.LEAK, 500.0)
+    (found,) = [grown for grown in judgement.slots if grown.what.owner == id(held)]
+    assert (found.growth.outcome, found.growth.rate) == (Outcome.LEAK, 500.0)
     first, second, third = (checkpoint.slots for checkpoint in measurement.checkpoints if checkpoint.slots)
     assert set(third.owners.tolist()) <= set(second.owners.tolist()) <= set(first.owners.tolist())
 
@@ -153,7 +154,7 @@ def test_a_leak_is_found_beside_objects_that_the_user_froze():
     finally:
         gc.unfreeze()
     assert of_things(judgement)[0] == (1,) * 24
-    assert [c.lengths for c in judgement.containers if c.address == id(kept)] == [(1, 9, 16, 25)]
+    assert [c.series for c in judgement.containers if c.what == id(kept)] == [(1, 9, 16, 25)]
 
 
 def test_a_leak_is_found_in_a_cell_that_freezes_in_every_run():

@@ -8,20 +8,17 @@ gains is the holder.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from leaklab.check.carried_data import Ends, ends_of, is_carried, largest
-from leaklab.check.explained import Explained
+from leaklab.check.findings import Explained
 from leaklab.check.growing_places import leak_in_place
-from leaklab.check.memory_shares import with_replaced
-from leaklab.check.native import LEAST_SHARE, NATIVE_MEMORY
-from leaklab.check.steps import Ran
-from leaklab.collect.measurement import Measurement
+from leaklab.check.memory import LEAST_SHARE, is_native_memory, with_replaced
+from leaklab.check.session import CheckSession, Ran
 from leaklab.decide import Growth
 from leaklab.decide.growth import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES
 from leaklab.explain.groups import LeakAddress, address_of_growth
@@ -29,7 +26,16 @@ from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.model import Leak, Outcome
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.objects import is_exactly, is_kind_of, summary, type_name
+from leaklab.runtime.objects import (
+    has_base,
+    is_exactly,
+    is_kind_of,
+    is_tensor,
+    loaded_type,
+    no_torch_functions,
+    summary,
+    type_name,
+)
 from leaklab.runtime.sizes import base_of, is_leaf, owned_bytes, shallow_bytes, storages_of
 from leaklab.text import format_bytes
 
@@ -51,36 +57,24 @@ Place = tuple[str, ...]
 """The words for the root of a path, then its references."""
 
 
-def find_replaced(
-    explained: Explained,
-    measurement: Measurement,
-    namespace: dict[str, Any] | None,
-    *,
-    creep: float,
-    next_run: int,
-    seconds_left: float,
-    summaries: bool,
-) -> Generator[int, Ran, Explained]:
+def find_replaced(session: CheckSession, explained: Explained) -> Generator[int, Ran, Explained]:
     """Run the code a few more times, if native memory grows, and name the places that gain what it gains.
 
-    Args:
-        explained: What was found.
-        measurement: What was counted; no phase is open.
-        namespace: The user's variables.
-        creep: Bytes that every run adds to native memory, be they too few for a leak that has no name.
-        next_run: Number of the next run.
-        seconds_left: No run starts after so many seconds of running.
-        summaries: Whether paths may show shapes and lengths.
+    Not after a run that failed.
 
     Returns:
         *explained*, or the same with those places instead of native memory, which stays with what they leave over.
     """
-    leak = next((leak for leak in explained.leaks if leak.what == NATIVE_MEMORY and not leak.path.steps), None)
+    if session.failure:
+        return explained
+    measurement, creep = session.measurement, 0.0 if session.judgement is None else session.judgement.creep
+    seconds_left, next_run = session.seconds_left, session.next_run
+    leak = next((leak for leak in explained.leaks if is_native_memory(leak)), None)
     rate = creep - explained.native_bytes if leak is None else leak.bytes_per_run
     is_explained = leak is None and rate < max(CREEP_FLOOR_BYTES, _SHARE * creep)
     if is_explained or int(measurement.checkpoints[-1].counts.sum()) > _MAX_OBJECTS:
         return explained
-    weigher = _Weigher(measurement, namespace, rate, must_carry=leak is None, summaries=summaries)
+    weigher = _Weigher(session, rate, must_carry=leak is None)
     for number in range(2 * _N_EACH):
         if seconds_left <= 0:
             return explained
@@ -130,33 +124,21 @@ class _Weigher:
     """Weighs the places of the user's again and again.
 
     Args:
-        measurement: Lends the heap.
-        namespace: The user's variables.
+        session: Lends the heap, and has the user's variables.
         rate: What native memory gains per run.
         must_carry: Whether what a place led to before must still be there: where so little is gained that a value
             which is longer in every run by design gains as much.
-        summaries: Whether paths may show shapes and lengths.
     """
 
-    def __init__(
-        self,
-        measurement: Measurement,
-        namespace: dict[str, Any] | None,
-        rate: float,
-        *,
-        must_carry: bool,
-        summaries: bool,
-    ) -> None:
-        self._measurement, self._namespace = measurement, namespace
-        self._rate, self._summaries = rate, summaries
-        self._must_carry = must_carry
+    def __init__(self, session: CheckSession, rate: float, *, must_carry: bool) -> None:
+        self._session, self._measurement = session, session.measurement
+        self._rate, self._must_carry = rate, must_carry
         self._moments: list[dict[Place, tuple[int, int, tuple[Ends, ...]]]] = []
 
     def weigh(self) -> list[tuple[Leak, LeakAddress]]:
         """Weigh every place; the third time return those that gained."""
-        own = (self._measurement, self)
-        heap = self._measurement.heap()
-        with borrow_heap(NO_BIRTHS, self._namespace, own, heap=heap, summaries=self._summaries) as view:
+        own, heap, session = (self._measurement, self), self._measurement.heap(), self._session
+        with borrow_heap(NO_BIRTHS, session.namespace, own, heap=heap, summaries=session.settings.summaries) as view:
             weights = _weights(view, _SHARE * self._rate * self._measurement.n_runs)
             self._moments.append({place: (one.n_bytes, one.n_objects, one.pieces) for place, one in weights.items()})
             if len(self._moments) <= 2:  # noqa: PLR2004 - before and between
@@ -167,7 +149,7 @@ class _Weigher:
     def _gains(self) -> dict[Place, tuple[float, float]]:
         """Return the places that gained in both halves about the same, with both gains per run.
 
-        A place that leads to one more object by every run collects them, and is told from what it collects.
+        A place that leads to one more object by every run collects them, and is known by what it collects.
         """
         before, between, after = self._moments
         gains = {}
@@ -324,3 +306,80 @@ def _found(view: HeapView, weight: _Weight, gains: tuple[float, float]) -> tuple
         bytes_per_run=rate,
     )
     return leak, address_of_growth(view, leak.fingerprint, weight.vertex, *weight.below)
+
+
+_N_NUMBERS = 32
+_FEWEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The numbers at both ends of a piece of data.
+
+    Attributes:
+        n_bytes: Its size.
+        first: The first numbers, empty if nobody can tell, or if a rule makes them.
+        last: The last ones, the same way.
+    """
+
+    n_bytes: int
+    first: tuple[float, ...]
+    last: tuple[float, ...]
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The larger, the better: of two pieces of one size that whose numbers no rule makes."""
+        return self.n_bytes, len(self.first)
+
+
+def ends_of(thing: Any, n_bytes: int) -> Ends:
+    """Return the ends of a tensor, an array, a text or bytes of so many bytes; empty ones of anything else."""
+    try:
+        first, last = _numbers(thing)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
+        return Ends(n_bytes, (), ())
+    return Ends(n_bytes, *(() if _is_made_by_rule(end) else tuple(end) for end in (first, last)))
+
+
+N_PIECES = 4
+"""So many pieces of a place are compared, the largest: a table has its values beside its index."""
+
+
+def largest(pieces: Iterable[Ends]) -> tuple[Ends, ...]:
+    """Return the largest of *pieces*."""
+    return tuple(sorted(pieces, key=lambda piece: piece.rank, reverse=True)[:N_PIECES])
+
+
+def is_carried(before: Sequence[Ends], after: Sequence[Ends]) -> bool:
+    """Return whether one of the pieces *after* is larger than one *before*, and has what that began or ended with."""
+    return any(
+        new.n_bytes > old.n_bytes
+        and (bool(old.first and old.first == new.first) or bool(old.last and old.last == new.last))
+        for old in before
+        for new in after
+    )
+
+
+def _numbers(thing: Any) -> tuple[list[Any], list[Any]]:
+    if is_tensor(thing):
+        base: Any = loaded_type("torch", "Tensor")
+        with no_torch_functions():
+            flat = base.flatten(base.detach(thing))
+            return base.tolist(flat[:_N_NUMBERS]), base.tolist(flat[-_N_NUMBERS:])
+    if isinstance(thing, (bytes, bytearray)):
+        return list(thing[:_N_NUMBERS]), list(thing[-_N_NUMBERS:])
+    if isinstance(thing, str):
+        return [ord(one) for one in thing[:_N_NUMBERS]], [ord(one) for one in thing[-_N_NUMBERS:]]
+    array = loaded_type("numpy", "ndarray")
+    if array is not None and has_base(type(thing), array) and not thing.dtype.hasobject and thing.flags.c_contiguous:
+        flat = thing.reshape(-1)
+        return flat[:_N_NUMBERS].tolist(), flat[-_N_NUMBERS:].tolist()
+    return [], []
+
+
+def _is_made_by_rule(numbers: list[Any]) -> bool:
+    """Return whether *numbers* are too few, all alike, or a range."""
+    if len(numbers) < _FEWEST or not all(isinstance(number, (int, float)) for number in numbers):
+        return True
+    step = numbers[1] - numbers[0]
+    return all(later - earlier == step for earlier, later in pairwise(numbers))

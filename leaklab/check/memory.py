@@ -1,26 +1,33 @@
-"""Explain what grows in native memory: by the leaks found, by graphs too large to walk, or by nothing in Python."""
+"""Explain what grows in native memory: how much of it the leaks found take, what caches do, what nothing explains."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
 
 import numpy as np
 
+from leaklab.check.findings import Explained, Finding, Survey
 from leaklab.check.judging import GrownRegistry, Judgement
+from leaklab.check.session import CheckSession, Ran
+from leaklab.collect.gauges import native_heap_bytes
 from leaklab.collect.measurement import Measurement
-from leaklab.decide.growth import Growth
+from leaklab.collect.meters import native_caches_off
 from leaklab.decide.growth import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, Growth
 from leaklab.explain.cycles import UNSEEN_ROOT
 from leaklab.explain.evidence import Evidence
-from leaklab.explain.group_sizes import GroupSizer
+from leaklab.explain.group_sizes import GroupSizer, has_opaque
 from leaklab.explain.groups import Group
 from leaklab.explain.idioms import find_cause
 from leaklab.heap.paths import fingerprint
 from leaklab.heap.view import HeapView
 from leaklab.model import Leak, Outcome, RootPath
-from leaklab.model.check import NativeParts
+from leaklab.model.check import MemoryShare, NativeParts
+from leaklab.runtime.gc_control import collect_quietly
+from leaklab.runtime.objects import loaded_type
 from leaklab.text import format_bytes
 
 CPP_DOUBT = 0.4
@@ -31,8 +38,8 @@ DATA_DOUBT = 0.05
 of more than 128 KiB, which get pages of their own, that is 3 %; smaller ones of tensors are part of the C++ figures."""
 
 POOLED_DOUBT = 0.1
-"""The array of an instance's attributes is told by no type, and a large one comes from malloc, unlike the object: for
-the figures of matplotlib 3.11, 157 KB of small objects, malloc gave 16 KB more than the objects tell."""
+"""The array of an instance's attributes is in no figure of a type, and a large one comes from malloc, unlike the
+object: for the figures of matplotlib 3.11, 157 KB of small objects, malloc gave 16 KB more than their sizes."""
 
 THREAD_DOUBT_BYTES = 1024 * 1024
 """What C code keeps for a living thread: 5 KiB for one that only waits, 32 KiB after torch added two tensors in it, 216
@@ -53,7 +60,7 @@ class NativeRest:
         bytes_per_run: The growth without what is explained.
         explained_bytes: What is explained, per run.
         doubt_bytes: By so much the explained part may be wrong.
-        floor_bytes: The growth per run that can be told from what caches and allocators do.
+        floor_bytes: The growth per run that can be distinguished from what caches and allocators do.
     """
 
     bytes_per_run: float
@@ -63,7 +70,7 @@ class NativeRest:
 
     @property
     def is_small(self) -> bool:
-        """Whether it cannot be told from what caches and allocators do."""
+        """Whether it cannot be distinguished from what caches and allocators do."""
         return self.bytes_per_run < LEAST_SHARE * self.floor_bytes
 
     @property
@@ -80,7 +87,7 @@ def malloc_rest(
     Args:
         growth: The judgement on the heap.
         explained: What the leaks found take of it, per run.
-        floor_bytes: Less than this per run is not told from caches.
+        floor_bytes: Less than this per run cannot be distinguished from caches.
         leaked_bytes: Bytes per run of the leaks found, with what Python's own allocator has of them.
     """
     doubt_bytes = (
@@ -100,48 +107,41 @@ def device_rest(growth: Growth | None, explained: NativeParts, floor_bytes: int)
 def _rest(growth: Growth | None, explained_bytes: float, doubt_bytes: float, floor_bytes: int) -> NativeRest | None:
     if growth is None or growth.outcome is not Outcome.LEAK:
         return None
-    # What is explained is a mean over all runs: of a leak that gets faster the later runs' rate is larger.
-    rate = growth.rate if growth.mean_rate is None else min(growth.rate, growth.mean_rate)
-    return NativeRest(rate - explained_bytes, explained_bytes, doubt_bytes, floor_bytes)
+    return NativeRest(_rate(growth) - explained_bytes, explained_bytes, doubt_bytes, floor_bytes)
 
 
+NO_PARTS = NativeParts()
 NATIVE_MEMORY = "native memory (malloc)"
 DEVICE_MEMORY = "accelerator memory (torch's allocator)"
 GRAPH_CAUSES = ("graph-kept", "immortal-cycle")
 
 
-class NativeShares:
-    """What the leaks found take of native memory, per run.
+def is_native_memory(leak: Leak) -> bool:
+    """Return whether *leak* is what nothing in Python explains of the native heap."""
+    return leak.what == NATIVE_MEMORY and not leak.path.steps
 
-    Args:
-        tallier: Counts the objects of one view.
-        measurement: What was counted in the runs.
+
+def taken_by(findings: Sequence[Finding], sizer: GroupSizer, measurement: Measurement) -> NativeParts:
+    """Add up what *findings* take of native memory, per run.
+
+    What grows in place may lie in native memory or in that of Python's own allocator: all of it is taken off, and so is
+    what fills its limits. What an undecided place takes is not held by nothing: whether memory leaks there is that
+    place's question.
     """
-
-    def __init__(self, tallier: GroupSizer, measurement: Measurement) -> None:
-        self._tallier = tallier
-        first, last = measurement.checkpoints[0], measurement.checkpoints[-1]
-        self._threads_per_run = max(0, last.n_threads - first.n_threads) / max(1, measurement.n_runs)
-        self._survivors: dict[str, tuple[Sequence[int], Sequence[int], float]] = {}
-
-    def note(self, place: str, members: Sequence[int], entries: Sequence[int], per_run: float) -> None:
-        """Note that the leak of fingerprint *place* is *members*, of which every run leaves the share *per_run*."""
-        self._survivors[place] = (members, entries, per_run)
-
-    def of(self, leaks: Sequence[Leak], bounded_bytes: float = 0.0) -> NativeParts:
-        """Add up what *leaks* take, and *bounded_bytes* of what fills its limits.
-
-        What grows in place may lie in native memory or in that of Python's own allocator: all of it is taken off.
-        """
-        elsewhere = bounded_bytes + sum(leak.bytes_per_run for leak in leaks if leak.fingerprint not in self._survivors)
-        total = NativeParts(
-            elsewhere, device_bytes=elsewhere, n_threads=self._threads_per_run, unplaced_bytes=elsewhere
-        )
-        for leak in leaks:
-            if leak.fingerprint in self._survivors:
-                members, entries, per_run = self._survivors[leak.fingerprint]
-                total += self._tallier.native_parts(members, entries).scaled(per_run)
-        return total
+    survivors = {finding.leak.fingerprint: finding for finding in findings if finding.group is not None}
+    leaks = [finding.leak for finding in findings if finding.is_leak]
+    elsewhere = sum(finding.limited_bytes for finding in findings)
+    elsewhere += sum(one.leak.bytes_per_run for one in findings if one.growth.outcome is Outcome.INCONCLUSIVE)
+    elsewhere += sum(leak.bytes_per_run for leak in leaks if leak.fingerprint not in survivors)
+    first, last = measurement.checkpoints[0], measurement.checkpoints[-1]
+    n_threads = max(0, last.n_threads - first.n_threads) / max(1, measurement.n_runs)
+    total = NativeParts(elsewhere, device_bytes=elsewhere, n_threads=n_threads, unplaced_bytes=elsewhere)
+    for leak in leaks:
+        finding = survivors.get(leak.fingerprint)
+        if finding is not None and finding.group is not None:
+            parts = sizer.native_parts(finding.group.members, finding.group.entries)
+            total += parts.scaled(finding.share)
+    return total
 
 
 def swelling(view: HeapView, sizer: GroupSizer, group: Group) -> float:
@@ -162,18 +162,37 @@ _LEAST_WINDOW = 4
 
 
 @dataclass(frozen=True, slots=True)
-class NativeFinding:
+class NativeMemory:
     """What native memory adds to what was found.
 
     Attributes:
         leaks: All leaks: those found, and what they do not explain.
         notes: What grows but is no leak of its own.
         charged: The kinds of memory of which the growth that nothing explains was taken for that of a leak found.
+        parts: What the leaks found take of native memory, per run; nothing where that does not grow.
     """
 
     leaks: tuple[Leak, ...]
     notes: tuple[str, ...] = ()
     charged: frozenset[str] = frozenset()
+    parts: NativeParts = NO_PARTS
+
+
+def explain_memory(survey: Survey, findings: Sequence[Finding]) -> NativeMemory:
+    """Add what grows in native memory beyond what *findings* explain to the leaks among these."""
+    view, judgement, measurement = survey.view, survey.judgement, survey.measurement
+    leaks = [finding.leak for finding in findings if finding.is_leak]
+    growths = (judgement.native, judgement.accelerator, judgement.creeping)
+    if not any(growth is not None and growth.rate for growth in growths):
+        return NativeMemory(tuple(leaks))
+    parts = taken_by(findings, survey.sizer, measurement)
+    levels = measurement.meters.heap(survey.n_runs)
+    opaque = frozenset(
+        finding.leak.fingerprint
+        for finding in findings
+        if keeps_step(finding.leak, levels) and (finding.is_opaque or has_opaque(finding.newest(view)))
+    )
+    return explain_native(judgement, leaks, parts, n_unwalked=view.n_unwalked, opaque=opaque)
 
 
 def explain_native(
@@ -183,7 +202,7 @@ def explain_native(
     *,
     n_unwalked: int = 0,
     opaque: Collection[str] = (),
-) -> NativeFinding:
+) -> NativeMemory:
     """Add what grows in native memory beyond what *leaks* explain.
 
     Args:
@@ -191,7 +210,7 @@ def explain_native(
         leaks: What was found in Python.
         explained: What they take of native memory, per run.
         n_unwalked: Autograd nodes whose inputs were not looked at: what they keep is in no other figure.
-        opaque: Fingerprints of leaks of objects that C code of an extension made: what these allocate nobody tells.
+        opaque: Fingerprints of leaks of objects that C code of an extension made: what these allocate is not known.
     """
     leaked_bytes = sum(leak.bytes_per_run for leak in leaks)
     rests = (
@@ -213,7 +232,7 @@ def explain_native(
             charged.add(memory)
         else:
             found.append(native_leak(rest, memory, growth.reason, judgement.suspect()))
-    return NativeFinding(tuple(found), tuple(notes), frozenset(charged))
+    return NativeMemory(tuple(found), tuple(notes), frozenset(charged), explained)
 
 
 def keeps_step(leak: Leak, levels: Sequence[float] | None) -> bool:
@@ -293,3 +312,122 @@ def _charged(
         "else explains are taken for theirs",
     )
     return [charged if leak is largest else leak for leak in leaks]
+
+
+_SMALL_SHARE = 0.01
+"""A smaller rest is not spoken of: the rates are no more exact than that."""
+_CACHED = "is a cache of a native library, which stops growing"
+_LEAK = "has no holder that is seen, and is told as a leak of its own"
+_CHARGED = "is taken for theirs: what they keep in C++ cannot be counted"
+_UNKNOWN = "is not explained: caches of allocators, C code, or what an estimate is wrong by"
+
+
+def explained_shares(judgement: Judgement, parts: NativeParts) -> tuple[MemoryShare, ...]:
+    """Return the share of each kind of memory that grows by so much that its allocator's own ways do not matter.
+
+    Beside a smaller growth the book-keeping of malloc, and what an estimate is wrong by, would pass for another leak.
+
+    Args:
+        judgement: What the rules say of the levels of malloc's heap and of accelerators.
+        parts: What everything found takes of them, per run.
+    """
+    host = MemoryShare(
+        NATIVE_MEMORY,
+        _rate(judgement.native),
+        parts.data_bytes - parts.unplaced_bytes,
+        parts.cpp_bytes,
+        parts.unplaced_bytes,
+    )
+    # What grows in place is taken for the host's alone: no tensor of an accelerator grows without being replaced.
+    device = MemoryShare(DEVICE_MEMORY, _rate(judgement.accelerator), parts.device_bytes - parts.unplaced_bytes)
+    return tuple(share for share in (host, device) if share.grown_bytes > 0)
+
+
+def _rate(growth: Growth | None) -> float:
+    """Return the bytes per run of what grows for certain, else 0.0.
+
+    What is explained is a mean over all runs: of a leak that gets faster the later runs' rate is larger.
+    """
+    if growth is None or growth.outcome is not Outcome.LEAK:
+        return 0.0
+    return growth.rate if growth.mean_rate is None else min(growth.rate, growth.mean_rate)
+
+
+def with_replaced(shares: Sequence[MemoryShare], n_bytes: float) -> tuple[MemoryShare, ...]:
+    """Return *shares* with *n_bytes* more per run of native memory known: what is replaced by something larger."""
+    return tuple(
+        replace(share, known_bytes=share.known_bytes + n_bytes) if share.memory == NATIVE_MEMORY else share
+        for share in shares
+    )
+
+
+def with_rests(
+    shares: Sequence[MemoryShare], leaks: Sequence[Leak], bounded: Sequence[Leak], charged: Collection[str]
+) -> Iterator[MemoryShare]:
+    """Yield *shares* with what is known of their rests.
+
+    Args:
+        shares: Of each kind of memory.
+        leaks: What was found, native memory without a holder included.
+        bounded: What stops growing.
+        charged: The kinds of memory whose rest was taken for that of a leak found.
+    """
+    cached, unheld = ({leak.what for leak in found if not leak.path.steps} for found in (bounded, leaks))
+    for share in shares:
+        rest = ""
+        if share.rest_bytes > _SMALL_SHARE * share.grown_bytes:
+            known = {_CACHED: cached, _LEAK: unheld, _CHARGED: charged}
+            rest = next((words for words, memories in known.items() if share.memory in memories), _UNKNOWN)
+        yield replace(share, rest=rest)
+
+
+N_RUNS = 6
+_REMAINING = 0.25
+"""Less than this share of the growth may remain without the caches, if they are to explain it."""
+
+
+def discount_caches(session: CheckSession, explained: Explained) -> Generator[int, Ran, Explained]:
+    """Run the code a few more times without oneDNN and with MKL's buffers freed, if native memory seems to leak.
+
+    Not in a loop that goes on, and not after a run that failed.
+
+    Returns:
+        *explained*, or the same with that leak among what is bounded, where it disappears without the caches.
+    """
+    leak = next((leak for leak in explained.leaks if is_native_memory(leak)), None)
+    seconds_left, next_run = session.seconds_left, session.next_run
+    is_wanted = leak is not None and not session.in_loop and not session.failure and seconds_left > 0
+    if leak is None or not is_wanted or loaded_type("torch", "Tensor") is None:
+        return explained
+    levels: list[int] = []
+    with native_caches_off() as free_buffers:
+        for number in range(next_run, next_run + N_RUNS):
+            seconds, failure = yield number
+            seconds_left -= seconds
+            if failure:
+                note = f"whether native memory is a cache could not be tried: the code raised {failure} in run {number}"
+                return replace(explained, notes=(*explained.notes, note))
+            free_buffers()
+            if session.measurement.collects:
+                collect_quietly()
+            levels.append(native_heap_bytes() or 0)
+            if seconds_left <= 0:
+                break
+    return _judged(explained, leak, levels)
+
+
+def _judged(explained: Explained, leak: Leak, levels: list[int]) -> Explained:
+    """Compare the growth without the caches, the first run's not counted, with the growth with them."""
+    steps = [after - before for before, after in pairwise(levels)]
+    if not steps:
+        return explained
+    others = [other for other in explained.leaks if other is not leak]
+    remaining = max(0.0, median(steps) - explained.native_bytes)
+    if remaining > _REMAINING * leak.bytes_per_run:
+        return explained
+    reason = (
+        f"a cache of oneDNN or MKL: with oneDNN switched off and MKL's buffers freed, {len(levels)} more runs kept "
+        f"{format_bytes(remaining)} each instead of {format_bytes(leak.bytes_per_run)}. oneDNN keeps one compiled "
+        "operation for each new shape, 1,024 at most (ONEDNN_PRIMITIVE_CACHE_CAPACITY)"
+    )
+    return replace(explained, leaks=tuple(others), bounded=(*explained.bounded, replace(leak, reason=reason)))

@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 from notebook_shell import Notebook
 
-from leaklab.check import Cell
+from leaklab.magics.cell import Cell
 
 TEE = """
 import sys

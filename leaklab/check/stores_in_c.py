@@ -1,7 +1,8 @@
-"""Name the store in C that keeps what no Python object refers to: by the call that gave it away.
+"""Name what C code keeps: the store of what no Python object refers to, the function that takes memory.
 
 The code is run a few more times while the calls that fill such stores are watched. Whatever such a call kept, and
-nothing that Python shows reaches afterwards, was given to a store by that call, and by that line.
+nothing that Python shows reaches afterwards, was given to a store by that call, and by that line. Under memray, every
+function of C or C++ is known by what it allocates and leaves.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from leaklab.check.explained import Explained
-from leaklab.check.extra_runs import NOTHING, FoundLines, whose
-from leaklab.check.steps import Ran
-from leaklab.collect.measurement import Measurement
+from leaklab.check.findings import Explained, FoundLines, Places
+from leaklab.check.line_search import whose
+from leaklab.check.session import CheckSession, Ran, RunRequest
+from leaklab.collect.native_lines import NativeGrowth, NativeTraces
 from leaklab.collect.registries import registry_of_call, registry_on
 from leaklab.collect.store_calls import StoreCalls, StoringCall
 from leaklab.explain.cycles import ENTRY, UNSEEN_ROOT, top_steps, unseen_fingerprint
@@ -25,43 +25,29 @@ from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.unreachable import Region
 from leaklab.heap.borrow import borrow_heap
-from leaklab.heap.source_lines import CellNames, LineWriter
+from leaklab.heap.source_lines import LineWriter
 from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.model import Leak, RootPath, Status
+from leaklab.text import format_bytes
 
 _FEWEST_RUNS, _MOST_RUNS = 2, 16
 _MAX_SECONDS = 20.0
 """Runs that take longer together than this are not made for what leaks in some runs only."""
 
 
-def name_unseen(
-    explained: Explained,
-    measurement: Measurement,
-    namespace: dict[str, Any] | None,
-    *,
-    next_run: int,
-    seconds_left: float,
-    cell_name: CellNames,
-) -> Generator[int, Ran, tuple[Explained, FoundLines]]:
+def name_unseen(session: CheckSession, explained: Explained) -> Generator[int, Ran, Explained]:
     """Run the code a few more times, if something leaks that no Python object refers to, and name what keeps it.
-
-    Args:
-        explained: What was found.
-        measurement: What was counted; no phase is open.
-        namespace: The user's variables.
-        next_run: Number of the next run.
-        seconds_left: No run starts after so many seconds of running.
-        cell_name: What the notebook calls its cells.
 
     Returns:
         *explained*, with the stores that were found as holders, and the lines that gave something to them.
     """
     wanted = {leak.fingerprint: leak for leak in explained.leaks if _is_unseen(leak)}
-    if not wanted or seconds_left <= 0:
-        return explained, NOTHING
+    seconds_left, measurement = session.seconds_left, session.measurement
+    if session.settings.sites is False or session.failure or not wanted or seconds_left <= 0:
+        return explained
     watch = StoreCalls(measurement.young, whose)
     n_runs = max(math.ceil(1 / max(leak.count_per_run, 1 / _MOST_RUNS)) + 1 for leak in wanted.values())
-    spent = 0.0
+    next_run, spent = session.next_run, 0.0
     measurement.open_phase()
     try:
         for number in range(min(max(n_runs, _FEWEST_RUNS), _MOST_RUNS)):
@@ -75,13 +61,13 @@ def name_unseen(
     finally:
         measurement.abandon()
     if not watch.calls:
-        return explained, NOTHING
-    with borrow_heap(NO_BIRTHS, namespace, (measurement, watch), heap=measurement.heap()) as view:
+        return explained
+    with borrow_heap(NO_BIRTHS, session.namespace, (measurement, watch), heap=measurement.heap()) as view:
         stores = _stores(view, watch.calls, wanted)
     leaks = tuple(
         stores[leak.fingerprint].holding(leak) if leak.fingerprint in stores else leak for leak in explained.leaks
     )
-    return replace(explained, leaks=leaks), _lines(stores, LineWriter(cell_name))
+    return replace(explained, leaks=leaks, lines=(*explained.lines, _lines(stores, LineWriter(session.cell_name))))
 
 
 def _is_unseen(leak: Leak) -> bool:
@@ -165,10 +151,49 @@ def _store(view: HeapView, vertices: Sequence[int], calls: dict[int, list[Storin
 
 def _lines(stores: dict[str, _StoreInC], writer: LineWriter) -> FoundLines:
     sites: dict[str, tuple[str, ...]] = {}
-    keeping: dict[str, tuple[tuple[str, int], ...]] = {}
+    keeping: dict[str, Places] = {}
     for fingerprint, store in stores.items():
         line = Counter(call.line for call in store.calls).most_common(1)[0][0]
         statement = writer.statement(line[0], writer.in_file(*line))
         sites[fingerprint] = (f"{writer.write(*statement, line[2])}  # keeps it",)
         keeping[fingerprint] = (statement,)
     return FoundLines(sites, keeping=keeping)
+
+
+_N_NATIVE, _N_NATIVE_LINES = 3, 3
+
+
+def find_native_lines(session: CheckSession, explained: Explained) -> Generator[RunRequest, Ran, Explained]:
+    """Run the code again under memray, where the settings want that, and name the functions that leave memory behind.
+
+    Leaks of native memory get their lines; where there is none, what was found is a note.
+    """
+    if not session.settings.native or session.failure:
+        return explained
+    if session.seconds_left <= 0:
+        return _with_notes(explained, "--native: no time was left (-t) for runs under memray")
+    traces = NativeTraces(whose, _N_NATIVE)
+    _seconds, failure = yield RunRequest(session.next_run, _N_NATIVE, traces)
+    if problem := traces.problem or (failure and f"the code raised {failure}"):
+        return _with_notes(explained, f"--native: memray could not track {_N_NATIVE} runs: {problem}")
+    writer = LineWriter(session.cell_name)
+    words = tuple(_native_words(growth, writer) for growth in traces.growths[:_N_NATIVE_LINES])
+    native = [leak.fingerprint for leak in (*explained.leaks, *explained.bounded) if leak.cause == "native"]
+    notes = [f"--native: the code was run {_N_NATIVE} more times under memray"]
+    if not native or not words:
+        found = "; ".join(words) or "nothing that every run leaves was allocated by C or C++ code"
+        notes.append(f"--native: {found}")
+    lines = FoundLines(dict.fromkeys(native, words) if words else {})
+    return replace(_with_notes(explained, *notes), lines=(*explained.lines, lines))
+
+
+def _with_notes(explained: Explained, *notes: str) -> Explained:
+    return replace(explained, later_notes=(*explained.later_notes, *notes))
+
+
+def _native_words(growth: NativeGrowth, writer: LineWriter) -> str:
+    place = "outside of your code"
+    if growth.line is not None:
+        filename, number, function = growth.line
+        place = writer.write(*writer.statement(filename, number), function)
+    return f"{place}  # {format_bytes(growth.bytes_per_run)} per run by {growth.function or 'an unnamed function'}"

@@ -1,0 +1,148 @@
+"""What a check has found: single places that grow, the lines of code behind them, and everything together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from leaklab.check.judging import Judgement
+from leaklab.collect.measurement import Measurement
+from leaklab.decide import Growth
+from leaklab.explain.all_holders import RetainedBytes
+from leaklab.explain.group_sizes import GroupSizer
+from leaklab.explain.groups import Group, LeakAddress
+from leaklab.heap.view import HeapView
+from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, StatementGrowth, TensorGrowth
+from leaklab.model.check import MemoryShare
+from leaklab.runtime.addresses import Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finding:
+    """Something that grows; lives as long as the view of the heap that it was found in.
+
+    Attributes:
+        leak: What a leak of it would say.
+        growth: The judgement on it; CLEAN for what is left out.
+        address: The place; None for what no root reaches.
+        group: The survivors that it is made of; None for what grows in place and for what is made anew.
+        share: So much of *group* every run leaves, as a part of its main objects.
+        row: Its row in the table of containers, if it has one.
+        aside: Why it is left out, in words: the little that a library notes in a table of its own; else empty.
+        limited_bytes: Bytes per run that go into a holder that limits itself.
+        is_opaque: Whether what grows may have native memory of unknown size.
+        freed: What no root reaches any more once all holders let go; None where that was not asked.
+        is_log: Whether it gains a few numbers in their order, and no more.
+    """
+
+    leak: Leak
+    growth: Growth
+    address: LeakAddress | None = None
+    group: Group | None = None
+    share: float = 0.0
+    row: ContainerGrowth | None = None
+    aside: str = ""
+    limited_bytes: float = 0.0
+    is_opaque: bool = False
+    freed: Ints | None = None
+    is_log: bool = False
+
+    @property
+    def is_leak(self) -> bool:
+        """Whether it grows without end."""
+        return self.growth.outcome is Outcome.LEAK
+
+    @property
+    def members(self) -> Sequence[int]:
+        """Its survivors; none for what grows in place."""
+        return () if self.group is None else self.group.members
+
+    def newest(self, view: HeapView) -> list[object]:
+        """Return the survivors of the last run that left any."""
+        return [] if self.group is None else [view.objects[vertex] for vertex in self.group.newest(view)]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What every step of the explanation looks at, and what it counts and sizes with."""
+
+    view: HeapView
+    measurement: Measurement
+    judgement: Judgement
+    sizer: GroupSizer
+    retained: RetainedBytes
+
+    @property
+    def n_runs(self) -> int:
+        """So many runs were measured."""
+        return self.measurement.n_runs
+
+
+Places = tuple[tuple[str, int], ...]
+"""Lines as code objects have them: file name and number."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLines:
+    """The lines of code behind leaks, by the fingerprint of each.
+
+    Attributes:
+        sites: Its lines in words, the one that keeps first.
+        keeping: The lines that keep.
+        making: The lines that make.
+    """
+
+    sites: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    keeping: dict[str, Places] = field(default_factory=dict)
+    making: dict[str, Places] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Everything that grows, with what the heap and the further runs tell of it.
+
+    Attributes:
+        leaks: What grows without end, the largest first.
+        bounded: What grew and stopped.
+        objects: Rows of types.
+        tensors: Rows of tensors.
+        containers: Rows of containers.
+        notes: What the reader should know of what was counted.
+        open_questions: What could not be decided, one clause each.
+        suspects: What that is about.
+        n_aside: Places that grow too little, or are not the user's.
+        logs: What gains a few numbers in every run.
+        kept: Objects that each run left, likewise tensors and their bytes.
+        addresses: The places of everything that grows.
+        native_bytes: What malloc hands out per run for the leaks that Python explains.
+        shares: How much of what memory grows by is explained.
+        charged: Kinds of memory whose rest was taken for that of a leak.
+        noted: What the notes name.
+        small: Leaks of fewer bytes than the settings ask for.
+        lines: What each search for lines has found.
+        statements: What each statement of a cell leaves behind.
+        later_notes: What the reader should know of the runs after those that were counted.
+    """
+
+    leaks: tuple[Leak, ...] = ()
+    bounded: tuple[Leak, ...] = ()
+    objects: tuple[ObjectGrowth, ...] = ()
+    tensors: tuple[TensorGrowth, ...] = ()
+    containers: tuple[ContainerGrowth, ...] = ()
+    notes: tuple[str, ...] = ()
+    open_questions: tuple[str, ...] = ()
+    suspects: tuple[Leak, ...] = ()
+    n_aside: int = 0
+    logs: tuple[Leak, ...] = ()
+    kept: tuple[int, ...] = ()
+    tensors_kept: tuple[int, ...] = ()
+    tensor_bytes_kept: tuple[int, ...] = ()
+    addresses: tuple[LeakAddress, ...] = ()
+    native_bytes: float = 0.0
+    shares: tuple[MemoryShare, ...] = ()
+    charged: frozenset[str] = frozenset()
+    noted: tuple[Leak, ...] = ()
+    small: tuple[Leak, ...] = ()
+    lines: tuple[FoundLines, ...] = ()
+    statements: tuple[StatementGrowth, ...] = ()
+    later_notes: tuple[str, ...] = ()

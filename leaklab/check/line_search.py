@@ -1,0 +1,407 @@
+"""Run the code a few more times, traced, to find the lines that leak.
+
+The counting runs are over and recorded when this begins: tracing costs several times the run, and is paid only where
+there is something to find. Each leak gets the line that *keeps* (during which its holder got a new entry) and the line
+that *makes* (on whose stack the new entries were allocated). What only a cycle keeps gets the line that *closes* it
+(after which the references lead back to where they began), behind the line that asked for a copy if one was under way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import math
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from itertools import pairwise
+
+from leaklab.check.findings import Explained, FoundLines, Places
+from leaklab.check.process_leaks import arrival_lines
+from leaklab.check.session import CheckSession, Ran, thread_words
+from leaklab.check.traced_runs import earlier_key, later_key, survivors_by_leak, threads_point, watch_places
+from leaklab.collect.allocation_lines import Made, Makers, StorageLines
+from leaklab.collect.arrival_lines import Line
+from leaklab.collect.census import DisturbedError
+from leaklab.collect.change_lines import LineWatch
+from leaklab.collect.cycle_lines import ClosingWatch, CycleShape
+from leaklab.collect.object_traces import FEW_FRAMES, python_traces
+from leaklab.explain.groups import LeakAddress
+from leaklab.explain.idioms.advice import with_line
+from leaklab.heap.source_lines import LineWriter, Origin, find_line, origin_of
+from leaklab.model import Leak
+from leaklab.model.check import CHILDREN, DESCRIPTORS
+from leaklab.model.sentences import is_expression
+from leaklab.runtime.gc_control import collect_quietly
+
+_N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
+"""So many runs of each kind for leaks that leave something in every run; fewer once every leak has its line."""
+_MAX_EACH = 64
+_LONG_SECONDS = 10.0
+"""After so many seconds of runs that look for lines, no more are made for what leaks in some runs only."""
+MAX_TRACED_RUNS = 3 * _MAX_EACH
+_N_LINES = 2
+_LEAST_SECONDS_BETWEEN, _MOST_SECONDS_BETWEEN = 0.2, 0.5
+_FEWEST = 0.25
+"""A line that did less than this share of what was seen is not named."""
+
+
+def whose(filename: str) -> bool | None:
+    """Return True for the user's code, False for a library's, None for leaklab's own.
+
+    What was generated as a string and left no source (every ``namedtuple`` is) has no line to show: a library's.
+    """
+    origin = origin_of(filename)
+    if origin is Origin.LEAKLAB:
+        return None
+    return origin is Origin.USER and not (filename.startswith("<") and not linecache.getlines(filename))
+
+
+def find_lines(session: CheckSession, explained: Explained) -> Generator[int, Ran, Explained]:
+    """Run the code again, traced, and name the lines of what leaks; of all that grows, where the settings want that.
+
+    No phase of the measurement may be open, and its figures must have been read.
+
+    In a loop that goes on, its running functions are traced, tracemalloc is left alone where the lines that keep are
+    known, and no dispatch mode is entered, which a block of the user's could end.
+    """
+    leaks = (*explained.leaks, *explained.bounded) if session.settings.sites else explained.leaks
+    wanted = [leak for leak in leaks if leak.path.steps or leak.unit in ("objects", CHILDREN, DESCRIPTORS)]
+    if session.settings.sites is False or session.failure or not wanted:
+        return explained
+    if session.seconds_left <= 0:
+        note = "no time was left (-t) for a traced run: the lines that leak are not named"
+        return replace(explained, later_notes=(*explained.later_notes, note))
+    prints = {leak.fingerprint for leak in wanted}
+    addresses = [address for address in explained.addresses if address.fingerprint in prints]
+    runs = _TracedRuns(session, wanted)
+    keeping = _KeepingLines(runs, addresses, session.clocks.busy())
+    making = _MakingLines(runs, keeping)
+    try:
+        with runs.phase():
+            yield from keeping.runs()
+            if keeping.missing or not session.in_loop:
+                yield from making.runs()
+    finally:
+        keeping.points.clear()  # they hold objects of the user's
+    making.name_by_survivor()
+    closing = _ClosingLines(runs, making.shapes)
+    yield from closing.runs()
+    found, notes = _found(runs, keeping, making, closing, LineWriter(session.cell_name))
+    return replace(explained, lines=(*explained.lines, found), later_notes=(*explained.later_notes, *notes))
+
+
+_Lines = dict[str, Counter[Line]]
+"""By the fingerprint of a leak, how often each line did it."""
+
+
+class _TracedRuns:
+    """Further runs of the code, as long as there is time and nothing goes wrong.
+
+    Args:
+        session: The check.
+        leaks: What lines are looked for.
+    """
+
+    def __init__(self, session: CheckSession, leaks: list[Leak]) -> None:
+        self.session, self.leaks = session, leaks
+        self.measurement = session.measurement
+        self.n_before = self.measurement.n_runs
+        self.notes: list[str] = []
+        self.n_runs = 0
+        self.failure = ""
+        self._seconds, self._seconds_left = 0.0, session.seconds_left
+
+    @contextmanager
+    def phase(self) -> Iterator[None]:
+        """Open a phase of the measurement."""
+        if self.measurement.collects:
+            # Only a full one empties the lists of free objects, and what comes from those has no trace of who made it.
+            collect_quietly()
+        self.measurement.open_phase()
+        try:
+            yield
+        finally:
+            self.measurement.abandon()
+
+    def goes_on(self, fingerprints: Collection[str], n_runs: int, n_made: int) -> bool:
+        """Return whether there is to be a run more than *n_made* for one of the leaks *fingerprints*.
+
+        It takes *n_runs* for what leaks in every run, and for what leaks in some runs only as many more as its period
+        has, as long as they are quick.
+        """
+        periods = [_period(leak) for leak in self.leaks if leak.fingerprint in fingerprints]
+        wanted = min(max(periods, default=1 - n_runs) - 1 + n_runs, _MAX_EACH)
+        return n_made < (wanted if self._seconds < _LONG_SECONDS else min(wanted, n_runs)) and not self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further run may be made."""
+        return bool(self.failure) or self._seconds >= self._seconds_left
+
+    def start(self) -> int:
+        """Return the number of the run to be made."""
+        self.measurement.start_run()
+        return self.measurement.n_runs + 1
+
+    def finish(self, ran: Ran) -> None:
+        """Take in how it went."""
+        seconds, self.failure = ran
+        self.n_runs += 1
+        self._seconds += seconds
+        try:
+            self.measurement.finish_run(seconds)
+        except DisturbedError as disturbed:
+            self.failure = f"the collector's objects {disturbed.how}"
+        if self.failure:
+            self.notes.append(
+                f"run {self.n_runs} of those that look for lines ended with {self.failure}: the lines that leak are "
+                "not, or not all, named"
+            )
+
+
+class _KeepingLines:
+    """The lines during which holders get new entries.
+
+    Args:
+        runs: Makes the runs.
+        addresses: Of the holders.
+        busy: Names of other threads that have run since the check began.
+    """
+
+    def __init__(self, runs: _TracedRuns, addresses: Sequence[LeakAddress], busy: Sequence[str]) -> None:
+        self._runs, self.busy = runs, busy
+        self.points = watch_places(runs.measurement, addresses, runs.session.namespace)
+        of_threads = [threads_point(leak.fingerprint) for leak in runs.leaks if leak.path.root.startswith("thread ")]
+        self.points += [point for point in of_threads if point is not None]
+        self.lines: _Lines = {}
+        self.grows_anyway: set[str] = set()
+
+    @property
+    def missing(self) -> set[str]:
+        """The leaks of which no line is known that keeps."""
+        return {leak.fingerprint for leak in self._runs.leaks if leak.fingerprint not in self.lines}
+
+    def runs(self) -> Generator[int, Ran, None]:
+        """Run with a trace function."""
+        runs = self._runs
+        if sys.gettrace() is not None:
+            runs.notes.append(
+                "a tracer is installed (a debugger, coverage) and was kept: the lines named are those that made the "
+                "objects, not those that keep them"
+            )
+            return
+        arrivals = arrival_lines(runs.leaks)
+        watch = LineWatch(self.points, whose, arrivals)
+        self.lines = watch.lines
+        places = {point.fingerprint for point in self.points}.union(*(each.fingerprints for each in arrivals))
+        watched = places & {leak.fingerprint for leak in runs.leaks}
+        for number in itertools.count():
+            if not runs.goes_on(watched - watch.lines.keys(), _N_WATCHED, number):
+                break
+            with watch.installed(running_too=runs.session.in_loop):
+                ran = yield runs.start()
+            runs.finish(ran)
+            self._watch_between(ran[0])
+        for fingerprint in self.grows_anyway:  # whatever line ran meanwhile has nothing to do with it
+            watch.lines.pop(fingerprint, None)
+        for fingerprint in watched:
+            if (first := earlier_key(fingerprint)) in watch.lines:
+                watch.lines[fingerprint] = watch.lines.pop(first)
+            if (last := later_key(fingerprint)) in watch.lines:
+                watch.lines.setdefault(fingerprint, watch.lines[last])
+
+    def _watch_between(self, seconds: float) -> None:
+        """Where other threads run, wait about as long as a run takes: what grows now is their doing."""
+        if not self.busy or self._runs.failure:
+            return
+        before = [point.token() for point in self.points]
+        time.sleep(min(max(seconds, _LEAST_SECONDS_BETWEEN), _MOST_SECONDS_BETWEEN))
+        self.grows_anyway |= {
+            point.fingerprint for point, token in zip(self.points, before, strict=True) if point.has_changed(token)
+        }
+
+
+class _MakingLines:
+    """The lines that make what leaks: those on whose stack it was allocated.
+
+    Args:
+        runs: Makes the runs.
+        keeping: Has the holders, and knows of which leaks no line is known that keeps.
+    """
+
+    def __init__(self, runs: _TracedRuns, keeping: _KeepingLines) -> None:
+        self._runs, self._keeping = runs, keeping
+        self._makers = Makers(whose, StorageLines(whose))
+        self._made: dict[int, Made] = {}
+        self.lines: _Lines = defaultdict(Counter)
+        self.elsewhere: _Lines = defaultdict(Counter)
+        self.shapes: tuple[CycleShape, ...] = ()
+
+    def runs(self) -> Generator[int, Ran, None]:
+        """Run with tracemalloc and a dispatch mode."""
+        runs, keeping = self._runs, self._keeping
+        storages = nullcontext(True) if runs.session.in_loop else self._makers.storages.noted()  # noqa: FBT003 - is exact
+        with python_traces() as n_frames, storages as is_exact:
+            for number in itertools.count():
+                # One is made in any case.
+                if runs.is_over or (number and not runs.goes_on(keeping.missing, _N_TRACED, number)):
+                    break
+                before = [point.token() for point in keeping.points]
+                ran = yield runs.start()
+                runs.finish(ran)
+                for point, token in zip(keeping.points, before, strict=True):
+                    made = self._makers.made_of(point.new_entries(token, point.token()))
+                    self._note(point.fingerprint, Counter(made))
+            if keeping.missing:
+                self._made = self._makers.made_by_survivor(runs.measurement, runs.n_before)
+        self._say_how_exact(n_frames, is_exact=is_exact)
+
+    def name_by_survivor(self) -> None:
+        """Name what made the survivors of leaks whose holder no line was seen to fill; note how cycles are closed."""
+        runs, made = self._runs, self._made
+        if not made:
+            return
+        session = runs.session
+        found = survivors_by_leak(runs.measurement, runs.n_before, session.namespace, made, self._keeping.missing)
+        for fingerprint, places in found.made.items():
+            # What was seen to come into a watched place in each run is said again, and by all that is there.
+            self.lines.pop(fingerprint, None)
+            self.elsewhere.pop(fingerprint, None)
+            self._note(fingerprint, places)
+        made.clear()
+        self.shapes = found.shapes
+
+    def _note(self, fingerprint: str, places: Counter[Made]) -> None:
+        for made, count in places.items():
+            (self.elsewhere if made.is_elsewhere else self.lines)[fingerprint][made.line] += count
+
+    def _say_how_exact(self, n_frames: int, *, is_exact: bool) -> None:
+        if n_frames < FEW_FRAMES:
+            self._runs.notes.append(
+                f"tracemalloc was running and kept its setting of {n_frames} frame{'s' * (n_frames > 1)}: objects made "
+                "inside libraries could not be followed to your line"
+            )
+        if not is_exact:
+            self._runs.notes.append(
+                "torch.compile was used, which a dispatch mode would disturb: the lines that made tensors are those "
+                "that made their Python objects"
+            )
+
+
+class _ClosingLines:
+    """The lines that close cycles, and those that asked for the copy in which that happens.
+
+    Args:
+        runs: Makes the runs.
+        shapes: Of the cycles.
+    """
+
+    def __init__(self, runs: _TracedRuns, shapes: Sequence[CycleShape]) -> None:
+        self._runs, self._shapes = runs, shapes
+        self.lines: _Lines = {}
+        self.asked: _Lines = {}
+
+    def runs(self) -> Generator[int, Ran, None]:
+        """Run with a trace function."""
+        runs = self._runs
+        if not self._shapes or sys.gettrace() is not None:
+            return
+        watch = ClosingWatch(self._shapes, whose)
+        wanted = {shape.fingerprint for shape in self._shapes}
+        with runs.phase():
+            for number in itertools.count():
+                if not runs.goes_on(wanted - watch.lines.keys(), _N_CLOSING, number):
+                    break
+                with watch.installed(running_too=runs.session.in_loop):
+                    ran = yield runs.start()
+                runs.finish(ran)
+        self.lines, self.asked = watch.lines, watch.asked
+
+
+def _found(
+    runs: _TracedRuns, keeping: _KeepingLines, making: _MakingLines, closing: _ClosingLines, writer: LineWriter
+) -> tuple[FoundLines, list[str]]:
+    """Return the lines of all searches, and what the reader should know of these."""
+    other_thread = thread_words(keeping.busy) if len(keeping.busy) == 1 else "another thread"
+    sites = {}
+    for leak in runs.leaks:
+        searches = (
+            (keeping.lines, _DOES.get(leak.unit, "keeps it") if not leak.path.steps else "keeps it"),
+            (closing.asked, "copies it"),
+            (closing.lines, "closes the cycle"),
+            (making.lines, "makes it"),
+            (making.elsewhere, f"makes it, in {other_thread}"),
+        )
+        words: dict[tuple[str, int], str] = {}
+        for lines, does in searches:
+            for line in _chief(lines.get(leak.fingerprint, Counter()), writer):
+                words.setdefault(line[:2], f"{writer.write(*line)}  # {does}")
+        sites[leak.fingerprint] = tuple(words.values())
+    unknown = [leak.what for leak in runs.leaks if not sites[leak.fingerprint]]
+    notes = runs.notes
+    if unknown and not notes:
+        notes.append(f"no line of your code was found that makes or keeps: {'; '.join(unknown[:3])}")
+    for leak in runs.leaks:
+        if leak.fingerprint in keeping.grows_anyway:
+            notes.append(f"{leak.holder} grows while the code does not run, too: {other_thread} fills it")
+    if not runs.session.in_loop:  # there, nothing was run that would not have been
+        notes.append(f"the code was run {runs.n_runs} more times, traced, to find the lines that leak")
+
+    def places(*found: _Lines) -> dict[str, Places]:
+        chief = {
+            leak.fingerprint: [_chief(lines.get(leak.fingerprint, Counter()), writer) for lines in found]
+            for leak in runs.leaks
+        }
+        return {key: tuple(dict.fromkeys(line[:2] for lines in each for line in lines)) for key, each in chief.items()}
+
+    kept = places(keeping.lines, closing.asked, closing.lines)
+    return FoundLines(sites, kept, places(making.lines, making.elsewhere)), notes
+
+
+_DOES = {DESCRIPTORS: "opens it", CHILDREN: "starts it"}
+
+
+def _period(leak: Leak) -> int:
+    """Return every how many runs *leak* leaves something, at most."""
+    if leak.unit not in ("objects", DESCRIPTORS, CHILDREN) or not any(leak.kept):
+        # Of what grows in place only the pace is known, and that from two moments: the next time may be late.
+        return math.ceil(2 / leak.count_per_run) if 0 < leak.count_per_run < 1 else 1
+    born = [-1, *(run for run, count in enumerate(leak.kept) if count)]
+    return max(after - before for before, after in pairwise(born))
+
+
+def _chief(lines: Counter[Line], writer: LineWriter) -> list[Line]:
+    """Return the statements that did most, most active first."""
+    statements: Counter[tuple[str, int]] = Counter()
+    names: dict[tuple[str, int], str] = {}
+    for (filename, number, function), count in lines.items():
+        statement = writer.statement(filename, writer.in_file(filename, number, function))
+        statements[statement] += count
+        names.setdefault(statement, function)
+    fewest = _FEWEST * max(statements.values(), default=0)
+    return [(*statement, names[statement]) for statement, count in statements.most_common(_N_LINES) if count >= fewest]
+
+
+def with_lines(leaks: tuple[Leak, ...], found: Sequence[FoundLines]) -> tuple[Leak, ...]:
+    """Return *leaks* with the lines that were found for them; the advice names the first, or one found by its text."""
+    return tuple(
+        _with_sites(leak, tuple(line for lines in found for line in lines.sites.get(leak.fingerprint, ())))
+        for leak in leaks
+    )
+
+
+def _with_sites(leak: Leak, sites: tuple[str, ...]) -> Leak:
+    if leak.cause == "native" and leak.unit != "objects":  # its lines are of C code
+        return replace(leak, sites=sites)
+    if sites:
+        place, _, does = sites[0].rpartition("  # ")
+        return replace(leak, sites=sites, advice=with_line(leak.advice, place.partition(": ")[0], does))
+    found = find_line(leak.holder) if is_expression(leak.holder) else None
+    if found is None:
+        return leak
+    line = f"{found.place}: {found.text}  # keeps it"
+    return replace(leak, sites=(line,), advice=with_line(leak.advice, found.place))

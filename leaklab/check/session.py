@@ -1,0 +1,230 @@
+"""One check under way: a generator that asks for runs, what its steps share, and that there is one at a time."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from leaklab.check.judging import Judgement
+from leaklab.collect.census import Baseline
+from leaklab.collect.holder_lengths import HolderLengths
+from leaklab.collect.measurement import Measurement, choose_baseline
+from leaklab.cure.applying import ReplaceableCell
+from leaklab.decide.verdict import MOST_RUNS
+from leaklab.errors import CheckRunningError
+from leaklab.heap.roots import other_threads
+from leaklab.heap.source_lines import CellNames
+from leaklab.model import Check, Settings
+from leaklab.runtime.gc_control import user_has_frozen
+from leaklab.runtime.runs import Ran, RunRequest
+
+__all__ = ["Ran", "RunRequest", "Steps"]
+
+Steps = Generator[int | RunRequest, Ran, Check]
+"""Yields the number of the run to make (0 for a warm-up) or a request for several, is sent how it went, returns the
+record. A single run is asked for by a bare number: a request, being an object, would count as born in the run."""
+
+
+_LEAST_NANOSECONDS = 500_000
+"""A thread that waits in turns of a second uses a tenth of this in a whole check."""
+_N_NAMED = 3
+
+
+class ThreadClocks:
+    """The processor time of the other threads from now on; of none where the system does not tell."""
+
+    def __init__(self) -> None:
+        self._before = {thread: _nanoseconds(thread) for thread in other_threads()}
+
+    def busy(self) -> tuple[str, ...]:
+        """Return the names of the threads that were there when this was made, and have run since."""
+        return tuple(
+            name
+            for thread, name in other_threads().items()
+            if thread in self._before and _nanoseconds(thread) - self._before[thread] >= _LEAST_NANOSECONDS
+        )
+
+
+def _nanoseconds(thread: int) -> int:
+    """Return the processor time of a thread; 0 where the system does not tell, or where it has just ended."""
+    try:
+        return int(Path(f"/proc/self/task/{thread}/schedstat").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def new_threads_note(measurement: Measurement) -> str:
+    """Say how many more threads there are than before the first run; empty where there are none."""
+    counts = [checkpoint.n_threads for checkpoint in measurement.checkpoints]
+    return f"{counts[-1] - counts[0]} more threads run than before" if counts and counts[-1] > counts[0] else ""
+
+
+def thread_words(names: Sequence[str]) -> str:
+    """Return ``thread 'loader'`` or ``threads 'a', 'b', 'c' and 2 more``."""
+    named = ", ".join(map(repr, names[:_N_NAMED]))
+    more = f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
+    return f"thread{'s' * (len(names) > 1)} {named}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Statements at the top level of a cell that share a line, most often one.
+
+    Attributes:
+        nodes: What is compiled together.
+        line: First line, 1 for the first of the text; decorators belong to what they decorate.
+        end_line: Last line.
+        source: Its text as it was written.
+    """
+
+    nodes: tuple[ast.stmt, ...]
+    line: int
+    end_line: int
+    source: str
+
+
+class SplitCell(ReplaceableCell, Protocol):
+    """A cell that can be run statement by statement."""
+
+    def by_statement(self, after: Callable[[int], object]) -> AbstractContextManager[Sequence[Statement]]:
+        """Run the cell statement by statement inside; yields the statements.
+
+        Args:
+            after: Called with -1 before the first statement, and with the place of each after it.
+        """
+
+
+@dataclass(slots=True)
+class CheckSession:
+    """One check under way: how it is made, what it has measured, what it may still spend.
+
+    Attributes:
+        settings: How often, how long.
+        namespace: The dict that the code's global variables live in, the first place to look for holders.
+        cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
+        cell: What the front end runs, where that is a cell.
+        lengths: Is told the places that grow, where a run is the next stretch of a loop that goes on; else None.
+        among_ranks: Whether other processes make the same runs.
+        measurement: What was counted in the last attempt; there is none before the first.
+        judgement: What the rules say of that; None if nothing was run.
+        seconds: The user's code took, warm-ups not counted.
+        counting_seconds: Counting took.
+        measuring_seconds: All of that took, with the looks at the heap.
+        warmup_seconds: The last warm-up took.
+        failure: Why the check ended early; empty if it did not.
+        full: What the runs kept when there were enough of them; empty if that was not the reason.
+        collects: Whether garbage may be collected before counting.
+        user_froze: Whether frozen objects have to be listed too.
+        cell_freezes: Whether the cell itself freezes objects.
+        clocks: Of the other threads.
+    """
+
+    settings: Settings
+    namespace: dict[str, Any] | None = None
+    cell_name: CellNames = lambda _filename: ""
+    cell: SplitCell | None = None
+    lengths: HolderLengths | None = None
+    among_ranks: bool = False
+    measurement: Measurement = field(init=False)
+    judgement: Judgement | None = None
+    seconds: float = 0.0
+    counting_seconds: float = 0.0
+    measuring_seconds: float = 0.0
+    warmup_seconds: float = 0.0
+    failure: str = ""
+    full: str = ""
+    collects: bool = True
+    user_froze: bool = field(default_factory=user_has_frozen)
+    cell_freezes: bool = False
+    clocks: ThreadClocks = field(default_factory=ThreadClocks)
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether a loop that goes on makes the runs: nothing is switched or tried there."""
+        return self.lengths is not None
+
+    @property
+    def max_runs(self) -> int | None:
+        """Upper limit of measured runs. A limit of a billion must not cost memory: room is made before the first."""
+        return None if self.settings.max_runs is None else min(self.settings.max_runs, MOST_RUNS)
+
+    @property
+    def run_seconds(self) -> float:
+        """What a run takes, of the user's code."""
+        return self.seconds / self.measurement.n_runs if self.measurement.n_runs else self.warmup_seconds
+
+    @property
+    def cost_of_run(self) -> float:
+        """The seconds of a run with its counting, which takes longer than most where you have frozen objects."""
+        n_runs = self.measurement.n_runs
+        return (self.seconds + self.counting_seconds) / n_runs if n_runs else self.warmup_seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the user's code may still run; further runs take theirs off by themselves."""
+        return self.settings.max_seconds - self.seconds
+
+    @property
+    def next_run(self) -> int:
+        """Number of the next run."""
+        return self.measurement.n_runs + 1
+
+    def note(self, ran: Ran, run: str) -> bool:
+        """Take in a run; return whether the check goes on."""
+        _seconds, failure = ran
+        self.failure = f"{failure} in {run}" if failure else ""
+        return not failure
+
+    def baseline(self) -> Baseline:
+        """Return what sees births from now on; it has to bear what the code does to the collector."""
+        return choose_baseline(user_froze=self.user_froze, cell_freezes=self.cell_freezes, collects=self.collects)
+
+
+_running: dict[int, _Claim] = {}
+"""The check under way, by the process: one that was forked during a check has none."""
+
+
+class _Claim:
+    """What a check has while it runs, and gives back whatever ends it."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._thread = threading.current_thread()
+
+    def take(self) -> None:
+        """Let no other check begin; raises `CheckRunningError` if one is under way."""
+        other = _running.setdefault(self._process, self)  # one step: no other thread comes between
+        if other is self:
+            return
+        if other._thread is self._thread:  # noqa: SLF001 - of the same class
+            msg = "a check is running in this thread: it must end before another one begins, and cannot have one inside"
+        else:
+            msg = f"a check is running in the thread {other._thread.name!r}: start this one when it has ended"  # noqa: SLF001
+        raise CheckRunningError(msg)
+
+    def give_back(self) -> None:
+        """Let others begin; does nothing for a claim that was refused."""
+        if _running.get(self._process) is self:
+            del _running[self._process]
+
+
+def one_at_a_time(steps: Callable[..., Steps]) -> Callable[..., Steps]:
+    """Return *steps* so that its second caller is refused at the first step, until the first caller's have ended."""
+
+    @functools.wraps(steps)
+    def claimed(*args: object, **kwargs: object) -> Steps:
+        claim = _Claim()
+        try:
+            claim.take()
+            return (yield from steps(*args, **kwargs))
+        finally:
+            claim.give_back()
+
+    return claimed
