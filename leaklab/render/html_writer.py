@@ -1,0 +1,16 @@
+"""Write a document as HTML that survives the sanitizers of notebooks."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from leaklab.render.document import Document, Tone, parts_of
+from leaklab.render.templates import ACCENT, CALM, DOUBTFUL, GOOD, render
+from leaklab.render.text_writer import N_CHANGES
+
+_COLOURS = {Tone.BAD: ACCENT, Tone.DOUBTFUL: DOUBTFUL, Tone.CALM: CALM, Tone.GOOD: GOOD}
+
+
+def html_of(document: Document) -> Markup:
+    """Return *document* without styles, scripts or ids of its own: it shows in a notebook that is not trusted."""
+    return render("document.html.j2", blocks=document.blocks, parts_of=parts_of, colours=_COLOURS, N_CHANGES=N_CHANGES)
