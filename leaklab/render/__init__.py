@@ -26,10 +26,8 @@ __getattr__ = lazy_names(
         "pdf": "print_pdf require_browser",
         "plots": "plot_alt plot_growth plot_png",
         "sparkline": "draw_levels",
-        "strip": "strip_html strip_line strip_svg strip_text",
         "tables": "container_table leak_table leaks_csv object_table run_table tensor_table",
         "templates": "page",
-        "training_run": "memory_rows run_html run_text",
         "words": "CAUSES SECOND_CAUSES amount_words numbers_words render_path retained_words suspect_references",
     },
 )

@@ -259,7 +259,7 @@ class Report(Displayed, Generic[Record]):
         return str(self._forms.html_of(self._known()))
 
 
-class Table(property):
+class FrameProperty(property):
     """A property of a report: a DataFrame made of its record, anew at each access."""
 
     def __init__(self, make: Callable[[Any], pd.DataFrame]) -> None:

@@ -7,14 +7,17 @@ where the two say a thing in other words, the block has both.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from markupsafe import Markup
+
 from leaklab.model.before_after import ChangeRow
+from leaklab.render.advice import DiffLine
 
 
-class Look(enum.Enum):
+class Typeface(enum.Enum):
     """How HTML sets words; text has them as they are."""
 
     PLAIN = "plain"
@@ -22,6 +25,7 @@ class Look(enum.Enum):
     MARKED = "marked"  # a sentence in which code stands between backticks
     FAINT = "faint"
     BOLD = "bold"
+    PILL = "pill"  # a word on its tone
 
 
 class Tone(enum.Enum):
@@ -31,13 +35,15 @@ class Tone(enum.Enum):
     DOUBTFUL = "doubtful"
     CALM = "calm"
     GOOD = "good"
+    NONE = "none"
 
 
 class Styled(NamedTuple):
-    """Some words in one look."""
+    """Some words in one look; only a pill has a tone."""
 
     words: str
-    look: Look = Look.PLAIN
+    look: Typeface = Typeface.PLAIN
+    tone: Tone = Tone.NONE
 
 
 Words: TypeAlias = str | Styled | tuple[str | Styled, ...]
@@ -46,17 +52,22 @@ Words: TypeAlias = str | Styled | tuple[str | Styled, ...]
 
 def code(words: str) -> Styled:
     """Return *words* as an expression, a line or a path."""
-    return Styled(words, Look.CODE)
+    return Styled(words, Typeface.CODE)
 
 
 def bold(words: str) -> Styled:
     """Return *words* as what the eye should find first."""
-    return Styled(words, Look.BOLD)
+    return Styled(words, Typeface.BOLD)
 
 
 def faint(words: str) -> Styled:
     """Return *words* as what may be passed over."""
-    return Styled(words, Look.FAINT)
+    return Styled(words, Typeface.FAINT)
+
+
+def marked(words: str) -> Styled:
+    """Return *words*, in which code stands between backticks."""
+    return Styled(words, Typeface.MARKED)
 
 
 def parts_of(words: Words) -> tuple[Styled, ...]:
@@ -71,7 +82,7 @@ def plain(words: Words) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class DocumentBlock:
     """A part of a document. Every writer knows each of its subclasses, by name."""
 
     @property
@@ -81,33 +92,39 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Headline(Block):
+class Headline(DocumentBlock):
     """The answer, in a box.
 
     Attributes:
         words: One sentence.
         tone: What its colour says.
         below: What belongs to it: a line each.
+        badge: A word before the sentence, in which code then stands between backticks.
     """
 
     words: str
     tone: Tone = Tone.CALM
     below: tuple[Words, ...] = ()
+    badge: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Panel(Block):
-    """A part in a box: a sentence, and lines below it.
+class Panel(DocumentBlock):
+    """A part in a box: a sentence, and what stands below it.
 
     Attributes:
         words: The sentence.
         tone: What its colour says.
         lines: Further lines; text sets a dash before each.
+        blocks: What stands below them.
+        is_filled: Whether the box has a ground.
     """
 
     words: Words
     tone: Tone
     lines: tuple[Words, ...] = ()
+    blocks: tuple[DocumentBlock, ...] = ()
+    is_filled: bool = True
 
 
 class RowLine(NamedTuple):
@@ -125,7 +142,7 @@ class RowLine(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Block):
+class Table(DocumentBlock):
     """Rows of cells.
 
     Attributes:
@@ -137,7 +154,7 @@ class Table(Block):
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Words, ...], ...]
-    lines: tuple[RowLine, ...]
+    lines: tuple[RowLine, ...] = ()
     has_head: bool = False
 
     @property
@@ -147,7 +164,7 @@ class Table(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Changes(Block):
+class Changes(DocumentBlock):
     """What there was before and is after: two bars for each row, all of one scale.
 
     Attributes:
@@ -160,7 +177,7 @@ class Changes(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Block):
+class Chapter(DocumentBlock):
     """Blocks under a title; nothing where there are no blocks.
 
     Attributes:
@@ -170,14 +187,14 @@ class Part(Block):
         legend: What text says behind the title, of its bars of characters.
     """
 
-    title: str
-    blocks: tuple[Block, ...]
+    title: Words
+    blocks: tuple[DocumentBlock, ...]
     is_open: bool | None = True
     legend: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Item(Block):
+class Bullet(DocumentBlock):
     """One of several findings: what it is, and what belongs to it.
 
     Attributes:
@@ -186,18 +203,18 @@ class Item(Block):
     """
 
     words: Words
-    blocks: tuple[Block, ...]
+    blocks: tuple[DocumentBlock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Advice(Block):
+class Prose(DocumentBlock):
     """Sentences, and code that is indented; the lines are kept."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
-class Line(Block):
+class Remark(DocumentBlock):
     """A line of its own: a note, a call of a stack, what was left out.
 
     Attributes:
@@ -208,34 +225,50 @@ class Line(Block):
     """
 
     words: Words
-    in_text: str = ""
+    in_text: str | None = None
     indent: int = 0
     hang: int = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Notes(Block):
+class Lines(DocumentBlock):
+    """Lines as they are, in the font of code."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diff(DocumentBlock):
+    """The lines that go and those that come, what is different in them marked."""
+
+    lines: tuple[DiffLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn(DocumentBlock):
+    """HTML that is made when it is shown, because that takes time: a report with its drawings. Text has nothing."""
+
+    make: Callable[[], Markup]
+
+
+@dataclass(frozen=True, slots=True)
+class Notes(DocumentBlock):
     """What the reader should know, one sentence each, as a list that HTML shows under a title."""
 
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Gap(Block):
+class Gap(DocumentBlock):
     """An empty line of text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Either(Block):
-    """What text and HTML draw in other ways.
+class Either(DocumentBlock):
+    """What text and HTML draw in other ways, or have at other places."""
 
-    Attributes:
-        text: Lines as they are.
-        html: Blocks.
-    """
-
-    text: tuple[str, ...] = ()
-    html: tuple[Block, ...] = ()
+    text: tuple[DocumentBlock, ...] = ()
+    html: tuple[DocumentBlock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +279,9 @@ class Document:
         blocks: Its parts, from the answer to the notes.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[DocumentBlock, ...]
 
 
-def notes_of(notes: Sequence[str], indent: int = 0) -> tuple[Line, ...]:
+def notes_of(notes: Sequence[str], indent: int = 0) -> tuple[Remark, ...]:
     """Return each of *notes* as a line."""
-    return tuple(Line(faint(note), f"note: {note}", indent) for note in notes)
+    return tuple(Remark(faint(note), f"note: {note}", indent) for note in notes)

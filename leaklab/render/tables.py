@@ -16,7 +16,6 @@ from leaklab.model.cuda import CallFrame, LiveStack, PoolUse, SnapshotSeries
 from leaklab.model.heap_diff import Difference
 from leaklab.model.heap_shape import HeapChange, HeapShape
 from leaklab.render.heap_diff import lines_of
-from leaklab.render.ranks_rows import RankAnswer
 from leaklab.text import cell_text
 
 if TYPE_CHECKING:
@@ -100,11 +99,6 @@ _DEVICE_USES: _Types = {
     "requested_bytes": "int64", "pending_bytes": "int64", "inactive_split_bytes": "int64", "releasable_bytes": "int64",
     "largest_free_bytes": "int64", "fragmentation": "float64",
 }  # fmt: skip
-_RANKS: _Types = {
-    "rank": "int64", "label": "string", "host": "string", "pid": "int64", "verdict": "string",
-    "bytes_per_turn": "int64", "turn": "string", "worst_place": "string", "n_leaks": "int64",
-    "fingerprints": "string", "reason": "string",
-}  # fmt: skip
 _KEEPERS: _Types = {
     "holder": "string", "type": "string", "exclusive_bytes": "int64", "place": "string", "number": "int64",
 }  # fmt: skip
@@ -174,10 +168,11 @@ def _blanks(numbers: Iterable[int]) -> str:
 
 def _whole_bytes(row: Any) -> int:
     """Return the bytes per run as a whole number: pandas would write 2.031321e+06."""
-    return _bounded_bytes(row.bytes_per_run)
+    return bounded_bytes(row.bytes_per_run)
 
 
-def _bounded_bytes(n_bytes: float) -> int:
+def bounded_bytes(n_bytes: float) -> int:
+    """Return *n_bytes* as a whole number that fits a column."""
     return round(min(max(n_bytes, -_MOST_BYTES), _MOST_BYTES))
 
 
@@ -236,22 +231,6 @@ def leak_table(check: Check) -> pd.DataFrame:
 def leaks_csv(check: Check) -> str:
     """Return the table of leaks as CSV with a header line; only the header where nothing leaks."""
     return csv_of(leak_table(check))
-
-
-def rank_table(answers: Sequence[RankAnswer]) -> pd.DataFrame:
-    """Return one row for each process, indexed by its rank.
-
-    ``bytes_per_turn`` is what each ``turn`` leaves behind: a run of a check, a step of a loop.
-    """
-    computed: _Computed = {
-        **{name: _of_record(name) for name in ("rank", "label", "host", "pid")},
-        "verdict": lambda row: row.word,
-        "bytes_per_turn": lambda row: _bounded_bytes(row.bytes_per_turn),
-        "worst_place": lambda row: row.leaks[0].holder if row.leaks else "",
-        "n_leaks": lambda row: len(row.leaks),
-        "fingerprints": lambda row: "; ".join(sorted({leak.fingerprint for leak in row.leaks})),
-    }
-    return frame_of(answers, _RANKS, "rank", computed)
 
 
 def path_table(alive: WhyAliveRecord) -> pd.DataFrame:

@@ -7,18 +7,21 @@ from typing import Any
 
 from leaklab.model.before_after import Fate
 from leaklab.render.document import (
-    Advice,
-    Block,
+    Bullet,
     Changes,
+    Chapter,
+    Diff,
     Document,
+    DocumentBlock,
+    Drawn,
     Either,
     Gap,
     Headline,
-    Item,
-    Line,
+    Lines,
     Notes,
     Panel,
-    Part,
+    Prose,
+    Remark,
     Table,
     plain,
 )
@@ -26,10 +29,10 @@ from leaklab.text import shorten, wrap
 
 N_CHANGES = 40
 """Rows of bars that are shown at once."""
-_NAME_LIMIT = 120
+_NAME_LIMIT, _BELOW_LIMIT = 120, 300
 _BAR, _WORDS_WIDTH = 10, 30
 _FATE_WIDTH = max(len(fate.value) for fate in Fate) + 2
-_BELOW_AN_ITEM = 6  # columns
+_BELOW_A_BULLET = 6  # columns
 
 
 def text_of(document: Document) -> str:
@@ -37,7 +40,7 @@ def text_of(document: Document) -> str:
     return "\n".join(_all(document.blocks)) + "\n"
 
 
-def _all(blocks: Iterable[Block], indent: int = 0) -> Iterator[str]:
+def _all(blocks: Iterable[DocumentBlock], indent: int = 0) -> Iterator[str]:
     for block in blocks:
         yield from _WRITERS[type(block)](block, indent)
 
@@ -47,15 +50,17 @@ def _wrapped(text: str, first: int, hang: int) -> list[str]:
 
 
 def _headline(block: Headline, indent: int) -> Iterator[str]:
-    yield from _wrapped(block.words, indent, indent + 2)
+    badge = f"{block.badge}  " if block.badge else ""
+    yield from _wrapped(f"{badge}{block.words}", indent, indent + (len(badge) or 2))
     for line in filter(plain, block.below):
-        yield from _wrapped(plain(line), indent + 2, indent + 4)
+        yield from _wrapped(shorten(plain(line), _BELOW_LIMIT), indent + 2, indent + 4)
 
 
 def _panel(block: Panel, indent: int) -> Iterator[str]:
     yield from _wrapped(plain(block.words), indent + 2, indent + 4)
     for line in block.lines:
         yield from wrap(plain(line), f"{' ' * indent}    - ", " " * (indent + 6))
+    yield from _all(block.blocks, indent + 2)
 
 
 def _table(block: Table, indent: int) -> Iterator[str]:
@@ -85,27 +90,28 @@ def _changes(block: Changes, _indent: int) -> Iterator[str]:
         yield f"  ... and {len(block.rows) - N_CHANGES:,} more"
 
 
-def _part(block: Part, indent: int) -> Iterator[str]:
+def _chapter(block: Chapter, indent: int) -> Iterator[str]:
     if block.blocks:
         yield ""
-        yield from _wrapped(f"{block.title} {block.legend}".rstrip(), indent, indent)
+        yield from _wrapped(f"{plain(block.title)} {block.legend}".rstrip(), indent, indent)
         yield from _all(block.blocks, indent)
 
 
-def _item(block: Item, indent: int) -> Iterator[str]:
+def _bullet(block: Bullet, indent: int) -> Iterator[str]:
     yield from wrap(plain(block.words), f"{' ' * indent}  * ", " " * (indent + 4))
-    yield from _all(block.blocks, indent + _BELOW_AN_ITEM)
+    yield from _all(block.blocks, indent + _BELOW_A_BULLET)
 
 
-def _advice(block: Advice, indent: int) -> Iterator[str]:
+def _prose(block: Prose, indent: int) -> Iterator[str]:
     for line in block.words.splitlines():
         own = indent + len(line) - len(line.lstrip(" "))
         yield from _wrapped(line.lstrip(" "), own, own)
 
 
-def _line(block: Line, indent: int) -> list[str]:
+def _remark(block: Remark, indent: int) -> list[str]:
     first = indent + block.indent
-    return _wrapped(block.in_text or plain(block.words), first, first + block.hang)
+    words = plain(block.words) if block.in_text is None else block.in_text
+    return _wrapped(words, first, first + block.hang)
 
 
 def _notes(block: Notes, indent: int) -> Iterator[str]:
@@ -117,20 +123,35 @@ def _gap(_block: Gap, _indent: int) -> tuple[str, ...]:
     return ("",)
 
 
+def _nothing(_block: Drawn, _indent: int) -> tuple[str, ...]:
+    return ()
+
+
+def _diff(block: Diff, indent: int) -> Iterator[str]:
+    return (f"{' ' * indent}{line.sign} {line.text}" for line in block.lines)
+
+
 def _either(block: Either, indent: int) -> Iterator[str]:
-    return (f"{' ' * indent}{line}" for line in block.text)
+    return _all(block.text, indent)
 
 
-_WRITERS: Mapping[type[Block], Callable[[Any, int], Iterable[str]]] = {
-    Advice: _advice,
+def _lines(block: Lines, indent: int) -> Iterator[str]:
+    return (f"{' ' * indent}{line}" for line in block.lines)
+
+
+_WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
+    Bullet: _bullet,
     Changes: _changes,
+    Chapter: _chapter,
+    Diff: _diff,
+    Drawn: _nothing,
     Either: _either,
     Gap: _gap,
     Headline: _headline,
-    Item: _item,
-    Line: _line,
+    Lines: _lines,
     Notes: _notes,
     Panel: _panel,
-    Part: _part,
+    Prose: _prose,
+    Remark: _remark,
     Table: _table,
 }

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from leaklab.model.found import FOUND_SCHEMA, FoundObject, FoundRecord
 from leaklab.render.base import Forms, Report
-from leaklab.render.document import Block, Document, Gap, Headline, Line, RowLine, Table, code, faint, notes_of
+from leaklab.render.document import (
+    Document,
+    DocumentBlock,
+    Gap,
+    Headline,
+    Remark,
+    RowLine,
+    Table,
+    code,
+    faint,
+    notes_of,
+)
 from leaklab.render.tables import csv_of, frame_of
 from leaklab.text import clipped, format_bytes, shorten, unit_words
 
@@ -27,7 +38,7 @@ _COLUMNS = {
 def document_of(record: FoundRecord) -> Document:
     """Return what is said of the objects that fit."""
     record = clipped(record)
-    blocks: list[Block] = [Headline(found_words(record))]
+    blocks: list[DocumentBlock] = [Headline(found_words(record))]
     if record.rows:
         rows = tuple(
             (format_bytes(row.n_bytes), format_bytes(row.exclusive_bytes), code(_holder_words(row)), _what_words(row))
@@ -36,7 +47,7 @@ def document_of(record: FoundRecord) -> Document:
         lines = (RowLine("{0:>9}  {1:>9}  {2}", hang=24), RowLine("{3}", 26, 28))
         blocks += [Gap(), Table((">bytes", ">exclusive", "object", "what it is"), rows, lines, has_head=True)]
     if rest := _rest_words(record):
-        blocks.append(Line(faint(rest), indent=2))
+        blocks.append(Remark(faint(rest), indent=2))
     return Document((*blocks, *notes_of(record.notes)))
 
 

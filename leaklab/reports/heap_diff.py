@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from leaklab.files import FilePath
 from leaklab.model.heap_diff import MOMENT_SCHEMA, Difference, HeapSnapshotRecord
 from leaklab.render import tables
-from leaklab.render.base import Forms, Report, Table
+from leaklab.render.base import Forms, FrameProperty, Report
 from leaklab.render.heap_diff import (
     headline,
     lines_of,
@@ -47,17 +47,17 @@ class MemDiff(Report[Difference]):
     _forms: ClassVar = _FORMS
     record: Difference
 
-    objects = Table(tables.object_change_table)
+    objects = FrameProperty(tables.object_change_table)
     """Types of which objects were born or died."""
-    tensors = Table(tables.tensor_change_table)
+    tensors = FrameProperty(tables.tensor_change_table)
     """Tensors born and died, by shape, dtype and device; bytes of storages, each counted once."""
-    arrays = Table(tables.array_table)
+    arrays = FrameProperty(tables.array_table)
     """Arrays and buffers of a kilobyte or more, which the collector does not know."""
-    containers = Table(tables.container_change_table)
+    containers = FrameProperty(tables.container_change_table)
     """Containers that live at both moments and have another length."""
-    variables = Table(tables.variable_table)
+    variables = FrameProperty(tables.variable_table)
     """Variables of the notebook and attributes of modules that are new, gone, replaced, bigger or smaller."""
-    devices = Table(tables.device_table)
+    devices = FrameProperty(tables.device_table)
     """Tensors, unique storages and their bytes on each device."""
 
     @property

@@ -14,7 +14,7 @@ from leaklab.heap.find import find_in
 from leaklab.heap.nodes_file import load_heap, save_heap
 from leaklab.heap.saved_nodes import HeapArrays, SavedNodes
 from leaklab.model.heap_shape import SHAPE_SCHEMA, HeapChange, HeapShape, IcicleNode
-from leaklab.render.base import Displayed, Forms, Report, Table, returned_or_written
+from leaklab.render.base import Displayed, Forms, FrameProperty, Report, returned_or_written
 from leaklab.render.heap_icicle import render_heap_page
 from leaklab.render.heap_shape import (
     change_words,
@@ -52,9 +52,9 @@ class HeapComparison(Report[HeapChange]):
     )
     record: HeapChange
 
-    holders = Table(holder_change_table)
+    holders = FrameProperty(holder_change_table)
     """What holders keep alive, before and after, the largest change first."""
-    kinds = Table(kind_change_table)
+    kinds = FrameProperty(kind_change_table)
     """Objects by type, before and after, the largest change first."""
 
     def __repr__(self) -> str:
