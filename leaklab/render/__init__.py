@@ -20,7 +20,6 @@ __getattr__ = lazy_names(
         "dot": "BackReferenceGraph PathGraph back_graph_dot lines path_graph",
         "drawing": "draw_svg",
         "heap_snapshot_file": "load_heap_snapshot save_heap_snapshot",
-        "heap_icicle": "render_heap_page",
         "json": "embedded find_embedded from_json read_record redacted to_json",
         "notebook_export": "SCRIPT render_collection render_markdown with_classes without_tooltips",
         "pdf": "print_pdf require_browser",

@@ -14,7 +14,6 @@ from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord, GraphPart
 from leaklab.model.cuda import CallFrame, LiveStack, PoolUse, SnapshotSeries
 from leaklab.model.heap_diff import Difference
-from leaklab.model.heap_shape import HeapChange, HeapShape
 from leaklab.render.heap_diff import lines_of
 from leaklab.text import cell_text
 
@@ -98,13 +97,6 @@ _DEVICE_USES: _Types = {
     "device": "string", "n_segments": "int64", "reserved_bytes": "int64", "active_bytes": "int64",
     "requested_bytes": "int64", "pending_bytes": "int64", "inactive_split_bytes": "int64", "releasable_bytes": "int64",
     "largest_free_bytes": "int64", "fragmentation": "float64",
-}  # fmt: skip
-_KEEPERS: _Types = {
-    "holder": "string", "type": "string", "exclusive_bytes": "int64", "place": "string", "number": "int64",
-}  # fmt: skip
-_KINDS: _Types = {"type": "string", "count": "int64", "bytes": "int64"}
-_SIZE_CHANGES: _Types = {
-    "name": "string", "bytes_before": "int64", "bytes_after": "int64", "count_before": "int64", "count_after": "int64",
 }  # fmt: skip
 _POOLS: _Types = {"device": "string", "pool": "string", **_DEVICE_USES}
 
@@ -296,26 +288,6 @@ def changes_csv(difference: Difference) -> str:
     """Return the lines of the report as CSV, one change in each."""
     computed: _Computed = {**_HOLDERS, "bytes": lambda line: line.n_bytes}
     return csv_of(frame_of(lines_of(difference), _CHANGES, computed=computed), index=False)
-
-
-def saved_holder_table(shape: HeapShape) -> pd.DataFrame:
-    """Return variables and other objects of a heap, what keeps most alive first."""
-    return frame_of(shape.holders, _KEEPERS, computed={"type": lambda row: row.kind})
-
-
-def kind_table(shape: HeapShape) -> pd.DataFrame:
-    """Return the types of a heap, the most bytes first."""
-    return frame_of(shape.kinds, _KINDS, computed={"type": lambda row: row.kind, "bytes": lambda row: row.n_bytes})
-
-
-def holder_change_table(change: HeapChange) -> pd.DataFrame:
-    """Return what holders keep alive, before and after, the largest change first."""
-    return frame_of(change.holders, _SIZE_CHANGES)
-
-
-def kind_change_table(change: HeapChange) -> pd.DataFrame:
-    """Return the objects of each type, before and after, the largest change first."""
-    return frame_of(change.kinds, _SIZE_CHANGES)
 
 
 def part_table(parts: Sequence[GraphPart], index: str) -> pd.DataFrame:

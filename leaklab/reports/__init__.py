@@ -11,6 +11,7 @@ __getattr__ = lazy_names(
         "check": "Comparison LeakReport SUFFIXES compare_checks",
         "cuda": "CudaSnapshot",
         "heap_diff": "HeapSnapshot MemDiff",
+        "saved_heap": "render_heap_page",
         "training_run": "TrainingRun memory_rows run_text",
         "notebook": "Journal NotebookReport compare_reports load_report",
     },
