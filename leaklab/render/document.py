@@ -100,12 +100,14 @@ class Headline(DocumentBlock):
         tone: What its colour says.
         below: What belongs to it: a line each.
         badge: A word before the sentence, in which code then stands between backticks.
+        is_large: Whether the sentence is set in large letters; with a badge it always is.
     """
 
     words: str
     tone: Tone = Tone.CALM
     below: tuple[Words, ...] = ()
     badge: str = ""
+    is_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,6 @@ from leaklab.model import Check
 from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord, GraphPart
 from leaklab.model.cuda import CallFrame, LiveStack, PoolUse, SnapshotSeries
-from leaklab.model.heap_diff import Difference
-from leaklab.render.heap_diff import lines_of
 from leaklab.text import cell_text
 
 if TYPE_CHECKING:
@@ -55,32 +53,6 @@ _REFERENCES: _Types = {
     "holder": "string", "reference": "string", "kind": "string", "count": "int64", "from_cpp": "bool",
     "is_reached": "bool",
 }  # fmt: skip
-_OBJECT_CHANGES: _Types = {
-    "kind": "string", "n_born": "int64", "n_died": "int64", "n_before": "int64", "n_after": "int64",
-    "bytes_delta": "int64", "n_aside": "int64", "holders": "string",
-}  # fmt: skip
-_TENSOR_CHANGES: _Types = {
-    "kind": "string", "shape": "string", "dtype": "string", "device": "string", "has_graph": "bool",
-    "n_born": "int64", "n_died": "int64", "n_before": "int64", "n_after": "int64", "bytes_born": "int64",
-    "bytes_died": "int64", "holders": "string",
-}  # fmt: skip
-_ARRAY_CHANGES: _Types = {
-    "what": "string", "n_born": "int64", "n_died": "int64", "bytes_born": "int64", "bytes_died": "int64",
-    "holders": "string",
-}  # fmt: skip
-_CONTAINER_CHANGES: _Types = {
-    "holder": "string", "kind": "string", "before": "int64", "after": "int64", "content": "string",
-    "content_bytes": "int64",
-}  # fmt: skip
-_VARIABLES: _Types = {
-    "expression": "string", "home": "string", "change": "string", "before": "string", "after": "string",
-    "bytes_before": "int64", "bytes_after": "int64",
-}  # fmt: skip
-_DEVICES: _Types = {
-    "device": "string", "tensors_before": "int64", "tensors_after": "int64", "storages_before": "int64",
-    "storages_after": "int64", "bytes_before": "int64", "bytes_after": "int64",
-}  # fmt: skip
-_CHANGES: _Types = {"group": "string", "count": "int64", "what": "string", "bytes": "Int64", "holders": "string"}
 _PARTS: _Types = {
     "n_nodes": "int64", "n_saved": "int64", "n_freed": "int64", "n_packed": "int64", "bytes": "int64",
     "own_bytes": "int64",
@@ -171,7 +143,6 @@ def bounded_bytes(n_bytes: float) -> int:
 _MOST_BYTES = float(1 << 62)
 _RATE: _Computed = {"bytes_per_run": _whole_bytes}
 _KEPT: _Computed = {**_RATE, "n_kept": lambda row: sum(row.kept), "kept_by_run": lambda row: _blanks(row.kept)}
-_HOLDERS: _Computed = {"holders": lambda row: ", ".join(row.holders)}
 
 
 def object_table(check: Check) -> pd.DataFrame:
@@ -245,49 +216,6 @@ def path_table(alive: WhyAliveRecord) -> pd.DataFrame:
 def reference_table(alive: WhyAliveRecord) -> pd.DataFrame:
     """Return one row for each direct reference to the object."""
     return frame_of(alive.references, _REFERENCES)
-
-
-def object_change_table(difference: Difference) -> pd.DataFrame:
-    """Return the types of which objects were born or died, indexed by the type's name."""
-    return frame_of(difference.objects, _OBJECT_CHANGES, "kind", _HOLDERS)
-
-
-def tensor_change_table(difference: Difference) -> pd.DataFrame:
-    """Return the kinds of tensors that were born or died; each storage's bytes are counted once."""
-    computed: _Computed = {
-        "kind": lambda row: row.what.kind,
-        "shape": lambda row: row.what.shape,
-        "dtype": lambda row: row.what.dtype,
-        "device": lambda row: row.what.device,
-        "has_graph": lambda row: row.what.has_graph,
-    }
-    return frame_of(difference.tensors, _TENSOR_CHANGES, computed={**computed, **_HOLDERS})
-
-
-def array_table(difference: Difference) -> pd.DataFrame:
-    """Return the arrays and buffers of a kilobyte or more that were born or died."""
-    return frame_of(difference.arrays, _ARRAY_CHANGES, "what", _HOLDERS)
-
-
-def container_change_table(difference: Difference) -> pd.DataFrame:
-    """Return the containers that live at both moments and have another length."""
-    return frame_of(difference.containers, _CONTAINER_CHANGES, "holder")
-
-
-def variable_table(difference: Difference) -> pd.DataFrame:
-    """Return the variables and module attributes that changed, indexed by their expression."""
-    return frame_of(difference.places, _VARIABLES, "expression")
-
-
-def device_table(difference: Difference) -> pd.DataFrame:
-    """Return tensors and unique storages by device, indexed by the device."""
-    return frame_of(difference.devices, _DEVICES, "device")
-
-
-def changes_csv(difference: Difference) -> str:
-    """Return the lines of the report as CSV, one change in each."""
-    computed: _Computed = {**_HOLDERS, "bytes": lambda line: line.n_bytes}
-    return csv_of(frame_of(lines_of(difference), _CHANGES, computed=computed), index=False)
 
 
 def part_table(parts: Sequence[GraphPart], index: str) -> pd.DataFrame:
