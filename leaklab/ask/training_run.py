@@ -24,8 +24,7 @@ from leaklab.explain.training_run import training_survivor_bytes, training_survi
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.view import Births
 from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
-from leaklab.render.training_run import run_text
-from leaklab.reports.training_run import TrainingRun
+from leaklab.reports.training_run import TrainingRun, run_text
 from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
 from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type

@@ -11,7 +11,7 @@ from leaklab.ask.alive import GoneError, at_address, evaluate, expressions_of, l
 from leaklab.explorer.payload import Data, rows_data
 from leaklab.model import Check
 from leaklab.model.alive import HeapOverview, LiveGraph, LiveNode, Retainer
-from leaklab.render.training_run import overview_words
+from leaklab.reports.heap_overview import overview_words
 from leaklab.runtime.objects import type_name
 from leaklab.text import clip, format_bytes
 

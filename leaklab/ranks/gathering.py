@@ -11,9 +11,9 @@ from leaklab.errors import ReportError
 from leaklab.files import FilePath
 from leaklab.model.ranks import UNNUMBERED, RankRecord, RanksRecord
 from leaklab.ranks.files import read_folder, records_in
-from leaklab.render.ranks_rows import spans
 from leaklab.reports.check import LeakReport
 from leaklab.reports.monitor import MonitorReport
+from leaklab.reports.rank_answers import spans
 from leaklab.reports.ranks import RanksReport
 from leaklab.text import shorten
 

@@ -18,9 +18,12 @@ from markupsafe import Markup
 
 from leaklab.errors import ReportError
 from leaklab.files import FilePath, write_bytes
+from leaklab.render.document import Document
+from leaklab.render.html_writer import html_of
 from leaklab.render.json import BYTE_ORDER_MARK, one_line, record_from_json, record_within
 from leaklab.render.templates import page
 from leaklab.render.terminal import on_terminal, terminal_columns
+from leaklab.render.text_writer import text_of
 from leaklab.text import WIDTH, fenced, in_columns, printable
 
 if TYPE_CHECKING:
@@ -91,9 +94,11 @@ class Forms(Generic[Record]):
         kind: Type of the record.
         format: What a JSON file says it is, in its first field.
         schema: Of the record; files of another one are refused.
-        text: Writes the record as plain text.
-        html: Writes it as HTML that survives the sanitizers of notebooks; empty where the text is all there is.
-        page: Writes it as a page of its own; without one it is *html* with a title.
+        document: Describes the record once, for text and for HTML.
+        text: Writes the record as plain text, where there is no *document*.
+        html: Writes it as HTML that survives the sanitizers of notebooks, where there is no *document*; empty where
+            the text is all there is.
+        page: Writes it as a page of its own; without one it is the HTML with a title.
         more: Writers for further suffixes, and for ``.md`` where it is more than the text.
         fields: What a JSON file holds beside its format; by default the fields of the record.
         restored: Makes the fields of the record of those of a file, where they differ.
@@ -103,8 +108,9 @@ class Forms(Generic[Record]):
     kind: type[Record]
     format: str
     schema: int
-    text: Callable[[Record], str]
-    html: Callable[[Record], str]
+    document: Callable[[Record], Document] | None = None
+    text: Callable[[Record], str] | None = None
+    html: Callable[[Record], str] | None = None
     page: Callable[[Record], str] | None = None
     more: Mapping[str, Callable[[Record], str]] = field(default_factory=dict)
     fields: Callable[[Record], Mapping[str, object]] | None = None
@@ -115,6 +121,18 @@ class Forms(Generic[Record]):
     def suffixes(self) -> tuple[str, ...]:
         """Of the files that a report can be saved to."""
         return tuple(dict.fromkeys((_HTML, _JSON, _TEXT, _MARKDOWN, *self.more)))
+
+    def text_of(self, record: Record) -> str:
+        """Return *record* as lines."""
+        if self.document is not None:
+            return text_of(self.document(record))
+        return "" if self.text is None else self.text(record)
+
+    def html_of(self, record: Record) -> str:
+        """Return *record* as HTML that survives the sanitizers of notebooks."""
+        if self.document is not None:
+            return html_of(self.document(record))
+        return "" if self.html is None else self.html(record)
 
     def json(self, record: Record) -> str:
         """Return *record* as one line of JSON that says first what it is.
@@ -235,13 +253,13 @@ class Report(Displayed, Generic[Record]):
         return cls._around(cls._forms.read(record_within(read_bytes(path))))
 
     def _text(self) -> str:
-        return str(self._forms.text(self._known()))
+        return str(self._forms.text_of(self._known()))
 
     def _fragment(self) -> str:
-        return str(self._forms.html(self._known()))
+        return str(self._forms.html_of(self._known()))
 
 
-class Table(property):
+class FrameProperty(property):
     """A property of a report: a DataFrame made of its record, anew at each access."""
 
     def __init__(self, make: Callable[[Any], pd.DataFrame]) -> None:

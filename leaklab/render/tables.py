@@ -13,11 +13,6 @@ from leaklab.model import Check
 from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord, GraphPart
 from leaklab.model.cuda import CallFrame, LiveStack, PoolUse, SnapshotSeries
-from leaklab.model.found import FoundRecord
-from leaklab.model.heap_diff import Difference
-from leaklab.model.heap_shape import HeapChange, HeapShape
-from leaklab.render.heap_diff import lines_of
-from leaklab.render.ranks_rows import RankAnswer
 from leaklab.text import cell_text
 
 if TYPE_CHECKING:
@@ -58,32 +53,6 @@ _REFERENCES: _Types = {
     "holder": "string", "reference": "string", "kind": "string", "count": "int64", "from_cpp": "bool",
     "is_reached": "bool",
 }  # fmt: skip
-_OBJECT_CHANGES: _Types = {
-    "kind": "string", "n_born": "int64", "n_died": "int64", "n_before": "int64", "n_after": "int64",
-    "bytes_delta": "int64", "n_aside": "int64", "holders": "string",
-}  # fmt: skip
-_TENSOR_CHANGES: _Types = {
-    "kind": "string", "shape": "string", "dtype": "string", "device": "string", "has_graph": "bool",
-    "n_born": "int64", "n_died": "int64", "n_before": "int64", "n_after": "int64", "bytes_born": "int64",
-    "bytes_died": "int64", "holders": "string",
-}  # fmt: skip
-_ARRAY_CHANGES: _Types = {
-    "what": "string", "n_born": "int64", "n_died": "int64", "bytes_born": "int64", "bytes_died": "int64",
-    "holders": "string",
-}  # fmt: skip
-_CONTAINER_CHANGES: _Types = {
-    "holder": "string", "kind": "string", "before": "int64", "after": "int64", "content": "string",
-    "content_bytes": "int64",
-}  # fmt: skip
-_VARIABLES: _Types = {
-    "expression": "string", "home": "string", "change": "string", "before": "string", "after": "string",
-    "bytes_before": "int64", "bytes_after": "int64",
-}  # fmt: skip
-_DEVICES: _Types = {
-    "device": "string", "tensors_before": "int64", "tensors_after": "int64", "storages_before": "int64",
-    "storages_after": "int64", "bytes_before": "int64", "bytes_after": "int64",
-}  # fmt: skip
-_CHANGES: _Types = {"group": "string", "count": "int64", "what": "string", "bytes": "Int64", "holders": "string"}
 _PARTS: _Types = {
     "n_nodes": "int64", "n_saved": "int64", "n_freed": "int64", "n_packed": "int64", "bytes": "int64",
     "own_bytes": "int64",
@@ -101,26 +70,10 @@ _DEVICE_USES: _Types = {
     "requested_bytes": "int64", "pending_bytes": "int64", "inactive_split_bytes": "int64", "releasable_bytes": "int64",
     "largest_free_bytes": "int64", "fragmentation": "float64",
 }  # fmt: skip
-_RANKS: _Types = {
-    "rank": "int64", "label": "string", "host": "string", "pid": "int64", "verdict": "string",
-    "bytes_per_turn": "int64", "turn": "string", "worst_place": "string", "n_leaks": "int64",
-    "fingerprints": "string", "reason": "string",
-}  # fmt: skip
-_FOUND: _Types = {
-    "type": "string", "holder": "string", "bytes": "int64", "exclusive_bytes": "int64", "shape": "string",
-    "dtype": "string", "device": "string", "requires_grad": "boolean", "place": "string", "number": "int64",
-}  # fmt: skip
-_KEEPERS: _Types = {
-    "holder": "string", "type": "string", "exclusive_bytes": "int64", "place": "string", "number": "int64",
-}  # fmt: skip
-_KINDS: _Types = {"type": "string", "count": "int64", "bytes": "int64"}
-_SIZE_CHANGES: _Types = {
-    "name": "string", "bytes_before": "int64", "bytes_after": "int64", "count_before": "int64", "count_after": "int64",
-}  # fmt: skip
 _POOLS: _Types = {"device": "string", "pool": "string", **_DEVICE_USES}
 
 
-def _frame(
+def frame_of(
     rows: Iterable[object], types: _Types, index: str | None = None, computed: _Computed | None = None
 ) -> pd.DataFrame:
     """Return a frame with a row for each of *rows*.
@@ -144,7 +97,7 @@ def _frame(
     return frame if index is None else frame.set_index(index)
 
 
-def _csv(frame: pd.DataFrame, *, index: bool = True) -> str:
+def csv_of(frame: pd.DataFrame, *, index: bool = True) -> str:
     """Return *frame* as CSV in which no spreadsheet finds a formula: a text that begins like one follows a quote."""
     shown = frame.copy()
     for name, dtype in shown.dtypes.items():
@@ -179,17 +132,17 @@ def _blanks(numbers: Iterable[int]) -> str:
 
 def _whole_bytes(row: Any) -> int:
     """Return the bytes per run as a whole number: pandas would write 2.031321e+06."""
-    return _bounded_bytes(row.bytes_per_run)
+    return bounded_bytes(row.bytes_per_run)
 
 
-def _bounded_bytes(n_bytes: float) -> int:
+def bounded_bytes(n_bytes: float) -> int:
+    """Return *n_bytes* as a whole number that fits a column."""
     return round(min(max(n_bytes, -_MOST_BYTES), _MOST_BYTES))
 
 
 _MOST_BYTES = float(1 << 62)
 _RATE: _Computed = {"bytes_per_run": _whole_bytes}
 _KEPT: _Computed = {**_RATE, "n_kept": lambda row: sum(row.kept), "kept_by_run": lambda row: _blanks(row.kept)}
-_HOLDERS: _Computed = {"holders": lambda row: ", ".join(row.holders)}
 
 
 def object_table(check: Check) -> pd.DataFrame:
@@ -197,12 +150,12 @@ def object_table(check: Check) -> pd.DataFrame:
 
     ``kept_by_run`` holds, for each measured run, how many of its objects are still alive, separated by blanks.
     """
-    return _frame(check.objects, _OBJECTS, "kind", _KEPT)
+    return frame_of(check.objects, _OBJECTS, "kind", _KEPT)
 
 
 def tensor_table(check: Check) -> pd.DataFrame:
     """Return the tensors that the runs left behind, one row for each shape, dtype and device."""
-    return _frame(check.tensors, _TENSORS, computed={**_KEPT, "shape": lambda row: str(row.shape)})
+    return frame_of(check.tensors, _TENSORS, computed={**_KEPT, "shape": lambda row: str(row.shape)})
 
 
 def container_table(check: Check) -> pd.DataFrame:
@@ -217,12 +170,12 @@ def container_table(check: Check) -> pd.DataFrame:
         "lengths": lambda row: _blanks(row.lengths),
         "at_runs": lambda row: _blanks(row.at_runs),
     }
-    return _frame(check.containers, _CONTAINERS, "holder", computed)
+    return frame_of(check.containers, _CONTAINERS, "holder", computed)
 
 
 def run_table(check: Check) -> pd.DataFrame:
     """Return the measured runs, indexed by their number; levels that could not be read are missing values."""
-    return _frame(check.runs, _RUNS, "run", {"run": lambda row: row.number})
+    return frame_of(check.runs, _RUNS, "run", {"run": lambda row: row.number})
 
 
 def leak_table(check: Check) -> pd.DataFrame:
@@ -235,28 +188,12 @@ def leak_table(check: Check) -> pd.DataFrame:
         "path": lambda row: str(row.path),
         "sites": lambda row: "; ".join(row.sites),
     }
-    return _frame(check.leaks, _LEAKS, "leak", computed)
+    return frame_of(check.leaks, _LEAKS, "leak", computed)
 
 
 def leaks_csv(check: Check) -> str:
     """Return the table of leaks as CSV with a header line; only the header where nothing leaks."""
-    return _csv(leak_table(check))
-
-
-def rank_table(answers: Sequence[RankAnswer]) -> pd.DataFrame:
-    """Return one row for each process, indexed by its rank.
-
-    ``bytes_per_turn`` is what each ``turn`` leaves behind: a run of a check, a step of a loop.
-    """
-    computed: _Computed = {
-        **{name: _of_record(name) for name in ("rank", "label", "host", "pid")},
-        "verdict": lambda row: row.word,
-        "bytes_per_turn": lambda row: _bounded_bytes(row.bytes_per_turn),
-        "worst_place": lambda row: row.leaks[0].holder if row.leaks else "",
-        "n_leaks": lambda row: len(row.leaks),
-        "fingerprints": lambda row: "; ".join(sorted({leak.fingerprint for leak in row.leaks})),
-    }
-    return _frame(answers, _RANKS, "rank", computed)
+    return csv_of(leak_table(check))
 
 
 def path_table(alive: WhyAliveRecord) -> pd.DataFrame:
@@ -273,89 +210,12 @@ def path_table(alive: WhyAliveRecord) -> pd.DataFrame:
         "step": lambda row: row[2],
         "is_cut": lambda row: row[2] in row[1].cut_at,
     }
-    return _frame(rows, _PATHS, computed=computed)
+    return frame_of(rows, _PATHS, computed=computed)
 
 
 def reference_table(alive: WhyAliveRecord) -> pd.DataFrame:
     """Return one row for each direct reference to the object."""
-    return _frame(alive.references, _REFERENCES)
-
-
-def object_change_table(difference: Difference) -> pd.DataFrame:
-    """Return the types of which objects were born or died, indexed by the type's name."""
-    return _frame(difference.objects, _OBJECT_CHANGES, "kind", _HOLDERS)
-
-
-def tensor_change_table(difference: Difference) -> pd.DataFrame:
-    """Return the kinds of tensors that were born or died; each storage's bytes are counted once."""
-    computed: _Computed = {
-        "kind": lambda row: row.what.kind,
-        "shape": lambda row: row.what.shape,
-        "dtype": lambda row: row.what.dtype,
-        "device": lambda row: row.what.device,
-        "has_graph": lambda row: row.what.has_graph,
-    }
-    return _frame(difference.tensors, _TENSOR_CHANGES, computed={**computed, **_HOLDERS})
-
-
-def array_table(difference: Difference) -> pd.DataFrame:
-    """Return the arrays and buffers of a kilobyte or more that were born or died."""
-    return _frame(difference.arrays, _ARRAY_CHANGES, "what", _HOLDERS)
-
-
-def container_change_table(difference: Difference) -> pd.DataFrame:
-    """Return the containers that live at both moments and have another length."""
-    return _frame(difference.containers, _CONTAINER_CHANGES, "holder")
-
-
-def variable_table(difference: Difference) -> pd.DataFrame:
-    """Return the variables and module attributes that changed, indexed by their expression."""
-    return _frame(difference.places, _VARIABLES, "expression")
-
-
-def device_table(difference: Difference) -> pd.DataFrame:
-    """Return tensors and unique storages by device, indexed by the device."""
-    return _frame(difference.devices, _DEVICES, "device")
-
-
-def changes_csv(difference: Difference) -> str:
-    """Return the lines of the report as CSV, one change in each."""
-    computed: _Computed = {**_HOLDERS, "bytes": lambda line: line.n_bytes}
-    return _csv(_frame(lines_of(difference), _CHANGES, computed=computed), index=False)
-
-
-def found_table(found: FoundRecord) -> pd.DataFrame:
-    """Return the objects that fit a condition, the largest first.
-
-    ``bytes`` are the object's own with the storages it uses, ``exclusive_bytes`` what comes back if it goes.
-    """
-    computed: _Computed = {"type": lambda row: row.kind, "bytes": lambda row: row.n_bytes}
-    return _frame(found.rows, _FOUND, computed=computed)
-
-
-def found_csv(found: FoundRecord) -> str:
-    """Return the objects that fit as CSV with a header line."""
-    return _csv(found_table(found), index=False)
-
-
-def saved_holder_table(shape: HeapShape) -> pd.DataFrame:
-    """Return variables and other objects of a heap, what keeps most alive first."""
-    return _frame(shape.holders, _KEEPERS, computed={"type": lambda row: row.kind})
-
-
-def kind_table(shape: HeapShape) -> pd.DataFrame:
-    """Return the types of a heap, the most bytes first."""
-    return _frame(shape.kinds, _KINDS, computed={"type": lambda row: row.kind, "bytes": lambda row: row.n_bytes})
-
-
-def holder_change_table(change: HeapChange) -> pd.DataFrame:
-    """Return what holders keep alive, before and after, the largest change first."""
-    return _frame(change.holders, _SIZE_CHANGES)
-
-
-def kind_change_table(change: HeapChange) -> pd.DataFrame:
-    """Return the objects of each type, before and after, the largest change first."""
-    return _frame(change.kinds, _SIZE_CHANGES)
+    return frame_of(alive.references, _REFERENCES)
 
 
 def part_table(parts: Sequence[GraphPart], index: str) -> pd.DataFrame:
@@ -364,7 +224,7 @@ def part_table(parts: Sequence[GraphPart], index: str) -> pd.DataFrame:
     ``bytes`` counts a storage at every part that saved it; ``own_bytes`` are those that nobody else holds.
     """
     computed: _Computed = {index: lambda part: part.name, "bytes": lambda part: part.n_bytes}
-    return _frame(parts, {index: "string", **_PARTS}, index, computed)
+    return frame_of(parts, {index: "string", **_PARTS}, index, computed)
 
 
 def kept_table(retention: AutogradRecord) -> pd.DataFrame:
@@ -375,12 +235,12 @@ def kept_table(retention: AutogradRecord) -> pd.DataFrame:
         "saved_by": lambda row: ", ".join(row.saved_by),
         "lines": lambda row: "; ".join(row.lines),
     }
-    return _frame(retention.tensors, _SAVED_TENSORS, computed=computed)
+    return frame_of(retention.tensors, _SAVED_TENSORS, computed=computed)
 
 
 def kept_csv(retention: AutogradRecord) -> str:
     """Return the saved tensors as CSV with a header line."""
-    return _csv(kept_table(retention), index=False)
+    return csv_of(kept_table(retention), index=False)
 
 
 def stack_table(stacks: Sequence[LiveStack]) -> pd.DataFrame:
@@ -389,12 +249,12 @@ def stack_table(stacks: Sequence[LiveStack]) -> pd.DataFrame:
     ``share`` is of the active bytes of all stacks.
     """
     total = sum(stack.active_bytes for stack in stacks) or 1
-    return _frame(stacks, _STACKS, computed={**_STACK_WORDS, "share": lambda stack: stack.active_bytes / total})
+    return frame_of(stacks, _STACKS, computed={**_STACK_WORDS, "share": lambda stack: stack.active_bytes / total})
 
 
 def pool_table(pools: Sequence[PoolUse]) -> pd.DataFrame:
     """Return the use of each pool; ``fragmentation`` is the share of its reserved bytes that is split free."""
-    return _frame(pools, _POOLS)
+    return frame_of(pools, _POOLS)
 
 
 def series_table(series: SnapshotSeries) -> pd.DataFrame:
@@ -410,7 +270,7 @@ def series_table(series: SnapshotSeries) -> pd.DataFrame:
         "n_blocks_first": lambda stack: stack.n_blocks[0],
         "n_blocks_last": lambda stack: stack.n_blocks[-1],
     }
-    return _frame(series.stacks, types, computed=computed)
+    return frame_of(series.stacks, types, computed=computed)
 
 
 def series_device_table(series: SnapshotSeries) -> pd.DataFrame:
@@ -425,12 +285,12 @@ def series_device_table(series: SnapshotSeries) -> pd.DataFrame:
         "snapshot": lambda row: row[0],
         "step": lambda row: row[1],
     }
-    return _frame(rows, {"snapshot": "string", "step": "int64", **_DEVICE_USES}, computed=computed)
+    return frame_of(rows, {"snapshot": "string", "step": "int64", **_DEVICE_USES}, computed=computed)
 
 
 def series_csv(series: SnapshotSeries) -> str:
     """Return the stacks as CSV with a header line."""
-    return _csv(series_table(series))
+    return csv_of(series_table(series))
 
 
 def _frames_text(frames: Sequence[CallFrame]) -> str:

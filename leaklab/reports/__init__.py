@@ -11,7 +11,8 @@ __getattr__ = lazy_names(
         "check": "Comparison LeakReport SUFFIXES compare_checks",
         "cuda": "CudaSnapshot",
         "heap_diff": "HeapSnapshot MemDiff",
-        "training_run": "TrainingRun",
+        "saved_heap": "render_heap_page",
+        "training_run": "TrainingRun memory_rows run_text",
         "notebook": "Journal NotebookReport compare_reports load_report",
     },
 )

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from leaklab.model.alive import ALIVE_SCHEMA_VERSION, Counts, Cut, Hold, Retained, WhyAliveRecord
 from leaklab.render.alive_text import render_alive
 from leaklab.render.answer_html import render_alive_html, render_alive_page
-from leaklab.render.base import Forms, Report, Table
+from leaklab.render.base import Forms, FrameProperty, Report
 from leaklab.render.dot import LEAKLAB, BackReferenceGraph
 from leaklab.render.tables import path_table, reference_table
 from leaklab.text import shorten
@@ -44,9 +44,9 @@ class WhyAlive(Report[WhyAliveRecord]):
     _forms: ClassVar = _FORMS
     record: WhyAliveRecord
 
-    paths = Table(path_table)
+    paths = FrameProperty(path_table)
     """The paths, one row for each step."""
-    references = Table(reference_table)
+    references = FrameProperty(reference_table)
     """The direct references to the object, one row for each."""
 
     @property

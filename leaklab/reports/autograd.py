@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from leaklab.model.autograd import RETENTION_SCHEMA, AutogradRecord, DrawnBy
 from leaklab.render.answer_html import AutogradGraph, retention_fragment, retention_page
 from leaklab.render.autograd_text import headline, render_retention
-from leaklab.render.base import Forms, Report, Table
+from leaklab.render.base import Forms, FrameProperty, Report
 from leaklab.render.tables import kept_csv, kept_table, part_table
 
 _FORMS = Forms(
@@ -41,11 +41,11 @@ class AutogradReport(Report[AutogradRecord]):
     _forms: ClassVar = _FORMS
     record: AutogradRecord
 
-    operations = Table(lambda record: part_table(record.operations, "operation"))
+    operations = FrameProperty(lambda record: part_table(record.operations, "operation"))
     """The operations, most bytes first."""
-    lines = Table(lambda record: part_table(record.lines, "line"))
+    lines = FrameProperty(lambda record: part_table(record.lines, "line"))
     """The lines of the forward pass, most bytes first; empty where anomaly mode did not record them."""
-    tensors = Table(kept_table)
+    tensors = FrameProperty(kept_table)
     """The saved tensors, largest first."""
 
     @property

@@ -13,7 +13,7 @@ from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, Verdict
 from leaklab.model.before_after import ChangeRow
 from leaklab.render import tables
 from leaklab.render.advice import patch_text
-from leaklab.render.base import Displayed, Forms, Report, Table, returned_or_written
+from leaklab.render.base import Displayed, Forms, FrameProperty, Report, returned_or_written
 from leaklab.render.check_change import change_of_checks
 from leaklab.render.check_html import render_html, render_page
 from leaklab.render.check_text import render_text
@@ -113,13 +113,13 @@ class LeakReport(Report[Check]):
     record: Check
     _ranks: Any = field(default=None, compare=False)
 
-    objects = Table(tables.object_table)
+    objects = FrameProperty(tables.object_table)
     """What the runs left behind, by type."""
-    tensors = Table(tables.tensor_table)
+    tensors = FrameProperty(tables.tensor_table)
     """The tensors that the runs left behind, by shape, dtype and device."""
-    containers = Table(tables.container_table)
+    containers = FrameProperty(tables.container_table)
     """The containers, buffers and graphs that grew in place."""
-    runs = Table(tables.run_table)
+    runs = FrameProperty(tables.run_table)
     """The measured runs."""
 
     @property

@@ -35,7 +35,7 @@ from leaklab.model.cuda import (
     TracePhase,
     TracePoint,
 )
-from leaklab.render.base import Forms, Report, Table
+from leaklab.render.base import Forms, FrameProperty, Report
 from leaklab.render.cuda_html import (
     render_series,
     render_series_page,
@@ -338,9 +338,9 @@ class SnapshotComparison(Report[SnapshotSeries]):
     )
     record: SnapshotSeries
 
-    stacks = Table(series_table)
+    stacks = FrameProperty(series_table)
     """Each call stack with its live bytes in every snapshot, largest change first."""
-    devices = Table(series_device_table)
+    devices = FrameProperty(series_device_table)
     """Active, reserved and inactive-split bytes of each device in every snapshot."""
 
     @property

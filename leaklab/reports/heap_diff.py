@@ -1,37 +1,234 @@
-"""What the user holds of the heap: a snapshot of it, and what differs between two of them."""
+"""What differs between two snapshots of the heap: what is said of it, and what the user holds of both."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leaklab.files import FilePath
-from leaklab.model.heap_diff import MOMENT_SCHEMA, Difference, HeapSnapshotRecord
-from leaklab.render import tables
-from leaklab.render.base import Forms, Report, Table
-from leaklab.render.heap_diff import (
-    headline,
-    lines_of,
-    remarks,
-    render_difference,
-    render_difference_html,
-    render_difference_page,
+from leaklab.model.before_after import ChangeRow, Fate
+from leaklab.model.heap_diff import MOMENT_SCHEMA, DeviceChange, Difference, HeapSnapshotRecord
+from leaklab.render.base import Forms, FrameProperty, Report
+from leaklab.render.document import (
+    Changes,
+    Chapter,
+    Document,
+    DocumentBlock,
+    Either,
+    Headline,
+    Notes,
+    Remark,
+    Table,
+    Tone,
+    Words,
+    code,
+    faint,
 )
 from leaklab.render.heap_snapshot_file import load_heap_snapshot, save_heap_snapshot
-from leaklab.text import format_bytes, shorten, unit_words
+from leaklab.render.html_writer import html_of
+from leaklab.render.tables import csv_of, frame_of
+from leaklab.render.templates import page
+from leaklab.reports.heap_diff_lines import Line, headline, levels, lines_of, remarks, title
+from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, signed_bytes, unit_words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_REPR_LIMIT = 100
+_N_TEXT_LINES, _TEXT_LIMIT = 12, 300  # of one group; characters of a line
+_N_ROWS, _CELL_LIMIT = 30, 200
+_N_BARS, _LEAST_SHARE = 10, 0.01
+_OBJECT_CHANGES = {
+    "kind": "string", "n_born": "int64", "n_died": "int64", "n_before": "int64", "n_after": "int64",
+    "bytes_delta": "int64", "n_aside": "int64", "holders": "string",
+}  # fmt: skip
+_TENSOR_CHANGES = {
+    "kind": "string", "shape": "string", "dtype": "string", "device": "string", "has_graph": "bool",
+    "n_born": "int64", "n_died": "int64", "n_before": "int64", "n_after": "int64", "bytes_born": "int64",
+    "bytes_died": "int64", "holders": "string",
+}  # fmt: skip
+_ARRAY_CHANGES = {
+    "what": "string", "n_born": "int64", "n_died": "int64", "bytes_born": "int64", "bytes_died": "int64",
+    "holders": "string",
+}  # fmt: skip
+_CONTAINER_CHANGES = {
+    "holder": "string", "kind": "string", "before": "int64", "after": "int64", "content": "string",
+    "content_bytes": "int64",
+}  # fmt: skip
+_VARIABLES = {
+    "expression": "string", "home": "string", "change": "string", "before": "string", "after": "string",
+    "bytes_before": "int64", "bytes_after": "int64",
+}  # fmt: skip
+_DEVICES = {
+    "device": "string", "tensors_before": "int64", "tensors_after": "int64", "storages_before": "int64",
+    "storages_after": "int64", "bytes_before": "int64", "bytes_after": "int64",
+}  # fmt: skip
+_CHANGES = {"group": "string", "count": "int64", "what": "string", "bytes": "Int64", "holders": "string"}
+
+
+def document_of(difference: Difference, *, is_page: bool = False) -> Document:
+    """Return what is said of a difference: the sums, then what changed, one group after the other."""
+    difference = clipped(difference, SHOWN_LIMIT)
+    groups = [(group, list(lines)) for group, lines in groupby(lines_of(difference), key=lambda line: line.group)]
+    grows = sum(row.bytes_after - row.bytes_before for row in difference.devices) > 0
+    tone = (Tone.BAD if grows else Tone.CALM) if groups else Tone.GOOD
+    below = (faint(title(difference)), *((faint(levels(difference)),) if groups else ()))
+    answer = Headline(headline(difference), tone, below, is_large=True)
+    bars, notes = _bars(difference), remarks(difference)
+    chapters = (_chapter(*group, is_open=is_page or not number) for number, group in enumerate(groups))
+    in_text = (remark for group in groups for remark in _remarks(*group))
+    blocks: tuple[DocumentBlock, ...] = (
+        Either((Remark(f"{title(difference)}: {headline(difference)}"),), (answer,)),
+        Either(html=(Changes(bars),) if bars else ()),
+        Either(tuple(in_text), tuple(chapters)),
+    )
+    if groups:
+        sums = (*_device_remarks(difference.devices), Remark(levels(difference), indent=2))
+        blocks += (Either(sums, tuple(_devices(difference.devices, is_open=is_page))),)
+    return Document((*blocks, Either(tuple(Remark(f"- {note}", indent=2) for note in notes), (Notes(notes),))))
+
+
+def _remarks(group: str, lines: list[Line]) -> Iterator[Remark]:
+    for line in lines[:_N_TEXT_LINES]:
+        yield Remark(shorten(str(line), _TEXT_LIMIT), indent=2)
+    if len(lines) > _N_TEXT_LINES:
+        yield Remark(f"... {len(lines) - _N_TEXT_LINES:,} more in .{group}", indent=2)
+
+
+def _chapter(group: str, lines: list[Line], *, is_open: bool) -> Chapter:
+    rows = tuple(
+        (
+            f"{line.count:+,}" if line.count else "",
+            code(shorten(line.what, _CELL_LIMIT)),
+            format_bytes(line.n_bytes) if line.n_bytes else "",
+            _holders(line),
+        )
+        for line in lines[:_N_ROWS]
+    )
+    n_more = len(lines) - _N_ROWS
+    rest = (Remark(faint(f"{n_more:,} more are in .{group}")),) if n_more > 0 else ()
+    table = Table((">change", "what", ">bytes", "held by"), rows)
+    return Chapter(f"{group.capitalize()} ({len(lines):,})", (table, *rest), is_open)
+
+
+def _holders(line: Line) -> Words:
+    parts = [(", ", code(shorten(holder, _CELL_LIMIT))) for holder in line.holders]
+    return tuple(part for pair in parts for part in pair)[1:]
+
+
+def _device_remarks(devices: tuple[DeviceChange, ...]) -> Iterator[Remark]:
+    for row in devices:
+        if (row.bytes_before, row.tensors_before) != (row.bytes_after, row.tensors_after):
+            n_bytes = f"{format_bytes(row.bytes_before)} -> {format_bytes(row.bytes_after)}"
+            words = f"{row.device}: {n_bytes} ({signed_bytes(row.bytes_after - row.bytes_before)})"
+            yield Remark(f"{words}, {row.tensors_before:,} -> {row.tensors_after:,} tensors", indent=2)
+
+
+def _devices(devices: tuple[DeviceChange, ...], *, is_open: bool) -> Iterator[Chapter]:
+    rows = tuple(
+        (
+            code(row.device),
+            f"{row.tensors_before:,} \u2192 {row.tensors_after:,}",
+            f"{row.storages_before:,} \u2192 {row.storages_after:,}",
+            format_bytes(row.bytes_before),
+            format_bytes(row.bytes_after),
+        )
+        for row in devices
+    )
+    if rows:
+        table = Table(("device", ">tensors", ">storages", ">before", ">after"), rows)
+        yield Chapter(f"Devices ({len(rows):,})", (table,), is_open)
+
+
+def _bars(difference: Difference) -> tuple[ChangeRow, ...]:
+    """Return the memory of each device and of the variables that changed most, before and after."""
+    sizes = [(f"tensors on {row.device}", row.bytes_before, row.bytes_after) for row in difference.devices]
+    least = max((abs(after - before) for _, before, after in sizes), default=0) * _LEAST_SHARE
+    places = [(f"`{row.expression}`", row.bytes_before, row.bytes_after) for row in difference.places]
+    places = [size for size in places if abs(size[2] - size[1]) > least]
+    places.sort(key=lambda size: -abs(size[2] - size[1]))
+    return tuple(
+        ChangeRow(
+            name,
+            Fate.STILL if before and after else Fate.GONE if before else Fate.NEW,
+            before,
+            after,
+            f"{format_bytes(before)} -> {format_bytes(after)} ({signed_bytes(after - before)})",
+        )
+        for name, before, after in (*sizes, *places[:_N_BARS])
+        if before != after
+    )
+
+
+_N_BARS, _LEAST_SHARE = 10, 0.01
+
+
+def _page(difference: Difference) -> str:
+    return page(f"memdiff: {title(difference)}", html_of(document_of(difference, is_page=True)))
+
+
+def _joined_holders(row: Any) -> str:
+    return ", ".join(row.holders)
+
+
+_HOLDERS: Mapping[str, Callable[[Any], object]] = {"holders": _joined_holders}
+
+
+def _object_change_table(difference: Difference) -> pd.DataFrame:
+    """Return the types of which objects were born or died, indexed by the type's name."""
+    return frame_of(difference.objects, _OBJECT_CHANGES, "kind", _HOLDERS)
+
+
+def _tensor_change_table(difference: Difference) -> pd.DataFrame:
+    """Return the kinds of tensors that were born or died; each storage's bytes are counted once."""
+    computed = {
+        "kind": lambda row: row.what.kind,
+        "shape": lambda row: row.what.shape,
+        "dtype": lambda row: row.what.dtype,
+        "device": lambda row: row.what.device,
+        "has_graph": lambda row: row.what.has_graph,
+    }
+    return frame_of(difference.tensors, _TENSOR_CHANGES, computed={**computed, **_HOLDERS})
+
+
+def _array_table(difference: Difference) -> pd.DataFrame:
+    """Return the arrays and buffers of a kilobyte or more that were born or died."""
+    return frame_of(difference.arrays, _ARRAY_CHANGES, "what", _HOLDERS)
+
+
+def _container_change_table(difference: Difference) -> pd.DataFrame:
+    """Return the containers that live at both moments and have another length."""
+    return frame_of(difference.containers, _CONTAINER_CHANGES, "holder")
+
+
+def _variable_table(difference: Difference) -> pd.DataFrame:
+    """Return the variables and module attributes that changed, indexed by their expression."""
+    return frame_of(difference.places, _VARIABLES, "expression")
+
+
+def _device_table(difference: Difference) -> pd.DataFrame:
+    """Return tensors and unique storages by device, indexed by the device."""
+    return frame_of(difference.devices, _DEVICES, "device")
+
+
+def _changes_csv(difference: Difference) -> str:
+    """Return the lines of the report as CSV, one change in each."""
+    computed = {**_HOLDERS, "bytes": lambda line: line.n_bytes}
+    return csv_of(frame_of(lines_of(difference), _CHANGES, computed=computed), index=False)
+
 
 _FORMS = Forms(
     kind=Difference,
     format="leaklab difference",
     schema=MOMENT_SCHEMA,
-    text=render_difference,
-    html=render_difference_html,
-    page=render_difference_page,
-    more={".csv": tables.changes_csv},
+    document=document_of,
+    page=_page,
+    more={".csv": _changes_csv},
 )
 SUFFIXES: Final = _FORMS.suffixes
 """Of the files that a difference can be saved to."""
-_REPR_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -47,17 +244,17 @@ class MemDiff(Report[Difference]):
     _forms: ClassVar = _FORMS
     record: Difference
 
-    objects = Table(tables.object_change_table)
+    objects = FrameProperty(_object_change_table)
     """Types of which objects were born or died."""
-    tensors = Table(tables.tensor_change_table)
+    tensors = FrameProperty(_tensor_change_table)
     """Tensors born and died, by shape, dtype and device; bytes of storages, each counted once."""
-    arrays = Table(tables.array_table)
+    arrays = FrameProperty(_array_table)
     """Arrays and buffers of a kilobyte or more, which the collector does not know."""
-    containers = Table(tables.container_change_table)
+    containers = FrameProperty(_container_change_table)
     """Containers that live at both moments and have another length."""
-    variables = Table(tables.variable_table)
+    variables = FrameProperty(_variable_table)
     """Variables of the notebook and attributes of modules that are new, gone, replaced, bigger or smaller."""
-    devices = Table(tables.device_table)
+    devices = FrameProperty(_device_table)
     """Tensors, unique storages and their bytes on each device."""
 
     @property

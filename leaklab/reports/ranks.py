@@ -1,29 +1,348 @@
-"""What the user holds of many processes that checked one program: one answer, and the report of each of them."""
+"""What many processes found that checked one program: what is said of them, and what the user holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from markupsafe import Markup
+
+from leaklab.decide.ranks import outcome_of_all
 from leaklab.errors import ReportError
 from leaklab.model import SCHEMA_VERSION, Outcome
 from leaklab.model.monitor import MONITOR_SCHEMA
 from leaklab.model.ranks import RANKS_SCHEMA, RankRecord, RanksRecord, SharedLeak
+from leaklab.model.sentences import growth_sentence, more_words, place_words
+from leaklab.render.advice import advice_of
 from leaklab.render.base import Forms, Report
-from leaklab.render.json import check_fields
-from leaklab.render.ranks import ranks_headline, ranks_text
-from leaklab.render.ranks_html import ranks_html, ranks_page
-from leaklab.render.ranks_rows import answers_of, rows_of, shared_leaks
-from leaklab.render.tables import rank_table
+from leaklab.render.check_html import Extent, render_body
+from leaklab.render.document import (
+    Chapter,
+    Diff,
+    Document,
+    DocumentBlock,
+    Drawn,
+    Either,
+    Gap,
+    Headline,
+    Lines,
+    Notes,
+    Panel,
+    Prose,
+    Remark,
+    Styled,
+    Table,
+    Tone,
+    Typeface,
+    bold,
+    code,
+    faint,
+    marked,
+    notes_of,
+)
+from leaklab.render.html_writer import html_of
+from leaklab.render.json import check_fields, embedded
+from leaklab.render.tables import bounded_bytes, frame_of
+from leaklab.render.templates import page
+from leaklab.reports import monitor
 from leaklab.reports.check import LeakReport
 from leaklab.reports.monitor import MonitorReport
-from leaklab.text import shorten
+from leaklab.reports.rank_answers import (
+    ENDED_EARLY,
+    NO_ANSWER,
+    RankAnswer,
+    RankRow,
+    answers_of,
+    named,
+    names_of,
+    noun_of,
+    rates_words,
+    rows_of,
+    shared_leaks,
+)
+from leaklab.text import SHOWN_LIMIT, clipped, shorten, unit_words, wrap
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _HEADLINE_LIMIT = 100
+_N_LEAKS, _N_TEXT_ROWS, _N_HTML_ROWS = 10, 40, 100
+_PLACE_LIMIT, _WHO_LIMIT, _LINE_LIMIT = 200, 90, 300
+_N_REPORTS = 64
+"""Reports of single processes on a page; a report takes some ten kilobytes, with its pictures ten times as much."""
+_WITHOUT_GRAPHS = Extent(n_leaks=5, n_open=1)
+_UNDECIDED = (NO_ANSWER, ENDED_EARLY)
+_TONES = {
+    Outcome.LEAK: Tone.BAD, Outcome.CLEAN: Tone.GOOD, Outcome.BOUNDED: Tone.CALM, Outcome.INCONCLUSIVE: Tone.DOUBTFUL,
+}  # fmt: skip
+_COLUMNS = {
+    "rank": "int64", "label": "string", "host": "string", "pid": "int64", "verdict": "string",
+    "bytes_per_turn": "int64", "turn": "string", "worst_place": "string", "n_leaks": "int64",
+    "fingerprints": "string", "reason": "string",
+}  # fmt: skip
+
+
+def document_of(record: RanksRecord, *, is_page: bool = False) -> Document:
+    """Return what is said of many processes: the answer, a row for those that are alike, each leak, their own reports.
+
+    Args:
+        record: Of all of them.
+        is_page: Whether there are the reports of all, with their pictures; else those of one process of each row.
+    """
+    view = _RanksView(record)
+    titles = (f"{view.noun}s", "verdict", "leaves behind", "worst place, or why there is no verdict")
+    blocks: list[DocumentBlock] = [
+        Headline(view.headline, _TONES[view.outcome], badge=view.badge),
+        Either(
+            (Gap(), Lines(tuple(_text_table(view, titles)))),
+            (Table(titles, tuple(_cells(view))), *_more(len(view.rows) - _N_HTML_ROWS, "rows", "report.to_frame()")),
+        ),
+    ]
+    blocks += [_leak(view, shared) for shared in view.leaks[:_N_LEAKS]]
+    n_more = len(view.leaks) - _N_LEAKS
+    rest = (Remark(f"and {n_more:,} more (report.leaks has all)"),) if n_more > 0 else ()
+    blocks.append(Either(rest, tuple(_more(n_more, "rows", "report.leaks"))))
+    notes = view.record.notes
+    if notes:
+        blocks.append(Either((Gap(), *notes_of(notes)), (Notes(notes),)))
+    return Document((*blocks, Either(html=tuple(_reports(view, is_page=is_page)))))
+
+
+def _cells(view: _RanksView) -> Iterator[tuple[str | Styled, ...]]:
+    for row in view.rows[:_N_HTML_ROWS]:
+        first = row.answers[0]
+        verdict = Styled(first.word, Typeface.PILL, _TONES[first.outcome])
+        yield bold(view.who_of(row)), verdict, view.rate_of(row), marked(view.place_of(row))
+
+
+def _more(n_more: int, what: str, place: str) -> Iterator[Remark]:
+    if n_more > 0:
+        yield Remark(faint(f"{n_more:,} more {what} are in {place}"))
+
+
+def _leak(view: _RanksView, shared: SharedLeak) -> Either:
+    """Return what grows, in which processes, and what to change."""
+    sentence, where = growth_sentence(shared.leak, shared.turn), view.where(shared)
+    advice = advice_of(shared.leak)
+    blocks: list[DocumentBlock] = []
+    if rates := view.rates_of(shared):
+        blocks.append(Remark(faint(rates), indent=2, hang=0))
+    if advice.line:
+        line = code(shorten(advice.line, _LINE_LIMIT))
+        blocks.append(Remark((bold("Line"), " ", line), f"line: {advice.line}", indent=2))
+    if advice.words:
+        blocks += [
+            Remark((bold("Change"), " ", marked(advice.words)), f"change: {advice.words}", indent=2),
+            Either(html=(Diff(advice.diff),)),
+            Remark((bold("Tried"), f" {advice.proof}"), f"tried: {advice.proof}", indent=2),
+        ]
+    elif advice.text:
+        lines = (Remark(line, indent=2) for line in advice.text.splitlines()[:_N_LEAKS])
+        blocks.append(Either(tuple(lines), (Remark(bold("What to change")), Prose(advice.text))))
+    words = (marked(shorten(sentence, 2 * _LINE_LIMIT)), ": ", bold(where))
+    tone = Tone.GOOD if advice.words else Tone.NONE
+    return Either(
+        (Gap(), Remark(f"* {sentence}: {where}"), *blocks),
+        (Panel(words, tone, blocks=tuple(blocks), is_filled=False),),
+    )
+
+
+def _reports(view: _RanksView, *, is_page: bool) -> Iterator[DocumentBlock]:
+    """Yield the reports in the order of the rows: the first of each row with its pictures, the others without."""
+    firsts = [row.answers[0].record for row in view.rows]
+    others = [answer.record for row in view.rows for answer in row.answers[1:]] if is_page else []
+    n_left_out = sum(_has_report(answer.record) for answer in view.answers)
+    for number, record in enumerate([*firsts, *others][:_N_REPORTS]):
+        if _has_report(record):
+            n_left_out -= 1
+            place = ", ".join(filter(None, (record.host, f"process {record.pid}" if record.pid else "")))
+            title = (f"The report of {named([record], view.noun)}", *((" ", faint(place)) if place else ()))
+            body = tuple(_report(record, has_pictures=is_page and number < len(firsts)))
+            yield Chapter(title, body, is_open=False)
+    yield from _more(n_left_out, f"reports of single {view.noun}s", "report.reports")
+
+
+def _has_report(record: RankRecord) -> bool:
+    return record.check is not None or record.monitor is not None
+
+
+def _report(record: RankRecord, *, has_pictures: bool) -> Iterator[DocumentBlock]:
+    if record.error:
+        yield Remark(bold(record.error))
+    if record.check is not None and has_pictures:
+        yield Drawn(partial(render_body, record.check))
+    elif record.check is not None:
+        yield Drawn(partial(render_body, record.check, _WITHOUT_GRAPHS, draw=_no_drawing, plot=_no_plot))
+    if record.monitor is not None:
+        yield from monitor.document_of(record.monitor).blocks
+
+
+def _no_drawing(_source: str, **_options: float) -> None:
+    """Draw nothing: the path stands there as text."""
+
+
+def _no_plot(_check: object) -> None:
+    """Draw nothing: the figures stand in the table."""
+
+
+class _RanksView:
+    """What is said of many processes, for text and page alike.
+
+    Args:
+        record: Of all of them.
+    """
+
+    def __init__(self, record: RanksRecord) -> None:
+        self.record = clipped(record, SHOWN_LIMIT)
+        self.answers = answers_of(self.record)
+        self.noun = noun_of(answer.record for answer in self.answers)
+        self.rows = rows_of(self.answers)
+        self.leaks = shared_leaks(self.answers)
+        self._n = len(self.answers)
+
+    @property
+    def badge(self) -> str:
+        """The verdict on all of them in a word or two."""
+        words = {answer.word for answer in self.answers}
+        if self.outcome is Outcome.LEAK:
+            return "LEAK"
+        if "growing" in words:
+            return "GROWING"
+        if self.outcome is Outcome.INCONCLUSIVE:
+            return "NO VERDICT"
+        return "NO LEAK" if len(words) > 1 else words.pop().upper()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict on all of them, for its colour."""
+        return outcome_of_all({answer.outcome for answer in self.answers})
+
+    @property
+    def headline(self) -> str:
+        """The answer in one sentence, without the badge; expressions stand between backticks."""
+        leaking = [answer for answer in self.answers if answer.outcome is Outcome.LEAK]
+        growing = [answer for answer in self.answers if answer.word == "growing"]
+        if leaking:
+            certain = [shared for shared in self.leaks if shared.is_certain]
+            worst = max(certain, key=lambda shared: shared.highest, default=None)
+            told = leaking[0].reason if worst is None else growth_sentence(worst.leak, worst.turn)
+            return f"{self._among(leaking)}: {told}{more_words(certain, 'leak')}"
+        if growing:
+            return f"{self._among(growing)}: {growing[0].reason}; not yet told from something that fills"
+        open_ones = [answer for answer in self.answers if not answer.is_proof]
+        if open_ones:
+            proven = self._n - len(open_ones)
+            without = f"{self.who(open_ones)} {'has' if len(open_ones) == 1 else 'have'} none"
+            if not proven:
+                return f"none of the {self.count()} came to a verdict: {open_ones[0].reason}"
+            return f"no leak in {proven:,} of {self.count()}, but {without}: {open_ones[0].reason}"
+        if len({answer.word for answer in self.answers}) > 1:
+            parts = (f"{self.who(row.answers)} {row.answers[0].word}" for row in self.rows)
+            return f"in any of the {self.count()}: {', '.join(parts)}"
+        return f"in {self.all_words()}"
+
+    def count(self) -> str:
+        """Return ``4 ranks``."""
+        return unit_words(self._n, f"{self.noun}s")
+
+    def all_words(self) -> str:
+        """Return ``all 4 ranks``, or ``rank 0`` where it is the only one."""
+        return self.who(self.answers) if self._n == 1 else f"all {self.count()}"
+
+    def who(self, answers: Sequence[RankAnswer]) -> str:
+        """Return ``rank 2``, ``ranks 0-62``."""
+        return named([answer.record for answer in answers], self.noun)
+
+    def who_of(self, row: RankRow) -> str:
+        """Return whose row it is, for a column of a table."""
+        return shorten(names_of([answer.record for answer in row.answers]), _WHO_LIMIT)
+
+    def rate_of(self, row: RankRow) -> str:
+        """Return what every run or step of these processes leaves behind."""
+        rates = [answer.bytes_per_turn for answer in row.answers]
+        return rates_words(min(rates), max(rates), row.answers[0].turn)
+
+    def place_of(self, row: RankRow) -> str:
+        """Return the place that grows most, or why there is no verdict."""
+        worst = row.worst
+        if worst.leaks and worst.word not in _UNDECIDED:
+            return shorten(f"{place_words(worst.leaks[0])}{more_words(worst.leaks, 'leak')}", _PLACE_LIMIT)
+        if worst.is_proof:
+            return ""
+        more = "" if len({answer.reason for answer in row.answers}) == 1 else " (of the first)"
+        return shorten(f"{row.answers[0].reason}{more}", _PLACE_LIMIT)
+
+    def where(self, shared: SharedLeak) -> str:
+        """Return which processes have a leak, and what is known of the others."""
+        having = [answer for answer in self.answers if answer.record.rank in shared.ranks]
+        certain = [answer for answer in having if answer.outcome is Outcome.LEAK] or having
+        growing = [answer for answer in having if answer not in certain]
+        others = [answer for answer in self.answers if answer.record.rank not in shared.ranks]
+        silent = [answer for answer in others if not answer.is_proof]
+        bounded = [answer for answer in others if answer.is_proof and answer.record.rank in shared.bounded]
+        if not others and not growing:
+            return f"in {self.all_words()}"
+        only = " only" if not (silent or bounded or growing) else ""
+        words = f"in {self.who(certain)}{only}"
+        if growing:
+            words += f"; in {self.who(growing)} it grows, so far"
+        if bounded:
+            words += f"; in {self.who(bounded)} it stopped growing"
+        if silent:
+            words += f"; {self.who(silent)} came to no verdict"
+        return words
+
+    @staticmethod
+    def rates_of(shared: SharedLeak) -> str:
+        """Return from where to where the rates of a leak go; empty where it is one, which its sentence says."""
+        words = rates_words(shared.lowest, shared.highest, shared.turn)
+        return words if " to " in words else ""
+
+    def _among(self, answers: Sequence[RankAnswer]) -> str:
+        if len(answers) == self._n:
+            return f"in {self.all_words()}"
+        return f"in {len(answers):,} of {self.count()} ({self.who(answers)})"
+
+
+def _text_table(view: _RanksView, titles: tuple[str, ...]) -> Iterator[str]:
+    """Yield whose row it is, verdict, rate and worst place in columns; what is too long has a line of its own."""
+    cells = [(view.who_of(row), row.answers[0].word, view.rate_of(row), view.place_of(row)) for row in view.rows]
+    shown = [titles, *cells[:_N_TEXT_ROWS]]
+    widths = [min(max(len(row[number]) for row in shown), limit) for number, limit in enumerate((30, 12, 34))]
+    left = "  ".join(" " * width for width in widths) + "  "
+    for row in shown:
+        who = row[0]
+        if len(who) > widths[0]:
+            yield from wrap(who, "  ", "    ")
+            who = ""
+        start = "  ".join(f"{cell:<{width}}" for cell, width in zip((who, *row[1:3]), widths, strict=True))
+        yield from (line.rstrip() for line in wrap(row[3], f"  {start.rstrip():<{len(left)}}", f"  {left}"))
+    if len(cells) > _N_TEXT_ROWS:
+        yield f"  and {len(cells) - _N_TEXT_ROWS:,} more rows (report.to_frame() has all)"
+
+
+def ranks_headline(record: RanksRecord) -> str:
+    """Return the answer of all of them in one line."""
+    view = _RanksView(record)
+    return f"{view.badge} {view.headline}"
+
+
+def _table(answers: Sequence[RankAnswer]) -> pd.DataFrame:
+    computed: Mapping[str, Callable[[Any], object]] = {
+        **{name: partial(_of_record, name) for name in ("rank", "label", "host", "pid")},
+        "verdict": lambda row: row.word,
+        "bytes_per_turn": lambda row: bounded_bytes(row.bytes_per_turn),
+        "worst_place": lambda row: row.leaks[0].holder if row.leaks else "",
+        "n_leaks": lambda row: len(row.leaks),
+        "fingerprints": lambda row: "; ".join(sorted({leak.fingerprint for leak in row.leaks})),
+    }
+    return frame_of(answers, _COLUMNS, "rank", computed)
+
+
+def _of_record(name: str, answer: RankAnswer) -> object:
+    return getattr(answer.record, name)
 
 
 def _fields(record: RanksRecord) -> Mapping[str, object]:
@@ -46,7 +365,9 @@ def _restored(fields: Any) -> Any:
 
 
 def _page(record: RanksRecord) -> str:
-    return ranks_page(record, RanksReport(record).to_json())
+    body = html_of(document_of(record, is_page=True), is_page=True)
+    body += Markup(embedded(RanksReport(record).to_json()))  # noqa: S704 - a script element of its own
+    return page(f"leaklab: {ranks_headline(record)}", body)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,8 +382,7 @@ class RanksReport(Report[RanksRecord]):
         kind=RanksRecord,
         format="leaklab ranks",
         schema=RANKS_SCHEMA,
-        text=ranks_text,
-        html=ranks_html,
+        document=document_of,
         page=_page,
         fields=_fields,
         restored=_restored,
@@ -102,8 +422,11 @@ class RanksReport(Report[RanksRecord]):
         return found
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row for each rank, indexed by its number: verdict, rate, worst place, fingerprints."""
-        return rank_table(answers_of(self.record))
+        """Return one row for each rank, indexed by its number: verdict, rate, worst place, fingerprints.
+
+        ``bytes_per_turn`` is what each ``turn`` leaves behind: a run of a check, a step of a loop.
+        """
+        return _table(answers_of(self.record))
 
     def __repr__(self) -> str:
         return f"<RanksReport {shorten(ranks_headline(self.record), _HEADLINE_LIMIT)}>"

@@ -1,10 +1,14 @@
-"""What the user holds of a whole heap with its references: to be asked, compared, saved and opened elsewhere."""
+"""A whole heap with its references: what is said of it and of the difference of two, and what the user holds."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, overload
+
+from markupsafe import Markup
 
 from leaklab.explain.found import found_record, row_limit, wanted_type
 from leaklab.explain.icicle import icicle_of, icicles_of
@@ -13,26 +17,140 @@ from leaklab.files import FilePath
 from leaklab.heap.find import find_in
 from leaklab.heap.nodes_file import load_heap, save_heap
 from leaklab.heap.saved_nodes import HeapArrays, SavedNodes
-from leaklab.model.heap_shape import SHAPE_SCHEMA, HeapChange, HeapShape, IcicleNode
-from leaklab.render.base import Displayed, Forms, Report, Table, returned_or_written
-from leaklab.render.heap_icicle import render_heap_page
-from leaklab.render.heap_shape import (
-    change_words,
-    render_change,
-    render_change_html,
-    render_shape,
-    render_shape_html,
-    shape_words,
+from leaklab.model.before_after import ChangeRow, Fate
+from leaklab.model.heap_shape import SHAPE_SCHEMA, HeapChange, HeapHolder, HeapShape, IcicleNode, SizeChange
+from leaklab.model.sentences import quoted
+from leaklab.render.base import Displayed, Forms, FrameProperty, Report, returned_or_written
+from leaklab.render.document import (
+    Changes,
+    Chapter,
+    Document,
+    DocumentBlock,
+    Drawn,
+    Either,
+    Gap,
+    Headline,
+    Remark,
+    RowLine,
+    Table,
+    code,
+    notes_of,
 )
-from leaklab.render.tables import holder_change_table, kind_change_table, kind_table, saved_holder_table
+from leaklab.render.heap_icicle import SCRIPT, Icicles, icicle_data
+from leaklab.render.html_writer import html_of
+from leaklab.render.tables import frame_of
+from leaklab.render.templates import page
+from leaklab.render.text_writer import text_of
 from leaklab.reports.alive import WhyAlive
 from leaklab.reports.found import FoundObjects
-from leaklab.text import shorten
+from leaklab.text import clipped, format_bytes, format_seconds, shorten, signed_bytes, unit_words
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_WORDS_LIMIT = 120
+_N_HOLDERS, _N_KINDS, _N_CHANGES = 20, 15, 20
+_NAME_LIMIT, _WORDS_LIMIT = 160, 120
+_LATEST = 4e9
+_HOLDER_COLUMNS = {
+    "holder": "string", "type": "string", "exclusive_bytes": "int64", "place": "string", "number": "int64",
+}  # fmt: skip
+_KIND_COLUMNS = {"type": "string", "count": "int64", "bytes": "int64"}
+_CHANGE_COLUMNS = {
+    "name": "string", "bytes_before": "int64", "bytes_after": "int64", "count_before": "int64", "count_after": "int64",
+}  # fmt: skip
+
+
+def shape_document(shape: HeapShape, icicle: Markup | None = None) -> Document:
+    """Return what is said of a heap: its sums, what keeps most of it alive, its types; *icicle* stands above these."""
+    shape = clipped(shape)
+    picture = () if icicle is None else (Drawn(lambda: icicle),)
+    environment = ", ".join(f"{name} {version}" for name, version in shape.environment)
+    versions = Either((Gap(), Remark(environment, hang=0))) if environment else Either()
+    blocks = (Headline(_shape_words(shape)), *picture, *_holders(shape), *_kinds(shape), *notes_of(shape.notes))
+    return Document((*blocks, versions))
+
+
+def _holders(shape: HeapShape) -> tuple[DocumentBlock, ...]:
+    rows = tuple(
+        (format_bytes(holder.exclusive_bytes), code(_holder_words(holder)), holder.kind, f"{holder.number}")
+        for holder in shape.holders[:_N_HOLDERS]
+    )
+    table = Table((">comes back", "holder", "type", ">number"), rows, (RowLine("{0:>9}  {1}  {2}  #{3}", hang=13),))
+    title = "What keeps most alive (what comes back if it goes)"
+    return (Chapter(title, (table,), is_open=None),) if rows else ()
+
+
+def _kinds(shape: HeapShape) -> tuple[DocumentBlock, ...]:
+    rows = tuple((format_bytes(row.n_bytes), f"{row.count:,}", row.kind) for row in shape.kinds[:_N_KINDS])
+    table = Table((">bytes", ">objects", "type"), rows, (RowLine("{0:>9}  {1:>11}  {2}", hang=26),))
+    return (Chapter("Objects by type", (table,), is_open=False),) if rows else ()
+
+
+def _shape_words(shape: HeapShape) -> str:
+    """Return how much there is, in one sentence."""
+    name = f"{shape.name}: " if shape.name else ""
+    made = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(min(max(shape.taken_at, 0.0), _LATEST)))
+    objects = f"{unit_words(shape.n_objects, 'objects')}, {unit_words(shape.n_references, 'references')}"
+    size = f"{format_bytes(shape.n_bytes)}, of which tensors {format_bytes(shape.storage_bytes)}"
+    return f"{name}{objects}, {size}, at {made} UTC"
+
+
+def _holder_words(holder: HeapHolder) -> str:
+    """Return Python for a holder, where its path begins if there is none."""
+    return shorten(holder.holder, _NAME_LIMIT) or f"({holder.place})"
+
+
+def render_heap_page(shape: HeapShape, icicles: Icicles) -> str:
+    """Return the shape of a heap as a page of its own, with its icicles, that asks nothing of any server."""
+    place = Markup("<div>{}</div>").format(Markup(icicle_data(icicles)))  # noqa: S704 - coded
+    title = f"what fills the memory: {shape.name}" if shape.name else "what fills the memory"
+    return page(title, html_of(shape_document(shape, place)), script=SCRIPT)
+
+
+def change_document(change: HeapChange) -> Document:
+    """Return what is said of the difference of two heaps: by holders, and by types."""
+    change = clipped(change)
+    parts = (("What it keeps alive changed", change.holders), ("Objects by type", change.kinds))
+    chapters = (Chapter(title, (_changes(rows[:_N_CHANGES]),)) for title, rows in parts if rows)
+    return Document((Headline(_change_words(change)), *chapters))
+
+
+def _changes(rows: Sequence[SizeChange]) -> Either:
+    cells = tuple((signed_bytes(row.step), shorten(row.name, _NAME_LIMIT), _size_words(row)) for row in rows)
+    table = Table(("change", "name", "size"), cells, (RowLine("{0:>10}  {1}  {2}", hang=14),))
+    return Either((table,), (Changes(tuple(map(_change_row, rows))),))
+
+
+def _change_row(row: SizeChange) -> ChangeRow:
+    is_new, is_gone = (not (n_bytes or count) for n_bytes, count in (
+        (row.bytes_before, row.count_before), (row.bytes_after, row.count_after)
+    ))  # fmt: skip
+    fate = Fate.NEW if is_new else Fate.GONE if is_gone else Fate.STILL
+    words = f"{signed_bytes(row.step)}: {_size_words(row)}"
+    return ChangeRow(quoted(shorten(row.name, _NAME_LIMIT)), fate, row.bytes_before, row.bytes_after, words)
+
+
+def _change_words(change: HeapChange) -> str:
+    """Return how much more there is, in one sentence."""
+    names = f"from {change.before or 'the first'} to {change.after or 'the second'}"
+    objects = change.n_objects[1] - change.n_objects[0]
+    step = signed_bytes(change.n_bytes[1] - change.n_bytes[0])
+    return f"{names}, {format_seconds(abs(change.seconds))} apart: {objects:+,} objects, {step}"
+
+
+def _size_words(row: SizeChange) -> str:
+    """Return what one holder or type had and has."""
+    counts = "" if row.count_before == row.count_after else f", {row.count_before:,} -> {row.count_after:,} objects"
+    return f"{format_bytes(row.bytes_before)} -> {format_bytes(row.bytes_after)}{counts}"
+
+
+def _holder_table(shape: HeapShape) -> pd.DataFrame:
+    return frame_of(shape.holders, _HOLDER_COLUMNS, computed={"type": lambda row: row.kind})
+
+
+def _kind_table(shape: HeapShape) -> pd.DataFrame:
+    computed = {"type": lambda row: row.kind, "bytes": lambda row: row.n_bytes}
+    return frame_of(shape.kinds, _KIND_COLUMNS, computed=computed)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -47,18 +165,17 @@ class HeapComparison(Report[HeapChange]):
         kind=HeapChange,
         format="leaklab heap comparison",
         schema=SHAPE_SCHEMA,
-        text=render_change,
-        html=render_change_html,
+        document=change_document,
     )
     record: HeapChange
 
-    holders = Table(holder_change_table)
+    holders = FrameProperty(lambda change: frame_of(change.holders, _CHANGE_COLUMNS))
     """What holders keep alive, before and after, the largest change first."""
-    kinds = Table(kind_change_table)
+    kinds = FrameProperty(lambda change: frame_of(change.kinds, _CHANGE_COLUMNS))
     """Objects by type, before and after, the largest change first."""
 
     def __repr__(self) -> str:
-        return f"<HeapComparison {shorten(change_words(self.record), _WORDS_LIMIT)}>"
+        return f"<HeapComparison {shorten(_change_words(self.record), _WORDS_LIMIT)}>"
 
 
 class SavedHeap(Displayed):
@@ -120,12 +237,12 @@ class SavedHeap(Displayed):
     @property
     def holders(self) -> pd.DataFrame:
         """Variables and other objects, what keeps most alive first: one row each."""
-        return saved_holder_table(self.shape)
+        return _holder_table(self.shape)
 
     @property
     def kinds(self) -> pd.DataFrame:
         """Types, the most bytes first: one row each."""
-        return kind_table(self.shape)
+        return _kind_table(self.shape)
 
     def find(self, type: str | type | None = None, where: str = "", *, limit: int = 100) -> FoundObjects:  # noqa: A002 - as `leaklab.find`
         """Find the objects that fit, as `leaklab.find` does; their age is not known here.
@@ -194,13 +311,13 @@ class SavedHeap(Displayed):
         return cls(load_heap(path))
 
     def _text(self) -> str:
-        return render_shape(self.shape)
+        return text_of(shape_document(self.shape))
 
     def _fragment(self) -> str:
-        return render_shape_html(self.shape)
+        return str(html_of(shape_document(self.shape)))
 
     def __repr__(self) -> str:
-        return f"<SavedHeap {shorten(shape_words(self.shape), _WORDS_LIMIT)}>"
+        return f"<SavedHeap {shorten(_shape_words(self.shape), _WORDS_LIMIT)}>"
 
 
 def _heap_of(other: object) -> SavedHeap:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,12 +17,35 @@ from leaklab.model.ranks import RanksRecord
 from leaklab.model.sentences import quoted
 from leaklab.model.training_run import MemoryLevels, TrainingRunRecord
 from leaklab.render.base import Forms, Report
-from leaklab.render.before_after import before_after_html, before_after_line, before_after_text
-from leaklab.render.ranks_rows import answers_of, shared_leaks
-from leaklab.text import format_bytes, shorten
+from leaklab.render.document import Changes, Chapter, Document, DocumentBlock, Headline, Notes
+from leaklab.reports.rank_answers import answers_of, shared_leaks
+from leaklab.text import clipped, format_bytes, shorten
 
 _WORDS_LIMIT = 120
 _NONE = "none"
+
+
+def document_of(record: BeforeAfter) -> Document:
+    """Return what is said of two reports: their sums, then the single things."""
+    record = clipped(record)
+    blocks: list[DocumentBlock] = [Headline(_line(record))]
+    if record.levels:
+        blocks.append(Chapter("Memory", (Changes(record.levels, has_fates=False),)))
+    if record.rows:
+        blocks.append(Chapter("What became of it", (Changes(record.rows),), legend="(- before, = after)"))
+    return Document((*blocks, Notes(record.notes)))
+
+
+def _line(record: BeforeAfter) -> str:
+    """Return what was compared, and what came of it, in one sentence."""
+    fates = _fates_words(record.rows) or "nothing to compare"
+    return f"{record.kind}, {record.before or 'the first'} and {record.after or 'the second'}: {fates}"
+
+
+def _fates_words(rows: Sequence[ChangeRow]) -> str:
+    """Return ``2 new, 1 still there``; empty without rows."""
+    counts = Counter(row.fate for row in rows)
+    return ", ".join(f"{counts[fate]:,} {fate.value}" for fate in Fate if counts[fate])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,13 +60,12 @@ class SideBySide(Report[BeforeAfter]):
         kind=BeforeAfter,
         format="leaklab before and after",
         schema=BEFORE_AFTER_SCHEMA,
-        text=before_after_text,
-        html=before_after_html,
+        document=document_of,
     )
     record: BeforeAfter
 
     def __repr__(self) -> str:
-        return f"<SideBySide {shorten(before_after_line(self.record), _WORDS_LIMIT)}>"
+        return f"<SideBySide {shorten(_line(self.record), _WORDS_LIMIT)}>"
 
 
 class _Item(NamedTuple):

@@ -7,6 +7,7 @@ from leaklab.lazy import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
+        "drawing": "strip_html strip_line strip_svg strip_text",
         "showing": "Strip StripSource show_strip",
         "widget": "StripWidget",
     },

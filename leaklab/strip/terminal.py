@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from leaklab.model.monitor import MonitorRecord, MonitorStatus
-from leaklab.render.strip import strip_line
 from leaklab.render.terminal import terminal_columns
+from leaklab.strip.drawing import strip_line
 from leaklab.text import shorten
 
 

@@ -18,8 +18,8 @@ from IPython.display import display, update_display
 
 from leaklab.collect.gauges import accelerator_levels
 from leaklab.model.monitor import Levels, MonitorRecord, MonitorStatus, StateChange
-from leaklab.render.monitor import monitor_text
-from leaklab.render.strip import strip_html, strip_text
+from leaklab.reports.monitor import monitor_text
+from leaklab.strip.drawing import strip_html, strip_text
 from leaklab.text import shorten, well_formed
 
 _MOST_CHARACTERS = 100_000

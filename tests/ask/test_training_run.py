@@ -13,7 +13,7 @@ import torch
 
 import leaklab
 from leaklab.model.training_run import MemoryLevels, TrainingRunRecord
-from leaklab.render import memory_rows, run_html, run_text
+from leaklab.reports import TrainingRun, memory_rows, run_text
 
 
 class Net(torch.nn.Module):
@@ -82,7 +82,7 @@ def test_nothing_of_the_run_is_kept_by_the_record(switched):
 def test_the_record_is_plain_data(switched):
     record = switched[0].record
     assert pickle.loads(pickle.dumps(record)) == record  # noqa: S301 - our own
-    assert "<script" not in run_html(record)
+    assert "<script" not in TrainingRun._around(record)._repr_html_()
     assert max(map(len, run_text(record).splitlines())) <= 100
 
 
@@ -139,7 +139,7 @@ def test_the_report_is_printed_unless_told_otherwise(capsys):
 
 def test_a_hostile_name_is_escaped():
     record = TrainingRunRecord("<script>", 0.0, (), 0, 0, MemoryLevels(0, 0), MemoryLevels(0, 0))
-    assert "&lt;script&gt;" in run_html(record)
+    assert "&lt;script&gt;" in TrainingRun._around(record)._repr_html_()
 
 
 def test_modules_imported_inside_are_one_note_and_their_content_is_no_place(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leaklab.model.heap_shape import HeapHolder, HeapShape, IcicleNode
-from leaklab.render import render_heap_page
+from leaklab.reports import render_heap_page
 from leaklab.text import format_bytes
 
 pytestmark = pytest.mark.browser

@@ -39,7 +39,7 @@ from leaklab.heap import (
     take_heap,
 )
 from leaklab.heap.names import name_references
-from leaklab.render import render_heap_page
+from leaklab.reports import render_heap_page
 
 pytestmark = pytest.mark.untraced
 

@@ -12,8 +12,7 @@ import pytest
 
 from leaklab.heap.roots import other_threads
 from leaklab.model.monitor import Levels, LoopState, MonitorRecord, MonitorStatus, StateChange
-from leaklab.render import strip_html, strip_line, strip_svg, strip_text
-from leaklab.strip import Strip, show_strip
+from leaklab.strip import Strip, show_strip, strip_html, strip_line, strip_svg, strip_text
 
 MIB = 1 << 20
 GROWS = StateChange(400, LoopState.GROWING, "`log` grows by 1 tensor every step", 200, bytes_per_step=MIB)

@@ -1,28 +1,12 @@
-"""Write what differs between two heap snapshots: lines that all renderers share, plain text, HTML."""
+"""Put what differs between two heap snapshots into sentences: a line for each change, the sums, the caveats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
-from markupsafe import Markup
-
-from leaklab.model.before_after import ChangeRow, Fate
-from leaklab.model.heap_diff import DeviceChange, Difference, ObjectChange, PlaceChange
-from leaklab.render.templates import ACCENT, CALM, GOOD, page, render
-from leaklab.text import (
-    SHOWN_LIMIT,
-    clipped,
-    format_bytes,
-    format_seconds,
-    shorten,
-    signed_bytes,
-    signed_words,
-    unit_words,
-    visible,
-    wrap,
-)
+from leaklab.model.heap_diff import Difference, ObjectChange, PlaceChange
+from leaklab.text import format_bytes, format_seconds, shorten, signed_bytes, signed_words, unit_words, visible
 
 _NAME_LIMIT = 120
 _MANY = 3
@@ -32,8 +16,6 @@ _SMALL_PARTS = frozenset({
     "traceback", "weakref.ReferenceType", "_contextvars.Context", "asyncio.events.Handle", "asyncio.events.TimerHandle",
 })  # fmt: skip
 _LEAST_ATTRIBUTE = 4096
-_N_LINES = 12  # of one group, as text
-_LINE_LIMIT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,84 +197,3 @@ def remarks(difference: Difference) -> tuple[str, ...]:
         were = "module was" if len(names) == 1 else "modules were"
         found.append(f"{len(names):,} {were} imported in between: {', '.join(shown[:_MANY])}{more}")
     return tuple(found)
-
-
-def render_difference_html(difference: Difference) -> str:
-    """Return the difference as a fragment that survives the sanitizers of notebooks."""
-    return str(_fragment(difference, is_page=False))
-
-
-def render_difference_page(difference: Difference) -> str:
-    """Return the difference as a page of its own that asks nothing of any server."""
-    return page(f"memdiff: {title(difference)}", _fragment(difference, is_page=True))
-
-
-def _fragment(difference: Difference, *, is_page: bool) -> Markup:
-    difference = clipped(difference, SHOWN_LIMIT)
-    groups = _groups(difference)
-    grows = sum(row.bytes_after - row.bytes_before for row in difference.devices) > 0
-    return render(
-        "heap_diff.html.j2",
-        title=title(difference),
-        headline=headline(difference),
-        levels=levels(difference),
-        colour=(ACCENT if grows else CALM) if groups else GOOD,
-        groups=groups,
-        devices=difference.devices,
-        bars=_bars(difference),
-        remarks=remarks(difference),
-        is_page=is_page,
-    )
-
-
-def _bars(difference: Difference) -> list[ChangeRow]:
-    """Return the memory of each device and of the variables that changed most, before and after."""
-    sizes = [(f"tensors on {row.device}", row.bytes_before, row.bytes_after) for row in difference.devices]
-    least = max((abs(after - before) for _, before, after in sizes), default=0) * _LEAST_SHARE
-    places = [(f"`{row.expression}`", row.bytes_before, row.bytes_after) for row in difference.places]
-    places = [size for size in places if abs(size[2] - size[1]) > least]
-    places.sort(key=lambda size: -abs(size[2] - size[1]))
-    return [
-        ChangeRow(
-            name,
-            Fate.STILL if before and after else Fate.GONE if before else Fate.NEW,
-            before,
-            after,
-            f"{format_bytes(before)} -> {format_bytes(after)} ({signed_bytes(after - before)})",
-        )
-        for name, before, after in (*sizes, *places[:_N_BARS])
-        if before != after
-    ]
-
-
-_N_BARS, _LEAST_SHARE = 10, 0.01
-
-
-def _groups(difference: Difference) -> list[tuple[str, list[Line]]]:
-    return [(group, list(lines)) for group, lines in groupby(lines_of(difference), key=lambda line: line.group)]
-
-
-def render_difference(difference: Difference) -> str:
-    """Return the sums, then one line a change, largest first; of many in one group the first dozen."""
-    difference = clipped(difference, SHOWN_LIMIT)
-    groups = _groups(difference)
-    rows = [*wrap(f"{title(difference)}: {headline(difference)}", "", "  ")]
-    for group, lines in groups:
-        for line in lines[:_N_LINES]:
-            rows += wrap(shorten(str(line), _LINE_LIMIT), "  ", "    ")
-        if len(lines) > _N_LINES:
-            rows.append(f"  ... {len(lines) - _N_LINES:,} more in .{group}")
-    if groups:
-        rows += _device_lines(difference.devices)
-        rows += wrap(levels(difference), "  ", "    ")
-    for remark in remarks(difference):
-        rows += wrap(f"- {remark}", "  ", "    ")
-    return "\n".join(rows) + "\n"
-
-
-def _device_lines(devices: tuple[DeviceChange, ...]) -> Iterator[str]:
-    for row in devices:
-        if (row.bytes_before, row.tensors_before) != (row.bytes_after, row.tensors_after):
-            n_bytes = f"{format_bytes(row.bytes_before)} -> {format_bytes(row.bytes_after)}"
-            words = f"{row.device}: {n_bytes} ({signed_bytes(row.bytes_after - row.bytes_before)})"
-            yield from wrap(f"{words}, {row.tensors_before:,} -> {row.tensors_after:,} tensors", "  ", "    ")

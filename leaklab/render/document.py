@@ -1,0 +1,289 @@
+"""What a report says, as blocks: written once for each report by its ``document_of``, and shown by every writer.
+
+`text_of` writes a document as plain text, `html_of` as HTML. Text lies in columns, HTML in tables and folded parts:
+where the two say a thing in other words, the block has both.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from markupsafe import Markup
+
+from leaklab.model.before_after import ChangeRow
+from leaklab.render.advice import DiffLine
+
+
+class Typeface(enum.Enum):
+    """How HTML sets words; text has them as they are."""
+
+    PLAIN = "plain"
+    CODE = "code"
+    MARKED = "marked"  # a sentence in which code stands between backticks
+    FAINT = "faint"
+    BOLD = "bold"
+    PILL = "pill"  # a word on its tone
+
+
+class Tone(enum.Enum):
+    """What the colour of a block says."""
+
+    BAD = "bad"
+    DOUBTFUL = "doubtful"
+    CALM = "calm"
+    GOOD = "good"
+    NONE = "none"
+
+
+class Styled(NamedTuple):
+    """Some words in one look; only a pill has a tone."""
+
+    words: str
+    look: Typeface = Typeface.PLAIN
+    tone: Tone = Tone.NONE
+
+
+Words: TypeAlias = str | Styled | tuple[str | Styled, ...]
+"""A sentence, a name or a figure; of several parts where these have other looks."""
+
+
+def code(words: str) -> Styled:
+    """Return *words* as an expression, a line or a path."""
+    return Styled(words, Typeface.CODE)
+
+
+def bold(words: str) -> Styled:
+    """Return *words* as what the eye should find first."""
+    return Styled(words, Typeface.BOLD)
+
+
+def faint(words: str) -> Styled:
+    """Return *words* as what may be passed over."""
+    return Styled(words, Typeface.FAINT)
+
+
+def marked(words: str) -> Styled:
+    """Return *words*, in which code stands between backticks."""
+    return Styled(words, Typeface.MARKED)
+
+
+def parts_of(words: Words) -> tuple[Styled, ...]:
+    """Return the parts of *words*, each with its look."""
+    parts = words if isinstance(words, tuple) and not isinstance(words, Styled) else (words,)
+    return tuple(part if isinstance(part, Styled) else Styled(part) for part in parts)
+
+
+def plain(words: Words) -> str:
+    """Return *words* without their looks."""
+    return "".join(part.words for part in parts_of(words))
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentBlock:
+    """A part of a document. Every writer knows each of its subclasses, by name."""
+
+    @property
+    def kind(self) -> str:
+        """The name of its class."""
+        return type(self).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Headline(DocumentBlock):
+    """The answer, in a box.
+
+    Attributes:
+        words: One sentence.
+        tone: What its colour says.
+        below: What belongs to it: a line each.
+        badge: A word before the sentence, in which code then stands between backticks.
+        is_large: Whether the sentence is set in large letters; with a badge it always is.
+    """
+
+    words: str
+    tone: Tone = Tone.CALM
+    below: tuple[Words, ...] = ()
+    badge: str = ""
+    is_large: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Panel(DocumentBlock):
+    """A part in a box: a sentence, and what stands below it.
+
+    Attributes:
+        words: The sentence.
+        tone: What its colour says.
+        lines: Further lines; text sets a dash before each.
+        blocks: What stands below them.
+        is_filled: Whether the box has a ground.
+    """
+
+    words: Words
+    tone: Tone
+    lines: tuple[Words, ...] = ()
+    blocks: tuple[DocumentBlock, ...] = ()
+    is_filled: bool = True
+
+
+class RowLine(NamedTuple):
+    """How some cells of a row stand in one line of text; a line of empty cells is left out.
+
+    Attributes:
+        form: A format string, ``{0:>9}  {1}``: a number for each cell.
+        indent: Columns before the line.
+        hang: Columns before what does not fit into the line.
+    """
+
+    form: str
+    indent: int = 2
+    hang: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Table(DocumentBlock):
+    """Rows of cells.
+
+    Attributes:
+        columns: Their names; one that begins with ">" is set flush right.
+        rows: The cells of each row. A cell without a column, the last, stands below the table.
+        lines: How a row stands in text.
+        has_head: Whether text has the names of the columns as well.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Words, ...], ...]
+    lines: tuple[RowLine, ...] = ()
+    has_head: bool = False
+
+    @property
+    def below(self) -> tuple[Words, ...]:
+        """The cells without a column."""
+        return tuple(cell for row in self.rows for cell in row[len(self.columns) :] if plain(cell))
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(DocumentBlock):
+    """What there was before and is after: two bars for each row, all of one scale.
+
+    Attributes:
+        rows: The rows.
+        has_fates: Whether it is said what became of each.
+    """
+
+    rows: tuple[ChangeRow, ...]
+    has_fates: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter(DocumentBlock):
+    """Blocks under a title; nothing where there are no blocks.
+
+    Attributes:
+        title: The title.
+        blocks: What stands below it.
+        is_open: Whether HTML shows it unfolded; None where it shows neither title nor fold.
+        legend: What text says behind the title, of its bars of characters.
+    """
+
+    title: Words
+    blocks: tuple[DocumentBlock, ...]
+    is_open: bool | None = True
+    legend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bullet(DocumentBlock):
+    """One of several findings: what it is, and what belongs to it.
+
+    Attributes:
+        words: What it is.
+        blocks: What belongs to it.
+    """
+
+    words: Words
+    blocks: tuple[DocumentBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prose(DocumentBlock):
+    """Sentences, and code that is indented; the lines are kept."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remark(DocumentBlock):
+    """A line of its own: a note, a call of a stack, what was left out.
+
+    Attributes:
+        words: The line.
+        in_text: The same, where text says it in other words.
+        indent: Columns before it in text.
+        hang: So many more before what does not fit into the line.
+    """
+
+    words: Words
+    in_text: str | None = None
+    indent: int = 0
+    hang: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Lines(DocumentBlock):
+    """Lines as they are, in the font of code."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diff(DocumentBlock):
+    """The lines that go and those that come, what is different in them marked."""
+
+    lines: tuple[DiffLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn(DocumentBlock):
+    """HTML that is made when it is shown, because that takes time: a report with its drawings. Text has nothing."""
+
+    make: Callable[[], Markup]
+
+
+@dataclass(frozen=True, slots=True)
+class Notes(DocumentBlock):
+    """What the reader should know, one sentence each, as a list that HTML shows under a title."""
+
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap(DocumentBlock):
+    """An empty line of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Either(DocumentBlock):
+    """What text and HTML draw in other ways, or have at other places."""
+
+    text: tuple[DocumentBlock, ...] = ()
+    html: tuple[DocumentBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A whole report.
+
+    Attributes:
+        blocks: Its parts, from the answer to the notes.
+    """
+
+    blocks: tuple[DocumentBlock, ...]
+
+
+def notes_of(notes: Sequence[str], indent: int = 0) -> tuple[Remark, ...]:
+    """Return each of *notes* as a line."""
+    return tuple(Remark(faint(note), f"note: {note}", indent) for note in notes)

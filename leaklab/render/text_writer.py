@@ -1,0 +1,157 @@
+"""Write a document as plain text of as many columns as are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from leaklab.model.before_after import Fate
+from leaklab.render.document import (
+    Bullet,
+    Changes,
+    Chapter,
+    Diff,
+    Document,
+    DocumentBlock,
+    Drawn,
+    Either,
+    Gap,
+    Headline,
+    Lines,
+    Notes,
+    Panel,
+    Prose,
+    Remark,
+    Table,
+    plain,
+)
+from leaklab.text import shorten, wrap
+
+N_CHANGES = 40
+"""Rows of bars that are shown at once."""
+_NAME_LIMIT, _BELOW_LIMIT = 120, 300
+_BAR, _WORDS_WIDTH = 10, 30
+_FATE_WIDTH = max(len(fate.value) for fate in Fate) + 2
+_BELOW_A_BULLET = 6  # columns
+
+
+def text_of(document: Document) -> str:
+    """Return *document* as lines of `leaklab.text.columns` at most, with a line break behind each."""
+    return "\n".join(_all(document.blocks)) + "\n"
+
+
+def _all(blocks: Iterable[DocumentBlock], indent: int = 0) -> Iterator[str]:
+    for block in blocks:
+        yield from _WRITERS[type(block)](block, indent)
+
+
+def _wrapped(text: str, first: int, hang: int) -> list[str]:
+    return wrap(text, " " * first, " " * hang)
+
+
+def _headline(block: Headline, indent: int) -> Iterator[str]:
+    badge = f"{block.badge}  " if block.badge else ""
+    yield from _wrapped(f"{badge}{block.words}", indent, indent + (len(badge) or 2))
+    for line in filter(plain, block.below):
+        yield from _wrapped(shorten(plain(line), _BELOW_LIMIT), indent + 2, indent + 4)
+
+
+def _panel(block: Panel, indent: int) -> Iterator[str]:
+    yield from _wrapped(plain(block.words), indent + 2, indent + 4)
+    for line in block.lines:
+        yield from wrap(plain(line), f"{' ' * indent}    - ", " " * (indent + 6))
+    yield from _all(block.blocks, indent + 2)
+
+
+def _table(block: Table, indent: int) -> Iterator[str]:
+    if block.has_head:
+        line = block.lines[0]
+        yield " " * line.indent + line.form.format(*(name.removeprefix(">") for name in block.columns))
+    for row in block.rows:
+        cells = [plain(cell) for cell in row]
+        for line in block.lines:
+            if words := line.form.format(*cells).rstrip():
+                yield from _wrapped(words, indent + line.indent, indent + line.hang)
+
+
+def _changes(block: Changes, _indent: int) -> Iterator[str]:
+    """Yield each row with two bars of characters: before, and after."""
+    shown = block.rows[:N_CHANGES]
+    most = max((max(row.before, row.after) for row in shown), default=0.0) or 1.0
+    width = min(max((len(row.words) for row in shown), default=0), _WORDS_WIDTH)
+    for row in shown:
+        fate = f"{row.fate.value:<{_FATE_WIDTH}}" if block.has_fates else ""
+        bars = " ".join(
+            f"{mark * round(_BAR * size / most):<{_BAR}}" for mark, size in (("-", row.before), ("=", row.after))
+        )
+        start = f"  {fate}{row.words:<{width}}  {bars} "
+        yield from wrap(shorten(row.name, _NAME_LIMIT), start, " " * len(start))
+    if len(block.rows) > N_CHANGES:
+        yield f"  ... and {len(block.rows) - N_CHANGES:,} more"
+
+
+def _chapter(block: Chapter, indent: int) -> Iterator[str]:
+    if block.blocks:
+        yield ""
+        yield from _wrapped(f"{plain(block.title)} {block.legend}".rstrip(), indent, indent)
+        yield from _all(block.blocks, indent)
+
+
+def _bullet(block: Bullet, indent: int) -> Iterator[str]:
+    yield from wrap(plain(block.words), f"{' ' * indent}  * ", " " * (indent + 4))
+    yield from _all(block.blocks, indent + _BELOW_A_BULLET)
+
+
+def _prose(block: Prose, indent: int) -> Iterator[str]:
+    for line in block.words.splitlines():
+        own = indent + len(line) - len(line.lstrip(" "))
+        yield from _wrapped(line.lstrip(" "), own, own)
+
+
+def _remark(block: Remark, indent: int) -> list[str]:
+    first = indent + block.indent
+    words = plain(block.words) if block.in_text is None else block.in_text
+    return _wrapped(words, first, first + block.hang)
+
+
+def _notes(block: Notes, indent: int) -> Iterator[str]:
+    for note in block.notes:
+        yield from _wrapped(f"note: {note}", indent, indent + 2)
+
+
+def _gap(_block: Gap, _indent: int) -> tuple[str, ...]:
+    return ("",)
+
+
+def _nothing(_block: Drawn, _indent: int) -> tuple[str, ...]:
+    return ()
+
+
+def _diff(block: Diff, indent: int) -> Iterator[str]:
+    return (f"{' ' * indent}{line.sign} {line.text}" for line in block.lines)
+
+
+def _either(block: Either, indent: int) -> Iterator[str]:
+    return _all(block.text, indent)
+
+
+def _lines(block: Lines, indent: int) -> Iterator[str]:
+    return (f"{' ' * indent}{line}" for line in block.lines)
+
+
+_WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
+    Bullet: _bullet,
+    Changes: _changes,
+    Chapter: _chapter,
+    Diff: _diff,
+    Drawn: _nothing,
+    Either: _either,
+    Gap: _gap,
+    Headline: _headline,
+    Lines: _lines,
+    Notes: _notes,
+    Panel: _panel,
+    Prose: _prose,
+    Remark: _remark,
+    Table: _table,
+}

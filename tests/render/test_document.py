@@ -1,0 +1,83 @@
+"""A document: every writer knows every block, and no text of a user's is markup."""
+
+from __future__ import annotations
+
+import pytest
+from markupsafe import Markup
+
+from leaklab.model.before_after import ChangeRow, Fate
+from leaklab.render.advice import DiffLine
+from leaklab.render.document import (
+    Bullet,
+    Changes,
+    Chapter,
+    Diff,
+    Document,
+    DocumentBlock,
+    Drawn,
+    Either,
+    Gap,
+    Headline,
+    Lines,
+    Notes,
+    Panel,
+    Prose,
+    Remark,
+    RowLine,
+    Styled,
+    Table,
+    Tone,
+    Typeface,
+    code,
+    notes_of,
+)
+from leaklab.render.html_writer import html_of
+from leaklab.render.text_writer import text_of
+
+SIGN = "<i>"
+ONE_OF_EACH = (
+    Bullet(SIGN, (Remark(SIGN),)),
+    Changes((ChangeRow(SIGN, Fate.NEW, 0.0, 1.0, SIGN),)),
+    Chapter(SIGN, (Remark(SIGN),)),
+    Diff((DiffLine("+", SIGN),)),
+    Either((Remark(SIGN),), (Remark(SIGN),)),
+    Headline(SIGN, below=(code(SIGN),), badge=SIGN),
+    Lines((SIGN,)),
+    Notes((SIGN,)),
+    Panel(SIGN, Tone.GOOD, (SIGN,), (Remark(SIGN),)),
+    Prose(SIGN),
+    Remark((*(Styled(SIGN, look) for look in Typeface), SIGN)),
+    Table((SIGN,), ((SIGN, SIGN),), (RowLine("{0}"), RowLine("{1}")), has_head=True),
+)
+SILENT = (Gap(), Drawn(lambda: Markup("")))
+
+
+def test_the_samples_are_of_every_kind():
+    kinds = {block.kind for block in (*ONE_OF_EACH, *SILENT)}
+    assert kinds == {kind.__name__ for kind in DocumentBlock.__subclasses__()}
+
+
+@pytest.mark.parametrize("block", ONE_OF_EACH, ids=lambda block: block.kind)
+def test_every_writer_knows_the_block_and_escapes_its_words(block):
+    assert SIGN in text_of(Document((block,)))
+    markup = html_of(Document((block,)))
+    assert "&lt;i&gt;" in markup
+    assert SIGN not in markup
+
+
+@pytest.mark.parametrize("block", SILENT, ids=lambda block: block.kind)
+def test_a_block_that_says_nothing_is_written_as_well(block):
+    assert text_of(Document((block,))).strip() == ""
+    assert html_of(Document((block,))) == html_of(Document(()))
+
+
+def test_a_row_stands_in_text_as_its_lines_say_and_an_empty_line_is_left_out():
+    rows = (("1.00 KiB", code("x"), "list"), ("2 B", code("y"), ""))
+    table = Table((">size", "holder"), rows, (RowLine("{0:>9}  {1}"), RowLine("{2}", 13, 13)), has_head=True)
+    assert text_of(Document((table,))) == "       size  holder\n   1.00 KiB  x\n             list\n        2 B  y\n"
+
+
+def test_a_chapter_without_blocks_has_no_title():
+    chapters = Document((Chapter("empty", ()), Chapter("full", notes_of(["this is so"]))))
+    assert text_of(chapters) == "\nfull\nnote: this is so\n"
+    assert "empty" not in html_of(chapters)
