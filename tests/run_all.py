@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run all tests.")
     parser.add_argument("--coverage", action="store_true", help="measure which lines the tests of single parts run")
     coverage = ["--cov"] if parser.parse_args().coverage else []
-    # Those of single parts wait for browsers and servers half of the time: two of them keep one processor busy.
+    # Those of single parts wait for servers and other processes: two workers do not keep two processors busy.
     failed = []
     with ThreadPoolExecutor(N_AT_ONCE) as pool:
         running = {pool.submit(single_parts, "-n", "2", *coverage, "-m", "not untraced"): "single parts"}
