@@ -1,23 +1,27 @@
 """Run all tests: ``python tests/run_all.py``. Ends with 0 if all of them passed, and says at the end which did not.
 
 Two runs of pytest are under way at any time. One is that of the single parts; ``--coverage`` measures which lines they
-run, and takes half as long again. The others check a whole process, each file in a process of its own: a check goes
-through every object of its process, and with all test files imported these are three times as many as a notebook with
-torch has. Coverage is never on there: a tracer's own growth would be in their verdicts, and rightly.
+run, and takes half as long again. The others check a whole process, each file in a process of its own, forked from one
+that has imported torch: a check goes through every object of its process, and with all test files imported these are
+three times as many as a notebook with torch has. Coverage is never on there: a tracer's own growth would be in their
+verdicts, and rightly.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from apart import Apart
 from whole_checks import FOLDER, files_with_whole_checks
 
 N_AT_ONCE = 2
-PASSED, NO_TESTS = 0, 5
+FILE_SECONDS = 1200
+PASSED, FAILED, NO_TESTS = 0, 1, 5
 
 
 def main() -> int:
@@ -25,13 +29,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run all tests.")
     parser.add_argument("--coverage", action="store_true", help="measure which lines the tests of single parts run")
     coverage = ["--cov"] if parser.parse_args().coverage else []
-    # Those of single parts wait for browsers and servers half of the time: two of them keep one processor busy.
-    runs = {"single parts": ("-n", "2", *coverage, "-m", "not untraced")}
-    for file in files_with_whole_checks():
-        runs[str(file.relative_to(FOLDER.parent))] = "-m", "untraced", str(file)
+    # Those of single parts wait for servers and other processes: two workers do not keep two processors busy.
     failed = []
     with ThreadPoolExecutor(N_AT_ONCE) as pool:
-        running = {pool.submit(pytest, *arguments): name for name, arguments in runs.items()}
+        running = {pool.submit(single_parts, "-n", "2", *coverage, "-m", "not untraced"): "single parts"}
+        for file in files_with_whole_checks():
+            running[pool.submit(whole_checks, str(file))] = str(file.relative_to(FOLDER.parent))
         for done in as_completed(running):
             status, output, seconds = done.result()
             name = running[done]
@@ -44,7 +47,7 @@ def main() -> int:
     return len(failed)
 
 
-def pytest(*arguments: str) -> tuple[int, str, float]:
+def single_parts(*arguments: str) -> tuple[int, str, float]:
     """Run pytest; return its exit status, what it wrote, and the seconds that it took."""
     started = time.monotonic()
     command = [sys.executable, "-m", "pytest", *arguments]
@@ -52,6 +55,27 @@ def pytest(*arguments: str) -> tuple[int, str, float]:
         command, cwd=FOLDER.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     return done.returncode, done.stdout, time.monotonic() - started
+
+
+def whole_checks(file: str) -> tuple[int, str, float]:
+    """Run the whole checks of one file; return the same."""
+    started = time.monotonic()
+    with Apart(pytest_main, "-m", "untraced", file) as process:
+        try:
+            status, output = process.result(FILE_SECONDS), process.output
+        except AssertionError as failure:  # it died, or did not end
+            status, output = FAILED, str(failure)
+    return status, output, time.monotonic() - started
+
+
+def pytest_main(*arguments: str) -> int:
+    """Run pytest in this process."""
+    import pytest
+
+    os.chdir(FOLDER.parent)
+    # Only plug-ins and what tests share have assertions to rewrite, and neither is imported before.
+    imported_before = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+    return int(pytest.main(["-W", imported_before, *arguments]))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,17 @@ FOLDER = Path(__file__).parent
 _MARK = "pytest.mark.untraced"
 WHOLE_CHECKS = frozenset({
     "test_api.py", "test_bad_input.py", "test_cli.py", "test_gc_of_checks.py", "test_explain_whole.py",
-    "test_explorer.py", "test_exported.py", "test_hostile_objects.py", "test_lab.py", "test_leaks.py", "test_magics.py",
-    "test_magics_await.py", "test_magics_errors.py", "test_magics_shell.py", "test_notebook7.py",
-    "test_notebook_runs.py", "test_notebooks.py", "test_watching.py",
+    "test_hostile_objects.py", "test_leaks.py", "test_magics.py", "test_magics_await.py", "test_magics_errors.py",
+    "test_magics_shell.py", "test_notebook_runs.py", "test_notebooks.py", "test_watching.py",
 })  # fmt: skip
 """Files of nothing but such tests; in others each carries the mark ``untraced``."""
+BROWSER = FOLDER / "browser"
+"""One run for all its files: they share a browser and a server of notebooks. The checks are made by its kernels."""
+
+
+def checks_whole_process(file: Path) -> bool:
+    """Return whether every test of *file* needs a process without anything else in it."""
+    return file.name in WHOLE_CHECKS or file.parent == BROWSER
 
 
 def _place(file: Path) -> tuple[int, str]:
@@ -20,16 +26,17 @@ def _place(file: Path) -> tuple[int, str]:
 
 
 def files_with_whole_checks() -> list[Path]:
-    """Return every file with such a test, those that take longest first."""
+    """Return every file with such a test, and the folder of the browser; those that take longest first."""
     files = [
-        file for file in FOLDER.rglob("test_*.py") if file.name in WHOLE_CHECKS or _MARK in file.read_text("utf-8")
+        file
+        for file in FOLDER.rglob("test_*.py")
+        if file.parent != BROWSER and (file.name in WHOLE_CHECKS or _MARK in file.read_text("utf-8"))
     ]
-    return sorted(files, key=_place)
+    return sorted([*files, BROWSER], key=_place)
 
 
 _LONG = (
-    "test_leaks.py", "test_notebooks.py", "test_trials.py", "test_bad_input.py", "test_magics.py",
+    "browser", "test_leaks.py", "test_notebooks.py", "test_trials.py", "test_bad_input.py", "test_magics.py",
     "test_first_patient.py", "test_api.py", "test_monitor.py", "test_plugin.py", "test_hostile_objects.py",
-    "test_explorer.py",
 )  # fmt: skip
 """A minute and more: begun last, one of them would run alone at the end."""

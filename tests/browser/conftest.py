@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items):
             items[place] = step
 
 
-@pytest.fixture(scope="module")  # it runs an event loop in this thread, where others may want one afterwards
+@pytest.fixture(scope="package")  # it runs an event loop in this thread, where others may want one afterwards
 def browser():
     try:
         from playwright.sync_api import sync_playwright

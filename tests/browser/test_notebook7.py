@@ -14,7 +14,7 @@ from jupyter_pages import (
     write,
 )
 
-pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.untraced]
+pytestmark = [pytest.mark.browser, pytest.mark.notebook]
 
 SETUP = """
 %load_ext leaklab

@@ -12,6 +12,8 @@ from notebook_shell import Notebook
 from leaklab.reports import LeakReport
 
 LEAKY = "history.append(torch.ones(1000))"
+QUICK = "-n 6 --no-sites --no-cure"
+"""Where it is not the check that is tested; one test makes it with its defaults."""
 
 
 @pytest.fixture
@@ -28,14 +30,14 @@ def test_the_report_of_a_leaky_cell_is_shown_once_and_names_its_holder(notebook,
 
 
 def test_the_line_magic_checks_one_statement_behind_its_options(notebook, history):
-    shown = notebook.run(f"%leakcheck --no-sites -n 6 -v found {LEAKY}").out
+    shown = notebook.run(f"%leakcheck {QUICK} -v found {LEAKY}").out
     assert "LEAK  `history` grows by 1 tensor (" in shown
     assert notebook.user["found"].verdict.n_runs == 6
     assert len(history) == 7
 
 
 def test_the_magic_itself_has_no_value(notebook, history):
-    typed = notebook.run(f"%%leakcheck\n{LEAKY}")
+    typed = notebook.run(f"%%leakcheck {QUICK}\n{LEAKY}")
     assert typed.result.result is None
     assert notebook.user["Out"] == {}
     assert notebook.user.get("_", "") == ""
@@ -77,28 +79,28 @@ def test_setup_runs_once_and_may_hold_quotes_and_blanks(notebook):
 
 
 def test_the_name_is_shown(notebook, history):
-    assert '"my first check"' in notebook.run(f"%%leakcheck --name 'my first check'\n{LEAKY}").out
+    assert '"my first check"' in notebook.run(f"%%leakcheck {QUICK} --name 'my first check'\n{LEAKY}").out
 
 
 def test_q_shows_nothing(notebook, history):
-    assert notebook.run(f"%%leakcheck -q\n{LEAKY}").out == ""
+    assert notebook.run(f"%%leakcheck {QUICK} -q\n{LEAKY}").out == ""
 
 
 def test_o_returns_the_report(notebook, history):
-    result = notebook.run(f"%%leakcheck -q -o\n{LEAKY}").result.result
+    result = notebook.run(f"%%leakcheck {QUICK} -q -o\n{LEAKY}").result.result
     assert type(result) is LeakReport
     assert result.leaked
 
 
 def test_v_stores_the_report(notebook, history):
-    notebook.run(f"%%leakcheck -q -v found\n{LEAKY}")
+    notebook.run(f"%%leakcheck {QUICK} -q -v found\n{LEAKY}")
     assert notebook.user["found"].leaked
 
 
 @pytest.mark.parametrize("suffix", ["html", "json", "csv"])
 def test_the_report_is_saved_in_the_form_its_suffix_asks_for(notebook, history, tmp_path, suffix):
     target = tmp_path / f"a report.{suffix}"
-    shown = notebook.run(f"%%leakcheck -T '{target}'\n{LEAKY}").out
+    shown = notebook.run(f"%%leakcheck {QUICK} -T '{target}'\n{LEAKY}").out
     assert f"saved to {target}" in shown
     text = target.read_text(encoding="utf-8")
     assert "history" in text
@@ -160,18 +162,18 @@ def test_braces_and_dollars_of_the_line_are_no_variables(notebook, history):
 
 
 def test_the_magic_may_be_called_from_code(notebook, history):
-    notebook.run(f"get_ipython().run_cell_magic('leakcheck', '-q -v found', {LEAKY!r})")
+    notebook.run(f"get_ipython().run_cell_magic('leakcheck', '{QUICK} -q -v found', {LEAKY!r})")
     assert notebook.user["found"].leaked
 
 
 def test_the_magic_works_below_another_one(notebook, history):
-    shown = notebook.run(f"%%time\n%%leakcheck -v found\n{LEAKY}").out
+    shown = notebook.run(f"%%time\n%%leakcheck {QUICK} -v found\n{LEAKY}").out
     assert "Wall time" in shown
     assert notebook.user["found"].leaked
 
 
 def test_fail_on_leak_raises_after_the_display(notebook, history):
-    typed = notebook.run(f"%%leakcheck --fail-on-leak -v found\n{LEAKY}")
+    typed = notebook.run(f"%%leakcheck {QUICK} --fail-on-leak -v found\n{LEAKY}")
     assert type(typed.error).__name__ == "LeakFound"
     assert str(typed.error) == str(notebook.user["found"].verdict)
     assert typed.out.index("grows by") < typed.out.index("LeakFound")
