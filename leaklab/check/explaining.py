@@ -391,11 +391,11 @@ def _leak(
 
 
 def _graph(survey: _Survey, findings: Sequence[_Finding]) -> list[_Finding]:
-    """Return the graph that gets longer, unless one of *findings* already carries it."""
-    if any(leak.cause in GRAPH_CAUSES for leak in _leaks_of(findings)):
-        return []
-    grown = grown_graph(survey.view, survey.judgement)
-    if grown is None:
+    """Return the graph that gets longer; where *findings* carry graphs, one that none of them carries."""
+    groups = [one.group for one in findings if one.growth.outcome is Outcome.LEAK and one.leak.cause in GRAPH_CAUSES]
+    members = [member for group in groups if group is not None for member in group.members]
+    grown = grown_graph(survey.view, survey.judgement, members, survey.measurement.graph_marks)
+    if grown is None or None in groups:
         return []
     native, leak = survey.judgement.native, grown.leak
     if native is not None and native.outcome is Outcome.LEAK:
