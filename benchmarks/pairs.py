@@ -24,6 +24,7 @@ import re
 import runpy
 import signal
 from dataclasses import dataclass, field
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -32,8 +33,8 @@ PRELOADED = ["torch", "leaklab", "matplotlib.pyplot", "IPython.core.interactives
 NOTE = "small place"
 """Stands in a note on what is told as a part of another leak."""
 BIG_NUMBER, DIVISOR = 64, 16
-FEWEST_BYTES = 32
-"""What a case must leak by brute force, per run."""
+FEWEST_BYTES = 128
+"""What a case must leak by brute force, per run: less is what malloc needs until it is warm."""
 
 
 def numbers_divided(source: str) -> str:
@@ -153,14 +154,14 @@ def measure(setup: str, cell: str) -> dict:
 
     shell = InteractiveShell.instance()
     shell.run_cell(setup).raise_error()
-    code, levels = compile(cell, "<cell>", "exec"), []
-    for run in range(1, 33):
+    code, levels, runs = compile(cell, "<cell>", "exec"), [], (8, 32, 56)
+    for run in range(1, runs[-1] + 1):
         exec(code, shell.user_ns)  # noqa: S102 - the case's own code
-        if run in (8, 32):
+        if run in runs:
             gc.collect()
             levels.append((len(gc.get_objects()), psutil.heap_info().heap_used + psutil.heap_info().mmap_used))
-    (objects, n_bytes), (last_objects, last_bytes) = levels
-    return {"objects": (last_objects - objects) / 24, "bytes": (last_bytes - n_bytes) / 24}
+    objects, n_bytes = (min(later - before for before, later in pairwise(level)) for level in zip(*levels, strict=True))
+    return {"objects": objects / (runs[1] - runs[0]), "bytes": n_bytes / (runs[1] - runs[0])}
 
 
 def check(setup: str, cell: str, options: str) -> dict:

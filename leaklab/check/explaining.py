@@ -106,11 +106,11 @@ def _worth_showing(findings: Sequence[Finding], outcome: Outcome) -> Iterator[Fi
 
 
 def _graph(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
-    """Return the graph that gets longer, unless one of *findings* already carries it."""
-    if any(finding.is_leak and finding.leak.cause in GRAPH_CAUSES for finding in findings):
-        return []
-    grown = grown_graph(survey.view, survey.judgement)
-    if grown is None:
+    """Return the graph that gets longer; where *findings* carry graphs, one that none of them carries."""
+    groups = [finding.group for finding in findings if finding.is_leak and finding.leak.cause in GRAPH_CAUSES]
+    members = [member for group in groups if group is not None for member in group.members]
+    grown = grown_graph(survey.view, survey.judgement, members, survey.measurement.graph_marks)
+    if grown is None or None in groups:
         return []
     native, leak = survey.judgement.native, grown.leak
     if native is not None and native.outcome is Outcome.LEAK:

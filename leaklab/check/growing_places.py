@@ -17,7 +17,7 @@ from leaklab.check.ranking import is_asked_for, library_note
 from leaklab.collect.slots import GrownSlot
 from leaklab.decide import Growth
 from leaklab.decide.logs import LOG_BYTES, is_log
-from leaklab.explain.autograd_retention import largest_graph
+from leaklab.explain.autograd_retention import graph_beside, largest_graph
 from leaklab.explain.evidence import Evidence, facts_of
 from leaklab.explain.group_sizes import content_of, has_opaque, newest_entries
 from leaklab.explain.groups import address_of_growth
@@ -30,6 +30,7 @@ from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
 from leaklab.runtime.addresses import contents_of, get_referents
 from leaklab.runtime.containers import keys_in
+from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
 from leaklab.runtime.objects import is_exactly, safe_len, summary, type_name
 from leaklab.runtime.ours import is_history_name
 from leaklab.runtime.sizes import node_bytes
@@ -144,21 +145,35 @@ def _is_survivors(view: HeapView, vertex: int, lengths: Sequence[int]) -> bool:
     return bool(view.leaked[referents].any()) and 2 * n_new >= lengths[-1] - lengths[0]
 
 
-def grown_graph(view: HeapView, judgement: Judgement) -> Finding | None:
+def grown_graph(
+    view: HeapView, judgement: Judgement, members: Sequence[int] = (), marks: GraphMarks = NO_MARKS
+) -> Finding | None:
     """Return the tensor whose autograd graph gets longer by every run, if one does.
 
     Its own graph must hold what was added: nodes that pile up elsewhere belong to whoever keeps them.
+
+    Args:
+        view: The heap.
+        judgement: What was said of the number of nodes.
+        members: What else leaks with its graphs: the nodes that are kept with it do not count.
+        marks: Where the runs began.
     """
-    if judgement.graph.outcome is not Outcome.LEAK:
+    growth = judgement.graph
+    if growth.outcome is not Outcome.LEAK:
         return None
-    largest, growth = largest_graph(view), judgement.graph
-    if largest is None:
-        return None
-    vertex, n_nodes = largest
-    if not view.n_unwalked and n_nodes < _OWN_SHARE * growth.rate * judgement.at_runs[-1]:
-        return None
+    if members:
+        n_runs = judgement.at_runs[-1] - 2  # the last two may use what they made
+        vertex, n_nodes = graph_beside(view, members, marks, n_runs) or (-1, 0)
+        reason = f"{n_nodes:,} nodes of the first {n_runs:,} runs are left in its graph, from all the time of these"
+        return _graph_at(view, vertex, Growth(Outcome.LEAK, n_nodes / n_runs, reason)) if n_nodes else None
+    vertex, n_nodes = largest_graph(view) or (-1, 0)
+    is_its_own = view.n_unwalked or n_nodes >= _OWN_SHARE * growth.rate * judgement.at_runs[-1]
+    return _graph_at(view, vertex, growth) if n_nodes and is_its_own else None
+
+
+def _graph_at(view: HeapView, vertex: int, growth: Growth) -> Finding:
     thing, described = view.objects[vertex], view.describe(vertex)
-    step = Step(".grad_fn", type_name(type(thing.grad_fn)), "", Status.LEAKED, "longer by every run")  # type: ignore[attr-defined]  # largest_graph returns a tensor with a graph
+    step = Step(".grad_fn", type_name(type(thing.grad_fn)), "", Status.LEAKED, "longer by every run")  # type: ignore[attr-defined]  # it is a tensor with a graph
     leak = leak_in_place(
         view,
         described,

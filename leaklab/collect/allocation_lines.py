@@ -89,8 +89,11 @@ def asking_line(depth: int, whose: Callable[[str], bool | None]) -> Line | None:
     return line_of(innermost_and_asking(frames_from(sys._getframe(depth + 1)), whose)[1])  # noqa: SLF001
 
 
-_OWN_STORAGE = "aten.lift_fresh.default"
-"""Says that its result is its argument, which however was made a moment ago where no mode can see it."""
+_OWN_STORAGE = frozenset({
+    "aten.lift_fresh.default", "aten.set_.source_Storage", "aten.set_.source_Storage_storage_offset",
+})  # fmt: skip
+"""Say that their result is an argument, of which the storage however was made a moment ago where no mode can see it: of
+a literal, or copied or loaded from a file. What was noted for a storage at this address is that of another one."""
 
 
 class StorageLines:
@@ -179,7 +182,7 @@ class StorageLines:
 
 def _makes_storages(func: Any) -> bool:
     """Return whether the results of an operation have storages of their own: its schema knows who aliases whom."""
-    if str(func) == _OWN_STORAGE:
+    if str(func) in _OWN_STORAGE:
         return True
     schema = getattr(func, "_schema", None)
     return schema is not None and all(result.alias_info is None for result in schema.returns)

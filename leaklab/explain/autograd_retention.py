@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from leaklab.explain.autograd_nodes import GraphNodes, NameFile, read_graph
 from leaklab.explain.autograd_saved import MAX_OBJECTS, FoundTensors, SavedStorages
 from leaklab.heap.view import HeapView
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, Sharing
+from leaklab.runtime.autograd_graph import number_of
+from leaklab.runtime.graph_marks import GraphMarks
 from leaklab.runtime.objects import is_tensor, no_torch_functions, type_name
 from leaklab.runtime.sizes import node_bytes
 from leaklab.text import format_bytes
@@ -32,6 +34,8 @@ _tensor = torch._C.TensorBase.__dict__  # noqa: SLF001 - its own descriptors, so
 _requires_grad, _is_leaf = _tensor["requires_grad"].__get__, _tensor["is_leaf"].__get__
 _MAX_STEPS = 500_000
 """About a second; of many long graphs those of the tensors that are easiest to reach are measured."""
+_N_TIMES = 4
+"""A graph that gets longer by every run has nodes of each of so many parts of the time, all of two runs or more."""
 
 
 def explain_retention(
@@ -153,14 +157,19 @@ def _notes(graph: GraphNodes, storages: SavedStorages, found: FoundTensors, hold
 
 def graph_size(view: HeapView, vertex: int) -> int:
     """Return how many nodes of the graph of the tensor at *vertex* are in the view."""
+    return len(_graph_of(view, [vertex]))
+
+
+def _graph_of(view: HeapView, vertices: Iterable[int]) -> set[int]:
+    """Return the parts of all graphs that *vertices* lead to."""
     seen: set[int] = set()
-    queue = deque([vertex])
+    queue = deque(vertices)
     while queue:
         for after in view.index.referents(queue.popleft()).tolist():
             if view.in_graph[after] and after not in seen:
                 seen.add(after)
                 queue.append(after)
-    return len(seen)
+    return seen
 
 
 def largest_graph(view: HeapView) -> tuple[int, int] | None:
@@ -174,6 +183,51 @@ def largest_graph(view: HeapView) -> tuple[int, int] | None:
         if n_steps > _MAX_STEPS:
             break
     return (best[2], -best[0]) if best[0] else None
+
+
+def graph_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_runs: int) -> tuple[int, int] | None:
+    """Return the reached tensor that keeps most nodes which *members* do not keep, and how many; None if none does.
+
+    Its graph gets longer by every run: nodes have rising numbers, and some are left from all the time between the first
+    run and the last two, whose nodes may be in use.
+
+    Args:
+        view: The heap.
+        members: What is known to leak with its graphs.
+        marks: Where the runs began.
+        n_runs: How many there were before the last two.
+    """
+    n_times = min(_N_TIMES, n_runs // 2)
+    if view.n_unwalked or n_times < 1 or marks.first >= marks.previous:
+        return None
+    known = {*members, *_graph_of(view, _tops(view, members))}
+    best, n_steps = (0, 0, -1), len(known)
+    carriers = [vertex for vertex in view.carriers if view.is_reached(vertex)]
+    for vertex in sorted(carriers or _heads(view), key=lambda vertex: int(view.tree.cost[vertex])):
+        graph = _graph_of(view, [vertex])
+        numbers = [number_of(view.objects[part]) for part in graph - known if not view.is_tensor[part]]
+        old = [number for number in numbers if marks.first <= number < marks.previous]
+        if np.histogram(old, n_times, (marks.first, marks.previous))[0].all():
+            best = min(best, (-len(old), int(view.tree.cost[vertex]), vertex))
+        n_steps += len(graph)
+        if n_steps > _MAX_STEPS:
+            break
+    return (best[2], -best[0]) if best[0] else None
+
+
+def _tops(view: HeapView, members: Iterable[int]) -> set[int]:
+    """Return *members*, and what holds the graphs through which the paths to them lead."""
+    seen: set[int] = set()
+    tops = set(members)
+    for member in members:
+        vertex, top = member, member
+        while vertex >= 0 and vertex not in seen:
+            seen.add(vertex)
+            parent = int(view.tree.parent[vertex])
+            top = parent if view.in_graph[vertex] and parent >= 0 else top
+            vertex = parent
+        tops.add(top)
+    return tops
 
 
 def _heads(view: HeapView) -> list[int]:

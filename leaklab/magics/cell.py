@@ -16,8 +16,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from leaklab.check.session import Statement
-from leaklab.cure.edits import NotTriedError
-from leaklab.cure.whole_cell import MAGIC_LINE
+from leaklab.cure.edits import MAGIC_LINE, NotTriedError
 from leaklab.heap.source_lines import cell_name
 from leaklab.magics.output_records import OutputRecords
 from leaklab.runtime.objects import loaded_variables

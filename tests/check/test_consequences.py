@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import threading
 import weakref
@@ -97,3 +98,51 @@ def test_what_waiting_threads_have_in_hand_ends_with_them(is_kept):
     finally:
         stop.set()
     assert [leak.cause for leak in leaks] == ["container-growth", "thread-or-worker-kept"]
+
+
+class Meter:
+    """Adds up what it is given."""
+
+    def __init__(self):
+        self.total = torch.zeros(())
+
+    def update(self, value):
+        self.total = self.total + value
+
+
+def test_a_graph_that_gets_longer_is_a_leak_beside_kept_graphs():
+    net, other, losses, meter = torch.nn.Linear(64, 64), torch.nn.Linear(8, 1), [], Meter()
+    given = torch.ones(4, 8)
+
+    def epoch():
+        losses.append(net(torch.ones(32, 64)).sum())
+        meter.update(other(given).sum())
+
+    first, second = check(epoch, net=net, other=other, losses=losses, meter=meter).leaks
+    assert (first.holder, second.holder) == ("losses", "meter.total")
+    assert (first.cause, second.cause, second.unit) == ("graph-kept", "graph-kept", "graph nodes")
+    assert second.count_per_run == pytest.approx(4, abs=1)
+
+
+def test_what_adds_up_the_kept_losses_keeps_them_too():
+    net, losses, meter = torch.nn.Linear(64, 64), [], Meter()
+
+    def epoch():
+        losses.append(net(torch.ones(32, 64)).sum())
+        meter.update(losses[-1])
+
+    leaks = check(epoch, net=net, losses=losses, meter=meter).leaks
+    assert {leak.holder for leak in leaks} == {"losses", "meter.total"}
+
+
+def test_graphs_of_the_last_runs_are_no_leaks_beside_kept_graphs():
+    net, gate, losses = torch.nn.Linear(64, 64), torch.nn.Linear(4, 4), []
+    recent, states, given = collections.deque(maxlen=4), [torch.ones(4)], torch.ones(4)
+
+    def epoch():
+        states[0] = gate(states[0] if len(losses) % 3 else states[0].detach()).tanh()
+        losses.append(net(torch.ones(32, 64)).sum())
+        recent.append(gate(given).tanh().exp().sin().sum())
+
+    report = check(epoch, net=net, gate=gate, losses=losses, recent=recent, states=states)
+    assert [leak.holder for leak in report.leaks] == ["losses"]

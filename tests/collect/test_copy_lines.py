@@ -67,3 +67,24 @@ def test_a_copys_objects_and_storages_belong_to_the_line_that_asked_for_it_the_o
         assert line_that_made(original, whose) == (__file__, first + 1, "")
         found = Makers(whose, storages).made_of([copied.table, original.table])
     assert [one.line[1] for one in found] == [first + 2, made]
+
+
+def copy_at_the_address_of_another(original):
+    """Return a copy whose storage has the address of one that is gone, and the line that made that."""
+    made_here, kept = set(), []
+    for _ in range(1000):
+        gone = torch.ones(3).mean()
+        made_here.add(torch._C._storage_id(gone))
+        del gone
+        kept.append(copy.deepcopy(original))
+        if torch._C._storage_id(kept[-1]) in made_here:
+            return kept[-1]
+    pytest.fail("no address was used again")
+
+
+def test_the_copy_of_a_tensor_belongs_to_its_line_not_to_one_whose_storage_was_at_its_address():
+    storages, original = StorageLines(whose), torch.zeros(())
+    with storages.noted():
+        copied = copy_at_the_address_of_another(original)
+    first = inspect.getsourcelines(copy_at_the_address_of_another)[1]
+    assert storages.line_of(copied)[:2] == (__file__, first + 7)
