@@ -156,9 +156,12 @@ def in_order(fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", names("heap_*"))
-def test_a_heap_saved_again_is_the_same_file(name, tmp_path):
-    load(name).save(tmp_path / "again.heap")
-    assert (tmp_path / "again.heap").read_bytes() == (RECORDS / name).read_bytes()
+def test_a_heap_saved_again_is_the_same(name, tmp_path):
+    """Its bytes need not be: what compresses them differs from system to system."""
+    first = load(name)
+    first.save(tmp_path / "again.heap")
+    again = leaklab.load(tmp_path / "again.heap")
+    assert (again.shape, again.icicle, said(again)) == (first.shape, first.icicle, said(first))
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("compare_*.json")), ids=lambda file: file.stem)
