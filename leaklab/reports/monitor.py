@@ -88,7 +88,7 @@ def monitor_line(record: MonitorRecord) -> str:
     name = f" {visible(status.name)!r}" if status.name else ""
     of = f" of {status.total_steps:,}" if status.total_steps is not None else ""
     alarm = "ALARM, " if status.is_alarm else ""
-    failed = f", ended by {record.failure}" if record.failure else ""
+    failed = f", ended by {visible(record.failure)}" if record.failure else ""
     return f"loop{name}: {alarm}{state_words(record)} at step {status.step:,}{of}{failed}"
 
 
@@ -108,7 +108,7 @@ def _place_line(place: GrowingPlace) -> str:
     """Return what grows, since when, and how sure that is."""
     sure = {LoopState.LEAK: "a leak"}.get(place.state, "not yet told from something that fills")
     if place.leak is None:
-        growth = f"{LEVEL_WORDS[place.memory]} grows by {format_bytes(place.bytes_per_step)} every step"
+        growth = f"{LEVEL_WORDS.get(place.memory, visible(place.memory))} grows by {format_bytes(place.bytes_per_step)} every step"
         return f"{growth} since step {place.since_step:,}: {sure}"
     return f"{growth_sentence(place.leak, 'step')} since step {place.since_step:,}: {sure}"
 

@@ -310,7 +310,7 @@ def all_causes() -> list[str]:
 
 def strip_forms(report: Any) -> dict[str, str]:
     """What the live strip of a loop shows of a watch: no public function draws a record. Change the import as above."""
-    from leaklab.render import strip_html, strip_line, strip_text
+    from leaklab.strip import strip_html, strip_line, strip_text
 
     record = report.record
     text = parts(line=strip_line(record.status), text=strip_text(record))
