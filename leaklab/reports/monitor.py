@@ -108,7 +108,8 @@ def _place_line(place: GrowingPlace) -> str:
     """Return what grows, since when, and how sure that is."""
     sure = {LoopState.LEAK: "a leak"}.get(place.state, "not yet told from something that fills")
     if place.leak is None:
-        growth = f"{LEVEL_WORDS.get(place.memory, visible(place.memory))} grows by {format_bytes(place.bytes_per_step)} every step"
+        level = LEVEL_WORDS.get(place.memory, visible(place.memory))
+        growth = f"{level} grows by {format_bytes(place.bytes_per_step)} every step"
         return f"{growth} since step {place.since_step:,}: {sure}"
     return f"{growth_sentence(place.leak, 'step')} since step {place.since_step:,}: {sure}"
 

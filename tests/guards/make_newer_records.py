@@ -177,7 +177,8 @@ def derive_questions() -> None:
     }  # fmt: skip
     derived("process_out_of_memory.json", process)
     asked = {"format": "leaklab process", "occasion": "somebody asked", "made_at": "2026-01-02T03:05:00+00:00",
-             "pid": 77, "program": "python train.py", "levels": {"rss": 2 << 30}, "n_objects": 204_232, "n_tensors": 53, "tensor_bytes": 61 << 30,
+             "pid": 77, "program": "python train.py", "levels": {"rss": 2 << 30}, "n_objects": 204_232,
+             "n_tensors": 53, "tensor_bytes": 61 << 30,
              "tensors": [{**process["tensors"][0], "n_bytes": 61 << 30}], "schema": 1}  # fmt: skip
     derived("process_asked.json", asked)
 
