@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from leaklab.monitoring.listeners import ask
+from leaklab.process.ask import ask
 
 BUSY = """
 import sys, time

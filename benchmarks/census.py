@@ -19,9 +19,12 @@ import objgraph
 from heap_index import fill
 from measuring import Bars, cpu_seconds
 
-from leaklab.collect import FrozenCensus, Measurement, container_lengths, take_checkpoint
-from leaklab.heap import build_index
-from leaklab.runtime import KindTable, addresses_of, gc_paused, kinds_of
+from leaklab.heap.index import build_index
+from leaklab.measure.census import FrozenCensus
+from leaklab.measure.checkpoint import container_lengths, take_checkpoint
+from leaklab.measure.measurement import Measurement
+from leaklab.runtime.addresses import KindTable, addresses_of, kinds_of
+from leaklab.runtime.gc_control import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,8 +21,8 @@ from typing import Any
 
 from measuring import cpu_seconds
 
-from leaklab.ask import compare_cuda_snapshots, load_cuda_snapshot
-from leaklab.reports import CudaSnapshot
+from leaklab.ask.cuda import compare_cuda_snapshots, load_cuda_snapshot
+from leaklab.reports.cuda import CudaSnapshot
 
 MAX_LOAD = 1.2
 """Times plain ``pickle.load`` with the collector off."""

@@ -29,10 +29,12 @@ import torch
 from heap_index import fill, resource_peak_bytes
 from measuring import Bars, cpu_seconds
 
-from leaklab.explain import freed_without, independent_paths, retained_sizes
-from leaklab.explain.retained import retained
-from leaklab.explain.smallest_cut import smallest_cut
-from leaklab.heap import Births, HeapView, ReferencePass, heap_view, hidden_edges, view_for_path
+from leaklab.explain.alive.retained import retained, retained_sizes
+from leaklab.explain.alive.smallest_cut import freed_without, independent_paths, smallest_cut
+from leaklab.heap.borrow import heap_view, view_for_path
+from leaklab.heap.hidden_references import hidden_edges
+from leaklab.heap.index import ReferencePass
+from leaklab.heap.view import Births, HeapView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

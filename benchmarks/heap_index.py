@@ -21,7 +21,10 @@ import pandas as pd
 import psutil
 import torch
 
-from leaklab.heap import ReferencePass, find_roots, hidden_edges, search
+from leaklab.heap.hidden_references import hidden_edges
+from leaklab.heap.index import ReferencePass
+from leaklab.heap.roots import find_roots
+from leaklab.heap.shortest_paths import search
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,9 @@ import objgraph
 from heap_index import fill
 from measuring import cpu_seconds
 
-from leaklab.ask import Stretch, compare_now
-from leaklab.collect import notebook_context, take_totals
+from leaklab.ask.heap_diff import Stretch, compare_now
+from leaklab.measure.heap_snapshot import notebook_context
+from leaklab.measure.snapshot_sizes import take_totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

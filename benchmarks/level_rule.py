@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from measuring import Bars
 
-from leaklab.collect import N_KEPT
-from leaklab.decide import find_rise, next_look
+from leaklab.decide.rising_level import find_rise, next_look
+from leaklab.measure.level_history import N_KEPT
 
 N_STEPS = 100_000
 CADENCE = 200

@@ -39,7 +39,7 @@ def run_here(module: str, name: str, n_steps: int) -> dict[str, Any]:
     import torch
 
     from leaklab.decide.loop_states import Free
-    from leaklab.monitoring import monitor as monitor_module
+    from leaklab.loop import monitor as monitor_module
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)

@@ -21,8 +21,8 @@ from heap_index import fill
 from measuring import Bars
 
 import leaklab
-from leaklab.monitoring import monitor as monitor_module
-from leaklab.monitoring import stretch as stretch_module
+from leaklab.loop import monitor as monitor_module
+from leaklab.loop import stretch as stretch_module
 
 STEP_SECONDS = 0.05
 N_STEPS = 100_000

@@ -28,7 +28,7 @@ from typing import Any
 
 from marked_answers import ask, give
 
-from leaklab.collect.process_counts import descriptor_kind, open_descriptors
+from leaklab.measure.process_counts import descriptor_kind, open_descriptors
 
 SECONDS = 400
 """After so long a process is ended."""

@@ -20,7 +20,7 @@ import torch
 from measuring import Bars, cpu_seconds
 from torch import nn
 
-from leaklab.check import check_steps
+from leaklab.check.pipeline import check_steps
 from leaklab.model import Settings
 
 if TYPE_CHECKING:

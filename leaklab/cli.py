@@ -289,15 +289,15 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _ask(arguments: argparse.Namespace) -> int:
-    from leaklab.monitoring.listeners import ask
-    from leaklab.render.terminal import on_terminal
+    from leaklab.process.ask import ask
+    from leaklab.render.base import on_terminal
 
     print(on_terminal(ask(arguments.pid, arguments.timeout)), end="")
     return OK
 
 
 def _heap(arguments: argparse.Namespace) -> int:
-    from leaklab.render.terminal import on_terminal
+    from leaklab.render.base import on_terminal
     from leaklab.reports.saved_heap import SavedHeap
 
     heap = SavedHeap.load(arguments.file)
@@ -316,8 +316,7 @@ def _heap(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from leaklab.notebooks import run_notebook
-    from leaklab.render.base import known_suffix
-    from leaklab.render.terminal import on_terminal
+    from leaklab.render.base import known_suffix, on_terminal
     from leaklab.reports.notebook import check_export_target
 
     files = [file for suffix in _EXPORTS if (file := getattr(arguments, suffix)) is not None]
@@ -339,7 +338,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _compare(arguments: argparse.Namespace) -> int:
     from leaklab.ask.comparing import compare
-    from leaklab.render.terminal import on_terminal
+    from leaklab.render.base import on_terminal
     from leaklab.reports.notebook import NotebookComparison
 
     if arguments.html is not None:
@@ -354,7 +353,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 def _merge(arguments: argparse.Namespace) -> int:
     from leaklab.ranks.gathering import merge
-    from leaklab.render.terminal import on_terminal
+    from leaklab.render.base import on_terminal
 
     _refuse_missing_folders(arguments)
     report = merge(arguments.folder)

@@ -20,11 +20,9 @@ from leaklab.check.api import leakcheck
 from leaklab.errors import LeaklabError, ReportError
 from leaklab.files import FilePath
 from leaklab.model.ranks import RankRecord
-from leaklab.ranks.files import records_in, write_rank
-from leaklab.ranks.gathering import error_words, merge
-from leaklab.ranks.here import record_here
+from leaklab.ranks.gathering import error_words, merge, record_here, records_in, write_rank
 from leaklab.reports.check import LeakReport
-from leaklab.reports.monitor import MonitorReport
+from leaklab.reports.loop import MonitorReport
 from leaklab.reports.notebook import journal_of
 from leaklab.reports.ranks import RanksReport, rank_to_json
 from leaklab.text import format_seconds

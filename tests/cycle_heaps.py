@@ -13,8 +13,8 @@ from cycle_shapes import COLLECTED, FREED, IMMORTAL, leaf, sees, touch
 from explain_builders import births_of
 from torch.utils.checkpoint import checkpoint
 
-from leaklab.explain import group_orphans
-from leaklab.heap import heap_view
+from leaklab.explain.cycles.cycles import group_orphans
+from leaklab.heap.borrow import heap_view
 
 
 class Token:

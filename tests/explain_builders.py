@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from leaklab.heap import Births, heap_view
+from leaklab.heap.borrow import heap_view
+from leaklab.heap.view import Births
 
 N_RUNS = 5
 

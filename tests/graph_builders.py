@@ -8,8 +8,10 @@ import random
 import numpy as np
 from hypothesis import strategies as st
 
-from leaklab.heap import BASELINE, ROOT, UNREACHED, HeapIndex, HeapView, Start, build_index, search
-from leaklab.runtime import AddressTable, KindTable, kinds_of
+from leaklab.heap.index import HeapIndex, build_index
+from leaklab.heap.shortest_paths import ROOT, UNREACHED, Start, search
+from leaklab.heap.view import BASELINE, HeapView
+from leaklab.runtime.addresses import AddressTable, KindTable, kinds_of
 
 
 def index_of(n_vertices, edges):

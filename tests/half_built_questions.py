@@ -20,7 +20,7 @@ import torch
 from half_built_heap import KINDS, half_built_heap
 
 import leaklab
-from leaklab.explorer import Session
+from leaklab.explorer.session import Session
 
 HEAP: dict[str, list[object]] = {}
 DICE = random.Random()

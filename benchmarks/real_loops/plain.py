@@ -16,7 +16,7 @@ import leaklab
 from real_loops.truth import OVERHEAD, RealLoop
 
 if TYPE_CHECKING:
-    from leaklab.monitoring.monitor import Monitor
+    from leaklab.loop.monitor import Monitor
 
 window: collections.deque[torch.Tensor] = collections.deque(maxlen=500)
 pending: list[Any] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leaklab.monitoring.monitor import Monitor
+    from leaklab.loop.monitor import Monitor
 
     Watched = Callable[[int], Monitor]
     """Makes so many steps and returns the monitor that watched them."""

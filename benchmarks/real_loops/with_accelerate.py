@@ -15,7 +15,7 @@ from real_loops.truth import OVERHEAD, RealLoop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from leaklab.monitoring.monitor import Monitor
+    from leaklab.loop.monitor import Monitor
 
 
 def _prepared() -> tuple[Accelerator, Any, Any, Any]:

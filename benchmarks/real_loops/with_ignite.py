@@ -14,7 +14,7 @@ from leaklab.frameworks.ignite import attach
 from real_loops.truth import OVERHEAD, RealLoop
 
 if TYPE_CHECKING:
-    from leaklab.monitoring.monitor import Monitor
+    from leaklab.loop.monitor import Monitor
 
 _BATCHES = 200
 embedded: dict[int, torch.Tensor] = {}

@@ -16,7 +16,7 @@ from leaklab.frameworks.lightning import LightningMonitor
 from real_loops.truth import OVERHEAD, RealLoop
 
 if TYPE_CHECKING:
-    from leaklab.monitoring.monitor import Monitor
+    from leaklab.loop.monitor import Monitor
 
 _BATCHES = 500
 

@@ -12,7 +12,7 @@ from leaklab.frameworks.transformers import TransformersMonitor
 from real_loops.truth import OVERHEAD, RealLoop
 
 if TYPE_CHECKING:
-    from leaklab.monitoring.monitor import Monitor
+    from leaklab.loop.monitor import Monitor
 
 KEPT: list[torch.Tensor] = []
 

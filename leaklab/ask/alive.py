@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.collect.checkpoint import whole_heap
 from leaklab.errors import NO_MEMORY_TO_LOOK, LeaklabError, NotEnoughMemoryError
-from leaklab.explain.alive import explain_alive, explain_best_path
-from leaklab.explain.alive_counts import read_counts
-from leaklab.explain.live_graph import live_graph, overview
+from leaklab.explain.alive.counts import read_counts
+from leaklab.explain.alive.explain import explain_alive, explain_best_path
+from leaklab.explain.alive.live_graph import live_graph, overview
 from leaklab.heap.borrow import borrow_heap, view_for_path
 from leaklab.heap.hidden_references import untracked_holders
 from leaklab.heap.names import best_reference
 from leaklab.heap.roots import empty_snapshots
 from leaklab.heap.view import NO_BIRTHS, HeapView
+from leaklab.measure.checkpoint import whole_heap
 from leaklab.model import RootPath
 from leaklab.model.alive import HeapOverview, LiveGraph, WhyAliveRecord
 from leaklab.reports.alive import WhyAlive

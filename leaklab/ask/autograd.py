@@ -38,8 +38,8 @@ def autograd(
         TypeError: if *name* is no str or *namespace* no mapping.
     """
     # Late, because these need torch: `leaklab.autograd` itself can be imported without.
-    from leaklab.explain.autograd_retention import explain_retention  # noqa: PLC0415
-    from leaklab.explain.autograd_saved import user_variables  # noqa: PLC0415
+    from leaklab.explain.autograd.retention import explain_retention  # noqa: PLC0415
+    from leaklab.explain.autograd.saved import user_variables  # noqa: PLC0415
 
     _refuse_wrong_types(name, namespace)
     variables = user_variables(vars(sys.modules["__main__"]) if namespace is None else namespace)

@@ -15,8 +15,16 @@ from leaklab.cuda.live_blocks import Identity, match
 from leaklab.cuda.reading import Progress, read_pickle
 from leaklab.cuda.recording import recorded_history, take
 from leaklab.cuda.schema import Memory, memory_of
-from leaklab.cuda.series import Summary, ascending, first_strangers, in_order, is_shown_to_be_one_run, summary_of
-from leaklab.cuda.survivors import stay_of, with_stay
+from leaklab.cuda.survivors import (
+    Summary,
+    ascending,
+    first_strangers,
+    in_order,
+    is_shown_to_be_one_run,
+    stay_of,
+    summary_of,
+    with_stay,
+)
 from leaklab.errors import SnapshotError
 from leaklab.model import Outcome
 from leaklab.model.cuda import SnapshotSeries, StackKey

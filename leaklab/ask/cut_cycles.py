@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.errors import LeaklabError
-from leaklab.explain.cycle_cuts import openings
-from leaklab.explain.cycles import Immortal, immortal_cycles
+from leaklab.explain.cycles.cuts import openings
+from leaklab.explain.cycles.cycles import Immortal, immortal_cycles
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.model.paths import CutResult

@@ -11,18 +11,18 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from leaklab.collect.census import BirthWindow
-from leaklab.collect.heap_snapshot import NotebookContext, notebook_context
 from leaklab.decide.heap_diff import compare_heap_snapshots, unpack
 from leaklab.decide.pairing import kinds_gone, still_there
-from leaklab.explain.new_objects import name_holders
+from leaklab.explain.heaps.new_objects import name_holders
 from leaklab.files import FilePath
 from leaklab.heap.borrow import borrow_heap
-from leaklab.heap.taking import take_heap
+from leaklab.heap.saved.taking import take_heap
 from leaklab.heap.view import Births
+from leaklab.measure.census import BirthWindow
+from leaklab.measure.heap_snapshot import NotebookContext, notebook_context
 from leaklab.model.heap_diff import Changed, Difference, HeapSnapshotRecord
-from leaklab.render.heap_snapshot_file import load_heap_snapshot
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
+from leaklab.reports.heap_snapshot_file import load_heap_snapshot
 from leaklab.reports.saved_heap import SavedHeap
 from leaklab.runtime.addresses import Addresses
 from leaklab.runtime.gc_control import collect_quietly

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.collect.census import DisturbedError
-from leaklab.collect.checkpoint import whole_heap
-from leaklab.collect.gauges import accelerator_bytes, peak_accelerator_bytes, peak_rss_bytes, rss_bytes
-from leaklab.collect.measurement import choose_baseline
 from leaklab.explain.training_run import training_survivor_bytes, training_survivors
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.view import Births
-from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
+from leaklab.measure.census import DisturbedError
+from leaklab.measure.checkpoint import whole_heap
+from leaklab.measure.gauges import accelerator_bytes, peak_accelerator_bytes, peak_rss_bytes, rss_bytes
+from leaklab.measure.measurement import choose_baseline
+from leaklab.model.process import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.reports.training_run import TrainingRun, run_text
 from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen

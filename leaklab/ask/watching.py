@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from leaklab.ask.heap_diff import compare_now
-from leaklab.collect.heap_snapshot import NotebookContext, notebook_context
-from leaklab.collect.snapshot_sizes import take_totals
 from leaklab.decide.growth import judge_habit
+from leaklab.measure.heap_snapshot import NotebookContext, notebook_context
+from leaklab.measure.snapshot_sizes import take_totals
 from leaklab.model.heap_diff import HeapSnapshotRecord, Totals
 from leaklab.render.sparkline import draw_levels
 from leaklab.reports.heap_diff import MemDiff

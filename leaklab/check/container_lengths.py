@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.collect.measurement import Measurement
-from leaklab.decide import Growth, judge_checkpoints
-from leaklab.explain.groups import Group, group_survivors
-from leaklab.explain.limits import FAR, known_limit
+from leaklab.decide.growth import Growth, judge_checkpoints
+from leaklab.explain.leaks.groups import Group, group_survivors
+from leaklab.explain.leaks.limits import FAR, known_limit
 from leaklab.heap.view import BASELINE, HeapView
+from leaklab.measure.measurement import Measurement
 from leaklab.model import Outcome
 from leaklab.runtime.containers import entries_in
 from leaklab.runtime.objects import has_base

@@ -9,7 +9,6 @@ from typing import Any
 
 from leaklab.check.findings import Explained, FoundLines
 from leaklab.check.session import Ran, RunRequest
-from leaklab.collect.measurement import Measurement
 from leaklab.cure.applying import ReplaceableCell
 from leaklab.cure.case import Case
 from leaklab.cure.edits import with_changed_cells
@@ -18,6 +17,7 @@ from leaklab.cure.trial import try_cures
 from leaklab.cure.trial_runs import Means
 from leaklab.explain.idioms import proposals_for
 from leaklab.heap.source_lines import CellNames, current_lines, short_path
+from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak
 from leaklab.model.cure import Cure
 

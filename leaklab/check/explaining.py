@@ -23,14 +23,14 @@ from leaklab.check.ranking import (
 )
 from leaklab.check.session import CheckSession
 from leaklab.check.surviving_places import remade_places, surviving_places
-from leaklab.collect.measurement import Measurement
-from leaklab.decide import judge_survivors
+from leaklab.decide.survivors import judge_survivors
 from leaklab.decide.verdict import WORST_FIRST
-from leaklab.explain.all_holders import RetainedBytes
-from leaklab.explain.group_sizes import GroupSizer
 from leaklab.explain.idioms.advice import with_effect
+from leaklab.explain.leaks.holders import RetainedBytes
+from leaklab.explain.leaks.sizes import GroupSizer
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.view import BASELINE, Births, HeapView
+from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak, ObjectGrowth, Outcome, TensorGrowth
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name

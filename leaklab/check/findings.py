@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from leaklab.check.judging import Judgement
-from leaklab.collect.measurement import Measurement
-from leaklab.decide import Growth
-from leaklab.explain.all_holders import RetainedBytes
-from leaklab.explain.group_sizes import GroupSizer
-from leaklab.explain.groups import Group, LeakAddress
+from leaklab.decide.growth import Growth
+from leaklab.explain.leaks.groups import Group, LeakAddress
+from leaklab.explain.leaks.holders import RetainedBytes
+from leaklab.explain.leaks.sizes import GroupSizer
 from leaklab.heap.view import HeapView
+from leaklab.measure.measurement import Measurement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, StatementGrowth, TensorGrowth
 from leaklab.model.check import MemoryShare
 from leaklab.runtime.addresses import Ints

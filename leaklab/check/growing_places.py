@@ -14,23 +14,21 @@ import numpy as np
 from leaklab.check.findings import Finding
 from leaklab.check.judging import Grown, Judgement
 from leaklab.check.ranking import is_asked_for, library_note
-from leaklab.collect.slots import GrownSlot
-from leaklab.decide import Growth
-from leaklab.decide.logs import LOG_BYTES, is_log
-from leaklab.explain.autograd_retention import graph_beside, largest_graph
-from leaklab.explain.evidence import Evidence, facts_of
-from leaklab.explain.group_sizes import content_of, has_opaque, newest_entries
-from leaklab.explain.groups import address_of_growth
+from leaklab.decide.growth import LOG_BYTES, Growth, is_log
+from leaklab.explain.autograd.retention import graph_beside, largest_graph
 from leaklab.explain.idioms import find_cause
-from leaklab.explain.limits import known_limit
-from leaklab.explain.ownership import is_librarys_table
-from leaklab.explain.plain_data import gains_log_entries
+from leaklab.explain.leaks.evidence import Evidence, facts_of
+from leaklab.explain.leaks.groups import address_of_growth
+from leaklab.explain.leaks.limits import gains_log_entries, known_limit
+from leaklab.explain.leaks.ownership import is_librarys_table
+from leaklab.explain.leaks.sizes import content_of, has_opaque, newest_entries
 from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
+from leaklab.measure.slots import GrownSlot
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
 from leaklab.runtime.addresses import contents_of, get_referents
+from leaklab.runtime.autograd_graph import NO_MARKS, GraphMarks
 from leaklab.runtime.containers import keys_in
-from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
 from leaklab.runtime.objects import is_exactly, safe_len, summary, type_name
 from leaklab.runtime.ours import is_history_name
 from leaklab.runtime.sizes import node_bytes

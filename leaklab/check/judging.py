@@ -1,4 +1,4 @@
-"""Ask the rules of `leaklab.decide` about everything that `leaklab.collect` counted."""
+"""Ask the rules of `leaklab.decide` about everything that `leaklab.measure` counted."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
-from leaklab.collect.checkpoint import follow
-from leaklab.collect.measurement import Measurement
-from leaklab.collect.process_counts import CHILDREN, DESCRIPTORS, Counted
-from leaklab.collect.registries import REGISTRIES, UNKNOWN, Registry
-from leaklab.collect.slots import GrownSlot, grown_slots
-from leaklab.decide import Growth, judge_checkpoints, judge_per_run_bytes, judge_survivors
 from leaklab.decide.growth import (
     ACCELERATOR_FLOOR_BYTES,
     CREEP_FLOOR_BYTES,
     NATIVE_FLOOR_BYTES,
     REMADE_FLOOR,
+    Growth,
+    judge_checkpoints,
     judge_slowdown,
 )
-from leaklab.decide.survivors import survivors_of_level
+from leaklab.decide.per_run_level import judge_per_run_bytes
+from leaklab.decide.survivors import judge_survivors, survivors_of_level
+from leaklab.measure.checkpoint import follow
+from leaklab.measure.measurement import Measurement
+from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS, Counted
+from leaklab.measure.registries import REGISTRIES, UNKNOWN, Registry
+from leaklab.measure.slots import GrownSlot, grown_slots
 from leaklab.model import Outcome
 
 _PACE_DOUBT = 0.1

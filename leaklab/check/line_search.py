@@ -23,15 +23,14 @@ from leaklab.check.findings import Explained, FoundLines, Places
 from leaklab.check.process_leaks import arrival_lines
 from leaklab.check.session import CheckSession, Ran, thread_words
 from leaklab.check.traced_runs import earlier_key, later_key, survivors_by_leak, threads_point, watch_places
-from leaklab.collect.allocation_lines import Made, Makers, StorageLines
-from leaklab.collect.arrival_lines import Line
-from leaklab.collect.census import DisturbedError
-from leaklab.collect.change_lines import LineWatch
-from leaklab.collect.cycle_lines import ClosingWatch, CycleShape
-from leaklab.collect.object_traces import FEW_FRAMES, python_traces
-from leaklab.explain.groups import LeakAddress
 from leaklab.explain.idioms.advice import with_line
+from leaklab.explain.leaks.groups import LeakAddress
 from leaklab.heap.source_lines import LineWriter, Origin, find_line, origin_of
+from leaklab.lines.allocation import FEW_FRAMES, Made, Makers, StorageLines, python_traces
+from leaklab.lines.arrival import Line
+from leaklab.lines.change import LineWatch
+from leaklab.lines.cycle import ClosingWatch, CycleShape
+from leaklab.measure.census import DisturbedError
 from leaklab.model import Leak
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.sentences import is_expression

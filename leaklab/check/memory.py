@@ -13,17 +13,17 @@ import numpy as np
 from leaklab.check.findings import Explained, Finding, Survey
 from leaklab.check.judging import GrownRegistry, Judgement
 from leaklab.check.session import CheckSession, Ran
-from leaklab.collect.gauges import native_heap_bytes
-from leaklab.collect.measurement import Measurement
-from leaklab.collect.meters import native_caches_off
 from leaklab.decide.growth import ACCELERATOR_FLOOR_BYTES, NATIVE_FLOOR_BYTES, Growth
-from leaklab.explain.cycles import UNSEEN_ROOT
-from leaklab.explain.evidence import Evidence
-from leaklab.explain.group_sizes import GroupSizer, has_opaque
-from leaklab.explain.groups import Group
+from leaklab.explain.cycles.cycles import UNSEEN_ROOT
 from leaklab.explain.idioms import find_cause
+from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.leaks.groups import Group
+from leaklab.explain.leaks.sizes import GroupSizer, has_opaque
 from leaklab.heap.paths import fingerprint
 from leaklab.heap.view import HeapView
+from leaklab.measure.gauges import native_heap_bytes
+from leaklab.measure.measurement import Measurement
+from leaklab.measure.meters import native_caches_off
 from leaklab.model import Leak, Outcome, RootPath
 from leaklab.model.check import MemoryShare, NativeParts
 from leaklab.runtime.gc_control import collect_quietly

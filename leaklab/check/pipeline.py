@@ -38,11 +38,11 @@ from leaklab.check.session import (
 )
 from leaklab.check.statement_runs import find_statements
 from leaklab.check.stores_in_c import find_native_lines, name_unseen
-from leaklab.collect.census import DisturbedError
-from leaklab.collect.holder_lengths import HolderLengths
-from leaklab.collect.measurement import Measurement
-from leaklab.collect.native_lines import require_memray
 from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
+from leaklab.lines.native import require_memray
+from leaklab.measure.census import DisturbedError
+from leaklab.measure.level_history import HolderLengths
+from leaklab.measure.measurement import Measurement
 from leaklab.model import MIN_RUNS, Check, Run, Settings
 from leaklab.model.cure import Cure
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect

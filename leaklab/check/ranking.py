@@ -12,7 +12,7 @@ from threading import Thread
 import numpy as np
 
 from leaklab.check.findings import Explained, Finding
-from leaklab.explain.unseen_parts import in_hand_of_threads
+from leaklab.explain.leaks.groups import in_hand_of_threads
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.view import HeapView
 from leaklab.model import Leak, Status

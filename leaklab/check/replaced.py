@@ -19,9 +19,8 @@ from leaklab.check.findings import Explained
 from leaklab.check.growing_places import leak_in_place
 from leaklab.check.memory import LEAST_SHARE, is_native_memory, with_replaced
 from leaklab.check.session import CheckSession, Ran
-from leaklab.decide import Growth
-from leaklab.decide.growth import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES
-from leaklab.explain.groups import LeakAddress, address_of_growth
+from leaklab.decide.growth import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES, Growth
+from leaklab.explain.leaks.groups import LeakAddress, address_of_growth
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.model import Leak, Outcome

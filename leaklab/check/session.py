@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from leaklab.check.judging import Judgement
-from leaklab.collect.census import Baseline
-from leaklab.collect.holder_lengths import HolderLengths
-from leaklab.collect.measurement import Measurement, choose_baseline
 from leaklab.cure.applying import ReplaceableCell
 from leaklab.decide.verdict import MOST_RUNS
 from leaklab.errors import CheckRunningError
 from leaklab.heap.roots import other_threads
 from leaklab.heap.source_lines import CellNames
+from leaklab.measure.census import Baseline
+from leaklab.measure.level_history import HolderLengths
+from leaklab.measure.measurement import Measurement, choose_baseline
 from leaklab.model import Check, Settings
+from leaklab.runtime.child import Ran, RunRequest
 from leaklab.runtime.gc_control import user_has_frozen
-from leaklab.runtime.runs import Ran, RunRequest
 
 __all__ = ["Ran", "RunRequest", "Steps"]
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from leaklab.check.findings import Explained
 from leaklab.check.session import CheckSession, Ran, Statement
-from leaklab.collect.census import Baseline, DisturbedError, FrozenCensus
-from leaklab.collect.measurement import Cohorts
+from leaklab.measure.census import Baseline, DisturbedError, FrozenCensus
+from leaklab.measure.measurement import Cohorts
 from leaklab.model import StatementGrowth
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, picked, types_at
 from leaklab.runtime.gc_control import collect_quietly

@@ -22,21 +22,17 @@ from leaklab.check.ranking import (
     is_asked_for,
     library_note,
 )
-from leaklab.decide import Growth, judge_backlog, judge_survivors
+from leaklab.decide.growth import Growth
+from leaklab.decide.survivors import judge_backlog, judge_survivors
 from leaklab.decide.verdict import WORST_FIRST
-from leaklab.explain.cycles import ENTRY, Orphans, group_orphans
-from leaklab.explain.evidence import Evidence, evidence_of_group, evidence_of_orphans, with_reasons
-from leaklab.explain.group_sizes import GroupSummary
-from leaklab.explain.groups import Group, address_of_group, group_survivors, n_places, newest_leaked
+from leaklab.explain.cycles.cycles import ENTRY, Orphans, group_orphans
 from leaklab.explain.idioms import find_cause
-from leaklab.explain.limits import known_limit
-from leaklab.explain.merged_paths import merged_ways
-from leaklab.explain.ownership import (
-    are_library_weakrefs,
-    is_library_matter,
-    is_users_kind,
-    lives_by_its_keys,
-)
+from leaklab.explain.leaks.evidence import Evidence, evidence_of_group, evidence_of_orphans, with_reasons
+from leaklab.explain.leaks.groups import Group, address_of_group, group_survivors, n_places, newest_leaked
+from leaklab.explain.leaks.holders import merged_ways
+from leaklab.explain.leaks.limits import known_limit
+from leaklab.explain.leaks.ownership import are_library_weakrefs, is_library_matter, is_users_kind, lives_by_its_keys
+from leaklab.explain.leaks.sizes import GroupSummary
 from leaklab.heap.view import HeapView
 from leaklab.model import Leak, Outcome, RootPath
 from leaklab.model.check import UNREAD_GRAPH

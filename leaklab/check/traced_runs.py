@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from leaklab.check.surviving_places import join_groups
-from leaklab.collect.allocation_lines import Made
-from leaklab.collect.change_lines import Unseen, Watchpoint, replaced_whole, watchpoint
-from leaklab.collect.cycle_lines import CycleShape, CycleStep, shown_referents
-from leaklab.collect.measurement import Measurement
-from leaklab.explain.cycles import Orphans, group_orphans
-from leaklab.explain.groups import LeakAddress, group_survivors
+from leaklab.explain.cycles.cycles import Orphans, group_orphans
+from leaklab.explain.leaks.groups import LeakAddress, group_survivors
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.names import best_reference
 from leaklab.heap.view import BASELINE, Births, HeapView
+from leaklab.lines.allocation import Made
+from leaklab.lines.change import Unseen, Watchpoint, replaced_whole, watchpoint
+from leaklab.lines.cycle import CycleShape, CycleStep, shown_referents
+from leaklab.measure.measurement import Measurement
 from leaklab.runtime.addresses import addresses_of, get_referents
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.containers import first_items, values_in

@@ -1,18 +1,193 @@
-"""Judge a series of snapshots: by the blocks that stay, by live bytes, by reserved memory."""
+"""Judge a series of snapshots: by the blocks that stay, by live bytes, by reserved memory.
+
+Judge one call stack by the blocks that stay.
+
+The bytes of a stack that allocates and frees go up and down, and of twenty such stacks one rises through a few
+snapshots by chance. What leaks stays: the part of each snapshot that is still there in the next becomes ever more.
+"""
 
 from __future__ import annotations
 
+import enum
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import mean, median
 
-from leaklab.cuda.kept_growth import Doubt, Judged, judge_stack, judge_sum, spreads_of, unless_by_chance
-from leaklab.cuda.live_blocks import Matching
+from leaklab.cuda.live_blocks import Matched, Matching
 from leaklab.cuda.reserved import LEAST_LADDER, full_words, judge_reserved
 from leaklab.cuda.stacks import tree_of
-from leaklab.decide import judge_checkpoints
+from leaklab.decide.growth import STEADY_RATIO, Growth, judge_checkpoints
 from leaklab.model import Outcome, Verdict
 from leaklab.model.cuda import FrameNode, LiveStack, PoolUse, SnapshotSeries, StackChange, StackGrowth
 from leaklab.text import format_bytes, levels_words
+
+_NOISE_SHARE = 0.1
+"""Of the usual growth: what changes by less did not change."""
+
+_LIKELY_CHANCE = 0.05
+"""So many of the stacks that go up and down may be expected to rise throughout by chance."""
+
+_RELEASED_SHARE = 0.25
+"""Of a growth: a stack that gives so much back has no blocks that stay for ever."""
+
+_FOLLOWING_SHARE = 0.25
+
+_LEAST_OF_SUM = 4
+_LEAST_PAIRED = 5
+"""Levels of two intervals twice."""
+
+_SIMILAR_SHARE = 0.25
+"""Of a growth: stacks that vary by less cannot be what it comes from."""
+
+
+class Doubt(enum.Enum):
+    """Why steady growth is not called a leak; in the order in which they are told."""
+
+    TOO_SHORT = "too few snapshots show that the blocks stay"
+    BY_CHANCE = "other stacks rise and fall as much, so it may be chance"
+    RELEASED = "blocks that stayed for a while are given back, too"
+    REPLACED = "its blocks do not stay"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A stack with what its bytes and blocks say.
+
+    Attributes:
+        stack: As matched.
+        growth: Outcome and rate in bytes per step.
+        levels: The bytes that stay in each snapshot; of the last one, which no other follows, an upper bound.
+        doubt: If the growth is steady and yet no leak; then the outcome is inconclusive.
+    """
+
+    stack: Matched
+    growth: Growth
+    levels: tuple[int, ...] = ()
+    doubt: Doubt | None = None
+
+
+_NO = Growth(Outcome.CLEAN, 0.0, "")
+
+
+def judge_stack(stack: Matched, at_steps: Sequence[int]) -> Judged:
+    """Return what *stack* comes to, all others left aside."""
+    live, kept = stack.live_bytes, stack.kept_bytes
+    if len(set(live)) == 1 and len(set(kept)) <= 1:
+        return Judged(stack, _NO)  # most stacks do not change, and there may be thousands
+    after = [step - at_steps[0] for step in at_steps]
+    by_bytes = judge_checkpoints(live, after)
+    if len(kept) <= 1:
+        return Judged(stack, by_bytes)
+    levels = (*kept, kept[-1] + _added_last(live, kept))
+    rates = [(b - a) / (to - since) for (a, b), (since, to) in zip(pairwise(levels), pairwise(after), strict=True)]
+    floor = _NOISE_SHARE * median([rate for rate in rates if rate > 0] or [0.0])
+    growth = _judge_levels(levels, after, floor)
+    if growth.outcome is Outcome.LEAK and _live_follows(live, kept):
+        if _judge_levels(kept, after[:-1], floor).outcome is Outcome.LEAK:
+            return Judged(stack, growth, levels)
+        return Judged(stack, _open(growth), levels, Doubt.TOO_SHORT)
+    if by_bytes.outcome is Outcome.LEAK:
+        return Judged(stack, _open(by_bytes), levels, Doubt.REPLACED)
+    return Judged(stack, by_bytes, levels)
+
+
+def _live_follows(live: Sequence[int], kept: Sequence[int]) -> bool:
+    """Return whether the bytes grow with those that stay: where they do not, less is replaced, and no more is held."""
+    half = len(kept) // 2
+    more_kept, more_live = (mean(levels[half:]) - mean(levels[:half]) for levels in (kept, live))
+    return more_kept > 0 and more_live >= _FOLLOWING_SHARE * more_kept
+
+
+def _judge_levels(levels: Sequence[int], after: Sequence[int], floor: float) -> Growth:
+    """Judge by each interval, and where that is no leak by every two of them: amounts may differ from one to the next.
+
+    Only if nothing fell, and the last interval brought something.
+    """
+    growth = judge_checkpoints(levels, after, floor_per_run=floor)
+    moves = [b - a for a, b in pairwise(levels)]
+    if growth.outcome is Outcome.LEAK or len(levels) < _LEAST_PAIRED or min(moves) < 0 or moves[-1] <= 0:
+        return growth
+    start = (len(levels) - 1) % 2
+    paired = judge_checkpoints(levels[start::2], [step - after[start] for step in after[start::2]], floor_per_run=floor)
+    return paired if paired.outcome is Outcome.LEAK else growth
+
+
+def _added_last(live: Sequence[int], kept: Sequence[int]) -> int:
+    """Return how much of what came after the last snapshot but one may stay.
+
+    What passes through a stack is taken off where it is about the same in each snapshot.
+    """
+    passing = [level - stays for level, stays in zip(live, kept, strict=False)]
+    added = live[-1] - kept[-1]
+    is_regular = max(passing) - min(passing) < STEADY_RATIO * (kept[-1] - kept[-2])
+    return max(0, added - min(passing)) if is_regular else added
+
+
+def _open(growth: Growth) -> Growth:
+    return replace(growth, outcome=Outcome.INCONCLUSIVE)
+
+
+def spreads_of(judged: Sequence[Judged]) -> list[int]:
+    """Return by how much the bytes that stay differ, of each stack where they go up and down."""
+    return [max(one.levels) - min(one.levels) for one in judged if _goes_up_and_down(one.levels)]
+
+
+def unless_by_chance(one: Judged, spreads: Sequence[int]) -> Judged:
+    """Return *one*, as no leak if chance may be expected to bring its growth about.
+
+    Independent levels, such as those of the stacks that vary by *spreads*, rise n - 1 times in a row in one of n!
+    cases; a level that goes up or down from where it is, as that of a stack which gives blocks back, in one of 2**n.
+    """
+    if one.growth.outcome is not Outcome.LEAK:
+        return one
+    growth = one.stack.kept_bytes[-1] - min(one.stack.kept_bytes)
+    falls = [number for number, (a, b) in enumerate(pairwise(one.levels), 1) if b < a]
+    levels = one.levels[max(falls, default=0) :]
+    n_rises = sum(b > a for a, b in pairwise(levels))
+    n_rises -= one.stack.live_bytes[-1] <= one.stack.live_bytes[-2]  # the last level is but an upper bound
+    n_similar = sum(spread >= _SIMILAR_SHARE * growth for spread in spreads)
+    if n_similar > _LIKELY_CHANCE * math.factorial(n_rises + 1):
+        return _doubted(one, Doubt.BY_CHANCE)
+    gives_back = bool(falls) or one.stack.released_bytes >= _RELEASED_SHARE * growth
+    if gives_back and _LIKELY_CHANCE * 2**n_rises < 1:
+        return _doubted(one, Doubt.RELEASED)
+    return one
+
+
+def _doubted(one: Judged, doubt: Doubt) -> Judged:
+    return replace(one, growth=_open(one.growth), doubt=doubt)
+
+
+def judge_sum(stacks: Sequence[Matched], at_steps: Sequence[int]) -> Judged:
+    """Return what the *stacks* come to of which every block stays: the growth may come from ever new ones.
+
+    Four or more intervals must show it: a program that warms up begins something else in each of the first.
+    """
+    n = len(at_steps)
+    staying = [stack for stack in stacks if stack.live_bytes[:-1] == stack.kept_bytes]
+    one = judge_stack(
+        Matched(
+            device="",
+            label="call stacks that are new in each snapshot",
+            frames=(),
+            n_blocks=tuple(sum(stack.n_blocks[i] for stack in staying) for i in range(n)),
+            live_bytes=tuple(sum(stack.live_bytes[i] for stack in staying) for i in range(n)),
+            kept_bytes=tuple(sum(stack.kept_bytes[i] for stack in staying) for i in range(n - 1)),
+        ),
+        at_steps,
+    )
+    n_proven = sum(b > a for a, b in pairwise(one.stack.kept_bytes))
+    if one.growth.outcome is Outcome.LEAK and n_proven < _LEAST_OF_SUM:
+        return _doubted(one, Doubt.TOO_SHORT)
+    return one
+
+
+def _goes_up_and_down(levels: Sequence[int]) -> bool:
+    least = _NOISE_SHARE * (max(levels, default=0) - min(levels, default=0))
+    moves = [b - a for a, b in pairwise(levels)]
+    return max(moves, default=0) > least and min(moves, default=0) < -least
 
 
 def judge_snapshots(

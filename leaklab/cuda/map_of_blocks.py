@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from leaklab.cuda.free_memory import segments_after, without
+from leaklab.cuda.along_trace import Span, group_of, highest_events, spans_of
 from leaklab.cuda.live_blocks import frameless_label
-from leaklab.cuda.phases import Span, spans_of
+from leaklab.cuda.reserved import segments_after, without
 from leaklab.cuda.schema import Annotation
 from leaklab.cuda.stacks import labels_of
-from leaklab.cuda.timeline import group_of, highest_events
 from leaklab.cuda.trace import ALLOC, FREE, OOM, SEGMENT_IN, SEGMENT_OUT, Events, History, Ints
 from leaklab.model.cuda import BEFORE, NO_STACK, BlockMap, CallFrame, MapStack
 from leaklab.text import format_bytes

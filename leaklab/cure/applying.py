@@ -17,10 +17,10 @@ from operator import or_
 from types import CodeType, FunctionType
 from typing import Any, Protocol
 
-from leaklab.collect.checkpoint import whole_heap
 from leaklab.cure.edits import NotTriedError, Path, changed_code, code_objects, edited, parsed
 from leaklab.cure.keeping import to_the_end
 from leaklab.cure.proposal import Program
+from leaklab.measure.checkpoint import whole_heap
 from leaklab.model.cure import Change
 from leaklab.runtime.objects import loaded_variables, mro_of
 

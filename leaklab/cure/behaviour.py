@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.cure.levels import Heap
+from leaklab.cure.judging import Heap
 from leaklab.model.cure import Change
 from leaklab.runtime.addresses import kinds_of, types_at
 from leaklab.runtime.objects import (

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from leaklab.collect.registries import registry_on
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.proposal import Program, Proposal
 from leaklab.cure.source import FUNCTIONS, Patch, SourceText
+from leaklab.measure.registries import registry_on
 from leaklab.model import Leak
 from leaklab.text import visible
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from leaklab.cure.edits import NotTriedError
-from leaklab.cure.levels import Heap
+from leaklab.cure.judging import Heap
 from leaklab.cure.live import evaluate
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import EMPTY, items_in

@@ -13,10 +13,19 @@ from dataclasses import dataclass
 
 from leaklab.cure.behaviour import harm_of, pointless_cache
 from leaklab.cure.edits import NotTriedError, are_apart, merged
-from leaklab.cure.first_run import names_missing
 from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
 from leaklab.cure.proposal import Proposal
-from leaklab.cure.trial_runs import N_HALF, N_RUNS, Asked, Means, Trial, TrialResult, TrialRuns, changes_of
+from leaklab.cure.trial_runs import (
+    N_HALF,
+    N_RUNS,
+    Asked,
+    Means,
+    Trial,
+    TrialResult,
+    TrialRuns,
+    changes_of,
+    names_missing,
+)
 from leaklab.model import Leak
 from leaklab.model.cure import Cure, CureOutcome
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from leaklab.model import Check, Leak, Outcome
-from leaklab.model.before_after import Fate
+from leaklab.model.comparison import Fate
 
 SAME_RATE = 0.05
 """Rates that differ by a smaller share of the larger one are the same."""

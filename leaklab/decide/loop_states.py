@@ -3,20 +3,22 @@
 One look cannot tell a buffer that fills from a leak, whatever test is used: both grow until they do not. So a place
 that grows is first *growing*, and only when it still does so at twice the steps a *leak*; when a later check does not
 find it, it has *stopped*, and what was said of it is withdrawn.
+
+Say what growth leads to: how much it takes until the loop ends, of what is free, and when nothing is left.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.decide.consequence import Consequence, consequence_of
 from leaklab.model import Leak, Outcome
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
-from leaklab.model.monitor import (
+from leaklab.model.loop import (
     ACCELERATOR,
     HOST,
     LEVEL,
@@ -29,6 +31,54 @@ from leaklab.model.monitor import (
 )
 from leaklab.model.sentences import growth_sentence, quoted
 from leaklab.text import format_bytes
+
+SHARE_THAT_MATTERS = 0.01
+"""Of the free memory. A log of numbers takes some MiB in a run of days; what takes a hundredth of a machine is noticed
+when a larger model, a longer run or a second process shares that machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What growth leads to.
+
+    Attributes:
+        n_bytes: What it takes until the loop ends; where nobody told how long the loop is, until it is twice as long.
+        free_bytes: What is free now, of host or accelerator.
+        full_at_step: The step at which nothing is left; None if that is later than the end of the loop, or never.
+        matters: Whether somebody has to know.
+    """
+
+    n_bytes: float
+    free_bytes: float
+    full_at_step: int | None
+    matters: bool
+
+    def words(self, total_steps: int | None) -> str:
+        """Return it as a clause: ``memory is full at step 310,000``."""
+        if self.full_at_step is not None and self.matters:
+            return f"memory is full at step {self.full_at_step:,}"
+        if not self.n_bytes:
+            return "the loop has ended"
+        until = "the loop is twice as long" if total_steps is None else f"the end at step {total_steps:,}"
+        return f"until {until} that takes {format_bytes(self.n_bytes)} of {format_bytes(self.free_bytes)} free"
+
+
+def consequence_of(bytes_per_step: float, step: int, total_steps: int | None, free_bytes: float) -> Consequence:
+    """Return what growth by *bytes_per_step* from *step* on leads to.
+
+    Args:
+        bytes_per_step: The rate; 0.0 or less leads to nothing.
+        step: Steps made so far.
+        total_steps: Steps of the whole loop; None where nobody told: as many as so far are expected to come.
+        free_bytes: What is free now.
+    """
+    remaining = max(step if total_steps is None else total_steps - step, 0)
+    n_bytes = max(bytes_per_step, 0.0) * remaining
+    steps_left = free_bytes / bytes_per_step if bytes_per_step > 0 else math.inf
+    is_full = math.isfinite(steps_left) and (total_steps is None or steps_left < remaining)
+    full_at = step + math.floor(steps_left) if is_full else None
+    return Consequence(n_bytes, free_bytes, full_at, n_bytes > SHARE_THAT_MATTERS * free_bytes)
+
 
 _MOST_PLACES = 64
 _MUCH = 0.5

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from leaklab.decide.verdict import WORST_FIRST
 from leaklab.model import Outcome
-from leaklab.model.monitor import LoopState
+from leaklab.model.loop import LoopState
 
 _OF_STATE = {
     LoopState.LEAK: Outcome.LEAK,

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from leaklab.explain.cycles import Orphans, group_orphans
-from leaklab.explain.evidence import Evidence, evidence_of_group, evidence_of_orphans
-from leaklab.explain.group_sizes import GroupSizer, GroupSummary
-from leaklab.explain.groups import Group, group_survivors, newest_leaked
+from leaklab.explain.cycles.cycles import Orphans, group_orphans
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.idioms.advice import with_line
-from leaklab.explain.ownership import is_library_matter, is_users_kind
+from leaklab.explain.leaks.evidence import Evidence, evidence_of_group, evidence_of_orphans
+from leaklab.explain.leaks.groups import Group, group_survivors, newest_leaked
+from leaklab.explain.leaks.ownership import is_library_matter, is_users_kind
+from leaklab.explain.leaks.sizes import GroupSizer, GroupSummary
 from leaklab.heap.source_lines import find_line
 from leaklab.heap.view import HeapView
-from leaklab.model.training_run import Survivor
+from leaklab.model.process import Survivor
 from leaklab.runtime.objects import has_base, loaded_type, type_name
 
 SMALL_BYTES = 64 * 1024

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.ask.alive import GoneError
-from leaklab.ask.living_again import living_object
-from leaklab.explain.found import found_record
-from leaklab.explain.icicle import icicles_of
+from leaklab.ask.find import living_object
+from leaklab.explain.heaps.found import find_in, found_record
+from leaklab.explain.heaps.icicle import icicles_of
 from leaklab.explorer.payload import Data, rows_data
 from leaklab.explorer.rows import Found, Source
-from leaklab.heap.find import find_in
 from leaklab.heap.nodes import TraitsTable
-from leaklab.heap.saved_nodes import HeapArrays, SavedNodes
-from leaklab.heap.taking import take_heap
-from leaklab.render.heap_icicle import icicle_rows
-from leaklab.reports.saved_heap import SavedHeap
+from leaklab.heap.saved.arrays import HeapArrays, SavedNodes
+from leaklab.heap.saved.taking import take_heap
+from leaklab.reports.saved_heap import SavedHeap, icicle_rows
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.sparse_graphs import breadth_first_order, csr_array
 from leaklab.text import clip, format_bytes

@@ -14,16 +14,21 @@ import pandas as pd
 from leaklab.model import Check, Leak
 from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
-from leaklab.model.merged_paths import TreeLine
-from leaklab.model.sentences import growth_sentence
-from leaklab.render import autograd_text, tables
-from leaklab.render.advice import ShownAdvice, advice_of, cell_to_copy
-from leaklab.render.alive_text import render_alive
-from leaklab.render.answer_html import AutogradGraph
-from leaklab.render.back_graph import BackGraph, graph_of_leak
-from leaklab.render.leaks_by_line import LineGroup, headline, line_groups
-from leaklab.render.path_tree import object_lines
-from leaklab.render.words import effort_words, failure_words, is_leak, leak_facts, projection_words, render_path
+from leaklab.model.sentences import TreeLine, growth_sentence
+from leaklab.render.advice import LineGroup, ShownAdvice, advice_of, cell_to_copy, headline, line_groups
+from leaklab.render.words import (
+    effort_words,
+    failure_words,
+    is_leak,
+    leak_facts,
+    object_lines,
+    projection_words,
+    render_path,
+)
+from leaklab.reports import autograd_text, tables
+from leaklab.reports.alive_text import render_alive
+from leaklab.reports.answer_html import AutogradGraph
+from leaklab.reports.back_graph import BackGraph, graph_of_leak
 from leaklab.text import clip, clip_block, unit_words
 
 _CELL_LINE = re.compile(r"Cell In ?\[(\d+)\], line (\d+)")

@@ -25,8 +25,8 @@ from leaklab.render.base import check_target
 from leaklab.render.drawing import draw_svg
 from leaklab.reports.check import SUFFIXES, LeakReport
 from leaklab.reports.saved_heap import SavedHeap
+from leaklab.runtime.containers import value_lines
 from leaklab.runtime.objects import type_name
-from leaklab.runtime.values import value_lines
 from leaklab.text import clip
 
 BEFORE = "the check before this one"

@@ -19,9 +19,9 @@ from leaklab.explorer.payload import Data
 from leaklab.explorer.rows import HeapSource
 from leaklab.explorer.session import Session
 from leaklab.render.base import Displayed
-from leaklab.render.heap_icicle import DRAWING_SCRIPT
 from leaklab.reports.check import LeakReport
 from leaklab.reports.heap_overview import HeapPicture
+from leaklab.reports.saved_heap import DRAWING_SCRIPT
 from leaklab.runtime.objects import running_shell
 from leaklab.text import clip
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from leaklab.errors import MissingExtraError
 from leaklab.frameworks.watched_fit import WatchedFit, whole_steps
-from leaklab.model.monitor import StateChange
+from leaklab.model.loop import StateChange
 
 if TYPE_CHECKING:
     Events: Any = None

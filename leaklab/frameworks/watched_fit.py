@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from leaklab.model.monitor import StateChange
-from leaklab.monitoring.monitor import Monitor
-from leaklab.reports.monitor import MonitorReport
+from leaklab.loop.monitor import Monitor
+from leaklab.model.loop import StateChange
+from leaklab.reports.loop import MonitorReport
 
 if TYPE_CHECKING:
     from typing_extensions import Self

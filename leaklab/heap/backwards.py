@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from leaklab.heap.roots import is_shell_type, local_variables, running_frames
-from leaklab.heap.start_paths import Start
+from leaklab.heap.shortest_paths import Start
 from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
     N_PLACES,

@@ -3,13 +3,15 @@
 One pass over the heap answers every later question. It costs about two ``gc.collect()``, because everything stays in C:
 the references of thousands of objects are asked for at once, with a marker after each object's to show where they end,
 and no list is made per object.
+
+What the numbers of the names of references mean; those from 0 on stand for texts of a table.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from leaklab.runtime.addresses import (
     N_PLACES,
     AddressTable,
     JoinedTable,
+    KindTable,
     addresses_of,
     dict_pointers,
     kinds_of,
@@ -28,13 +31,11 @@ from leaklab.runtime.addresses import (
     words_at,
 )
 from leaklab.runtime.gc_control import gc_paused
-from leaklab.runtime.kind_table import KindTable
 from leaklab.runtime.sparse_graphs import csr_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leaklab.heap.reference_numbers import BatchNames
     from leaklab.runtime.addresses import Ints
 
 
@@ -335,3 +336,39 @@ def own_dicts(index: HeapIndex, table: KindTable) -> Ints:
     is_own = words_at(index.ids.take(owners) + offsets.take(owners)) == index.ids.take(targets)
     result[owners[is_own]] = targets[is_own]
     return result
+
+
+UNNAMED: Final = -1
+"""The number of a reference that has no name."""
+FIRST_POSITION: Final = -2
+"""The number of ``[0]``; ``[1]`` is one less, and so on. So are the keys of dicts that are small whole numbers."""
+OWN_DICT: Final = ".__dict__"
+
+
+class NameTable:
+    """The names of references, each with its number; numbers below zero are `UNNAMED` or positions."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """Return the number of *text*."""
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All names, in the order of their numbers."""
+        return tuple(self._numbers)
+
+
+class BatchNames(Protocol):
+    """Numbers the names of references while a pass reads them, batch by batch; `leaklab.heap.names.in_bulk` does.
+
+    Attributes:
+        table: The names so far.
+    """
+
+    table: NameTable
+
+    def of_batch(self, batch: list[object], kinds: Ints, addresses: Ints) -> Ints:
+        """Return the number of the name of each reference of *batch*."""

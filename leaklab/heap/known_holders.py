@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from leaklab.heap.start_paths import Start
+from leaklab.heap.shortest_paths import Start
 from leaklab.model import RootPath, Step
 from leaklab.runtime.ours import OUTPUT_NAMES
 

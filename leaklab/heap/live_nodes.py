@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from leaklab.heap.shared_data import Storages
     from leaklab.heap.shortest_paths import PathTree
     from leaklab.heap.view import HeapView
-    from leaklab.runtime.addresses import Ints
-    from leaklab.runtime.kind_table import KindTable
+    from leaklab.runtime.addresses import Ints, KindTable
 
 _UNKNOWN = (RuntimeError, TypeError, ValueError, AttributeError)
 _PLAIN_DESCRIPTORS = (types.FunctionType, property, types.MemberDescriptorType, types.GetSetDescriptorType)

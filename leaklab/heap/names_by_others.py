@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leaklab.heap.index import HeapIndex
-    from leaklab.heap.shortest_paths import PathTree
-    from leaklab.heap.start_paths import Start
+    from leaklab.heap.shortest_paths import PathTree, Start
 
 _MOST_REFERRERS = 50
 _MOST_DETOURS = 4

@@ -10,12 +10,13 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from leaklab.heap.names import Reference, best_reference, name_references
+from leaklab.heap.names import best_reference, name_references
 from leaklab.heap.names.builtins import CONTEXT_NODES
 from leaklab.heap.names.code import code_words, function_words
 from leaklab.heap.names.containers import attribute_reference, keys_of
 from leaklab.heap.names.reference import (
     MISSING,
+    Reference,
     by_attribute,
     by_index,
     by_key,

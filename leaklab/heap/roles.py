@@ -15,8 +15,8 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from leaklab.heap.names import Reference
-from leaklab.heap.start_paths import Start
+from leaklab.heap.names.reference import Reference
+from leaklab.heap.shortest_paths import Start
 from leaklab.model import RootPath, Status, Step
 from leaklab.runtime.objects import is_kind_of, loaded_type, mro_of
 

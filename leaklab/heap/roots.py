@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.collect.registries import REGISTRIES
+from leaklab.heap.shortest_paths import Start
 from leaklab.heap.source_lines import Origin, origin_of
-from leaklab.heap.start_paths import Start
+from leaklab.measure.registries import REGISTRIES
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import (
     HEAP_TYPE,

@@ -21,12 +21,10 @@ from leaklab.heap.names.reference import has_plain_items
 from leaklab.heap.names_by_others import expression_of, route_to
 from leaklab.heap.paths import Described, describe_path, shows_parts
 from leaklab.heap.shared_data import Storages, storages_in
-from leaklab.heap.shortest_paths import PathTree, Reach, path_to, reach
-from leaklab.heap.start_paths import Start
+from leaklab.heap.shortest_paths import PathTree, Reach, Start, path_to, reach
 from leaklab.model import RootPath, Status, Step
-from leaklab.runtime.addresses import Addresses
-from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
-from leaklab.runtime.kind_table import KindTable
+from leaklab.runtime.addresses import Addresses, KindTable
+from leaklab.runtime.autograd_graph import NO_MARKS, GraphMarks
 from leaklab.runtime.objects import is_kind_of, is_tensor_type, summary
 from leaklab.runtime.ours import is_history_name
 

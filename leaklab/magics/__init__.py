@@ -9,20 +9,11 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from leaklab.lazy import lazy_names
 from leaklab.magics.leakcheck import LeakLab
 from leaklab.magics.leakreport import LeakReportMagics
 from leaklab.magics.leakwatch import LeakWatchMagics
 from leaklab.magics.memdiff import MemDiffMagics
 from leaklab.magics.questions import AutogradMagics, WhyAliveMagics
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "leakcheck": "MAX_NAMES ProgressLine compare_with_last",
-        "options": "split_line",
-    },
-)
 
 _CALLS = tuple(f"get_ipython().run_cell_magic({name!r}" for name in ("leakcheck", "memdiff"))
 _HOOK = "complete_command"

@@ -184,7 +184,7 @@ class LeakLab(ShellMagics):
             raise UsageError(msg)
         try:
             if options.native:
-                from leaklab.collect.native_lines import require_memray
+                from leaklab.lines.native import require_memray
 
                 require_memray()
             return Settings(

@@ -53,8 +53,8 @@ class LeakWatchMagics(Magics):
             print(self._watcher.status())
             return
         from leaklab.ask.watching import CellWatcher
-        from leaklab.collect.heap_snapshot import notebook_context
-        from leaklab.render.terminal import in_alarm
+        from leaklab.measure.heap_snapshot import notebook_context
+        from leaklab.render.base import in_alarm
 
         shell: Any = self.shell
         in_notebook = getattr(shell, "kernel", None) is not None

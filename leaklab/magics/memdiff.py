@@ -21,8 +21,8 @@ from leaklab.reports.heap_diff import SUFFIXES, HeapSnapshot, MemDiff
 if TYPE_CHECKING:
     from leaklab.ask.cuda import CudaStretch
     from leaklab.ask.heap_diff import Stretch
-    from leaklab.collect.heap_snapshot import NotebookContext
     from leaklab.magics.cell import Cell
+    from leaklab.measure.heap_snapshot import NotebookContext
 
 _SNAPSHOT_SUFFIX = ".npz"
 _SUFFIXES = (".pickle", ".pkl", _SNAPSHOT_SUFFIX)
@@ -84,7 +84,7 @@ class MemDiffMagics(ShellMagics):
 
     @property
     def _around(self) -> NotebookContext:
-        from leaklab.collect.heap_snapshot import notebook_context
+        from leaklab.measure.heap_snapshot import notebook_context
 
         return notebook_context(self._namespace, self.shell)
 

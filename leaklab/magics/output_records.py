@@ -19,7 +19,7 @@ from typing import Any
 from IPython.core import history
 
 from leaklab.check.ranking import BOOKKEEPING_BYTES
-from leaklab.explain.ownership import is_users_kind
+from leaklab.explain.leaks.ownership import is_users_kind
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import has_base, is_exactly, loaded_variables
 

@@ -11,10 +11,16 @@ from leaklab.lazy import lazy_names
 
 if TYPE_CHECKING:
     from leaklab.metrics.otel import Observation, observe
-    from leaklab.metrics.prometheus import Collector, write_textfile
-    from leaklab.metrics.pushing import Push, push
-    from leaklab.metrics.serving import MetricsServer, serve
-    from leaklab.metrics.shipped import alert_rules, dashboard
+    from leaklab.metrics.prometheus import (
+        Collector,
+        MetricsServer,
+        Push,
+        alert_rules,
+        dashboard,
+        push,
+        serve,
+        write_textfile,
+    )
     from leaklab.metrics.trackers import TrackerLog, log_to
 
 __all__ = [
@@ -34,13 +40,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "pushing": "Push push",
-        "serving": "MetricsServer serve",
-        "loops": "Loops Reading",
+        "prometheus": "Push push MetricsServer serve Collector write_textfile alert_rules dashboard",
         "otel": "Observation observe",
-        "prometheus": "Collector write_textfile",
-        "shipped": "alert_rules dashboard",
-        "table": "METRICS Kind Metric",
         "trackers": "TrackerLog log_to",
     },
 )

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from leaklab.model.monitor import LoopState, MonitorStatus
-from leaklab.monitoring.monitor import running_monitors
+from leaklab.loop.monitor import running_monitors
+from leaklab.model.loop import LoopState, MonitorStatus
 from leaklab.runtime.objects import loaded_variables
 from leaklab.text import shorten, well_formed
 

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from leaklab.collect.gauges import free_accelerator_bytes, free_host_bytes
+from leaklab.measure.gauges import free_accelerator_bytes, free_host_bytes
 from leaklab.metrics.loops import Reading
-from leaklab.model.monitor import LoopState, MonitorStatus
+from leaklab.model.loop import LoopState, MonitorStatus
 from leaklab.version import __version__
 
 Figures = Mapping[str, float]

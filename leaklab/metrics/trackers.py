@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from leaklab.metrics.loops import Loops, Watched
 from leaklab.metrics.table import METRICS
-from leaklab.model.monitor import LoopState, StateChange
+from leaklab.model.loop import LoopState, StateChange
 
 if TYPE_CHECKING:
     from typing_extensions import Self

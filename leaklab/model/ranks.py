@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leaklab.model.check import Check, Leak
-from leaklab.model.monitor import MonitorRecord
+from leaklab.model.loop import MonitorRecord
 
 RANKS_SCHEMA = 1
 """Raised whenever the record changes so that older files cannot be read any more."""

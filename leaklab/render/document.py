@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
-from leaklab.model.before_after import ChangeRow
+from leaklab.model.comparison import ChangeRow
 from leaklab.render.advice import DiffLine
 
 

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from leaklab.model import Outcome, Status
-from leaklab.model.before_after import Fate
+from leaklab.model.comparison import Fate
 from leaklab.model.sentences import growth_sentence, growth_words, place_words
 from leaklab.render import words
 from leaklab.render.advice import advice_of
-from leaklab.render.path_tree import object_lines
-from leaklab.render.statements import STATEMENTS_NOTE, STATEMENTS_TITLE, statement_rows
+from leaklab.render.words import STATEMENTS_NOTE, STATEMENTS_TITLE, object_lines, statement_rows
 from leaklab.text import format_bytes, format_rate, format_seconds, shorten, visible, well_formed
 
 if TYPE_CHECKING:

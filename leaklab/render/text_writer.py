@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from leaklab.model.before_after import Fate
+from leaklab.model.comparison import Fate
 from leaklab.render.document import (
     Bullet,
     Changes,

@@ -1,4 +1,9 @@
-"""Put the figures of a check, the facts of a leak and the path to it into words that all renderers share."""
+"""Put the figures of a check, the facts of a leak and the path to it into words that all renderers share.
+
+Say what each statement of a cell left behind, for all renderers.
+
+Say a tree of merged paths in lines: `22 of 23 objects through [i]['loss']`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from leaklab.model import Check, Leak, Outcome, RootPath, Status, Step
+from leaklab.model import Check, Leak, Outcome, RootPath, StatementGrowth, Status, Step
 from leaklab.model.check import MemoryShare
-from leaklab.render.path_tree import object_lines
+from leaklab.model.sentences import MergedPaths, TreeLine, objects_tree
 from leaklab.text import (
     SHOWN_LIMIT,
     clipped,
@@ -22,6 +27,80 @@ from leaklab.text import (
     visible,
     wrap,
 )
+
+STATEMENTS_TITLE = "Left behind per run, statement by statement"
+STATEMENTS_NOTE = (
+    "Counted is what a statement made that was still alive runs later; another statement may be the one that keeps it. "
+    "Numbers, strings and arrays are not counted."
+)
+STATEMENT_COLUMNS = ("line", "objects", "tensors", "bytes")
+_NOTHING = "."
+"""Zeros would hide the few figures that matter."""
+
+
+class StatementRow(NamedTuple):
+    """One statement in words.
+
+    Attributes:
+        cells: Line, objects, tensors and bytes.
+        source: The first line of its text.
+        keeps: For which leaks it is the line that keeps; empty for none.
+    """
+
+    cells: tuple[str, str, str, str]
+    source: str
+    keeps: str
+
+
+def statement_rows(statements: Sequence[StatementGrowth]) -> list[StatementRow]:
+    """Return a row for each of *statements*."""
+    return [_row(statement) for statement in statements]
+
+
+def _row(one: StatementGrowth) -> StatementRow:
+    lines = str(one.line) if one.end_line == one.line else f"{one.line}-{one.end_line}"
+    figures = (
+        format_rate(one.objects_per_run) if one.objects_per_run else _NOTHING,
+        format_rate(one.tensors_per_run) if one.tensors_per_run else _NOTHING,
+        format_bytes(one.bytes_per_run) if one.bytes_per_run else _NOTHING,
+    )
+    first, *rest = one.source.splitlines() or [""]
+    keeps = "^ the line that keeps: " + ", ".join(f"`{holder}`" for holder in one.holders)
+    return StatementRow((lines, *figures), first + (" ..." if rest else ""), keeps if one.holders else "")
+
+
+_MOST_LINES = 16
+_REFERENCE_LIMIT = 200
+
+
+def object_lines(leak: Leak) -> list[TreeLine]:
+    """Return the merged paths from the holder of *leak* to its objects; empty where its one path says the same."""
+    if not any(len(way.references) > 1 for way in leak.ways) and len(leak.ways) <= 1:
+        return []
+    tree = objects_tree(leak)
+    return tree_lines(tree, "objects" if tree.count >= sum(leak.kept[:-1]) else "objects that were looked at")
+
+
+def tree_lines(tree: MergedPaths, noun: str) -> list[TreeLine]:
+    """Return *tree* in lines, the many before the few.
+
+    Args:
+        tree: Merged paths.
+        noun: What its counts are of, in the plural.
+    """
+    lines = list(_edges(tree, noun, 0))
+    hidden = len(lines) - _MOST_LINES
+    return lines if hidden <= 1 else [*lines[:_MOST_LINES], TreeLine(0, f"... and {hidden:,} more")]
+
+
+def _edges(tree: MergedPaths, noun: str, depth: int) -> Iterator[TreeLine]:
+    for child in tree.children:
+        part = f"all {child.count:,}" if child.count == tree.count else f"{child.count:,} of {tree.count:,}"
+        reference = shorten(child.reference, _REFERENCE_LIMIT)
+        kind = f" ({shorten(child.kind)})" if child.kind else ""
+        yield TreeLine(depth, f"{part}{f' {noun}' if not depth else ''} through `{reference}`{kind}")
+        yield from _edges(child, noun, depth + 1)
+
 
 LABEL_WIDTH = 14
 _STATUS_WIDTH = 10

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from leaklab.model.alive import ALIVE_SCHEMA_VERSION, Counts, Cut, Hold, Retained, WhyAliveRecord
-from leaklab.render.alive_text import render_alive
-from leaklab.render.answer_html import render_alive_html, render_alive_page
 from leaklab.render.base import Forms, FrameProperty, Report
-from leaklab.render.dot import LEAKLAB, BackReferenceGraph
-from leaklab.render.tables import path_table, reference_table
+from leaklab.reports.alive_text import render_alive
+from leaklab.reports.answer_html import render_alive_html, render_alive_page
+from leaklab.reports.graphs import LEAKLAB, BackReferenceGraph
+from leaklab.reports.tables import path_table, reference_table
 from leaklab.text import shorten
 
 _WHAT_LIMIT = 72

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from leaklab.model.autograd import RETENTION_SCHEMA, AutogradRecord, DrawnBy
-from leaklab.render.answer_html import AutogradGraph, retention_fragment, retention_page
-from leaklab.render.autograd_text import headline, render_retention
 from leaklab.render.base import Forms, FrameProperty, Report
-from leaklab.render.tables import kept_csv, kept_table, part_table
+from leaklab.reports.answer_html import AutogradGraph, retention_fragment, retention_page
+from leaklab.reports.autograd_text import headline, render_retention
+from leaklab.reports.tables import kept_csv, kept_table, part_table
 
 _FORMS = Forms(
     kind=AutogradRecord,

@@ -10,25 +10,24 @@ from markupsafe import Markup
 
 from leaklab.files import FilePath
 from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, Verdict
-from leaklab.model.before_after import ChangeRow
-from leaklab.render import tables
-from leaklab.render.advice import patch_text
+from leaklab.model.comparison import ChangeRow
+from leaklab.render.advice import LineGroup, line_groups, patch_text
 from leaklab.render.base import Displayed, Forms, FrameProperty, Report, returned_or_written
-from leaklab.render.check_change import change_of_checks
-from leaklab.render.check_html import render_html, render_page
-from leaklab.render.check_text import render_text
-from leaklab.render.dot import LEAKLAB, PathGraph
 from leaklab.render.json import FORMAT, check_fields
-from leaklab.render.leaks_by_line import LineGroup, line_groups
-from leaklab.render.notebook_export import render_markdown
-from leaklab.render.plots import plot_growth
-from leaklab.render.tables import leaks_csv
 from leaklab.render.templates import page, render
+from leaklab.reports import tables
+from leaklab.reports.check_change import change_of_checks
+from leaklab.reports.check_html import render_html, render_page
+from leaklab.reports.check_text import render_text
+from leaklab.reports.graphs import LEAKLAB, PathGraph
+from leaklab.reports.notebook_export import render_markdown
+from leaklab.reports.plots import plot_growth
+from leaklab.reports.tables import leaks_csv
 from leaklab.text import shorten, unit_words
 
 if TYPE_CHECKING:
     import leaklab
-    from leaklab.render.figure import ReportFigure
+    from leaklab.reports.figure import ReportFigure
 
 
 _NAME_LIMIT = 60

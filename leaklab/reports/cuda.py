@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from leaklab.cuda.along_trace import ooms_of, peak_of, phases_of, timeline_of
 from leaklab.cuda.judging import growth_tree
 from leaklab.cuda.live_blocks import device_uses, grouped, largest_first, live_stacks, pool_uses
 from leaklab.cuda.map_of_blocks import block_map
-from leaklab.cuda.moments import ooms_of, peak_of
-from leaklab.cuda.phases import phases_of
 from leaklab.cuda.reserved import excess_words
 from leaklab.cuda.schema import HOST, Memory
 from leaklab.cuda.stacks import StackTable, tree_of
-from leaklab.cuda.timeline import timeline_of
 from leaklab.cuda.trace import History, histories
 from leaklab.errors import SnapshotError
 from leaklab.model import Outcome, Verdict
@@ -36,14 +34,16 @@ from leaklab.model.cuda import (
     TracePoint,
 )
 from leaklab.render.base import Forms, FrameProperty, Report
-from leaklab.render.cuda_html import (
+from leaklab.reports.cuda_page import (
+    plot_icicle,
+    plot_series,
+    plot_timeline,
     render_series,
     render_series_page,
     render_snapshot,
     render_snapshot_page,
 )
-from leaklab.render.cuda_plots import plot_icicle, plot_series, plot_timeline
-from leaklab.render.cuda_text import (
+from leaklab.reports.cuda_text import (
     SCHEMA_VERSION,
     facts_fields,
     series_fields,
@@ -52,7 +52,7 @@ from leaklab.render.cuda_text import (
     snapshot_line,
     snapshot_text,
 )
-from leaklab.render.tables import pool_table, series_csv, series_device_table, series_table, stack_table
+from leaklab.reports.tables import pool_table, series_csv, series_device_table, series_table, stack_table
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.text import format_bytes, unit_words, visible
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
 
-    from leaklab.render.figure import ReportFigure
+    from leaklab.reports.figure import ReportFigure
 
 
 def _restored_facts(fields: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from leaklab.model.found import FOUND_SCHEMA, FoundObject, FoundRecord
+from leaklab.model.heap import FOUND_SCHEMA, FoundObject, FoundRecord
 from leaklab.render.base import Forms, Report
 from leaklab.render.document import (
     Document,
@@ -19,7 +19,7 @@ from leaklab.render.document import (
     faint,
     notes_of,
 )
-from leaklab.render.tables import csv_of, frame_of
+from leaklab.reports.tables import csv_of, frame_of
 from leaklab.text import clipped, format_bytes, shorten, unit_words
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leaklab.files import FilePath
-from leaklab.model.before_after import ChangeRow, Fate
+from leaklab.model.comparison import ChangeRow, Fate
 from leaklab.model.heap_diff import MOMENT_SCHEMA, DeviceChange, Difference, HeapSnapshotRecord
 from leaklab.render.base import Forms, FrameProperty, Report
 from leaklab.render.document import (
@@ -26,11 +26,11 @@ from leaklab.render.document import (
     code,
     faint,
 )
-from leaklab.render.heap_snapshot_file import load_heap_snapshot, save_heap_snapshot
 from leaklab.render.html_writer import html_of
-from leaklab.render.tables import csv_of, frame_of
 from leaklab.render.templates import page
 from leaklab.reports.heap_diff_lines import Line, headline, levels, lines_of, remarks, title
+from leaklab.reports.heap_snapshot_file import load_heap_snapshot, save_heap_snapshot
+from leaklab.reports.tables import csv_of, frame_of
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, signed_bytes, unit_words
 
 if TYPE_CHECKING:

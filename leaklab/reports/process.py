@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from leaklab.model.monitor import MonitorStatus
+from leaklab.model.loop import MonitorStatus
 from leaklab.model.paths import RootPath
 from leaklab.model.process import PROCESS_SCHEMA, HeldTensors, ProcessLevels, ProcessRecord
 from leaklab.render.base import Forms, Report

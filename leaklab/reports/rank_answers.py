@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from leaklab.decide.ranks import is_proof_lost, outcome_of_loop
 from leaklab.model.check import Check, Leak, Outcome
-from leaklab.model.monitor import LEVEL_WORDS, LoopState, MonitorRecord
+from leaklab.model.loop import LEVEL_WORDS, LoopState, MonitorRecord
 from leaklab.model.ranks import RankRecord, RanksRecord, SharedLeak
-from leaklab.render.leaks_by_line import headline
-from leaklab.reports.monitor import state_words
+from leaklab.render.advice import headline
+from leaklab.reports.loop import state_words
 from leaklab.text import format_bytes, shorten
 
 RUN, STEP = "run", "step"

@@ -12,12 +12,11 @@ from markupsafe import Markup
 from leaklab.decide.ranks import outcome_of_all
 from leaklab.errors import ReportError
 from leaklab.model import SCHEMA_VERSION, Outcome
-from leaklab.model.monitor import MONITOR_SCHEMA
+from leaklab.model.loop import MONITOR_SCHEMA
 from leaklab.model.ranks import RANKS_SCHEMA, RankRecord, RanksRecord, SharedLeak
 from leaklab.model.sentences import growth_sentence, more_words, place_words
 from leaklab.render.advice import advice_of
 from leaklab.render.base import Forms, Report
-from leaklab.render.check_html import Extent, render_body
 from leaklab.render.document import (
     Chapter,
     Diff,
@@ -44,11 +43,11 @@ from leaklab.render.document import (
 )
 from leaklab.render.html_writer import html_of
 from leaklab.render.json import check_fields, embedded
-from leaklab.render.tables import bounded_bytes, frame_of
 from leaklab.render.templates import page
-from leaklab.reports import monitor
+from leaklab.reports import loop
 from leaklab.reports.check import LeakReport
-from leaklab.reports.monitor import MonitorReport
+from leaklab.reports.check_html import Extent, render_body
+from leaklab.reports.loop import MonitorReport
 from leaklab.reports.rank_answers import (
     ENDED_EARLY,
     NO_ANSWER,
@@ -62,6 +61,7 @@ from leaklab.reports.rank_answers import (
     rows_of,
     shared_leaks,
 )
+from leaklab.reports.tables import bounded_bytes, frame_of
 from leaklab.text import SHOWN_LIMIT, clipped, shorten, unit_words, wrap
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _report(record: RankRecord, *, has_pictures: bool) -> Iterator[DocumentBlock
     elif record.check is not None:
         yield Drawn(partial(render_body, record.check, _WITHOUT_GRAPHS, draw=_no_drawing, plot=_no_plot))
     if record.monitor is not None:
-        yield from monitor.document_of(record.monitor).blocks
+        yield from loop.document_of(record.monitor).blocks
 
 
 def _no_drawing(_source: str, **_options: float) -> None:

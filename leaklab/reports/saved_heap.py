@@ -1,24 +1,26 @@
-"""A whole heap with its references: what is said of it and of the difference of two, and what the user holds."""
+"""A whole heap with its references: what is said of it and of the difference of two, and what the user holds.
+
+Write an icicle as data, and the one script that draws it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, overload
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, overload
 
 from markupsafe import Markup
 
-from leaklab.explain.found import found_record, row_limit, wanted_type
-from leaklab.explain.icicle import icicle_of, icicles_of
-from leaklab.explain.saved_heap import compare_heaps, shape_of, vertex_called, why_saved
+from leaklab.explain.heaps.found import find_in, found_record, row_limit, wanted_type
+from leaklab.explain.heaps.icicle import icicle_of, icicles_of
+from leaklab.explain.heaps.saved import compare_heaps, shape_of, vertex_called, why_saved
 from leaklab.files import FilePath
-from leaklab.heap.find import find_in
-from leaklab.heap.nodes_file import load_heap, save_heap
-from leaklab.heap.saved_nodes import HeapArrays, SavedNodes
-from leaklab.model.before_after import ChangeRow, Fate
-from leaklab.model.heap_shape import SHAPE_SCHEMA, HeapChange, HeapHolder, HeapShape, IcicleNode, SizeChange
+from leaklab.heap.saved.arrays import HeapArrays, SavedNodes
+from leaklab.heap.saved.file import load_heap, save_heap
+from leaklab.model.comparison import ChangeRow, Fate
+from leaklab.model.heap import SHAPE_SCHEMA, HeapChange, HeapHolder, HeapShape, IcicleNode, SizeChange
 from leaklab.model.sentences import quoted
 from leaklab.render.base import Displayed, Forms, FrameProperty, Report, returned_or_written
 from leaklab.render.document import (
@@ -36,17 +38,46 @@ from leaklab.render.document import (
     code,
     notes_of,
 )
-from leaklab.render.heap_icicle import SCRIPT, Icicles, icicle_data
 from leaklab.render.html_writer import html_of
-from leaklab.render.tables import frame_of
-from leaklab.render.templates import page
+from leaklab.render.json import one_line, script_data
+from leaklab.render.templates import joined, page
 from leaklab.render.text_writer import text_of
 from leaklab.reports.alive import WhyAlive
 from leaklab.reports.found import FoundObjects
-from leaklab.text import clipped, format_bytes, format_seconds, shorten, signed_bytes, unit_words
+from leaklab.reports.tables import frame_of
+from leaklab.text import clipped, format_bytes, format_seconds, shorten, signed_bytes, unit_words, visible
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+DRAWING_SCRIPT = joined("page_parts.js", "icicle.js")
+"""Draws an icicle of what `icicle_rows` returns: on a page of its own, and in the explorer."""
+SCRIPT = f'"use strict";\n{DRAWING_SCRIPT}\n{joined("heap_icicle.js")}'
+"""Draws the icicle of a page that has no other."""
+Icicles: TypeAlias = Sequence[tuple[str, IcicleNode]]
+"""Of each device the name, and what fills its memory."""
+_LABEL_LIMIT, _NODE_LIMIT = 60, 200
+
+
+def icicle_data(icicles: Icicles) -> str:
+    """Return *icicles* as the element of a page that `SCRIPT` draws."""
+    data: Mapping[str, object] = {"devices": icicle_rows(icicles)}
+    return script_data(one_line(data, "icicle"), "icicle")
+
+
+def icicle_rows(icicles: Icicles) -> list[list[object]]:
+    """Return *icicles* as the script reads them: plain data, every text cut and made visible."""
+    return [[visible(device), _row(root)] for device, root in icicles]
+
+
+def _row(node: IcicleNode) -> list[object]:
+    """Return a node and all below it."""
+    texts = (shorten(visible(node.label), _LABEL_LIMIT), *(shorten(visible(text), _NODE_LIMIT) for text in (
+        node.expression, node.kind)))  # fmt: skip
+    figures = (node.n_bytes, node.small_bytes, node.n_small, node.number)
+    return [*texts, node.part, *figures, [_row(child) for child in node.children]]
+
 
 _N_HOLDERS, _N_KINDS, _N_CHANGES = 20, 15, 20
 _NAME_LIMIT, _WORDS_LIMIT = 160, 120

@@ -9,13 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
-from leaklab.model.before_after import BEFORE_AFTER_SCHEMA, BeforeAfter, ChangeRow, Fate
-from leaklab.model.found import FoundRecord
-from leaklab.model.monitor import MonitorRecord
-from leaklab.model.process import ProcessRecord
+from leaklab.model.comparison import BEFORE_AFTER_SCHEMA, BeforeAfter, ChangeRow, Fate
+from leaklab.model.heap import FoundRecord
+from leaklab.model.loop import MonitorRecord
+from leaklab.model.process import MemoryLevels, ProcessRecord, TrainingRunRecord
 from leaklab.model.ranks import RanksRecord
 from leaklab.model.sentences import quoted
-from leaklab.model.training_run import MemoryLevels, TrainingRunRecord
 from leaklab.render.base import Forms, Report
 from leaklab.render.document import Changes, Chapter, Document, DocumentBlock, Headline, Notes
 from leaklab.reports.rank_answers import answers_of, shared_leaks

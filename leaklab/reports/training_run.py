@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from leaklab.errors import ReportError
-from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
+from leaklab.model.process import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.render.base import Forms, Report
 from leaklab.render.document import (
     Bullet,

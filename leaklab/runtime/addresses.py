@@ -6,6 +6,8 @@ CPython 3.10 to 3.14 have, the slow way is taken.
 
 A faster way was tried and taken back: reading the types from the objects' memory through one array over the whole
 address space. An array like that is an object of the heap itself, and whoever met it there and read it crashed.
+
+Number the types of many objects, so that a question about types is asked once for each type.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ import gc
 import operator
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property
 from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.runtime.objects import HEAP_TYPE, MANAGED_DICT, flags_of, has_base, module_dict
+from leaklab.runtime.objects import HEAP_TYPE, MANAGED_DICT, flags_of, has_base, module_dict, type_name
 
 Addresses = npt.NDArray[np.int64]
 
@@ -376,3 +379,62 @@ def _offset_in(kind: type) -> int:
     if not flags & HEAP_TYPE or has_base(kind, type):  # a class's dict is always there
         return 0
     return _MANAGED_OFFSET if flags & MANAGED_DICT else max(_dict_offset_of(kind), 0)
+
+
+class KindTable:
+    """The types of some objects, which are alive.
+
+    Args:
+        kinds: For each object the address of its type.
+
+    Attributes:
+        addresses: Of the types, sorted, shape ``(n_types,)``.
+        rows: For each object the position of its type, int32.
+    """
+
+    def __init__(self, kinds: Addresses) -> None:
+        places = places_of(kinds)
+        winners = np.zeros(N_PLACES, np.int64)
+        winners[places] = kinds  # of types that share a place, the last stays
+        losers = np.flatnonzero(winners.take(places) != kinds)
+        known = np.flatnonzero(winners)
+        self.addresses: Addresses = np.unique(np.concatenate([winners[known], kinds[losers]]))
+        row_at = np.zeros(N_PLACES, np.int32)
+        row_at[known] = np.searchsorted(self.addresses, winners[known])
+        self.rows: npt.NDArray[np.int32] = row_at.take(places)
+        self.rows[losers] = np.searchsorted(self.addresses, kinds[losers])
+
+    @cached_property
+    def types(self) -> list[type]:
+        """The types, in the order of their addresses."""
+        return list(types_at(self.addresses).values())
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Their qualified names."""
+        return tuple(map(type_name, self.types))
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """How many objects have each type."""
+        return np.bincount(self.rows, minlength=len(self.addresses))
+
+    def kinds_of(self, objects: npt.NDArray[np.int64]) -> Addresses:
+        """Return the addresses of the types of *objects*, given by their positions."""
+        return self.addresses.take(self.rows.take(objects))
+
+    def mask(self, is_wanted: Callable[[type], bool]) -> npt.NDArray[np.bool_]:
+        """Return for each object whether its type is wanted."""
+        return self._spread(np.fromiter(map(is_wanted, self.types), bool, len(self.types)))
+
+    def mask_by_name(self, is_wanted: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+        """Return for each object whether the name of its type is wanted."""
+        return self._spread(np.fromiter(map(is_wanted, self.names), bool, len(self.names)))
+
+    def mask_of(self, kinds: Collection[int]) -> npt.NDArray[np.bool_]:
+        """Return for each object whether the address of its type is among *kinds*."""
+        wanted = frozenset(kinds)
+        return self._spread(np.fromiter((kind in wanted for kind in self.addresses.tolist()), bool))
+
+    def _spread(self, is_wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        return is_wanted.take(self.rows)

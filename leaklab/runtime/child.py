@@ -7,6 +7,8 @@ of the generator included: it makes its own runs, sends what they told through a
     ...  # this process goes on at once
     yield from wait_for([child], next_run)
     answer = child.answer  # None if `child.failure` says why there is none
+
+What asks for runs of the user's code and whoever makes them say to each other: run it so, and so it went.
 """
 
 from __future__ import annotations
@@ -27,13 +29,36 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 import psutil
 
 from leaklab.runtime.objects import loaded_type, loaded_variables
-from leaklab.runtime.runs import Ran, RunRequest
+
+Ran = tuple[float, str]
+"""How one run went: its seconds, and the name of what it raised (``ValueError``), empty if it ended by itself.
+
+A plain tuple of plain values: the collector forgets it at once, so it is never counted as something the run bore.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Several runs inside a context manager.
+
+    Attributes:
+        number: Number of the first of them.
+        times: How many; 0 where only the context manager is to be entered, which may then take its time.
+        around: Entered in the very function that runs the code.
+    """
+
+    number: int
+    times: int
+    around: AbstractContextManager[None]
+
 
 SWITCH = "LEAKLAB_CHILDREN"
 """The environment variable by which children are switched off: ``LEAKLAB_CHILDREN=0``."""

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.runtime.addresses import Addresses, get_referents, is_own_dict, kinds_of
-from leaklab.runtime.kind_table import KindTable
+from leaklab.runtime.addresses import Addresses, KindTable, get_referents, is_own_dict, kinds_of
 from leaklab.runtime.objects import has_base, loaded_type, module_dict
 from leaklab.version import PACKAGE_FOLDER
 

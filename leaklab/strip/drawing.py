@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from leaklab.model.monitor import Levels, LoopState, MonitorRecord, MonitorStatus, StateChange
+from leaklab.model.loop import Levels, LoopState, MonitorRecord, MonitorStatus, StateChange
 from leaklab.render.sparkline import draw_levels
 from leaklab.render.templates import ACCENT, CALM, DOUBTFUL, GOOD, GREY, render
-from leaklab.reports.monitor import consequence_words, monitor_line, monitor_text
+from leaklab.reports.loop import consequence_words, monitor_line, monitor_text
 from leaklab.text import format_bytes, shorten, signed_bytes, visible
 
 STATE_COLOURS = {

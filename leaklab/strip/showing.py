@@ -1,7 +1,13 @@
-"""Show the strip of a loop wherever its user looks: in the notebook, on a terminal, or nowhere."""
+"""Show the strip of a loop wherever its user looks: in the notebook, on a terminal, or nowhere.
+
+The strip as one line of a terminal, written anew in its place.
+
+Say what a monitor has to say while its loop runs: lines, and the strip.
+"""
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -9,9 +15,40 @@ import weakref
 from contextlib import suppress
 from typing import Protocol
 
-from leaklab.model.monitor import MonitorRecord, MonitorStatus, StateChange
+from leaklab.model.loop import MonitorRecord, MonitorStatus, StateChange
+from leaklab.render.base import terminal_columns
 from leaklab.runtime.objects import running_shell
-from leaklab.strip.terminal import TerminalLine
+from leaklab.strip.drawing import strip_line
+from leaklab.text import format_seconds, printable, shorten, unit_words
+
+
+class TerminalLine:
+    """A line that begins with a carriage return; nothing of it stays."""
+
+    def __init__(self) -> None:
+        self._n_written = 0
+
+    def sample(self, status: MonitorStatus) -> None:
+        """Write the line anew."""
+        line = shorten(strip_line(status), max(terminal_columns() - 1, 20))
+        sys.stdout.write("\r" + line.ljust(self._n_written))
+        sys.stdout.flush()
+        self._n_written = len(line)
+
+    def news(self, record: MonitorRecord) -> None:
+        """Leave changes to the monitor, which prints a line for each."""
+
+    def clear_line(self) -> None:
+        """Take the line away; it comes again with the next sample."""
+        if self._n_written:
+            sys.stdout.write("\r" + " " * self._n_written + "\r")
+            sys.stdout.flush()
+            self._n_written = 0
+
+    def finish(self, _record: MonitorRecord | None) -> None:
+        """Take the line away for good."""
+        self.clear_line()
+
 
 PERIOD_SECONDS = 0.5
 MOST_SHARE = 0.0008
@@ -158,3 +195,48 @@ def _draw(reference: weakref.ref[StripSource], face: Face, ended: threading.Even
         finally:
             source = None
             changes = ()
+
+
+_PAUSE_SECONDS, _PAUSE_SECONDS_PER_MILLION = 0.5, 2.5
+"""What the longest pause takes: some look at the whole heap."""
+
+
+class Voice:
+    """Writes for one monitor to standard output.
+
+    Args:
+        name: Of the loop.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = f" {name}" if name else ""
+        self._strip: Strip | None = None
+
+    def show(self, source: StripSource) -> None:
+        """Show the strip, where somebody can see it."""
+        self._strip = show_strip(source)
+
+    def end(self) -> None:
+        """Leave of the strip what stays."""
+        strip, self._strip = self._strip, None
+        if strip is not None:
+            strip.close()
+
+    def announce(self, step: int, steps_per_run: int) -> None:
+        """Say before the first check that the loop will pause: other ranks of a job wait meanwhile."""
+        seconds = _PAUSE_SECONDS + _PAUSE_SECONDS_PER_MILLION * len(gc.get_objects()) / 1e6
+        length = unit_words(steps_per_run, "steps")
+        self._write(
+            f"leaklab monitor{self._name}: checking a stretch from step {step:,} on, {length} a run; "
+            f"the loop pauses a few times, for up to about {format_seconds(seconds)}"
+        )
+
+    def tell(self, change: StateChange) -> None:
+        """Say that a state has changed."""
+        alarm = " ALARM" if change.is_alarm else ""
+        self._write(f"leaklab monitor{self._name}, step {change.step:,}:{alarm} {change.state.value}: {change.words}")
+
+    def _write(self, line: str) -> None:
+        if self._strip is not None:
+            self._strip.clear_line()
+        sys.stdout.write(f"{printable(line)}\n")

@@ -16,9 +16,9 @@ import traitlets
 from anywidget import AnyWidget
 from IPython.display import display, update_display
 
-from leaklab.collect.gauges import accelerator_levels
-from leaklab.model.monitor import Levels, MonitorRecord, MonitorStatus, StateChange
-from leaklab.reports.monitor import monitor_text
+from leaklab.measure.gauges import accelerator_levels
+from leaklab.model.loop import Levels, MonitorRecord, MonitorStatus, StateChange
+from leaklab.reports.loop import monitor_text
 from leaklab.strip.drawing import strip_html, strip_text
 from leaklab.text import shorten, well_formed
 

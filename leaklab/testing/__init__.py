@@ -13,4 +13,9 @@ if TYPE_CHECKING:
     from leaklab.testing.assertion import assert_no_leak
 
 __all__ = ["assert_no_leak"]
-__getattr__ = lazy_names(__name__, {"assertion": "assert_no_leak"})
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "assertion": "assert_no_leak",
+    },
+)

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from leaklab import autograd
 from leaklab.model.autograd import Sharing
-from leaklab.reports import AutogradReport
-from leaklab.runtime import MAX_WRAPPED_NODES
+from leaklab.reports.autograd import AutogradReport
+from leaklab.runtime.autograd_graph import MAX_WRAPPED_NODES
 
 FLOAT = 4  # bytes
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from leaklab import cut_cycles
 from leaklab.errors import LeaklabError
-from leaklab.explain import group_orphans
-from leaklab.heap import heap_view
+from leaklab.explain.cycles.cycles import group_orphans
+from leaklab.heap.borrow import heap_view
 
 
 class Token:

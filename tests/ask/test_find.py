@@ -12,8 +12,12 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.heap import NO_BIRTHS, HeapView, LiveNodes, borrow_heap, find_in, path_to
-from leaklab.runtime import shallow_bytes, storages_of
+from leaklab.explain.heaps.found import find_in
+from leaklab.heap.borrow import borrow_heap
+from leaklab.heap.live_nodes import LiveNodes
+from leaklab.heap.shortest_paths import path_to
+from leaklab.heap.view import NO_BIRTHS, HeapView
+from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 pytestmark = pytest.mark.untraced
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.ask import Stretch, compare_now
-from leaklab.collect import notebook_context
+from leaklab.ask.heap_diff import Stretch, compare_now
 from leaklab.errors import ReportError
-from leaklab.reports import HeapSnapshot, MemDiff
+from leaklab.measure.heap_snapshot import notebook_context
+from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 
 KEPT: list[object] = []
 
@@ -267,7 +267,7 @@ def test_arrays_that_do_not_fit_each_other_are_refused(tmp_path):
 
     from moment_builders import moment
 
-    from leaklab.render import load_heap_snapshot, save_heap_snapshot
+    from leaklab.reports.heap_snapshot_file import load_heap_snapshot, save_heap_snapshot
 
     good = moment({16: "list"}, lengths={16: 3})
     save_heap_snapshot(replace(good, kinds=np.array([9], np.int32)), tmp_path / "m.npz")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from leaklab.ask import Stretch
-from leaklab.collect import notebook_context
+from leaklab.ask.heap_diff import Stretch
+from leaklab.measure.heap_snapshot import notebook_context
 
 
 class Search:

@@ -7,7 +7,8 @@ import re
 import pytest
 
 import leaklab
-from leaklab.heap import SavedNodes, take_heap
+from leaklab.heap.saved.arrays import SavedNodes
+from leaklab.heap.saved.taking import take_heap
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.model.training_run import MemoryLevels, TrainingRunRecord
-from leaklab.reports import TrainingRun, memory_rows, run_text
+from leaklab.model.process import MemoryLevels, TrainingRunRecord
+from leaklab.reports.training_run import TrainingRun, memory_rows, run_text
 
 
 class Net(torch.nn.Module):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.ask import CellWatcher, watch
+from leaklab.ask.watching import CellWatcher, watch
 
 KEPT: list[object] = []
 

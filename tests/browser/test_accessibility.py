@@ -9,7 +9,7 @@ import torch
 from test_heap_page import SHAPE, heap
 
 import leaklab
-from leaklab.reports import render_heap_page
+from leaklab.reports.saved_heap import render_heap_page
 
 pytestmark = pytest.mark.browser
 RECORDS = Path(__file__).parents[1] / "guards" / "records"

@@ -8,8 +8,8 @@ import re
 import pytest
 from snapshot_writer import STEP, Card, snapshot, stack
 
-from leaklab.cuda import memory_of
-from leaklab.reports import CudaSnapshot
+from leaklab.cuda.schema import memory_of
+from leaklab.reports.cuda import CudaSnapshot
 from leaklab.text import format_bytes
 
 pytestmark = pytest.mark.browser

@@ -51,7 +51,7 @@ words = dict.fromkeys(("what", "holder", "reason", "cause"), bad)
 path = RootPath(bad, (step, step))
 leak = replace(report.leaks[0], advice=bad + "\\n    " + bad, sites=(bad,), path=path, **words)
 hostile = LeakReport(replace(report.check, leaks=(leak,), notes=(bad,)))
-from leaklab.explorer import ExplorerWidget, Session
+from leaklab.explorer.widget import ExplorerWidget; from leaklab.explorer.session import Session
 evil = ExplorerWidget(Session(hostile, get_ipython(), globals()))
 display(evil)
 """

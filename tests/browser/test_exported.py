@@ -8,7 +8,8 @@ import pytest
 import samples
 
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
-from leaklab.reports import LeakReport, NotebookReport, load_report
+from leaklab.reports.check import LeakReport
+from leaklab.reports.notebook import NotebookReport, load_report
 
 pytestmark = pytest.mark.browser
 LONG = "x" * 1_000_000
@@ -121,7 +122,7 @@ def test_three_hundred_leaks_are_less_than_three_megabytes_and_read_back(page, t
     check = replace(samples.leaky_check(), leaks=leaks)
     many = NotebookChecks("many", (KeptCheck(check),) * 60)
     file = tmp_path / "many.html"
-    from leaklab.render import render_collection
+    from leaklab.reports.notebook_export import render_collection
 
     file.write_text(render_collection(many, draw=lambda _source, *, seconds: f"<svg>{'x' * 25_000}</svg>"))
     assert file.stat().st_size < 3_000_000

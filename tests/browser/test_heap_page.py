@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leaklab.model.heap_shape import HeapHolder, HeapShape, IcicleNode
-from leaklab.reports import render_heap_page
+from leaklab.model.heap import HeapHolder, HeapShape, IcicleNode
+from leaklab.reports.saved_heap import render_heap_page
 from leaklab.text import format_bytes
 
 pytestmark = pytest.mark.browser

@@ -177,7 +177,7 @@ def test_the_graph_of_a_variable_made_anew_is_not_blamed_for_nodes_kept_elsewher
 
 
 def test_runs_stop_long_before_they_fill_the_machine(monkeypatch):
-    monkeypatch.setattr("leaklab.collect.measurement.MOST_OF_MEMORY", 0.0005)
+    monkeypatch.setattr("leaklab.measure.measurement.MOST_OF_MEMORY", 0.0005)
     kept = []
     report = check(lambda: kept.append(torch.zeros(1 << 18)), kept=kept)
     assert report.leaked

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.check import CheckSession, explain_growth, judge
-from leaklab.collect import Measurement, choose_baseline
+from leaklab.check.explaining import explain_growth
+from leaklab.check.judging import judge
+from leaklab.check.session import CheckSession
+from leaklab.measure.measurement import Measurement, choose_baseline
 from leaklab.model import Outcome, Settings
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whole_report.txt"

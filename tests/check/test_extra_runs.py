@@ -13,7 +13,9 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.check import CheckSession, Explained, find_lines, whose
+from leaklab.check.findings import Explained
+from leaklab.check.line_search import find_lines, whose
+from leaklab.check.session import CheckSession
 from leaklab.model import Leak, RootPath, Settings, Status, Step
 
 pytestmark = pytest.mark.untraced

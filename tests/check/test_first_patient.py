@@ -12,7 +12,7 @@ import torch
 from notebook_shell import Notebook
 
 import leaklab
-from leaklab.check import check_steps
+from leaklab.check.pipeline import check_steps
 from leaklab.model import Settings
 
 pytestmark = pytest.mark.untraced  # a tracer makes objects of its own

@@ -6,9 +6,9 @@ import gc
 
 import pytest
 
-from leaklab.check import check_steps
+from leaklab.check.pipeline import check_steps
 from leaklab.model import Settings
-from leaklab.runtime import GcState, user_has_frozen
+from leaklab.runtime.gc_control import GcState, user_has_frozen
 
 SETTINGS = Settings(max_runs=6, n_warmups=1)
 

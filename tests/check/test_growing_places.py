@@ -13,10 +13,11 @@ import pytest
 import torch
 from explain_builders import Node, view_of
 
-from leaklab.check import Grown, Judgement, grown_graph, grown_places
-from leaklab.collect import GrownSlot
-from leaklab.decide import Growth, judge_checkpoints
-from leaklab.explain import content_of
+from leaklab.check.growing_places import grown_graph, grown_places
+from leaklab.check.judging import Grown, Judgement
+from leaklab.decide.growth import Growth, judge_checkpoints
+from leaklab.explain.leaks.sizes import content_of
+from leaklab.measure.slots import GrownSlot
 from leaklab.model import Outcome
 
 AT_RUNS = (0, 8, 15, 24)

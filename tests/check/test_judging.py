@@ -7,8 +7,8 @@ import gc
 import pytest
 import torch
 
-from leaklab.check import judge
-from leaklab.collect import Measurement, choose_baseline
+from leaklab.check.judging import judge
+from leaklab.measure.measurement import Measurement, choose_baseline
 from leaklab.model import Outcome
 
 pytestmark = pytest.mark.untraced  # a tracer makes objects of its own

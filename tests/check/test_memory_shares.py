@@ -11,11 +11,14 @@ import torch
 from samples import history_leak, leaky_check
 
 import leaklab
-from leaklab.check import DEVICE_MEMORY, NATIVE_MEMORY, Judgement, explained_shares, with_replaced, with_rests
-from leaklab.decide import Growth
+from leaklab.check.judging import Judgement
+from leaklab.check.memory import DEVICE_MEMORY, NATIVE_MEMORY, explained_shares, with_replaced, with_rests
+from leaklab.decide.growth import Growth
 from leaklab.model import Outcome, RootPath
 from leaklab.model.check import MemoryShare, NativeParts
-from leaklab.render import from_json, render_html, render_text, to_json
+from leaklab.render.json import from_json, to_json
+from leaklab.reports.check_html import render_html
+from leaklab.reports.check_text import render_text
 
 KIB, MIB = 1024, 1024 * 1024
 NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")

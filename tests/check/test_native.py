@@ -14,13 +14,12 @@ from explain_builders import vertex_of, view_of
 from samples import history_leak
 
 import leaklab
-from leaklab.check import (
+from leaklab.check import memory as native_caching
+from leaklab.check.findings import Explained, Finding
+from leaklab.check.judging import Judgement
+from leaklab.check.memory import (
     DEVICE_MEMORY,
     NATIVE_MEMORY,
-    CheckSession,
-    Explained,
-    Finding,
-    Judgement,
     device_rest,
     explain_native,
     malloc_rest,
@@ -28,13 +27,14 @@ from leaklab.check import (
     remark,
     taken_by,
 )
-from leaklab.check import memory as native_caching
-from leaklab.decide import NATIVE_FLOOR_BYTES, Growth, judge_per_run_bytes
-from leaklab.explain import GRADIENT_BYTES, TENSOR_BYTES, GroupSizer, native_parts
-from leaklab.explain.groups import Group
+from leaklab.check.session import CheckSession
+from leaklab.decide.growth import NATIVE_FLOOR_BYTES, Growth
+from leaklab.decide.per_run_level import judge_per_run_bytes
+from leaklab.explain.leaks.groups import Group
+from leaklab.explain.leaks.sizes import GRADIENT_BYTES, TENSOR_BYTES, GroupSizer, native_parts
 from leaklab.model import Outcome, RootPath, Settings
 from leaklab.model.check import NativeParts
-from leaklab.runtime import node_bytes
+from leaklab.runtime.sizes import node_bytes
 
 KIB, MIB = 1024, 1024 * 1024
 NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")

@@ -14,7 +14,7 @@ import leaklab
 from leaklab.check.pipeline import check_steps
 from leaklab.errors import CheckRunningError
 from leaklab.model import Settings
-from leaklab.runtime import GcState, gc_paused
+from leaklab.runtime.gc_control import GcState, gc_paused
 
 pytestmark = pytest.mark.untraced
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.collect.process_counts import open_descriptors
+from leaklab.measure.process_counts import open_descriptors
 
 pytestmark = [
     pytest.mark.untraced,

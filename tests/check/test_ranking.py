@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from samples import history_leak
 
-from leaklab.check import (
+from leaklab.check.ranking import (
     apart_from_logs,
     counts_by_bytes,
     drop_covered_bounds,

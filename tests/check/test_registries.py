@@ -15,11 +15,10 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.check import Judgement
-from leaklab.check.judging import GrownRegistry
-from leaklab.collect import registries
-from leaklab.collect.registries import REGISTRIES, Registry, entry_counts, registry_of_call, registry_on
-from leaklab.decide import Growth
+from leaklab.check.judging import GrownRegistry, Judgement
+from leaklab.decide.growth import Growth
+from leaklab.measure import registries
+from leaklab.measure.registries import REGISTRIES, Registry, entry_counts, registry_of_call, registry_on
 from leaklab.model import Outcome, RootPath, Status, Step
 
 NOTHING = Growth(Outcome.CLEAN, 0.0, "nothing")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from leaklab.check.traced_runs import _name_as_before, _visible_parts
-from leaklab.explain import CYCLE_ROOT, Orphans
+from leaklab.explain.cycles.cycles import CYCLE_ROOT, Orphans
 from leaklab.model import RootPath
 from leaklab.model.paths import CycleCertainty
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.ask import live_snapshot
-from leaklab.collect import accelerator_bytes, accelerator_levels, free_accelerator_bytes, peak_accelerator_bytes
+from leaklab.ask.cuda import live_snapshot
+from leaklab.measure.gauges import accelerator_bytes, accelerator_levels, free_accelerator_bytes, peak_accelerator_bytes
 from leaklab.model import Outcome
 
 pytestmark = [
@@ -58,7 +58,7 @@ def test_levels_follow_every_tensor():
 def test_reading_levels_initialises_nothing():
     code = """
         import torch
-        from leaklab.collect import accelerator_bytes, accelerator_levels, free_accelerator_bytes
+        from leaklab.measure.gauges import accelerator_bytes, accelerator_levels, free_accelerator_bytes
         print(accelerator_levels(), accelerator_bytes(), free_accelerator_bytes(), torch.cuda.is_initialized())
     """
     assert alone(code) == "None 0 0 False\n"

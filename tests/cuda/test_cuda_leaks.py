@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 from snapshot_writer import KEPT, MODEL, Card, snapshot, stack
 
-from leaklab.ask import compare_cuda_snapshots
-from leaklab.cuda import memory_of
+from leaklab.ask.cuda import compare_cuda_snapshots
+from leaklab.cuda.schema import memory_of
 from leaklab.model import Outcome
-from leaklab.reports import CudaSnapshot
+from leaklab.reports.cuda import CudaSnapshot
 
 NOISY = [stack(f"/p/layer{number}.py:{number} f", "/p/train.py:41 step") for number in range(20)]
 N_DRAWS = 12

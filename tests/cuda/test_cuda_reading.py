@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from snapshot_writer import KEPT, MODEL, STEP, Card, Training, of_2023, snapshot, stack, write
 
 import leaklab
-from leaklab.cuda import audit, memory_ceiling, read_pickle, reading
+from leaklab.cuda import reading
+from leaklab.cuda.reading import audit, memory_ceiling, read_pickle
 
 P4 = b"\x80\x04"
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import leaklab
-from leaklab.cuda import StackTable, block_map, histories
+from leaklab.cuda.map_of_blocks import block_map
+from leaklab.cuda.stacks import StackTable
+from leaklab.cuda.trace import histories
 from leaklab.model.cuda import StackChange
 
 FOLDER = Path(os.environ.get("LEAKLAB_SNAPSHOTS", "/nonexistent"))

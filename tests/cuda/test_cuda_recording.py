@@ -7,7 +7,7 @@ import torch
 from snapshot_writer import Training
 
 import leaklab
-from leaklab.ask import live_snapshot
+from leaklab.ask.cuda import live_snapshot
 from leaklab.cuda import recording
 from leaklab.model import Outcome
 

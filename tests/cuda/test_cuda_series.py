@@ -6,12 +6,12 @@ import pytest
 from snapshot_writer import KEPT, MODEL, STEP, Card, Training, snapshot, stack, write
 
 import leaklab
-from leaklab.ask import compare_cuda_snapshots, find_snapshots
-from leaklab.cuda import memory_of
+from leaklab.ask.cuda import compare_cuda_snapshots, find_snapshots
+from leaklab.cuda.schema import memory_of
 from leaklab.errors import LeaklabError
 from leaklab.model import Outcome
 from leaklab.model.cuda import StackChange, StackKey
-from leaklab.reports import CudaSnapshot
+from leaklab.reports.cuda import CudaSnapshot
 
 
 def opened(card, name="a.pickle", **more):

@@ -7,22 +7,15 @@ from itertools import groupby, pairwise
 import pytest
 from snapshot_writer import KEPT, MODEL, STEP, WARM, Card, Training, snapshot, stack
 
-from leaklab.ask import compare_cuda_snapshots
-from leaklab.cuda import (
-    StackTable,
-    base_name,
-    events_of,
-    free_pieces,
-    histories,
-    is_project,
-    label_of,
-    memory_of,
-    stacks_after,
-    timeline_of,
-)
+from leaklab.ask.cuda import compare_cuda_snapshots
+from leaklab.cuda.along_trace import stacks_after, timeline_of
+from leaklab.cuda.reserved import free_pieces
+from leaklab.cuda.schema import memory_of
+from leaklab.cuda.stacks import StackTable, base_name, is_project, label_of
+from leaklab.cuda.trace import events_of, histories
 from leaklab.model import Outcome
 from leaklab.model.cuda import BEFORE, CallFrame
-from leaklab.reports import CudaSnapshot
+from leaklab.reports.cuda import CudaSnapshot
 
 
 def opened(*cards, **more):

@@ -9,11 +9,12 @@ from snapshot_writer import KEPT, MODEL, STEP, Card, Training, frame, snapshot, 
 
 import leaklab
 from leaklab import cli
-from leaklab.cuda import memory_of
+from leaklab.cuda.schema import memory_of
 from leaklab.errors import ReportError
 from leaklab.model.cuda import FrameNode
-from leaklab.render import plot_icicle, tree_lines, tree_markup
-from leaklab.reports import CudaSnapshot
+from leaklab.reports.cuda import CudaSnapshot
+from leaklab.reports.cuda_page import plot_icicle, tree_markup
+from leaklab.reports.cuda_text import tree_lines
 
 OUTSIDE = re.compile(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?https?:""")
 NOT_SURVIVING = ("<style", "<script", "<svg", "var(", "<iframe")
@@ -156,7 +157,7 @@ def test_only_the_script_of_the_map_runs_in_a_page(last, comparison):
 
 
 def test_a_snapshot_read_from_its_record_has_a_page_without_the_map(last):
-    again = leaklab.reports.CudaSnapshot.from_json(last.to_json())
+    again = leaklab.reports.cuda.CudaSnapshot.from_json(last.to_json())
     assert "<script" not in again.to_html()
     assert again.to_json() == last.to_json()
 

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from snapshot_writer import MODEL, STEP, Card, snapshot, stack
 
-from leaklab.cuda import StackTable, block_map, histories, memory_of
+from leaklab.cuda.map_of_blocks import block_map
+from leaklab.cuda.schema import memory_of
+from leaklab.cuda.stacks import StackTable
+from leaklab.cuda.trace import histories
 
 
 def program(seed, *, expandable=False, n_operations=300):

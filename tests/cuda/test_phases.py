@@ -5,8 +5,11 @@ import random
 import pytest
 from snapshot_writer import MODEL, STEP, Card, snapshot
 
-from leaklab.cuda import StackTable, histories, memory_of, spans_of
-from leaklab.reports import CudaSnapshot
+from leaklab.cuda.along_trace import spans_of
+from leaklab.cuda.schema import memory_of
+from leaklab.cuda.stacks import StackTable
+from leaklab.cuda.trace import histories
+from leaklab.reports.cuda import CudaSnapshot
 
 
 class Annotated:

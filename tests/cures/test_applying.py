@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
-from leaklab.cure import NotTriedError, Program, applied, edited, to_the_end
+from leaklab.cure.applying import applied
+from leaklab.cure.edits import NotTriedError, edited
+from leaklab.cure.keeping import to_the_end
+from leaklab.cure.proposal import Program
 from leaklab.model.cure import Change
 
 SOURCE = """\

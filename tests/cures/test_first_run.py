@@ -6,7 +6,8 @@ import linecache
 
 import pytest
 
-from leaklab.cure import Program, names_missing
+from leaklab.cure.proposal import Program
+from leaklab.cure.trial_runs import names_missing
 from leaklab.model.cure import Change
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from leaklab.cure import KeptData, NotTriedError
+from leaklab.cure.edits import NotTriedError
+from leaklab.cure.keeping import KeptData
 
 
 def no_heap() -> AbstractContextManager[list[object]]:

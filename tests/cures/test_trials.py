@@ -15,7 +15,7 @@ import torch
 from notebook_shell import Notebook
 
 import leaklab
-from leaklab.cure import Proposal
+from leaklab.cure.proposal import Proposal
 from leaklab.model.cure import Change, Cure, CureOutcome
 
 pytestmark = pytest.mark.untraced

@@ -12,19 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.cure import (
-    Case,
-    LevelGain,
-    NotTriedError,
-    Observer,
-    Program,
-    Proposal,
-    are_apart,
-    is_settling,
-    judge_trial,
-    merged,
-    pointless_cache,
-)
+from leaklab.cure.behaviour import Observer, pointless_cache
+from leaklab.cure.case import Case
+from leaklab.cure.edits import NotTriedError, are_apart, merged
+from leaklab.cure.judging import LevelGain, is_settling, judge_trial
+from leaklab.cure.proposal import Program, Proposal
 from leaklab.explain.idioms import Idiom, proposals_for
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.cure import Change, CureOutcome

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leaklab.decide import judge_habit
+from leaklab.decide.growth import judge_habit
 from leaklab.model.heap_diff import Totals
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide import judge_checkpoints
+from leaklab.decide.growth import judge_checkpoints
 from leaklab.model import Outcome
 
 LEAK, CLEAN, BOUNDED, OPEN = Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED, Outcome.INCONCLUSIVE

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moment_builders import FLOATS, moment, place
 
-from leaklab.decide import compare_heap_snapshots, compare_places
+from leaklab.decide.heap_diff import compare_heap_snapshots, compare_places
 
 HEAPS = st.dictionaries(st.integers(1, 60).map(lambda n: 16 * n), st.sampled_from(["list", "dict", "Foo"]))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide import find_periods, run_length
+from leaklab.decide.rising_level import find_periods, run_length
 
 
 def step_times(random, n, *, hiccups=0.02):

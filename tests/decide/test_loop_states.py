@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide.consequence import consequence_of
-from leaklab.decide.loop_states import Free, LoopStates, is_on_accelerator
+from leaklab.decide.loop_states import Free, LoopStates, consequence_of, is_on_accelerator
 from leaklab.model import Check, Leak, Outcome, RootPath, Settings, Verdict
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
-from leaklab.model.monitor import ACCELERATOR, HOST, LoopState, StretchCheck
+from leaklab.model.loop import ACCELERATOR, HOST, LoopState, StretchCheck
 
 MIB = 2**20
 FREE = Free(host=1_000 * MIB)

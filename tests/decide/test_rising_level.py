@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide import find_rise, next_look
+from leaklab.decide.rising_level import find_rise, next_look
 
 STEPS = np.arange(0, 50_000, 200.0)
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide import judge_checkpoints, next_phase
-from leaklab.decide.verdict import run_limit
+from leaklab.decide.growth import judge_checkpoints
+from leaklab.decide.verdict import next_phase, run_limit
 from leaklab.model import Outcome
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from leaklab.decide import judge_slowdown, kendall_tau, mann_kendall_z
+from leaklab.decide.growth import judge_slowdown, kendall_tau, mann_kendall_z
 
 
 def test_a_run_that_takes_longer_every_time_is_told_with_its_ratio():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide import judge_backlog, judge_survivors
+from leaklab.decide.survivors import judge_backlog, judge_survivors
 from leaklab.model import Outcome
 
 LEAK, CLEAN, BOUNDED, OPEN = Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED, Outcome.INCONCLUSIVE

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from leaklab.decide import conclude
+from leaklab.decide.verdict import conclude
 from leaklab.model import Leak, Outcome, RootPath
 
 TENSOR = Leak(

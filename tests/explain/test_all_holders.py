@@ -12,9 +12,11 @@ from explain_builders import N_RUNS, Node, everything_below, vertex_of, view_of
 from samples import history_leak
 
 import leaklab
-from leaklab.explain import GroupSizer, RetainedBytes, group_survivors, hold_of
-from leaklab.explain import all_holders as independent
-from leaklab.render import retained_words
+from leaklab.explain.leaks import holders as independent
+from leaklab.explain.leaks.groups import group_survivors
+from leaklab.explain.leaks.holders import RetainedBytes, hold_of
+from leaklab.explain.leaks.sizes import GroupSizer
+from leaklab.render.words import retained_words
 
 
 def held_of(variables, runs):

@@ -14,12 +14,13 @@ import pytest
 import torch
 from explain_builders import Link, Node, view_of
 
-from leaklab.check import Grown, Judgement, grown_graph, grown_places
-from leaklab.collect import GrownSlot
-from leaklab.decide import Growth, judge_checkpoints
-from leaklab.explain import RetainedBytes
-from leaklab.explain import all_holders as independent
-from leaklab.explain import retained as in_place
+from leaklab.check.growing_places import grown_graph, grown_places
+from leaklab.check.judging import Grown, Judgement
+from leaklab.decide.growth import Growth, judge_checkpoints
+from leaklab.explain.alive import retained as in_place
+from leaklab.explain.leaks import holders as independent
+from leaklab.explain.leaks.holders import RetainedBytes
+from leaklab.measure.slots import GrownSlot
 from leaklab.model import Outcome
 
 AT_RUNS = (0, 8, 15, 24)

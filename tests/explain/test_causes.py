@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 from samples import history_leak
 
-from leaklab.explain import CYCLE_ROOT, UNSEEN_ROOT, Evidence, Facts, Owner
+from leaklab.explain.cycles.cycles import CYCLE_ROOT, UNSEEN_ROOT
 from leaklab.explain.idioms import IDIOMS, find_cause
 from leaklab.explain.idioms.advice import with_effect, with_line
-from leaklab.heap import Role
-from leaklab.heap.names import Reference
+from leaklab.explain.leaks.evidence import Evidence, Facts
+from leaklab.explain.leaks.ownership import Owner
+from leaklab.heap.names.reference import Reference
+from leaklab.heap.roles import Role
 from leaklab.model import RootPath, Status, Step
-from leaklab.render import CAUSES, SECOND_CAUSES
+from leaklab.render.words import CAUSES, SECOND_CAUSES
 
 
 def steps_of(text):

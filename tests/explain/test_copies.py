@@ -8,7 +8,7 @@ import pytest
 import torch
 from explain_builders import N_RUNS, view_of
 
-from leaklab.explain import is_copy, original_of
+from leaklab.explain.leaks.copies import is_copy, original_of
 
 
 class Metric:

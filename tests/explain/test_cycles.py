@@ -11,8 +11,9 @@ from explain_builders import Link, Node, vertex_of, view_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.explain import CYCLE_ROOT, UNSEEN_ROOT, Region, group_orphans
-from leaklab.heap import build_index
+from leaklab.explain.cycles.cycles import CYCLE_ROOT, UNSEEN_ROOT, group_orphans
+from leaklab.explain.cycles.region import Region
+from leaklab.heap.index import build_index
 from leaklab.model.paths import CycleCertainty, CycleCut
 
 EDGES = st.integers(1, 12).flatmap(

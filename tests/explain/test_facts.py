@@ -6,7 +6,7 @@ import pytest
 import torch
 from explain_builders import vertex_of, view_of
 
-from leaklab.explain import facts_of
+from leaklab.explain.leaks.evidence import facts_of
 
 
 def chain_of(*shapes):

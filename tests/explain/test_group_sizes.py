@@ -13,7 +13,9 @@ import pytest
 import torch
 from explain_builders import Link, Node, vertex_of, view_of
 
-from leaklab.explain import FAR, GroupSizer, Limit, graph_size, has_optimizer, known_limit, largest_graph
+from leaklab.explain.autograd.retention import graph_size, largest_graph
+from leaklab.explain.leaks.limits import FAR, Limit, known_limit
+from leaklab.explain.leaks.sizes import GroupSizer, has_optimizer
 
 
 def tally_of(born, variables=None, entries=None):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from explain_builders import N_RUNS, Link, Node, real_view_of, vertex_of, view_of
 
-from leaklab.explain import group_survivors
+from leaklab.explain.leaks.groups import group_survivors
 
 
 def survivors(n_runs=N_RUNS, n_each=1):
@@ -228,7 +228,7 @@ FINGERPRINTS = """
 import sys
 sys.path.insert(0, {folder!r})
 from explain_builders import Node, view_of
-from leaklab.explain import group_survivors
+from leaklab.explain.leaks.groups import group_survivors
 padding = [object() for _ in range({padding})]
 def check():
     runs = [[Node()] for _ in range(5)]

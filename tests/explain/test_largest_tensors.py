@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from leaklab.explain import buffers_by_size, held_by, storages_by_path, storages_by_size
-from leaklab.heap import NO_BIRTHS, borrow_heap
+from leaklab.explain.heaps.largest_tensors import buffers_by_size, held_by, storages_by_path, storages_by_size
+from leaklab.heap.borrow import borrow_heap
+from leaklab.heap.view import NO_BIRTHS
 
 KIB = 1 << 10
 

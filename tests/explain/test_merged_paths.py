@@ -11,8 +11,10 @@ from samples import history_leak, leaky_check
 import leaklab
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.check import Way
-from leaklab.model.merged_paths import MergedPaths, merge_ways, places_tree, without_positions
-from leaklab.render import from_json, redacted, render_html, render_text, to_json
+from leaklab.model.sentences import MergedPaths, merge_ways, places_tree, without_positions
+from leaklab.render.json import from_json, redacted, to_json
+from leaklab.reports.check_html import render_html
+from leaklab.reports.check_text import render_text
 
 
 def ways_of(run):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.heap.taking import take_heap
-from leaklab.runtime import node_bytes
+from leaklab.heap.saved.taking import take_heap
+from leaklab.runtime.sizes import node_bytes
 
 N_LOSSES = 50
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from leaklab.decide.logs import LOG_BYTES, is_log
-from leaklab.explain import gains_log_entries
+from leaklab.decide.growth import LOG_BYTES, is_log
+from leaklab.explain.leaks.limits import gains_log_entries
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 LOGS = {

@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
-from leaklab.collect.process_counts import CHILDREN, DESCRIPTORS
-from leaklab.explain.process_numbers import numbers_kept
+from leaklab.check.process_leaks import numbers_kept
+from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS
 
 
 class Pipe:

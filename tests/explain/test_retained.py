@@ -11,10 +11,11 @@ import torch
 from explain_builders import Node, everything_below, real_view_of, vertex_of, view_of
 from graph_builders import lists_of, plain_view, random_graph, random_graphs, reached_from
 
-from leaklab.explain import TENSOR_BYTES, freed_with, freed_without, retained_sizes, size_of_freed
-from leaklab.explain.retained import retained
-from leaklab.heap import ROOT
-from leaklab.runtime import shallow_bytes, shallow_bytes_of
+from leaklab.explain.alive.retained import freed_with, retained, retained_sizes, size_of_freed
+from leaklab.explain.alive.smallest_cut import freed_without
+from leaklab.explain.leaks.sizes import TENSOR_BYTES
+from leaklab.heap.shortest_paths import ROOT
+from leaklab.runtime.sizes import shallow_bytes, shallow_bytes_of
 
 MB = 1_000_000
 

@@ -12,10 +12,9 @@ import torch
 from explain_builders import Link, Node, real_view_of, vertex_of, view_of
 from graph_builders import lists_of, plain_view, random_graph, reached_from, smallest_cuts
 
-from leaklab.explain import backward, freed_without, independent_paths
-from leaklab.explain import smallest_cut as cuts_module
-from leaklab.explain.smallest_cut import smallest_cut
-from leaklab.heap import ROOT
+from leaklab.explain.alive import smallest_cut as cuts_module
+from leaklab.explain.alive.smallest_cut import backward, freed_without, independent_paths, smallest_cut
+from leaklab.heap.shortest_paths import ROOT
 
 
 def cleared(lists):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from explain_builders import N_RUNS, Node, vertex_of, view_of
 
-from leaklab.explain import with_reasons
+from leaklab.explain.leaks.evidence import with_reasons
 
 
 def notes_of(variables, runs, pick):

@@ -17,8 +17,9 @@ from ipywidgets.widgets import widget as ipywidgets_home
 from notebook_shell import open_notebook
 from user_objects import KINDS, build_object
 
-from leaklab.explorer import ExplorerWidget, Session
-from leaklab.reports import LeakReport
+from leaklab.explorer.session import Session
+from leaklab.explorer.widget import ExplorerWidget
+from leaklab.reports.check import LeakReport
 from leaklab.runtime.autograd_graph import inputs_of, is_node_type, result_of
 
 pytestmark = pytest.mark.untraced  # runs a whole check
@@ -191,8 +192,8 @@ def small_heap(kept):
     gc.freeze()
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("leaklab.collect.checkpoint.heap_objects", heap_objects)
-            patch.setattr("leaklab.collect.checkpoint.user_has_frozen", lambda: False)
+            patch.setattr("leaklab.measure.checkpoint.heap_objects", heap_objects)
+            patch.setattr("leaklab.measure.checkpoint.user_has_frozen", lambda: False)
             yield
     finally:
         gc.unfreeze()

@@ -9,10 +9,11 @@ import pytest
 import samples
 import torch
 
-from leaklab.ask import GoneError, at_address, evaluate, expressions_of, look_at, modules_of
-from leaklab.explorer import Session, find_cell, held_by_notebook, let_go
+from leaklab.ask.alive import GoneError, at_address, evaluate, expressions_of, look_at, modules_of
+from leaklab.explorer.in_notebook import find_cell, held_by_notebook, let_go
+from leaklab.explorer.session import Session
 from leaklab.model import RootPath, Status, Step
-from leaklab.reports import LeakReport
+from leaklab.reports.check import LeakReport
 
 
 class Trainer:
@@ -61,7 +62,7 @@ def story():
     """One session through a whole story; on a small heap, for each look at the whole of it takes a second."""
     variables = make_variables()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("leaklab.collect.checkpoint.heap_objects", small_heap(variables))
+        patch.setattr("leaklab.measure.checkpoint.heap_objects", small_heap(variables))
         return tell(variables)
 
 

@@ -11,19 +11,11 @@ import samples
 from ipywidgets.widgets import widget as ipywidgets_home
 
 import leaklab
-from leaklab.explorer import (
-    ExplorerWidget,
-    Session,
-    advice_blocks,
-    explore,
-    renderer,
-    report_data,
-    script,
-    source_around,
-    style,
-)
+from leaklab.explorer.payload import advice_blocks, report_data, source_around
+from leaklab.explorer.session import Session
+from leaklab.explorer.widget import ExplorerWidget, explore, renderer, script, style
 from leaklab.model import RootPath, Status, Step
-from leaklab.reports import LeakReport
+from leaklab.reports.check import LeakReport
 from leaklab.text import clip, clip_block
 
 MEGABYTE = "<script>alert(1)</script>\"'&{}|\u202e\udc80" + "A" * 1_000_000

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from samples import history_leak, leaky_check
 
-from leaklab.explorer import report_data
-from leaklab.explorer.payload import MAX_LEAKS
+from leaklab.explorer.payload import MAX_LEAKS, report_data
 from leaklab.model import Outcome, RootPath, Status, Step
 from leaklab.model.check import Way
 

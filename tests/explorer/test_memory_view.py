@@ -12,11 +12,11 @@ import samples
 import torch
 
 import leaklab
-from leaklab.ask import GoneError
+from leaklab.ask.alive import GoneError
 from leaklab.errors import LeaklabError
-from leaklab.explorer import Session
-from leaklab.reports import LeakReport
-from leaklab.runtime import value_lines
+from leaklab.explorer.session import Session
+from leaklab.reports.check import LeakReport
+from leaklab.runtime.containers import value_lines
 
 
 class Trainer:
@@ -51,7 +51,7 @@ def small_heap(*, frozen_too):
 
 @pytest.fixture(autouse=True)
 def a_small_heap(monkeypatch):
-    monkeypatch.setattr("leaklab.collect.checkpoint.heap_objects", small_heap)
+    monkeypatch.setattr("leaklab.measure.checkpoint.heap_objects", small_heap)
     yield
     ROOTS.clear()
 
@@ -177,7 +177,7 @@ def test_a_node_that_only_the_autograd_graph_holds_is_found_again(monkeypatch):
     nodes = [node for node, _ in variables["mine"]["loss"][0].grad_fn.next_functions]
     nodes += [node for node, _ in nodes[0].next_functions if node is not None]
     monkeypatch.setattr(
-        "leaklab.collect.checkpoint.heap_objects", lambda *, frozen_too: small_heap(frozen_too=frozen_too) + nodes
+        "leaklab.measure.checkpoint.heap_objects", lambda *, frozen_too: small_heap(frozen_too=frozen_too) + nodes
     )
     session = opened(variables)
     where = {"target": target(session, "", "AccumulateGrad")}

@@ -7,7 +7,7 @@ import pytest
 engine_module = pytest.importorskip("ignite.engine")
 
 from leaklab.frameworks.ignite import attach  # noqa: E402
-from leaklab.model.monitor import LoopState  # noqa: E402
+from leaklab.model.loop import LoopState  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.untraced]  # the package's own
 LATE = 10**9

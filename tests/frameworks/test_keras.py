@@ -11,7 +11,7 @@ keras = pytest.importorskip("keras")
 np = pytest.importorskip("numpy")
 
 from leaklab.frameworks.keras import KerasMonitor  # noqa: E402
-from leaklab.model.monitor import LoopState  # noqa: E402
+from leaklab.model.loop import LoopState  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.untraced]  # the package's own
 LATE = 10**9

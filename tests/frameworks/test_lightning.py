@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from leaklab.frameworks.lightning import LightningMonitor  # noqa: E402
-from leaklab.model.monitor import LoopState  # noqa: E402
+from leaklab.model.loop import LoopState  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Lightning's own: workers, loggers, a process that forks

@@ -9,7 +9,7 @@ pytest.importorskip("accelerate")
 torch = pytest.importorskip("torch")
 
 from leaklab.frameworks.transformers import TransformersMonitor  # noqa: E402
-from leaklab.model.monitor import LoopState  # noqa: E402
+from leaklab.model.loop import LoopState  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.untraced]  # the package's own
 LATE = 10**9

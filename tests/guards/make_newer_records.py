@@ -31,7 +31,8 @@ def make_heaps() -> None:
     """
     import torch
 
-    from leaklab.heap import save_heap, take_heap
+    from leaklab.heap.saved.file import save_heap
+    from leaklab.heap.saved.taking import take_heap
 
     @contextlib.contextmanager
     def lent(variables: dict[str, Any]) -> Any:

@@ -303,14 +303,14 @@ def paths_of(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 def all_causes() -> list[str]:
     """Every slug that a leak can have as its cause: no public function lists them. Change the import when it moves."""
-    from leaklab.render import CAUSES
+    from leaklab.render.words import CAUSES
 
     return list(CAUSES)
 
 
 def strip_forms(report: Any) -> dict[str, str]:
     """What the live strip of a loop shows of a watch: no public function draws a record. Change the import as above."""
-    from leaklab.strip import strip_html, strip_line, strip_text
+    from leaklab.strip.drawing import strip_html, strip_line, strip_text
 
     record = report.record
     text = parts(line=strip_line(record.status), text=strip_text(record))

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from leaklab.heap import BASELINE, Births, heap_view, view_for_path
+from leaklab.heap.borrow import heap_view, view_for_path
+from leaklab.heap.view import BASELINE, Births
 from leaklab.runtime.gc_control import gc_paused
 
 NOBODY = Births(np.empty(0, np.int64), np.empty(0, np.int64), 1)

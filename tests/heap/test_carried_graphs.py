@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from leaklab.heap import carried_tensors
-from leaklab.runtime import GraphMarks, inputs_of
+from leaklab.heap.borrow import carried_tensors
+from leaklab.runtime.autograd_graph import GraphMarks, inputs_of
 
 
 def nodes_of(*tensors):

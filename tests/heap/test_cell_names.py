@@ -6,7 +6,7 @@ import pytest
 from IPython.core.compilerop import CachingCompiler
 
 import leaklab
-from leaklab.heap import cell_name, running_cell_name
+from leaklab.heap.source_lines import cell_name, running_cell_name
 
 KERNEL_FILE = "/var/ipykernel_4711/123456.py"
 

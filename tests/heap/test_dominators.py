@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from graph_builders import dominators_by_removal, index_of, random_graphs, reached_from
 
-from leaklab.heap import ROOT, UNREACHED, immediate_dominators, levels, reach
 from leaklab.heap import dominators as dominators_module
-from leaklab.heap.dominators import dominators
+from leaklab.heap.dominators import dominators, immediate_dominators
+from leaklab.heap.shortest_paths import ROOT, UNREACHED, levels, reach
 
 
 def tree_of(n_vertices, edges, roots, **options):

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.heap import ReferencePass, build_index
 from leaklab.heap import index as index_module
-from leaklab.runtime import AddressTable, JoinedTable, kinds_of
+from leaklab.heap.index import ReferencePass, build_index
+from leaklab.runtime.addresses import AddressTable, JoinedTable, kinds_of
 
 
 class Thing:

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from leaklab.heap import ArraySearch, hidden_edges
-from leaklab.runtime import GraphWalk
+from leaklab.heap.hidden_references import ArraySearch, hidden_edges
+from leaklab.runtime.autograd_graph import GraphWalk
 
 autograd = sys.modules[GraphWalk.__module__]  # leaklab.autograd is the public function of this name
 

@@ -15,8 +15,8 @@ from explain_builders import births_of
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from leaklab.explain import group_orphans
-from leaklab.heap import heap_view
+from leaklab.explain.cycles.cycles import group_orphans
+from leaklab.heap.borrow import heap_view
 
 
 class Token:
@@ -180,7 +180,7 @@ def test_a_thread_that_waits_gets_no_caveat():
 HUGE = """
     import gc, torch
     import leaklab
-    from leaklab.heap import hidden_edges
+    from leaklab.heap.hidden_references import hidden_edges
     weight = torch.ones((), requires_grad=True)
     total = step = weight
     for _ in range(200_000):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leaklab.heap import KNOWN_HOLDERS, NATIVE_CACHES, Start, known_holder, remark_on, with_known_holders
+from leaklab.heap.known_holders import KNOWN_HOLDERS, NATIVE_CACHES, known_holder, remark_on, with_known_holders
+from leaklab.heap.shortest_paths import Start
 from leaklab.model import RootPath, Status, Step
 
 

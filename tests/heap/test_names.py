@@ -12,8 +12,8 @@ import weakref
 import pytest
 from reference_builders import BUILDERS, SlottedChild, Thing, Untouched, context, finished_frame, function, generator
 
-from leaklab.heap import c_descriptor
-from leaklab.heap.names import MAX_NAMES, Reference, name_references
+from leaklab.heap.names import MAX_NAMES, name_references
+from leaklab.heap.names.reference import Reference, c_descriptor
 
 ROUGH_NAMES = {
     # builder: references that have no better name, and why that is all there is to say

@@ -7,8 +7,9 @@ import gc
 import numpy as np
 import torch
 
-from leaklab.heap import hidden_edges
-from leaklab.heap.names import Reference, name_references
+from leaklab.heap.hidden_references import hidden_edges
+from leaklab.heap.names import name_references
+from leaklab.heap.names.reference import Reference
 
 
 def evaluate(holder, suffix):

@@ -12,7 +12,7 @@ import types
 import pytest
 import torch
 
-from leaklab.heap import Described, describe_path, fingerprint, stable_text, summary_of
+from leaklab.heap.paths import Described, describe_path, fingerprint, stable_text, summary_of
 from leaklab.model import Status
 
 EXPECTED, LEAKED, UNKNOWN = Status.EXPECTED, Status.LEAKED, Status.UNKNOWN

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from leaklab.heap.reloaded_code import line_in_file
+from leaklab.heap.source_lines import line_in_file
 
 FILE = '''"""A module."""
 

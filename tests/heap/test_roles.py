@@ -12,7 +12,8 @@ import weakref
 import pytest
 import torch
 
-from leaklab.heap import Role, describe_path, roles_by_name, roles_of_object
+from leaklab.heap.paths import describe_path
+from leaklab.heap.roles import Role, roles_by_name, roles_of_object
 from leaklab.model import RootPath, Status, Step
 
 

@@ -16,17 +16,11 @@ from functools import partial
 
 import pytest
 
-from leaklab.heap import (
-    Origin,
-    Root,
-    build_index,
-    find_roots,
-    hidden_edges,
-    local_variables,
-    origin_of,
-    running_frames,
-    search,
-)
+from leaklab.heap.hidden_references import hidden_edges
+from leaklab.heap.index import build_index
+from leaklab.heap.roots import Root, find_roots, local_variables, running_frames
+from leaklab.heap.shortest_paths import search
+from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.version import PACKAGE_FOLDER
 
 

@@ -19,27 +19,19 @@ import torch
 from graph_builders import index_of, random_graphs, reached_from
 
 import leaklab
-from leaklab.explain import icicle_of, icicles_of, shape_of
-from leaklab.heap import (
-    MAGIC,
-    NO_BIRTHS,
-    ArrayTraits,
-    HeapArrays,
-    LiveNodes,
-    NodeType,
-    SavedNodes,
-    Start,
-    StorageUse,
-    TraitsTable,
-    borrow_heap,
-    find_in,
-    load_heap,
-    packed_heap,
-    save_heap,
-    take_heap,
-)
+from leaklab.explain.heaps.found import find_in
+from leaklab.explain.heaps.icicle import icicle_of, icicles_of
+from leaklab.explain.heaps.saved import shape_of
+from leaklab.heap.borrow import borrow_heap
+from leaklab.heap.live_nodes import LiveNodes
 from leaklab.heap.names import name_references
-from leaklab.reports import render_heap_page
+from leaklab.heap.nodes import ArrayTraits, NodeType, StorageUse, TraitsTable
+from leaklab.heap.saved.arrays import HeapArrays, SavedNodes
+from leaklab.heap.saved.file import MAGIC, load_heap, packed_heap, save_heap
+from leaklab.heap.saved.taking import take_heap
+from leaklab.heap.shortest_paths import Start
+from leaklab.heap.view import NO_BIRTHS
+from leaklab.reports.saved_heap import render_heap_page
 
 pytestmark = pytest.mark.untraced
 
@@ -203,7 +195,7 @@ def every(node):
 
 
 def test_the_widths_of_an_icicle_are_what_comes_back_and_add_up_to_the_whole(monkeypatch):
-    monkeypatch.setattr("leaklab.explain.icicle.LEAST_SHARE", 0.0)
+    monkeypatch.setattr("leaklab.explain.heaps.icicle.LEAST_SHARE", 0.0)
     rng = random.Random(5)
     for n_vertices, edges, roots in random_graphs(150, seed=4):
         heap = SavedNodes(random_heap(rng, n_vertices, edges, roots))
@@ -220,8 +212,8 @@ def test_the_widths_of_an_icicle_are_what_comes_back_and_add_up_to_the_whole(mon
 
 
 def test_what_is_too_small_or_too_much_to_be_shown_is_in_the_widths_all_the_same(monkeypatch):
-    monkeypatch.setattr("leaklab.explain.icicle.LEAST_SHARE", 0.1)
-    monkeypatch.setattr("leaklab.explain.icicle.MOST_NODES", 4)
+    monkeypatch.setattr("leaklab.explain.heaps.icicle.LEAST_SHARE", 0.1)
+    monkeypatch.setattr("leaklab.explain.heaps.icicle.MOST_NODES", 4)
     rng = random.Random(6)
     for n_vertices, edges, roots in random_graphs(50, seed=5):
         heap = SavedNodes(random_heap(rng, n_vertices, edges, roots))
@@ -235,7 +227,7 @@ def test_what_is_too_small_or_too_much_to_be_shown_is_in_the_widths_all_the_same
 
 
 def test_each_device_has_an_icicle_of_its_own_memory(monkeypatch):
-    monkeypatch.setattr("leaklab.explain.icicle.LEAST_SHARE", 0.0)
+    monkeypatch.setattr("leaklab.explain.heaps.icicle.LEAST_SHARE", 0.0)
     rng = random.Random(8)
     traits = tuple(ArrayTraits((1,), "float32", device, False) for device in ("cpu", "cuda:0", "cuda:1"))
     for n_vertices, edges, roots in random_graphs(80, seed=6):
@@ -270,7 +262,7 @@ def trained():
 
 
 def test_an_icicle_says_what_tensors_are_to_a_training_program(monkeypatch):
-    monkeypatch.setattr("leaklab.explain.icicle.LEAST_SHARE", 0.0)
+    monkeypatch.setattr("leaklab.explain.heaps.icicle.LEAST_SHARE", 0.0)
     variables = trained()
     root = icicle_of(saved(variables))
     parts = {node.expression: node.part for node in every(root) if node.part != "other"}

@@ -11,8 +11,8 @@ import pytest
 from graph_builders import heaps, index_of
 from hypothesis import given
 
-from leaklab.heap import path_to, search
 from leaklab.heap import shortest_paths as search_module
+from leaklab.heap.shortest_paths import path_to, search
 
 
 class Drawn:

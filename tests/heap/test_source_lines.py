@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leaklab.heap import LineWriter, short_path
+from leaklab.heap.source_lines import LineWriter, short_path
 
 SOURCE = """\
 import torch

@@ -6,7 +6,7 @@ import linecache
 
 import pytest
 
-from leaklab.heap import find_line
+from leaklab.heap.source_lines import find_line
 
 
 @pytest.fixture

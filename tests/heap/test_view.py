@@ -8,7 +8,8 @@ import types
 import torch
 from explain_builders import N_RUNS, Link, Node, real_view_of, vertex_of, view_of
 
-from leaklab.heap import BASELINE, find_starts
+from leaklab.heap.roots import find_starts
+from leaklab.heap.view import BASELINE
 from leaklab.model import Status
 
 

@@ -10,9 +10,9 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 
-from leaklab.magics import ProgressLine
+from leaklab.magics.leakcheck import ProgressLine
 from leaklab.model import Settings
-from leaklab.reports import load_report
+from leaklab.reports.notebook import load_report
 
 pytestmark = pytest.mark.untraced
 

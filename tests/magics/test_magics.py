@@ -9,7 +9,7 @@ import pytest
 import torch
 from notebook_shell import Notebook
 
-from leaklab.reports import LeakReport
+from leaklab.reports.check import LeakReport
 
 LEAKY = "history.append(torch.ones(1000))"
 QUICK = "-n 6 --no-sites --no-cure"

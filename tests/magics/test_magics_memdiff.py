@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from leaklab.reports import MemDiff
+from leaklab.reports.heap_diff import MemDiff
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import pytest
 import traitlets
 from notebook_shell import Notebook
 
-from leaklab.magics import AwaitRewriter, LeakLab
+from leaklab.magics import AwaitRewriter
+from leaklab.magics.leakcheck import LeakLab
 
 
 def traces(notebook: Notebook) -> dict[str, int]:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from notebook_shell import Notebook
 
-from leaklab.magics import WhyAliveMagics, split_line
+from leaklab.magics.options import split_line
+from leaklab.magics.questions import WhyAliveMagics
 
 
 class Box:

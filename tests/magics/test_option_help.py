@@ -10,7 +10,7 @@ import pytest
 from leaklab import cli
 from leaklab.errors import ReportError
 from leaklab.magics import MAGICS
-from leaklab.render import check_target
+from leaklab.render.base import check_target
 from leaklab.reports import check as report
 from leaklab.reports import heap_diff
 

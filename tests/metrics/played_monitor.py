@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from leaklab.model.monitor import LoopState, MonitorStatus, StateChange
+from leaklab.model.loop import LoopState, MonitorStatus, StateChange
 
 MIB = 2**20
 LEAKING = MonitorStatus(

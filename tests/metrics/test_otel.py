@@ -11,7 +11,8 @@ pytest.importorskip("opentelemetry.sdk.metrics", reason="opentelemetry-sdk is no
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from leaklab.metrics import METRICS, Collector, Kind, observe
+from leaklab.metrics import Collector, observe
+from leaklab.metrics.table import METRICS, Kind
 
 
 @pytest.fixture

@@ -22,8 +22,9 @@ from prometheus_client.parser import text_string_to_metric_families as read
 
 import leaklab
 from leaklab.heap.roots import other_threads
-from leaklab.metrics import METRICS, Collector, Kind, serve, write_textfile
-from leaklab.model.monitor import LoopState
+from leaklab.metrics import Collector, serve, write_textfile
+from leaklab.metrics.table import METRICS, Kind
+from leaklab.model.loop import LoopState
 
 
 def told(*monitors, **more):
@@ -198,7 +199,7 @@ def test_the_rank_is_that_of_the_process_group_where_there_is_one(tmp_path):
         "import torch.distributed as dist\n"
         f"dist.init_process_group('gloo', init_method='file://{tmp_path}/meet', rank=0, world_size=1)\n"
         "dist.get_rank = lambda: 7\n"
-        "from leaklab.metrics import Loops\n"
+        "from leaklab.metrics.loops import Loops\n"
         "print(Loops(())._rank)\n"
         "dist.destroy_process_group()"
     )

@@ -6,7 +6,8 @@ import re
 import pytest
 from played_monitor import promtool
 
-from leaklab.metrics import METRICS, alert_rules, dashboard
+from leaklab.metrics import alert_rules, dashboard
+from leaklab.metrics.table import METRICS
 
 NAMES = {metric.name for metric in METRICS}
 WHO = 'job="j", run="train", rank="0"'

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as read
 
 import leaklab
-from leaklab.decide import LoopStates
+from leaklab.decide.loop_states import LoopStates
 from leaklab.metrics import Collector, log_to, serve
-from leaklab.model.monitor import GrowingPlace, LoopState
+from leaklab.model.loop import GrowingPlace, LoopState
 
 
 def runs_of(registry):

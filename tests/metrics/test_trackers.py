@@ -10,7 +10,7 @@ import pytest
 from played_monitor import CLEAN, MIB, PlayedMonitor, PlayedReport
 
 from leaklab.metrics import log_to
-from leaklab.model.monitor import LoopState
+from leaklab.model.loop import LoopState
 
 
 def life(tracker):

@@ -14,7 +14,7 @@ import leaklab
 from leaklab import cli
 from leaklab import notebooks as demo
 from leaklab.errors import LeaklabError
-from leaklab.reports import LeakReport
+from leaklab.reports.check import LeakReport
 
 OUTSIDE = re.compile(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?https?:""")
 

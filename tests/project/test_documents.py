@@ -10,7 +10,7 @@ import pytest
 
 import leaklab
 from leaklab.magics import MAGICS
-from leaklab.render import CAUSES, SECOND_CAUSES
+from leaklab.render.words import CAUSES, SECOND_CAUSES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

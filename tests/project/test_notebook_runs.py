@@ -10,7 +10,7 @@ import pytest
 from leaklab import cli
 from leaklab.errors import LeaklabError
 from leaklab.notebooks import run_notebook
-from leaklab.reports import load_report
+from leaklab.reports.notebook import load_report
 
 pytestmark = [pytest.mark.untraced, pytest.mark.notebook]
 LOAD = "%load_ext leaklab\nimport time\nkept = []"
@@ -65,7 +65,7 @@ def test_page_and_record_of_one_run_compare_as_the_same_leak_and_do_not_pass(don
 def test_a_clean_report_compared_with_itself_passes(tmp_path, capsys):
     import samples
 
-    from leaklab.reports import LeakReport
+    from leaklab.reports.check import LeakReport
 
     LeakReport(samples.clean_check()).to_html(tmp_path / "clean.html")
     assert cli.main(["compare", str(tmp_path / "clean.html"), str(tmp_path / "clean.html")]) == 0

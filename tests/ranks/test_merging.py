@@ -10,9 +10,9 @@ from samples import ATTACK, bounded_check, clean_check, history_leak, only
 
 import leaklab
 from leaklab.cli import main
-from leaklab.model.monitor import GrowingPlace, Levels, LoopState, MonitorRecord, MonitorStatus
+from leaklab.model.loop import GrowingPlace, Levels, LoopState, MonitorRecord, MonitorStatus
 from leaklab.model.ranks import RankRecord, RanksRecord
-from leaklab.ranks.files import write_rank
+from leaklab.ranks.gathering import write_rank
 
 CLEAN, LEAK, BOUNDED = clean_check(), only(history_leak()), bounded_check()
 INCONCLUSIVE = replace(CLEAN, verdict=replace(CLEAN.verdict, outcome=leaklab.Outcome.INCONCLUSIVE, reason="too noisy"))
@@ -235,7 +235,7 @@ def test_nothing_of_a_record_is_markup():
 
 
 def test_a_redacted_check_stays_redacted():
-    from leaklab.render import redacted
+    from leaklab.render.json import redacted
 
     secret = replace(LEAK, notes=("the key 'patient 17' is new",))
     report = leaklab.merge([rank(0, redacted(secret), of=1)])

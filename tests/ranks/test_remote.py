@@ -11,7 +11,7 @@ import torch
 
 import leaklab
 from leaklab.model.ranks import RankRecord
-from leaklab.ranks.here import rank_here
+from leaklab.ranks.gathering import rank_here
 
 pytestmark = pytest.mark.untraced
 

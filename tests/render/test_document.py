@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from markupsafe import Markup
 
-from leaklab.model.before_after import ChangeRow, Fate
+from leaklab.model.comparison import ChangeRow, Fate
 from leaklab.render.advice import DiffLine
 from leaklab.render.document import (
     Bullet,

@@ -7,8 +7,10 @@ from markupsafe import Markup
 
 import leaklab
 from leaklab.model.check import NotebookChecks
-from leaklab.render import Displayed, page
-from leaklab.reports import Comparison, NotebookReport
+from leaklab.render.base import Displayed
+from leaklab.render.templates import page
+from leaklab.reports.check import Comparison
+from leaklab.reports.notebook import NotebookReport
 
 
 class View(Displayed):

@@ -7,8 +7,9 @@ import time
 import pytest
 import samples
 
-from leaklab.render import draw_svg, path_graph
 from leaklab.render import drawing as draw
+from leaklab.render.drawing import draw_svg
+from leaklab.reports.graphs import path_graph
 
 DOT = 'digraph { a -> b [label="x"] }'
 SVG = "<svg><text>fake</text></svg>"

@@ -7,7 +7,7 @@ import pytest
 import samples
 
 from leaklab.errors import ReportError
-from leaklab.render import from_json, to_json
+from leaklab.render.json import from_json, to_json
 
 CHECKS = {
     "leak": samples.leaky_check(cuda=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leaklab.render import draw_levels
+from leaklab.render.sparkline import draw_levels
 
 
 @pytest.mark.parametrize(

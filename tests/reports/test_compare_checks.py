@@ -9,9 +9,9 @@ import pytest
 import samples
 
 from leaklab.errors import ReportError
-from leaklab.magics import MAX_NAMES, compare_with_last
-from leaklab.render import from_json, to_json
-from leaklab.reports import compare_checks
+from leaklab.magics.leakcheck import MAX_NAMES, compare_with_last
+from leaklab.render.json import from_json, to_json
+from leaklab.reports.check import compare_checks
 
 CLEAN = samples.clean_check()
 LEAKY = samples.leaky_check()

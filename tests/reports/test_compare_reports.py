@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import samples
 
-from leaklab.model.before_after import Fate
 from leaklab.model.check import KeptCheck, NotebookChecks
-from leaklab.reports import LeakReport, NotebookReport, compare_reports
+from leaklab.model.comparison import Fate
+from leaklab.reports.check import LeakReport
+from leaklab.reports.notebook import NotebookReport, compare_reports
 
 
 def collection(*checks):

@@ -13,19 +13,10 @@ import samples
 import leaklab
 from leaklab.errors import ReportError
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
-from leaklab.render import (
-    SCRIPT,
-    embedded,
-    find_embedded,
-    print_pdf,
-    read_record,
-    render_collection,
-    render_markdown,
-    require_browser,
-    with_classes,
-    without_tooltips,
-)
-from leaklab.reports import Journal, LeakReport, NotebookReport, load_report
+from leaklab.render.json import embedded, find_embedded, read_record
+from leaklab.reports.check import LeakReport
+from leaklab.reports.notebook import Journal, NotebookReport, load_report, print_pdf, require_browser
+from leaklab.reports.notebook_export import SCRIPT, render_collection, render_markdown, with_classes, without_tooltips
 from leaklab.text import TEXT_LIMIT, clipped, with_texts
 
 PNG = b"\x89PNG"

@@ -17,10 +17,13 @@ import nh3
 import pytest
 import samples
 
-from leaklab.explorer import ExplorerWidget, Session
+from leaklab.explorer.session import Session
+from leaklab.explorer.widget import ExplorerWidget
 from leaklab.model.check import KeptCheck, NotebookChecks
-from leaklab.render import render_html, render_markdown
-from leaklab.reports import LeakReport, NotebookReport
+from leaklab.reports.check import LeakReport
+from leaklab.reports.check_html import render_html
+from leaklab.reports.notebook import NotebookReport
+from leaklab.reports.notebook_export import render_markdown
 
 ROOT = Path(__file__).parents[2]
 HEADINGS = {f"h{level}" for level in range(1, 7)}

@@ -12,9 +12,10 @@ import samples
 
 from leaklab.errors import ReportError
 from leaklab.model import Outcome, Verdict
-from leaklab.render import PathGraph, check_target
 from leaklab.render import drawing as picture_module
-from leaklab.reports import SUFFIXES, LeakReport
+from leaklab.render.base import check_target
+from leaklab.reports.check import SUFFIXES, LeakReport
+from leaklab.reports.graphs import PathGraph
 
 LEAKY = LeakReport(samples.leaky_check())
 CLEAN = LeakReport(samples.clean_check())

@@ -12,9 +12,9 @@ from samples import clean_check, history_leak, hook_leak, leaky_check
 import leaklab
 from leaklab.cli import main
 from leaklab.model import RootPath
-from leaklab.model.before_after import Fate
 from leaklab.model.check import KeptCheck, NotebookChecks
-from leaklab.model.training_run import MemoryLevels, Survivor, TrainingRunRecord
+from leaklab.model.comparison import Fate
+from leaklab.model.process import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.reports.notebook import NotebookReport
 from leaklab.reports.training_run import TrainingRun
 

@@ -16,7 +16,7 @@ import samples
 import leaklab
 from leaklab.cuda.recording import _write
 from leaklab.errors import LeaklabError
-from leaklab.reports import LeakReport
+from leaklab.reports.check import LeakReport
 
 LEAKY = LeakReport(samples.leaky_check())
 BEFORE = b"what stood here before"

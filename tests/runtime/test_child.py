@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from leaklab.runtime import begin_child, wait_for, why_no_child
-from leaklab.runtime.runs import RunRequest
+from leaklab.runtime.child import RunRequest, begin_child, wait_for, why_no_child
 
 pytestmark = pytest.mark.skipif(bool(why_no_child()), reason=f"no child: {why_no_child()}")
 Steps = Generator[Any, tuple[float, str], Any]

@@ -10,7 +10,16 @@ from half_built import EMPTY_PLACE, half_built
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.runtime import EMPTY, ends_of, first_items, item_at, items_in, newest_items, newest_pairs, value_lines
+from leaklab.runtime.containers import (
+    EMPTY,
+    ends_of,
+    first_items,
+    item_at,
+    items_in,
+    newest_items,
+    newest_pairs,
+    value_lines,
+)
 
 _FILLED = st.lists(st.booleans(), max_size=12)
 

@@ -11,9 +11,10 @@ from graph_builders import heaps, index_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.heap import build_index, own_dicts, path_to, search
 from leaklab.heap import shortest_paths as search_module
-from leaklab.runtime import KindTable, kinds_of
+from leaklab.heap.index import build_index, own_dicts
+from leaklab.heap.shortest_paths import path_to, search
+from leaklab.runtime.addresses import KindTable, kinds_of
 
 
 class Plain:

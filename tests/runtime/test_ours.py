@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from explain_builders import vertex_of, view_of
 
-from leaklab.ask import snapshot
-from leaklab.explain import overview
-from leaklab.explorer import Explorer, Session
-from leaklab.heap import find_starts
+from leaklab.ask.heap_diff import snapshot
+from leaklab.explain.alive.live_graph import overview
+from leaklab.explorer.session import Session
+from leaklab.explorer.widget import Explorer
+from leaklab.heap.roots import find_starts
 from leaklab.notebooks import Demo
-from leaklab.reports import HeapSnapshot
-from leaklab.runtime import addresses_of, is_own_kind, own_addresses
+from leaklab.reports.heap_diff import HeapSnapshot
+from leaklab.runtime.addresses import addresses_of
+from leaklab.runtime.ours import is_own_kind, own_addresses
 
 
 def explored():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from leaklab.runtime import is_leaf, owned_bytes, shallow_bytes
+from leaklab.runtime.sizes import is_leaf, owned_bytes, shallow_bytes
 
 
 class Plain:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from leaklab.runtime import storage_bytes, storages_of
+from leaklab.runtime.sizes import storage_bytes, storages_of
 
 
 def owned(tensor: object) -> int | None:

@@ -11,8 +11,9 @@ import weakref
 import pytest
 
 from leaklab.heap.roots import other_threads
-from leaklab.model.monitor import Levels, LoopState, MonitorRecord, MonitorStatus, StateChange
-from leaklab.strip import Strip, show_strip, strip_html, strip_line, strip_svg, strip_text
+from leaklab.model.loop import Levels, LoopState, MonitorRecord, MonitorStatus, StateChange
+from leaklab.strip.drawing import strip_html, strip_line, strip_svg, strip_text
+from leaklab.strip.showing import Strip, show_strip
 
 MIB = 1 << 20
 GROWS = StateChange(400, LoopState.GROWING, "`log` grows by 1 tensor every step", 200, bytes_per_step=MIB)

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from leaklab.testing.screen import leaves_something
+from leaklab.testing.checking import leaves_something
 
 pytestmark = pytest.mark.untraced
 

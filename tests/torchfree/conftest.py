@@ -7,7 +7,7 @@ import gc
 import pytest
 from hypothesis import settings
 
-from leaklab.runtime import user_has_frozen
+from leaklab.runtime.gc_control import user_has_frozen
 
 settings.register_profile("untimed", deadline=None)  # as for the other tests, whose conftest is not read here
 settings.load_profile("untimed")

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leaklab.collect import Census, Cohorts, DisturbedError, FrozenCensus, RefreezingCensus, ScanCensus
-from leaklab.runtime import addresses_of, distinct, gc_paused, kinds_of, types_at
+from leaklab.measure.census import Census, DisturbedError, FrozenCensus, RefreezingCensus, ScanCensus
+from leaklab.measure.measurement import Cohorts
+from leaklab.runtime.addresses import addresses_of, distinct, kinds_of, types_at
+from leaklab.runtime.gc_control import gc_paused
 
 
 class Node:
@@ -279,7 +281,7 @@ def test_an_empty_run_bears_nothing():
 
 EMPTY_RUNS = """
 import gc, sys
-from leaklab.collect import census
+from leaklab.measure import census
 taker, counts = getattr(census, sys.argv[1])(collects=sys.argv[2] == "True"), [-1] * 4
 gc.collect()
 gc.disable()

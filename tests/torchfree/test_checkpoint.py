@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.collect import Lengths, container_lengths, follow
-from leaklab.runtime import KindTable, addresses_of, kinds_of
+from leaklab.measure.checkpoint import Lengths, container_lengths, follow
+from leaklab.runtime.addresses import KindTable, addresses_of, kinds_of
 
 
 class CalledError(Exception):

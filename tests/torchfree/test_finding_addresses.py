@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.runtime import KindTable, addresses_of, kinds_of, positions_of
+from leaklab.runtime.addresses import KindTable, addresses_of, kinds_of, positions_of
 
 # The places of a table are told by 16 bits of an address: these share theirs, and share it not.
 ADDRESSES = st.builds(lambda low, high: (low << 4) + (high << 20), st.integers(1, 6), st.integers(0, 3))

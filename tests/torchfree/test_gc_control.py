@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from leaklab.runtime import GcState, collect_quietly, gc_paused, user_has_frozen
+from leaklab.runtime.gc_control import GcState, collect_quietly, gc_paused, user_has_frozen
 
 
 @contextmanager

@@ -7,22 +7,14 @@ import io
 
 import pytest
 
-from leaklab.check import Judgement, judge
-from leaklab.collect import (
-    FrozenCensus,
-    Measurement,
-    Meters,
-    RefreezingCensus,
-    ScanCensus,
-    choose_baseline,
-    gauges,
-    heap_objects,
-    meters,
-    take_checkpoint,
-    thawed,
-)
+from leaklab.check.judging import Judgement, judge
+from leaklab.measure import gauges, meters
+from leaklab.measure.census import FrozenCensus, RefreezingCensus, ScanCensus
+from leaklab.measure.checkpoint import heap_objects, take_checkpoint
+from leaklab.measure.measurement import Measurement, choose_baseline, thawed
+from leaklab.measure.meters import Meters
 from leaklab.model import Outcome
-from leaklab.runtime import gc_paused
+from leaklab.runtime.gc_control import gc_paused
 
 PHASES = (8, 7, 9)
 

@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from leaklab.collect import find_slots, grown_slots
-from leaklab.runtime import kinds_of
+from leaklab.measure.slots import find_slots, grown_slots
+from leaklab.runtime.addresses import kinds_of
 
 RANDOM = random.Random(5)
 BIG = 4096
@@ -195,7 +195,7 @@ def test_a_strided_array_that_stays_one_object_is_measured_without_reading_it():
 
 
 def test_more_holders_than_one_batch_keep_their_own_slots(monkeypatch):
-    monkeypatch.setattr("leaklab.collect.slots._BATCH", 3)
+    monkeypatch.setattr("leaklab.measure.slots._BATCH", 3)
     holders = [Holder("a" * (BIG + number)) for number in range(8)]
     slots = slots_of(*holders)
     found = dict(zip(slots.owners.tolist(), slots.sizes.tolist(), strict=True))

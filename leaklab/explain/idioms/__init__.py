@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from leaklab.cure.case import Case
 from leaklab.cure.proposal import Proposal
-from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import Advice, Cause, named
 from leaklab.explain.idioms.caches import (
     cached_results,
@@ -39,6 +38,7 @@ from leaklab.explain.idioms.in_use import dropped
 from leaklab.explain.idioms.lifetimes import ended, finished_tasks, left_open, left_running, tasks_leave, thread_kept
 from leaklab.explain.idioms.models import group_taken_out, one_name, optimizer_state, run_switch, table_of_module
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept
+from leaklab.explain.leaks.evidence import Evidence
 
 Changes = Callable[[Case], Iterator[Proposal]]
 """Yields changes that would end a leak, best first; nothing where the code is not of the kind that it changes."""

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from leaklab.explain.evidence import Evidence
-from leaklab.explain.owners import Owner
+from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.leaks.ownership import Owner
 from leaklab.model import Leak
 
 SLOWING = frozenset({

@@ -12,8 +12,6 @@ from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.explain.counterparts import OF_LIBRARIES, OF_OWNERS, lets_go
-from leaklab.explain.evidence import Evidence
-from leaklab.explain.groups import MODULES
 from leaklab.explain.idioms.advice import (
     Advice,
     clearing,
@@ -25,6 +23,8 @@ from leaklab.explain.idioms.advice import (
     place_words,
     written,
 )
+from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.leaks.groups import MODULES
 from leaklab.heap.known_holders import KnownHolder, known_holder
 from leaklab.heap.roles import Role
 from leaklab.model import Status

@@ -8,14 +8,12 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from leaklab.collect.registries import Registry, registry_on
 from leaklab.cure.case import Case, name_of
 from leaklab.cure.ends import end_of, made_in_run, receiver_of, statements, with_names
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText
 from leaklab.explain.counterparts import takes_one_out, undoing
-from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import (
     Advice,
     is_expression,
@@ -29,7 +27,9 @@ from leaklab.explain.idioms.advice import (
 from leaklab.explain.idioms.frames import is_argument_of_partial
 from leaklab.explain.idioms.hooks import is_hook_call
 from leaklab.explain.idioms.in_use import dropped
+from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
+from leaklab.measure.registries import Registry, registry_on
 from leaklab.runtime.objects import is_exactly, is_kind_of, static_attribute, type_name
 
 _CALLABLES = frozenset({

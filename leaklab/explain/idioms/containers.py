@@ -16,11 +16,11 @@ from leaklab.cure.case import Case, Store, is_adding, last_name, rounded, store_
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText, under
-from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
 from leaklab.explain.idioms.tensors import Detachment, cut_of
+from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import first_items, newest_items
 from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, is_tensor, loaded_type, module_dict, type_name

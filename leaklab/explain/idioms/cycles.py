@@ -11,10 +11,10 @@ from leaklab.cure.case import Case
 from leaklab.cure.ends import end_of, statements
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import under
-from leaklab.explain.cycles import UNSEEN_ROOT
-from leaklab.explain.evidence import Evidence
+from leaklab.explain.cycles.cycles import UNSEEN_ROOT
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice
 from leaklab.explain.idioms.graphs import BY_ATTRIBUTES, adds_up_gradients
+from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import NATIVE_CACHES
 from leaklab.model.paths import CycleCertainty
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type

@@ -12,9 +12,9 @@ from leaklab.cure.case import ADDS_MANY, ADDS_ONE, Case, Store, last_name
 from leaklab.cure.live import evaluate
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import FUNCTIONS
-from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, named, place_words, written
 from leaklab.explain.idioms.tensors import has_graph
+from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
 from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions

@@ -11,8 +11,8 @@ from leaklab.cure.ends import end_of, statements
 from leaklab.cure.live import evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText
-from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import Advice, is_expression, named, written
+from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
 from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import is_exactly

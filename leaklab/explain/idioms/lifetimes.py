@@ -6,17 +6,17 @@ import ast
 import re
 from collections.abc import Iterator
 
-from leaklab.collect.process_counts import CHILDREN, DESCRIPTORS, ENDED
 from leaklab.cure.case import Case, called
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import Patch, SourceText
 from leaklab.explain.counterparts import ENDS, WORKERS, takes_one_out
-from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.containers import trimming
+from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
+from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS, ENDED
 from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import type_name
 from leaklab.text import format_bytes

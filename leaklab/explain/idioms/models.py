@@ -10,8 +10,8 @@ from leaklab.cure.case import Case, called
 from leaklab.cure.live import MISSING, attribute, evaluate
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText
-from leaklab.explain.evidence import Evidence
 from leaklab.explain.idioms.advice import NAMESPACE, Advice, clearing, is_expression, named, place_words, written
+from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
 from leaklab.text import unit_words
 

@@ -14,8 +14,8 @@ from leaklab.cure.case import Case, Store
 from leaklab.cure.live import MISSING, attribute, newest
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import Patch
-from leaklab.explain.evidence import Evidence, is_view
 from leaklab.explain.idioms.advice import Advice, clearing, is_users, named, place_words, written
+from leaklab.explain.leaks.evidence import Evidence, is_view
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.model import Status
 from leaklab.runtime.containers import entries_in, first_items, item_at, items_in, values_in

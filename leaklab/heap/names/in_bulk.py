@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from leaklab.heap.names import Reference, name_references
+from leaklab.heap.index import FIRST_POSITION, OWN_DICT, UNNAMED, NameTable
+from leaklab.heap.names import name_references
 from leaklab.heap.names.reference import (
     MAX_SHOWN_CHARACTERS,
     MISSING,
+    Reference,
     c_descriptor,
     has_plain_access,
     is_name,
@@ -27,14 +29,12 @@ from leaklab.heap.names.reference import (
     read_by,
     shown,
 )
-from leaklab.heap.reference_numbers import FIRST_POSITION, OWN_DICT, UNNAMED, NameTable
 from leaklab.runtime.addresses import N_PLACES, addresses_of, get_referents, picked, places_of
 from leaklab.runtime.objects import has_base, is_tensor_type
 
 if TYPE_CHECKING:
     from leaklab.heap.index import HeapIndex
-    from leaklab.runtime.addresses import Ints
-    from leaklab.runtime.kind_table import KindTable
+    from leaklab.runtime.addresses import Ints, KindTable
 
 _MOST_POSITIONS = 1 << 30
 _SAMPLES = 8

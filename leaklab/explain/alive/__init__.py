@@ -1,0 +1,1 @@
+"""Why one object is alive, and what letting go of it frees."""

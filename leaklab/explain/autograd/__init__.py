@@ -1,0 +1,1 @@
+"""What an autograd graph keeps alive."""

@@ -1,0 +1,1 @@
+"""What no root reaches: the cycles, and where to cut them."""

@@ -1,0 +1,1 @@
+"""What leaks: groups of survivors, their sizes, their holders, the evidence."""

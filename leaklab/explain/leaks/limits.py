@@ -1,0 +1,243 @@
+"""Recognise holders that limit themselves, and where they stop: a deque, an lru_cache, a queue, an array.
+
+The bound is read from the object: through the C descriptor of a built-in type, or from the instance's own attributes
+where the class that reads it there is a library's. A class of the user's may call anything ``maxsize``.
+
+Say what plain data a container gains: numbers and messages in their order, or anything else.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import datetime as dt
+import decimal
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from leaklab.explain.leaks.sizes import newest_entries
+from leaklab.runtime.addresses import is_own_dict
+from leaklab.runtime.containers import first_items
+from leaklab.runtime.objects import (
+    LRU_CACHE,
+    has_base,
+    inline_attribute,
+    is_tensor_type,
+    loaded_type,
+    mro_of,
+    type_name,
+)
+from leaklab.text import format_bytes, unit_words
+
+FAR = 4096
+"""A limit beyond this many entries does not save anybody's memory, and is not called one."""
+FAR_BYTES = 8 * 1024 * 1024
+"""A cache that would hold more than this when it is full leaks until then."""
+_size_of = np.ndarray.__dict__["size"].__get__
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How one type limits itself.
+
+    Attributes:
+        module: Where the type is found once it is loaded.
+        name: Its name there.
+        attribute: What the limit is called.
+        is_meant: Whether somebody chose that many of just these.
+        read: Reads it; None to read *attribute* from the instance's dict.
+        length: Returns how many there are now; None where only the class itself could.
+        when_full: What it does then.
+        is_container: Whether the entries are in the object itself, not in a container among its attributes.
+        is_replaced: Whether code makes a larger one of it once it is full, twice as large at most as far as one knows.
+    """
+
+    module: str
+    name: str
+    attribute: str
+    is_meant: bool = True
+    read: Callable[[Any], int | None] | None = None
+    length: Callable[[Any], int] | None = None
+    when_full: str = "lets go of the oldest"
+    is_container: bool = False
+    is_replaced: bool = False
+
+    def type(self) -> type | None:
+        """Return the type, None if its module is not loaded."""
+        return LRU_CACHE if self.name == "lru_cache" else loaded_type(self.module, self.name)
+
+
+_RULES: tuple[_Rule, ...] = (
+    _Rule(
+        "collections",
+        "deque",
+        "maxlen",
+        read=collections.deque.maxlen.__get__,
+        length=collections.deque.__len__,
+        is_container=True,
+    ),
+    _Rule(
+        "functools",
+        "lru_cache",
+        "maxsize",
+        is_meant=False,
+        read=lambda cache: LRU_CACHE.cache_info(cache).maxsize,
+        length=lambda cache: LRU_CACHE.cache_info(cache).currsize,
+        is_container=True,
+    ),
+    _Rule("queue", "Queue", "maxsize", when_full="lets put() wait"),
+    _Rule("asyncio", "Queue", "_maxsize", when_full="lets put() wait"),
+    _Rule("logging.handlers", "MemoryHandler", "capacity", when_full="is flushed"),
+    _Rule(
+        "numpy",
+        "ndarray",
+        "size",
+        read=lambda array: int(_size_of(array)),
+        length=lambda array: sum(1 for entry in np.ndarray.ravel(array).tolist() if entry is not None),
+        when_full="has no room for more",
+        is_container=True,
+        is_replaced=True,
+    ),
+    # cachetools writes the name of the attribute out, as Python does for two underscores.
+    _Rule("cachetools", "Cache", "_Cache__maxsize", is_meant=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much a holder will hold at most.
+
+    Attributes:
+        words: As Python writes it: ``collections.deque(maxlen=64)``.
+        entries: The number.
+        is_meant: Whether somebody chose that many of just these: a deque's length is, a cache's size often is not.
+        n_now: How many there are now; None where that is not known.
+        when_full: What the holder does when it is full.
+    """
+
+    words: str
+    entries: int
+    is_meant: bool
+    n_now: int | None = None
+    when_full: str = "lets go of the oldest"
+
+    def reason(self, per_run: float, bytes_per_run: float) -> str:
+        """Say why this is bounded, and where it stops: after how many more runs, at how many bytes.
+
+        Args:
+            per_run: Objects that each run adds while it grows, one for each entry.
+            bytes_per_run: Their bytes.
+        """
+        words = f"its holder is a {self.words}, which {self.when_full} when it is full"
+        if self.n_now is not None and self.n_now >= self.entries:
+            return f"{words}, as it is now"
+        if per_run <= 0:
+            return words
+        at = f"at about {format_bytes(self.entries * bytes_per_run / per_run)}"
+        if self.n_now is None:
+            return f"{words}, {at}"
+        return f"{words}: in about {unit_words(math.ceil((self.entries - self.n_now) / per_run), 'runs')}, {at}"
+
+    def is_far(self, bytes_per_entry: float) -> bool:
+        """Return whether a cache will be large before it drops anything."""
+        return not self.is_meant and self.entries * bytes_per_entry > FAR_BYTES
+
+
+def known_limit(holders: Sequence[object]) -> Limit | None:
+    """Return the limit of what holds the entries, None if there is none.
+
+    Args:
+        holders: From a root to the container that the entries are in. A limit is one for its own entries only: a list
+            in a deque may grow without end.
+    """
+    rules = [(kind, rule) for rule in _RULES if (kind := rule.type()) is not None]
+    for depth, thing in enumerate(reversed(holders)):
+        for kind, rule in rules:
+            has_entries = (
+                depth == 0 if rule.is_container else _has_in_attributes(thing, holders[len(holders) - depth :])
+            )
+            if has_entries and any(base is kind for base in mro_of(type(thing))):
+                limit = _instance_limit(thing, rule.attribute) if rule.read is None else rule.read(thing)
+                now = None if rule.length is None else rule.length(thing)
+                may_be_replaced = rule.is_replaced and limit is not None and limit <= 2 * (now or 0)
+                if limit is not None and 0 < limit <= FAR and not may_be_replaced:
+                    shown = "functools.lru_cache" if kind is LRU_CACHE else type_name(type(thing))
+                    return Limit(
+                        f"{shown}({rule.attribute.strip('_')}={limit})", limit, rule.is_meant, now, rule.when_full
+                    )
+    return None
+
+
+def _has_in_attributes(thing: object, below: Sequence[object]) -> bool:
+    """Return whether *below*, which leads from *thing* to a container, is that alone or beside the dict of *thing*."""
+    return len(below) == 1 or (len(below) == 2 and is_own_dict(thing, below[0]))  # noqa: PLR2004
+
+
+def _instance_limit(thing: object, name: str) -> int | None:
+    """Return a whole number among the attributes of an instance; None where it is anything else."""
+    limit = inline_attribute(thing, name)
+    return limit if type(limit) is int else None
+
+
+_NUMBERS = (
+    int, float, complex, bool, type(None), decimal.Decimal, dt.datetime, dt.date, dt.timedelta,
+)  # fmt: skip
+_NUMBER_IDS = frozenset(map(id, _NUMBERS))
+_NUMPY_NUMBERS = (np.number, np.bool_, np.datetime64)
+_NUMBER_KINDS = "biufcmM"
+_MOST_IN_RECORD = 16
+_FEWEST_WORDS = 3
+"""A text with so many words is written for people: the message of an error, a line of a protocol; no name, no key."""
+_LEAST_PER_LABEL = 4
+"""Texts that so many records share are labels (``"train"``), and take nothing of their own."""
+_dtype_of: Any = np.ndarray.__dict__["dtype"].__get__
+
+
+def gains_log_entries(thing: object, n_new: int) -> bool:
+    """Return whether the *n_new* newest entries of *thing* are numbers or records of them in the order they came in.
+
+    Those of a sequence are; those of a mapping where its keys are numbers that rise. A sequence may also gain messages,
+    whole sentences: who keeps the text of an error instead of its traceback keeps a log.
+    """
+    kind = type(thing)
+    if has_base(kind, array.array) or is_tensor_type(kind):
+        return True
+    if has_base(kind, np.ndarray):
+        return _dtype_of(thing).kind in _NUMBER_KINDS
+    entries = newest_entries(thing, n_new)
+    if has_base(kind, dict):
+        return _rise(entries[1::2][::-1]) and _are_numbers(entries[::2])
+    is_sequence = any(has_base(kind, base) for base in (list, tuple, collections.deque))
+    return is_sequence and _are_numbers([entry for entry in entries if not _is_message(entry)])
+
+
+def _is_message(entry: object) -> bool:
+    return type(entry) is str and sum(map(str.isalpha, entry.split())) >= _FEWEST_WORDS
+
+
+def _rise(keys: Sequence[Any]) -> bool:
+    return all(type(key) is int or type(key) is float for key in keys) and all(a < b for a, b in pairwise(keys))
+
+
+def _are_numbers(entries: Sequence[object]) -> bool:
+    records = [entry for entry in entries if type(entry) is tuple]
+    labels: list[object] = []
+    for entry in entries:
+        parts = first_items(entry, _MOST_IN_RECORD + 1) if type(entry) is tuple else [entry]
+        texts = [part for part in parts if type(part) is str]
+        labels += texts
+        if len(parts) > _MOST_IN_RECORD or not all(map(_is_number, (part for part in parts if type(part) is not str))):
+            return False
+        if texts and len(texts) == len(parts):
+            return False
+    return not labels or len(set(labels)) * _LEAST_PER_LABEL <= len(records)
+
+
+def _is_number(thing: object) -> bool:
+    kind = type(thing)
+    return id(kind) in _NUMBER_IDS or any(has_base(kind, base) for base in _NUMPY_NUMBERS)

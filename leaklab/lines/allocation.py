@@ -1,0 +1,383 @@
+"""Find the line of the user's code that made an object or a storage, or had it copied.
+
+A class that makes its own copies, by ``__deepcopy__`` or ``__reduce__``, makes them in a line of its constructor.
+That line made the original too, once; what makes an object in every run is the line that asked for the copy.
+
+tracemalloc knows the Python object of a tensor, not its storage, and most tensors that an autograd graph saves have
+no Python object. A dispatch mode sees every operation with its results, on every device. Per operation it costs 36 us
+where the stack of anomaly mode costs 72 us, with 9 us for the operation itself.
+
+Switch tracemalloc on for a few runs, and off so that no other thread is hurt by it.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import sys
+import threading
+import time
+import tracemalloc
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import psutil
+
+from leaklab.lines.arrival import Line
+from leaklab.lines.change import Whose, line_of_frame
+from leaklab.measure.measurement import Measurement
+from leaklab.runtime.addresses import addresses_of, get_referents
+from leaklab.runtime.objects import MANAGED_DICT, flags_of, is_exactly, is_tensor, loaded_type, loaded_variables
+from leaklab.runtime.sizes import storages_of
+
+_COPIERS = frozenset({copy.deepcopy.__code__.co_filename})
+"""Files whose functions copy what they are given, and call the user's methods to do it."""
+
+
+Place = TypeVar("Place")
+
+
+def innermost_and_asking(
+    stack: Iterable[tuple[str, Place]], whose: Callable[[str], bool | None]
+) -> tuple[Place | None, Place | None]:
+    """Return the innermost place of the user's on a stack, and the one that asked for the outermost copy under way.
+
+    Args:
+        stack: File names with what shall be returned for them, innermost first; what lies outside of leaklab's own
+            files is not looked at.
+        whose: Tells whose code a file is.
+
+    Returns:
+        The second is None where nothing is being copied, or where no line of the user's asked for it.
+    """
+    innermost = asking = None
+    is_below_copy = False
+    for filename, place in stack:
+        if filename in _COPIERS:
+            is_below_copy = True
+            continue
+        is_users = whose(filename)
+        if is_users is None:
+            break
+        if is_users:
+            if innermost is None:
+                innermost = place
+            if is_below_copy:
+                asking, is_below_copy = place, False
+    return innermost, asking
+
+
+def frames_from(frame: FrameType | None) -> Iterator[tuple[str, FrameType]]:
+    """Yield the running functions from *frame* outward, with their files."""
+    while frame is not None:
+        yield frame.f_code.co_filename, frame
+        frame = frame.f_back
+
+
+def line_of(frame: FrameType | None) -> Line | None:
+    """Return the line that *frame* is at; None without a frame."""
+    return None if frame is None else line_of_frame(frame)
+
+
+def asking_line(depth: int, whose: Callable[[str], bool | None]) -> Line | None:
+    """Return the line of the user's that asked for the copy under way; None if nothing is being copied.
+
+    Args:
+        depth: How many functions stand between this one and the first frame to look at.
+        whose: Tells whose code a file is.
+    """
+    return line_of(innermost_and_asking(frames_from(sys._getframe(depth + 1)), whose)[1])  # noqa: SLF001
+
+
+_OWN_STORAGE = frozenset({
+    "aten.lift_fresh.default", "aten.set_.source_Storage", "aten.set_.source_Storage_storage_offset",
+})  # fmt: skip
+"""Say that their result is an argument, of which the storage however was made a moment ago where no mode can see it: of
+a literal, or copied or loaded from a file. What was noted for a storage at this address is that of another one."""
+
+
+class StorageLines:
+    """The line that made each storage, as far as it was noted.
+
+    Args:
+        whose: Tells whose code a file is.
+    """
+
+    def __init__(self, whose: Whose) -> None:
+        self._whose = whose
+        self._known: dict[str, bool | None] = {}
+        self._lines: dict[int, Line] = {}
+        self._fresh: dict[Any, bool] = {}
+
+    @contextmanager
+    def noted(self) -> Iterator[bool]:
+        """Note what is made inside; the value is False where torch.compile was used, which a mode would disturb."""
+        mode = None if loaded_type("torch", "Tensor") is None or _has_compiled() else self._mode()
+        with mode if mode is not None else nullcontext():
+            yield not _has_compiled()
+
+    def line_of(self, tensor: object) -> Line | None:
+        """Return the line that made the (first) storage of *tensor*, None if it was not noted."""
+        for key, _n_bytes in storages_of(tensor) or ():
+            if key in self._lines:
+                return self._lines[key]
+        return self._line_on_device(tensor)
+
+    def _mode(self) -> AbstractContextManager[Any]:
+        from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415 - torch is loaded, or not wanted
+
+        note = self._note
+
+        def dispatched(_self: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            note(func, result, sys._getframe(1))  # noqa: SLF001
+            return result
+
+        # Given to the class after its making: torch wraps what it finds before, and the wrapper imports torch._dynamo
+        # at the first operation, 820 modules in 0.9 s.
+        noting = type("Noting", (TorchDispatchMode,), {})
+        noting.__torch_dispatch__ = dispatched  # type: ignore[attr-defined]
+        mode: AbstractContextManager[Any] = noting()
+        return mode
+
+    def _note(self, func: Any, result: Any, frame: FrameType | None) -> None:
+        results = result if is_exactly(result, (tuple, list)) else (result,)
+        tensors = [thing for thing in results if is_tensor(thing)]
+        if not tensors:
+            return
+        innermost, asking = innermost_and_asking(frames_from(frame), self._is_users)
+        line = line_of(asking or innermost)
+        if line is None:
+            return
+        is_fresh = self._fresh.get(func)
+        if is_fresh is None:
+            is_fresh = self._fresh[func] = _makes_storages(func)
+        for tensor in tensors:
+            for key, _n_bytes in storages_of(tensor) or ():
+                if is_fresh:
+                    self._lines[key] = line
+                else:
+                    self._lines.setdefault(key, line)
+
+    def _is_users(self, filename: str) -> bool | None:
+        try:
+            return self._known[filename]
+        except KeyError:
+            return self._known.setdefault(filename, self._whose(filename))
+
+    def _line_on_device(self, tensor: object) -> Line | None:
+        """Ask torch's own history of device memory, where the user has switched it on."""
+        traceback_of = loaded_variables("torch.cuda.memory").get("_allocation_traceback")
+        base: Any = loaded_type("torch", "Tensor")
+        if traceback_of is None or base is None or not base.is_cuda.__get__(tensor):
+            return None
+        try:
+            frames = traceback_of(base.untyped_storage(tensor).data_ptr()) or ()
+        except (RuntimeError, AttributeError):  # a build or a moment without history
+            return None
+        stack = ((frame["filename"], (frame["filename"], int(frame["line"]), "")) for frame in frames)
+        innermost, asking = innermost_and_asking(stack, self._whose)
+        return asking or innermost
+
+
+def _makes_storages(func: Any) -> bool:
+    """Return whether the results of an operation have storages of their own: its schema knows who aliases whom."""
+    if str(func) in _OWN_STORAGE:
+        return True
+    schema = getattr(func, "_schema", None)
+    return schema is not None and all(result.alias_info is None for result in schema.returns)
+
+
+def _has_compiled() -> bool:
+    """Return whether torch.compile has compiled anything: under a mode it would compile all of it anew."""
+    return bool(loaded_variables("torch._dynamo.convert_frame").get("FRAME_COUNTER"))
+
+
+_DEPTH = 4
+"""From a function over its closure and a cell of it to a tensor's tuple."""
+_MAX_LOOKED_AT = 200
+_CONTAINERS = (list, tuple, dict, types.CellType, types.MethodType)
+_MAX_SURVIVORS = 20_000
+"""So many survivors of the traced runs are asked for their line: 1 s."""
+
+
+def line_that_made(thing: object, whose: Whose) -> Line | None:
+    """Return the line of the user's code that made *thing*, or had it copied; None if that was not recorded."""
+    innermost, asking = _lines_of(thing, whose)
+    return asking or innermost
+
+
+def _lines_of(thing: object, whose: Whose) -> tuple[Line | None, Line | None]:
+    stack = ((filename, (filename, number, "")) for filename, number in _stack_of(thing))
+    return innermost_and_asking(stack, whose)
+
+
+def _stack_of(thing: object) -> list[tuple[str, int]]:
+    """Return the stack that made *thing*, innermost line first; empty if it was not recorded."""
+    if _LOSES_INSTANCES and flags_of(type(thing)) & MANAGED_DICT:
+        return list(_lost_stack(id(thing) - _BEFORE_INSTANCE) or ())
+    return [(frame.filename, frame.lineno) for frame in reversed(tracemalloc.get_object_traceback(thing) or ())]
+
+
+_LOSES_INSTANCES = (3, 11) <= sys.version_info < (3, 12)
+"""In 3.11 `tracemalloc` looks for an instance behind the place where its memory begins, and finds nothing."""
+_BEFORE_INSTANCE = 4 * ctypes.sizeof(ctypes.c_void_p)  # the collector's header, the values, the dict
+
+
+def _lost_stack(address: int) -> tuple[tuple[str, int], ...] | None:
+    """Ask tracemalloc for the block of memory at *address*."""
+    find = getattr(ctypes.pythonapi, "_PyTraceMalloc_GetTraceback", None)
+    if find is None:
+        return None
+    find.restype, find.argtypes = ctypes.py_object, (ctypes.c_uint, ctypes.c_size_t)
+    found: tuple[tuple[str, int], ...] | None = find(0, address)
+    return found
+
+
+class Made(NamedTuple):
+    """Where an object was made.
+
+    Attributes:
+        line: The line that made it, or had it copied.
+        born_at: File and line of the innermost line of the user's that ran then.
+        is_elsewhere: Whether another thread made it than the one that runs the code.
+    """
+
+    line: Line
+    born_at: tuple[str, int]
+    is_elsewhere: bool = False
+
+
+class Makers:
+    """Finds the lines that made objects: tensors by their storage, everything else by tracemalloc.
+
+    Args:
+        whose: Tells whose code a file is.
+        storages: What was noted of storages.
+    """
+
+    def __init__(self, whose: Whose, storages: StorageLines) -> None:
+        self._whose = whose
+        self.storages = storages
+
+    def made_of(self, entries: list[object]) -> list[Made]:
+        """Return where the tensors in *entries* were made, or *entries* themselves where there are none."""
+        tensors = list(_tensors_in(entries))
+        return [made for thing in tensors or entries if (made := self._made(thing)) is not None]
+
+    def made_by_survivor(self, measurement: Measurement, n_before: int) -> dict[int, Made]:
+        """Return where each object was made that a run after the first *n_before* left; a phase is open.
+
+        Objects are known by their addresses; one whose line was not recorded is left out.
+        """
+        addresses, _kinds, runs = measurement.cohorts.members()
+        with measurement.young() as objects:
+            new = np.flatnonzero(np.isin(addresses_of(objects), addresses[runs >= n_before]))
+            found = ((id(thing), self._made(thing)) for thing in (objects[place] for place in new[:_MAX_SURVIVORS]))
+            return {address: made for address, made in found if made is not None}
+
+    def _made(self, thing: object) -> Made | None:
+        innermost, asking = _lines_of(thing, self._whose)
+        line = (self.storages.line_of(thing) if is_tensor(thing) else None) or asking or innermost
+        return None if line is None else Made(line, (innermost or line)[:2], self._is_elsewhere(_stack_of(thing)))
+
+    def _is_elsewhere(self, stack: Sequence[tuple[str, int]]) -> bool:
+        """Return whether *stack* is known to its end, begins where a thread does, and did not come by leaklab."""
+        is_whole = 0 < len(stack) < tracemalloc.get_traceback_limit()
+        is_threads = is_whole and stack[-1][0] == threading.__file__
+        return is_threads and all(self._whose(filename) is not None for filename, _number in stack)
+
+
+def _tensors_in(entries: list[object]) -> Iterator[object]:
+    """Yield tensors that *entries* are or refer to, over a few steps."""
+    seen: set[int] = set()
+    level = entries
+    for _ in range(_DEPTH + 1):
+        new = [thing for thing in level if id(thing) not in seen]
+        seen.update(map(id, new))
+        yield from filter(is_tensor, new)
+        level = [inner for thing in new if not is_tensor(thing) for inner in _content_of(thing)][:_MAX_LOOKED_AT]
+
+
+def _content_of(thing: object) -> list[object]:
+    """Return what *thing*, made a moment ago, is made of: not what it shares with the rest of the program."""
+    kind = type(thing)
+    if kind is types.FunctionType:  # nor its global variables
+        parts = (thing.__closure__, thing.__defaults__)  # type: ignore[attr-defined]  # a function
+        return [part for part in parts if part is not None]
+    # Short containers are made in memory of old ones, of which tracemalloc says nothing.
+    if is_exactly(thing, _CONTAINERS) or _stack_of(thing):
+        return get_referents(thing)[:_MAX_LOOKED_AT]
+    return []
+
+
+N_FRAMES = 40
+"""So deep are stacks recorded: from the line in a module's ``forward`` to the user's own there are ten to thirty."""
+FEW_FRAMES = 10
+"""With fewer, most lines of libraries could not be followed to the user's own."""
+
+_RAW = 0  # the domain of memory that is allocated without the interpreter lock
+_IS_MENDED = sys.version_info >= (3, 13, 2) or (3, 12, 9) <= sys.version_info < (3, 13)
+"""Whether `tracemalloc.stop` waits for threads that are within it (python/cpython#128679)."""
+_TURNS, _MOST_SECONDS, _PAUSE_SECONDS = 2, 0.25, 0.002
+
+
+@contextmanager
+def python_traces() -> Iterator[int]:
+    """Record where Python objects are made, inside; the value is how many frames of each stack.
+
+    Where tracemalloc runs already, it keeps its own settings and its traces.
+    """
+    if tracemalloc.is_tracing():
+        yield tracemalloc.get_traceback_limit()
+        return
+    limit = tracemalloc.get_traceback_limit()
+    _start(N_FRAMES)
+    try:
+        yield N_FRAMES
+    finally:
+        # With another limit it is not ours any more: the code inside has stopped it, and started it for itself.
+        if tracemalloc.get_traceback_limit() == N_FRAMES:
+            try:
+                _stop()
+            finally:
+                _start(limit)  # nothing else sets the limit back
+                _stop()
+
+
+def _start(n_frames: int) -> None:
+    """Trace objects, and nothing that is allocated without the interpreter lock.
+
+    A thread that allocates without the lock waits for it within tracemalloc. If tracemalloc is stopped meanwhile, the
+    thread writes to what has been freed, and the process crashes. So the way in is closed at once: a thread that came
+    through in these microseconds has all the time of the traced runs to get the lock.
+    """
+    raw = _Allocator()
+    ctypes.pythonapi.PyMem_GetAllocator(_RAW, ctypes.byref(raw))
+    tracemalloc.start(n_frames)
+    if not _IS_MENDED:
+        ctypes.pythonapi.PyMem_SetAllocator(_RAW, ctypes.byref(raw))
+
+
+def _stop() -> None:
+    """Stop tracemalloc, once each thread that may wait for the interpreter lock within it has had its turns."""
+    if not tracemalloc.is_tracing():
+        return
+    try:
+        if not _IS_MENDED:
+            seconds = _TURNS * psutil.Process().num_threads() * sys.getswitchinterval()
+            end = time.monotonic() + min(seconds, _MOST_SECONDS)
+            while time.monotonic() < end:
+                time.sleep(_PAUSE_SECONDS)
+    finally:
+        tracemalloc.stop()
+
+
+class _Allocator(ctypes.Structure):
+    """``PyMemAllocatorEx``: a context and four functions."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("ctx", "malloc", "calloc", "realloc", "free"))

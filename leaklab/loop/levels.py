@@ -1,0 +1,191 @@
+"""Read levels of memory and lengths of containers while the loop runs, and let them speak on its states.
+
+When to look: by what looking costs, by how far the loop is, and by what has been seen.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.decide.rising_level import FIRST_LOOK, find_periods, find_rise, next_look, run_length
+from leaklab.measure.level_history import HolderLengths, LevelHistory
+from leaklab.model.loop import ACCELERATOR, HOST, StateChange
+
+_FEWEST_STEPS = 23
+"""Of a run. Not 25: that divides the 50, 100, 200 steps after which loops validate and log."""
+_RUNS_OF_ALL = 200
+"""A run is such a part of the steps so far: what happens in every epoch happens in some runs of every check."""
+_MOST_STEPS = 500
+_MOST_SECONDS = 20.0
+_RUNS_THAT_FIT = 45
+"""Runs of a check, those that look for lines included, at most: a short loop has to have room for them."""
+_FEWEST_OF_SLOW = 3
+_GROWTH = 10
+"""Where nothing grows, the next check is at so many times the steps."""
+_FREE_SECONDS = 20.0
+"""So much may checks take beyond their share: a loop of a minute has its answer, a loop of days does not feel it."""
+_SHARE_OF_LEVELS = 0.002
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Plain numbers that say what is due.
+
+    Attributes:
+        overhead: The share of the loop's time that watching may take.
+        first_step: The step after which the first check may begin.
+        next_check: The step at which the next check is due.
+        expected_seconds: What a check is expected to take of the processor; 0.0 before the first.
+        spent_seconds: What watching took of the processor so far; on a loaded machine its pauses are longer.
+    """
+
+    overhead: float
+    first_step: int
+    next_check: int = 0
+    expected_seconds: float = 0.0
+    spent_seconds: float = 0.0
+
+    def begin(self, total_steps: int | None) -> None:
+        """Set the first check, earlier in a loop that is known to be short."""
+        short = self.first_step if total_steps is None else max(total_steps // 5, 1)
+        self.next_check = min(self.first_step, short)
+
+    def may_check(self, elapsed: float) -> bool:
+        """Return whether a check may begin now: always the first, then within the share of time."""
+        if not self.expected_seconds:
+            return True
+        return self.spent_seconds + self.expected_seconds <= self.overhead * elapsed + _FREE_SECONDS
+
+    def end_check(self, step: int, seconds: float, look_again: int | None) -> None:
+        """Set the next check after one that ended at *step* and took *seconds* of watching."""
+        self.expected_seconds = seconds
+        self.next_check = look_again if look_again is not None else _GROWTH * max(step, 1)
+
+    def hasten(self, step: int) -> None:
+        """Let the next check begin at *step*, if it was to be later."""
+        self.next_check = min(self.next_check, step)
+
+    def steps_per_run(self, step: int, seconds_per_step: float, total_steps: int | None, periods: Sequence[int]) -> int:
+        """Return how many steps are one run of the next check.
+
+        Args:
+            step: Steps so far.
+            seconds_per_step: Of the loop.
+            total_steps: Steps of the whole loop; None where nobody told.
+            periods: Steps after which the loop does something else (validates, saves), as far as they are known.
+        """
+        steps = min(max(_FEWEST_STEPS, step // _RUNS_OF_ALL), _MOST_STEPS)
+        if seconds_per_step > 0:
+            steps = min(steps, max(_FEWEST_OF_SLOW, int(_MOST_SECONDS / seconds_per_step)))
+        steps = run_length(steps, periods)
+        if total_steps is not None:
+            steps = min(steps, max(1, (total_steps - step) // _RUNS_THAT_FIT))
+        return steps
+
+
+def steps_between_levels(seconds_per_step: float, cost: float, spacing: int) -> int:
+    """Return after how many steps the levels are read again, where one reading takes *cost* seconds."""
+    affordable = math.ceil(cost / (_SHARE_OF_LEVELS * seconds_per_step)) if seconds_per_step > 0 else 1
+    return max(affordable, spacing, 1)
+
+
+def refuse_wrong_numbers(*, total_steps: object, overhead: object, first_step: object) -> None:
+    """Raise a TypeError or ValueError that names the first number which is none, or out of range."""
+    if not (total_steps is None or (isinstance(total_steps, int) and total_steps > 0)):
+        msg = f"total_steps must be a whole number above 0, or None if nobody knows, not {total_steps!r}"
+        raise ValueError(msg) if isinstance(total_steps, int) else TypeError(msg)
+    if not (isinstance(first_step, int) and first_step >= 0):
+        msg = f"first_step must be a whole number, 0 or more, not {first_step!r}"
+        raise ValueError(msg) if isinstance(first_step, int) else TypeError(msg)
+    if not (isinstance(overhead, (int, float)) and 0 < overhead <= 1):
+        msg = f"overhead must be a share of the loop's time above 0 and at most 1, such as 0.01, not {overhead!r}"
+        raise ValueError(msg) if isinstance(overhead, (int, float)) else TypeError(msg)
+
+
+_LENGTHS_FACTOR = 1.1
+"""The lengths of growing containers are read again when the loop is so much further."""
+
+
+class LevelWatch:
+    """What is read between the checks.
+
+    Args:
+        states: What is known of the loop.
+
+    Attributes:
+        history: The levels so far.
+        lengths: The containers that grow, as the checks have found them.
+        next_step: The step after which levels are to be read again.
+    """
+
+    def __init__(self, states: LoopStates) -> None:
+        self.history = LevelHistory()
+        self.lengths = HolderLengths()
+        self.next_step = 1
+        self._states = states
+        self._cost = 0.0
+        self._next_look = FIRST_LOOK
+        self._next_lengths = 0
+
+    def read(self, step: int, seconds: float, seconds_per_step: float) -> None:
+        """Note the levels after *step*, *seconds* after the loop began."""
+        began = time.perf_counter()
+        self.history.note(step, seconds)
+        cost = time.perf_counter() - began
+        # The first reading imports and opens; what is typical comes out over the next ones.
+        self._cost = cost if not self._cost else min(self._cost * 1.1, cost)
+        self.next_step = step + steps_between_levels(seconds_per_step, self._cost, self.history.spacing)
+
+    def periods(self) -> tuple[int, ...]:
+        """Return the steps after which the loop does something else (validates, saves), as far as they are known."""
+        steps, seconds = self.history.seconds()
+        return find_periods(steps[1:], np.diff(seconds) / np.maximum(np.diff(steps), 1))
+
+    def read_lengths(self, step: int) -> Mapping[str, int]:
+        """Return how long the containers are that grow; not while a check has frozen them."""
+        self._next_lengths = int(step * _LENGTHS_FACTOR) + 1
+        self.lengths.keep({place.fingerprint for place in self._states.standing})
+        return self.lengths.read()
+
+    def judge(
+        self, step: int, total_steps: int | None, free: Free, checked_at: int, *, is_checking: bool, is_last: bool
+    ) -> list[StateChange]:
+        """Return what the levels say: what rises that no check has found, what stands still, what matters by now.
+
+        Args:
+            step: Steps so far.
+            total_steps: Of the whole loop; None where nobody told.
+            free: What is free.
+            checked_at: The step at which the last check ended; 0 before that.
+            is_checking: Whether a check is under way.
+            is_last: Whether the loop has ended.
+        """
+        changes: list[StateChange] = []
+        # A check under way has memory of its own: the level rises with it, and falls again.
+        if is_last or (step >= self._next_look and not is_checking):
+            changes += self._look_for_rises(step, total_steps, free)
+        if not self._states.standing:
+            return changes
+        if not is_checking and (step >= self._next_lengths or is_last):
+            changes += self._states.take_lengths(step, self.read_lengths(step), total_steps, free)
+        levels = {HOST: (self.history.heap(), self.history.rss()), ACCELERATOR: (self.history.accelerator(),)}
+        changes += self._states.take_standstill(step, checked_at, levels, total_steps, free)
+        changes += self._states.weigh(step, total_steps, free)
+        return changes
+
+    def _look_for_rises(self, step: int, total_steps: int | None, free: Free) -> list[StateChange]:
+        changes: list[StateChange] = []
+        is_rising = False
+        for memory, series in ((HOST, self.history.heap()), (ACCELERATOR, self.history.accelerator())):
+            rise = find_rise(*series)
+            found = None if rise is None else (rise.since_step, rise.per_step)
+            changes += self._states.take_level(memory, step, found, total_steps, free)
+            is_rising |= rise is not None
+        self._next_look = next_look(step, is_rising=is_rising)
+        return changes

@@ -1,0 +1,140 @@
+"""Check a stretch of a loop that goes on: nothing is repeated, a run is the next steps of the loop.
+
+The variables among which holders are looked for first, held weakly between the checks.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from leaklab.check.pipeline import check_steps
+from leaklab.heap.source_lines import running_cell_name
+from leaklab.measure.gauges import native_heap_bytes
+from leaklab.measure.level_history import HolderLengths
+from leaklab.model import Check, Settings
+from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
+from leaklab.text import format_bytes, unit_words
+
+_MOST_RUNS = 40
+_NO_LIMIT = 1e9
+"""Seconds: the loop takes the time it takes, and how often it is checked is decided by what checks cost."""
+_COLLECTED_BYTES, _COLLECTED_OBJECTS = 2**20, 10_000
+"""Cyclic garbage that is worth a word."""
+
+
+def collect_before_checks(step: int) -> str:
+    """Collect cyclic garbage; return what had piled up by *step*, empty if that is little or the user does not collect.
+
+    The checks collect it, and would hide that nobody else does.
+    """
+    if not user_lets_collect():
+        return ""
+    before = native_heap_bytes()
+    n_objects = collect_quietly()
+    after = native_heap_bytes()
+    freed = max(before - after, 0) if before is not None and after is not None else 0
+    if freed < _COLLECTED_BYTES and n_objects < _COLLECTED_OBJECTS:
+        return ""
+    return (
+        f"a collection at step {step:,} freed {unit_words(n_objects, 'objects')} of cyclic garbage and "
+        f"{format_bytes(freed)}, which the collector had not come to by itself"
+    )
+
+
+class LoopStretch:
+    """One check, which the loop's steps drive; used once: `begin`, then `advance` at each `next_step`.
+
+    Args:
+        name: What the user calls the loop.
+        steps_per_run: So many steps are one run.
+        namespace: The variables among which holders are looked for first.
+        lengths: Is told the places that grow.
+        with_lines: Whether to trace some runs for the lines of what leaks.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        steps_per_run: int,
+        namespace: dict[str, Any] | None,
+        lengths: HolderLengths,
+        *,
+        with_lines: bool = True,
+    ) -> None:
+        self.steps_per_run = steps_per_run
+        self.first_step = self.next_step = 0
+        settings = Settings(
+            _MOST_RUNS, n_warmups=0, max_seconds=_NO_LIMIT, name=name, sites=None if with_lines else False, cure=False
+        )
+        self._steps = check_steps(settings, namespace, running_cell_name, in_loop=lengths)
+        self._started = 0.0
+
+    def begin(self, step: int) -> None:
+        """Take the heap as it is after *step* for the baseline.
+
+        Raises:
+            CheckRunningError: if another check is under way in this process.
+        """
+        self.first_step = step
+        next(self._steps)
+        self._go_on(step)
+
+    def advance(self, step: int) -> Check | None:
+        """Take in that the run ended after *step*; return the record once the check has ended, else None."""
+        return self._send(step, "")
+
+    def end_early(self, step: int, reason: str) -> Check | None:
+        """End the check in the middle of a run; return what was found until then, None if that is nothing."""
+        return self._send(step, reason)
+
+    def close(self) -> None:
+        """End the check without asking what it found; the collector has its objects back."""
+        self._steps.close()
+
+    def _send(self, step: int, failure: str) -> Check | None:
+        try:
+            self._steps.send((time.perf_counter() - self._started, failure))
+        except StopIteration as stop:
+            check: Check = stop.value
+            return check
+        self._go_on(step)
+        return None
+
+    def _go_on(self, step: int) -> None:
+        self.next_step = step + self.steps_per_run
+        self._started = time.perf_counter()
+
+
+class Roots:
+    """Objects by the names they shall have in what is reported, or a namespace that lives as long as the program.
+
+    Args:
+        namespace: Global variables; None to look in modules and functions only.
+        named: Objects that stand in its place; held weakly.
+
+    Raises:
+        TypeError: if one of *named* cannot be referred to weakly.
+    """
+
+    def __init__(self, namespace: dict[str, Any] | None, named: Mapping[str, object] | None) -> None:
+        self._namespace = namespace
+        self._named = {name: _weakly(name, root) for name, root in (named or {}).items()}
+
+    def variables(self) -> dict[str, Any] | None:
+        """Return the variables that are alive now."""
+        if not self._named:
+            return self._namespace
+        alive = ((name, reference()) for name, reference in self._named.items())
+        return {name: root for name, root in alive if root is not None}
+
+
+def _weakly(name: str, root: object) -> weakref.ref[Any]:
+    try:
+        return weakref.ref(root)
+    except TypeError:
+        kind = type(root).__name__
+        msg = f"the root {name!r} is a {kind}, which cannot be referred to weakly: give the object that has it"
+        raise TypeError(msg) from None

@@ -1,0 +1,222 @@
+"""Measure the whole heap at one moment: types, containers, slots, autograd nodes, threads."""
+
+from __future__ import annotations
+
+import gc
+import io
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.measure.registries import entry_counts
+from leaklab.measure.slots import Slots, find_slots
+from leaklab.runtime.addresses import Addresses, Ints, KindTable, addresses_of, get_referents, kinds_of, positions_of
+from leaklab.runtime.gc_control import gc_paused, user_has_frozen
+from leaklab.runtime.objects import SIZED_BASES, has_base, is_tensor_type, length_function
+
+_FIXED = (tuple, frozenset, str, bytes)  # their length never changes: nothing to follow
+# `len` of exactly these runs C code only, and costs less than the type's own function, called by name.
+_PLAIN = frozenset(id(base) for base in SIZED_BASES if base not in _FIXED)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Containers alive at one moment; all of shape ``(n,)``, in one order."""
+
+    addresses: Addresses
+    kinds: Addresses
+    lengths: npt.NDArray[np.int64]
+
+    def lengths_of(self, addresses: Addresses) -> npt.NDArray[np.int64]:
+        """Return the lengths of the containers at *addresses*, -1 where there was none, shape ``(len(addresses),)``."""
+        rows = positions_of(addresses, self.addresses)
+        return np.where(rows >= 0, self.lengths.take(rows, mode="clip"), -1) if len(self.lengths) else rows
+
+
+def position(stream: io.StringIO | io.BytesIO) -> int:
+    """Return how far an in-memory file was written; 0 for a closed one. Moves nothing."""
+    try:
+        return type(stream).tell(stream)
+    except ValueError:
+        return 0
+
+
+def measure_of(kind: type) -> Callable[[Any], int] | None:
+    """Return the C function that tells how much an object of *kind* holds, None if it cannot grow or nobody knows."""
+    if kind is io.StringIO or kind is io.BytesIO:
+        return position
+    if any(has_base(kind, fixed) for fixed in _FIXED):
+        return None
+    return length_function(kind)
+
+
+def container_lengths(objects: list[object], addresses: Addresses, table: KindTable) -> Lengths:
+    """Measure every list, dict, set, deque, array and in-memory file among *objects*.
+
+    Args:
+        objects: Live objects; their types are looked at, never their ``__class__``.
+        addresses: Their addresses, shape ``(n,)``.
+        table: Their types.
+    """
+    rows, lengths = _measured(objects, table)
+    return Lengths(addresses[rows], table.kinds_of(rows), lengths)
+
+
+def _measured(objects: list[object], table: KindTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the positions of what can grow among *objects*, and how much each of them holds."""
+    functions = [measure_of(of) for of in table.types]
+    measures = {
+        kind: measure for kind, measure in zip(table.addresses.tolist(), functions, strict=True) if measure is not None
+    }
+    is_plain = table.mask_of(measures.keys() & _PLAIN)
+    plain = np.flatnonzero(is_plain)
+    # The other types have few objects each: one call per object beats one pass over the heap per type.
+    rest = np.flatnonzero(table.mask_of(measures.keys() - _PLAIN))
+    plain_things: Any = compress(objects, is_plain.tobytes())
+    plain_lengths = np.fromiter(map(len, plain_things), np.int64, len(plain))
+    rest_kinds = table.kinds_of(rest).tolist()
+    rest_lengths = [measures[kind](objects[row]) for kind, row in zip(rest_kinds, rest.tolist(), strict=True)]
+    return np.concatenate([plain, rest]), np.concatenate([plain_lengths, np.array(rest_lengths, np.int64)])
+
+
+def follow(moments: list[Lengths]) -> tuple[Addresses, Addresses, npt.NDArray[np.int64]]:
+    """Follow the containers that live at every one of *moments*, the first may be missing.
+
+    Returns:
+        Addresses ``(n,)``, kinds ``(n,)`` and lengths ``(n, n_moments)`` of those whose length differs between the
+        first and the last moment. A container born after the first moment counts as empty there.
+    """
+    last = moments[-1]
+    table = np.zeros((len(last.addresses), len(moments)), np.int64)
+    alive = np.ones(len(last.addresses), bool)
+    for column, moment in enumerate(moments):
+        rows = _rows_in(moment, last)
+        table[:, column] = np.where(rows >= 0, moment.lengths.take(rows, mode="clip"), 0) if len(moment.lengths) else 0
+        if column:
+            alive &= rows >= 0
+    grown = alive & (table[:, -1] > table[:, 0])
+    return last.addresses[grown], last.kinds[grown], table[grown]
+
+
+def _rows_in(moment: Lengths, last: Lengths) -> Ints:
+    """Return the row in *moment* of each container of *last*, -1 where it was not there.
+
+    The collector keeps its order: what is older than anything that has died stands where it stood.
+    """
+    n_both = min(len(moment.addresses), len(last.addresses))
+    differs = moment.addresses[:n_both] != last.addresses[:n_both]
+    n_same = int(differs.argmax()) if differs.any() else n_both
+    moved = positions_of(last.addresses[n_same:], moment.addresses[n_same:])
+    rows = np.concatenate([np.arange(n_same), np.where(moved >= 0, moved + n_same, -1)])
+    if len(moment.kinds):
+        rows[moment.kinds.take(rows, mode="clip") != last.kinds] = -1
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The heap between two phases of runs.
+
+    Attributes:
+        after_run: Measured runs so far.
+        kinds: Addresses of the types alive, shape ``(n_kinds,)``, sorted.
+        counts: Objects of each of them, shape ``(n_kinds,)``.
+        lengths: Every container by its length.
+        slots: Every slot that points to a buffer or a longer sequence; None where these were not looked at.
+        graph_nodes: Autograd nodes reachable from the tensors of the heap; a lower bound if the graph is too large.
+        n_threads: Living threads.
+        n_registered: Entries of each of `leaklab.measure.registries.REGISTRIES`, shape ``(n_registries,)``.
+    """
+
+    after_run: int
+    kinds: Addresses
+    counts: npt.NDArray[np.int64]
+    lengths: Lengths
+    slots: Slots | None
+    graph_nodes: int
+    n_threads: int
+    n_registered: npt.NDArray[np.int64]
+
+    def count_of(self, kind: int) -> int:
+        """Return how many objects of the type at address *kind* were alive."""
+        place = int(np.searchsorted(self.kinds, kind))
+        return int(self.counts[place]) if place < len(self.kinds) and self.kinds[place] == kind else 0
+
+
+def heap_objects(*, frozen_too: bool) -> list[object]:
+    """Return every object the collector knows; *frozen_too* adds those that the user froze and something refers to."""
+    objects = gc.get_objects()
+    if frozen_too:
+        objects.extend(_frozen_objects(objects))
+    return objects
+
+
+@contextmanager
+def whole_heap() -> Iterator[list[object]]:
+    """Borrow every object of the heap; the list is emptied on exit, and no automatic collection runs inside."""
+    with gc_paused():
+        objects = heap_objects(frozen_too=user_has_frozen())
+        try:
+            yield objects
+        finally:
+            objects.clear()
+
+
+def _frozen_objects(objects: list[object]) -> list[object]:
+    """Follow the references of *objects* to tracked objects that are not among them."""
+    seen = set(addresses_of(objects).tolist())
+    seen.add(id(objects))
+    found: list[object] = []
+    frontier: list[object] = objects
+    while frontier:
+        referents = get_referents(*frontier)
+        fresh = dict(zip(map(id, referents), referents, strict=True))
+        frontier = [thing for address, thing in fresh.items() if address not in seen and gc.is_tracked(thing)]
+        frontier = [thing for thing in frontier if thing is not found and thing is not referents]
+        seen.update(map(id, frontier))
+        found.extend(frontier)
+    return found
+
+
+def take_checkpoint(
+    after_run: int, objects: list[object], *, with_slots: bool = True, followed: Slots | None = None
+) -> tuple[Checkpoint, Addresses, Addresses]:
+    """Measure *objects*, the whole heap; also return their addresses and those of their types.
+
+    Args:
+        after_run: Measured runs so far.
+        objects: All of them.
+        with_slots: Whether to look at buffers.
+        followed: As for `find_slots`.
+    """
+    addresses, kinds = addresses_of(objects), kinds_of(objects)
+    table = KindTable(kinds)
+    rows, lengths = _measured(objects, table)
+    length_of = np.full(len(objects), -1)
+    length_of[rows] = lengths
+    checkpoint = Checkpoint(
+        after_run=after_run,
+        kinds=table.addresses,
+        counts=table.counts,
+        lengths=Lengths(addresses[rows], table.kinds_of(rows), lengths),
+        slots=find_slots(objects, kinds, followed, length_of) if with_slots else None,
+        graph_nodes=_count_graph_nodes(objects, table),
+        n_threads=threading.active_count(),
+        n_registered=entry_counts(),
+    )
+    return checkpoint, addresses, kinds
+
+
+def _count_graph_nodes(objects: list[object], table: KindTable) -> int:
+    tensors = [objects[row] for row in np.flatnonzero(table.mask(is_tensor_type)).tolist()]
+    if not tensors:
+        return 0
+    from leaklab.runtime.autograd_graph import count_nodes, is_node_type  # noqa: PLC0415 - needs torch, which has tensors to show here
+
+    return count_nodes(tensors, [objects[row] for row in np.flatnonzero(table.mask(is_node_type)).tolist()])

@@ -1,0 +1,226 @@
+"""Keep the levels of memory over a loop of any length, in a table that never gets larger.
+
+Read again, long after a check, how long the containers are that it found to grow; nothing of theirs is held.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.measure.checkpoint import measure_of
+from leaklab.measure.gauges import accelerator_levels, native_heap_bytes, rss_bytes
+from leaklab.model.loop import Levels
+from leaklab.runtime.addresses import KindTable, addresses_of, kinds_of
+from leaklab.runtime.gc_control import gc_paused, user_has_frozen
+from leaklab.runtime.objects import is_tensor_type
+
+N_KEPT = 256
+"""So many samples fit; when they are there, the distance that samples keep from each other doubles."""
+
+_UNKNOWN = -1.0
+_STEP, _SECONDS, _HEAP, _RSS, _ALLOCATED, _RESERVED = range(6)
+
+Column = npt.NDArray[np.float64]
+
+
+class LevelHistory:
+    """Levels of memory after steps of a loop: at most `N_KEPT` of them, evenly spread, the first and the latest always.
+
+    Kept as numbers in one array that exists before the first step: as objects, the samples would be what grows from
+    step to step.
+    """
+
+    def __init__(self) -> None:
+        self._rows = np.full((N_KEPT, 6), _UNKNOWN)
+        self._n = 0
+        self._spacing = 1.0
+        self._n_thinned = 0
+
+    def __len__(self) -> int:
+        return self._n
+
+    @property
+    def spacing(self) -> int:
+        """Steps that two samples are apart at least; only the latest may follow its neighbour sooner."""
+        return int(self._spacing)
+
+    def note(self, step: int, seconds: float) -> None:
+        """Read the levels after *step*: 20 microseconds of the processor, a few more for each accelerator.
+
+        Nothing is initialised by it, and no object of Python stays.
+
+        Args:
+            step: Not below that of an earlier note; such a one is left out.
+            seconds: Since the loop began.
+        """
+        rows = self._rows
+        if self._n and step < rows[self._n - 1, _STEP]:
+            return
+        n = self._row_for(step)
+        heap, accelerator = native_heap_bytes(), accelerator_levels()
+        allocated, reserved = (_UNKNOWN, _UNKNOWN) if accelerator is None else accelerator
+        rows[n] = (step, seconds, _UNKNOWN if heap is None else heap, rss_bytes(), allocated, reserved)
+        self._n = n + 1
+
+    def heap(self) -> tuple[Column, Column]:
+        """Return the steps, and what malloc had handed out after each; nothing where the system does not tell."""
+        return self._series(_HEAP)
+
+    def rss(self) -> tuple[Column, Column]:
+        """Return the steps, and the resident set of the process after each."""
+        return self._series(_RSS)
+
+    def accelerator(self) -> tuple[Column, Column]:
+        """Return the steps, and what was allocated on all accelerators; nothing for the steps before the first use."""
+        return self._series(_ALLOCATED)
+
+    def seconds(self) -> tuple[Column, Column]:
+        """Return the steps, and the seconds since the loop began."""
+        return self._series(_SECONDS)
+
+    def levels(self) -> Levels:
+        """Return the samples as a record."""
+        columns = self._copy().T
+        steps, heap, rss, allocated, reserved = (
+            tuple(map(int, columns[i])) for i in (_STEP, _HEAP, _RSS, _ALLOCATED, _RESERVED)
+        )
+        return Levels(steps, tuple(columns[_SECONDS].tolist()), heap, rss, allocated, reserved)
+
+    def _series(self, column: int) -> tuple[Column, Column]:
+        rows = self._copy()
+        known = rows[rows[:, column] != _UNKNOWN]
+        return known[:, _STEP], known[:, column]
+
+    def _copy(self) -> npt.NDArray[np.float64]:
+        """Return the samples; read again if the loop thinned them out meanwhile, which another thread may see."""
+        while True:
+            before = self._n_thinned
+            rows = self._rows[: self._n].copy()
+            if before == self._n_thinned:
+                return rows
+
+    def _row_for(self, step: int) -> int:
+        """Return the row for *step*: the latest sample gives its own away if it is too close to the one before it."""
+        if self._n == N_KEPT and not self._is_latest_too_close():
+            self._thin()
+        if self._n and step == self._rows[self._n - 1, _STEP]:
+            return self._n - 1
+        return self._n - self._is_latest_too_close()
+
+    def _is_latest_too_close(self) -> bool:
+        if self._n < 2:  # noqa: PLR2004 - the first sample has none before it
+            return False
+        before, latest = self._rows[self._n - 2 : self._n, _STEP]
+        return bool(latest - before < self._spacing)
+
+    def _thin(self) -> None:
+        """Double the spacing until half of the rows are free."""
+        self._n_thinned += 1
+        steps = self._rows[:, _STEP]
+        kept = list(range(N_KEPT))
+        while len(kept) > N_KEPT // 2 + 1:
+            self._spacing *= 2
+            kept = _spread(steps, kept[:-1], self._spacing) + kept[-1:]
+        self._rows[: len(kept)] = self._rows[kept]
+        self._n = len(kept)
+        self._n_thinned += 1
+
+
+def _spread(steps: Column, candidates: list[int], spacing: float) -> list[int]:
+    """Return the first of *candidates* and each one that is *spacing* steps after the one kept before it."""
+    kept = candidates[:1]
+    for candidate in candidates[1:]:
+        if steps[candidate] - steps[kept[-1]] >= spacing:
+            kept.append(candidate)
+    return kept
+
+
+_N_LINKS = 3
+"""So far from what grows its container is looked for: an entry, its container, the object whose attribute that is."""
+
+
+class KnownPlace(Protocol):
+    """A place that grows."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of what grows there."""
+
+    @property
+    def chain(self) -> tuple[int, ...]:
+        """Addresses from the first object of its path to what grows, or to its newest entry."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether the last object grows itself."""
+
+
+class HolderLengths:
+    """Knows growing containers by their addresses and types, until they die."""
+
+    def __init__(self) -> None:
+        self._chains: dict[str, tuple[int, ...]] = {}
+        self._kinds: dict[str, tuple[int, int]] = {}
+        self._lasting: set[str] = set()
+
+    def note(self, places: Iterable[KnownPlace]) -> None:
+        """Remember *places* that were found to grow."""
+        for place in places:
+            self._chains[place.fingerprint] = (place.chain if place.grows else place.chain[:-1])[-_N_LINKS:]
+            self._kinds.pop(place.fingerprint, None)
+            self._lasting.discard(place.fingerprint)
+
+    def keep(self, fingerprints: Collection[str]) -> None:
+        """Forget all places but those of *fingerprints*."""
+        self._chains = {key: chain for key, chain in self._chains.items() if key in fingerprints}
+        self._kinds = {key: kind for key, kind in self._kinds.items() if key in fingerprints}
+        self._lasting.intersection_update(fingerprints)
+
+    def read(self) -> Mapping[str, int]:
+        """Return the length of the container of each place, 0 for one that was read twice before and is dead.
+
+        One that is dead when it is first read again may be made anew at every step, longer each time. Places without a
+        container are left out, and all that cannot be told where the user has frozen objects. Lists the heap, at a
+        tenth of what a full collection costs; no check may have frozen it.
+        """
+        wanted = np.array(sorted({address for chain in self._chains.values() for address in chain}), np.int64)
+        if not len(wanted):
+            return {}
+        with gc_paused():
+            objects = gc.get_objects()
+            rows = np.flatnonzero(np.isin(addresses_of(objects), wanted)).tolist()
+            measured = {id(objects[row]): _length_of(objects[row]) for row in rows}
+            objects.clear()
+        lengths = dict.fromkeys(() if user_has_frozen() else self._lasting, 0)
+        for fingerprint, chain in self._chains.items():
+            for address in reversed(chain):
+                found = measured.get(address)
+                if found is not None:
+                    kind, length = found
+                    if fingerprint not in self._kinds:
+                        self._kinds[fingerprint] = address, kind
+                        lengths[fingerprint] = length
+                    elif self._kinds[fingerprint] == (address, kind):
+                        self._lasting.add(fingerprint)
+                        lengths[fingerprint] = length
+                    break
+        return lengths
+
+
+def count_tensors() -> int:
+    """Return how many tensors Python knows; lists the heap, as `HolderLengths.read` does."""
+    with gc_paused():
+        objects = gc.get_objects()
+        kinds = kinds_of(objects)
+        objects.clear()
+    return int(KindTable(kinds).mask(is_tensor_type).sum())
+
+
+def _length_of(thing: object) -> tuple[int, int] | None:
+    measure = measure_of(type(thing))
+    return None if measure is None else (id(type(thing)), measure(thing))

@@ -1,0 +1,437 @@
+"""Follow what single references point to: buffers that grow in place, or are replaced by bigger ones.
+
+A tensor concatenated with itself stays one tensor, a string that is added to stays one string, and neither strings nor
+arrays are known to the collector. What can be followed is the *slot*: the n-th reference of a namespace, an instance, a
+list. A slot grows if what it points to gets bigger from checkpoint to checkpoint **and** is the same object, or begins
+or ends with the same bytes as before: a value computed afresh from a bigger input is not an accumulation.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import ctypes
+import gc
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from itertools import compress, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from leaklab.runtime.addresses import (
+    BATCH_OBJECTS,
+    N_PLACES,
+    Addresses,
+    AddressTable,
+    Ints,
+    KindTable,
+    addresses_of,
+    kinds_of,
+    picked,
+    places_of,
+    positions_of,
+    referents_of,
+    types_at,
+)
+from leaklab.runtime.containers import ends_of, ends_of_dict
+from leaklab.runtime.objects import has_base, loaded_type, no_torch_functions
+from leaklab.runtime.sizes import storages_of
+
+MIN_BYTES = 1024
+"""Smaller buffers are not followed: a few bytes more of them are nobody's leak."""
+MIN_ENTRIES = 8
+"""Shorter lists and tuples are not followed as replaced wholes; those that live on are measured by length anyway."""
+
+_END_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a slot points to, in numbers.
+
+    Attributes:
+        size: Bytes of a buffer, entries of a list.
+        first: A digest of its beginning, 0 if unknown.
+        last: A digest of its end, 0 if unknown.
+    """
+
+    size: int
+    first: int
+    last: int
+
+
+def reader_of(kind: type) -> Callable[[Any], Content | None] | None:
+    """Return the function that measures objects of *kind*, None where there is none; it returns None for small ones."""
+    reader = _READERS.get(id(kind))
+    if reader is not None:
+        return reader
+    if (tensor := loaded_type("torch", "Tensor")) is not None and has_base(kind, tensor):
+        return _read_tensor
+    if loaded_type("numpy", "ndarray") is kind:
+        return _read_array
+    return None
+
+
+def _digest(near: bytes, far: bytes) -> int:
+    """Return a digest of two places of a buffer, 0 (unknown) if what stands there would look alike in any other.
+
+    Zeros begin and end like all zeros, and positions (``arange``) like all positions: neither is a sign of keeping.
+    """
+    return 0 if _is_regular(near) and _is_regular(far) else hash(near + far)
+
+
+def _is_regular(data: bytes) -> bool:
+    """Return whether *data* is one step repeated, read as numbers of any usual kind."""
+    if len(data) % 8:
+        return False
+    with np.errstate(all="ignore"):
+        return any(_is_even(np.frombuffer(data, kind)) for kind in ("i8", "i4", "f4", "f8"))
+
+
+def _is_even(numbers: npt.NDArray[Any]) -> bool:
+    steps = numbers[1:] - numbers[:-1]
+    return bool((steps == steps[0]).all())
+
+
+def _read_bytes(data: bytes | bytearray) -> Content:
+    first = _digest(bytes(data[:_END_BYTES]), bytes(data[MIN_BYTES - _END_BYTES : MIN_BYTES]))
+    last = _digest(bytes(data[-_END_BYTES:]), bytes(data[-MIN_BYTES : _END_BYTES - MIN_BYTES]))
+    return Content(len(data), first, last)
+
+
+def _read_text(text: str) -> Content:
+    return Content(len(text), hash(text[:_END_BYTES]), hash(text[-_END_BYTES:]))
+
+
+def _read_sequence(things: list[object] | tuple[object, ...]) -> Content:
+    return Content(len(things), *ends_of(things))
+
+
+def _read_dict(mapping: dict[object, object]) -> Content:
+    # A dict that grows in place is measured as a container, too; here one is found that a longer one replaces.
+    return Content(len(mapping), *ends_of_dict(mapping))
+
+
+def _read_memory(address: int, n_bytes: int) -> Content | None:
+    if n_bytes < MIN_BYTES or not address:
+        return None
+    at, end, far = ctypes.string_at, address + n_bytes, MIN_BYTES - _END_BYTES
+    first = _digest(at(address, _END_BYTES), at(address + far, _END_BYTES))
+    last = _digest(at(end - _END_BYTES, _END_BYTES), at(end - MIN_BYTES, _END_BYTES))
+    return Content(n_bytes, first, last)
+
+
+def _read_array(thing: Any) -> Content | None:
+    base: Any = loaded_type("numpy", "ndarray")
+    n_bytes = int(base.nbytes.__get__(thing))
+    if not base.flags.__get__(thing).c_contiguous:
+        return Content(n_bytes, 0, 0) if n_bytes >= MIN_BYTES else None
+    return _read_memory(base.ctypes.__get__(thing).data, n_bytes)
+
+
+def _read_machine_array(thing: array.array[Any]) -> Content | None:
+    address, length = array.array.buffer_info(thing)
+    return _read_memory(address, length * thing.itemsize)
+
+
+def _read_tensor(thing: Any) -> Content | None:
+    base: Any = loaded_type("torch", "Tensor")
+    sizes = storages_of(thing)
+    if not sizes or sum(size for _key, size in sizes) < MIN_BYTES:
+        return None
+    n_bytes = sum(size for _key, size in sizes)
+    with no_torch_functions():
+        if len(sizes) > 1 or base.device.__get__(thing).type != "cpu" or not base.is_contiguous(thing):
+            return Content(n_bytes, 0, 0)
+        wanted, offset = (count * base.element_size(thing) for count in (base.numel(thing), base.storage_offset(thing)))
+        if offset + wanted > n_bytes:  # the storage was resized under the tensor: there is nothing to read
+            return Content(n_bytes, 0, 0)
+        return _read_memory(base.data_ptr(thing), wanted)
+
+
+_LEAST_LENGTHS = {
+    **dict.fromkeys((id(str), id(bytes), id(bytearray)), MIN_BYTES),
+    **dict.fromkeys((id(list), id(tuple), id(dict), id(collections.deque)), MIN_ENTRIES),
+}
+_READERS: dict[int, Callable[[Any], Content | None]] = {
+    id(str): _read_text,
+    id(bytes): _read_bytes,
+    id(bytearray): _read_bytes,
+    id(list): _read_sequence,
+    id(tuple): _read_sequence,
+    id(dict): _read_dict,
+    id(collections.deque): _read_sequence,
+    id(array.array): _read_machine_array,
+}
+_CONSTANT = frozenset((id(str), id(bytes)))
+
+_BATCH = BATCH_OBJECTS
+_MAX_ORDINAL = 1 << 16
+# Their references are code and names, not data that a program grows.
+_NO_HOLDERS = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.ModuleType, types.MethodType,
+    types.MappingProxyType, type, frozenset, weakref.ref, property, staticmethod, classmethod,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The slots of the heap that point to something big, all of shape ``(n,)``.
+
+    Attributes:
+        anchors: The object that the collector knows. It is the owner of the slot, or refers to the owner: a dict of
+            nothing but numbers, words and arrays, which the collector does not know before CPython 3.14.
+        owners: The object that has the reference.
+        ordinals: Which of the owner's references it is.
+        targets: What it points to.
+        kinds: The type of that.
+        sizes: Bytes or entries.
+        firsts: Digests of the beginning.
+        lasts: Digests of the end.
+    """
+
+    anchors: Addresses
+    owners: Addresses
+    ordinals: npt.NDArray[np.int64]
+    targets: Addresses
+    kinds: Addresses
+    sizes: npt.NDArray[np.int64]
+    firsts: npt.NDArray[np.int64]
+    lasts: npt.NDArray[np.int64]
+
+    @property
+    def keys(self) -> npt.NDArray[np.int64]:
+        """One number per slot: addresses have 47 bits, which leaves 16 for the ordinal."""
+        return self.owners + (self.ordinals << 47)
+
+
+def find_slots(
+    objects: list[object],
+    kinds: Addresses,
+    followed: Slots | None = None,
+    lengths: npt.NDArray[np.int64] | None = None,
+) -> Slots:
+    """Measure what the references of *objects* point to, where it is a buffer or a sequence of some size.
+
+    Args:
+        objects: The whole heap.
+        kinds: The addresses of their types.
+        followed: The slots that matter, of an earlier moment; None for all. To see the same few again is cheap.
+        lengths: Those of the objects that have been measured already, -1 for the others.
+    """
+    addresses = addresses_of(objects)
+    table = KindTable(kinds)
+    is_holder = table.mask(lambda of: not any(has_base(of, base) for base in _NO_HOLDERS))
+    if followed is None:
+        search = _SlotSearch(_Worth(AddressTable(addresses), _may_be_content(objects, table, lengths)))
+        holders, anchors = list(compress(objects, is_holder.tobytes())), addresses[is_holder]
+    else:
+        search = _SlotSearch(_Followed(followed))
+        known = positions_of(np.unique(followed.anchors), addresses)
+        known = np.sort(known[known >= 0])
+        known = known[is_holder[known]]
+        holders, anchors = picked(objects, known), addresses[known]
+    for start in range(0, len(holders), _BATCH):
+        search.through(holders[start : start + _BATCH], anchors[start : start + _BATCH])
+    rows = np.array(search.rows, np.int64).reshape(-1, len(Slots.__slots__))
+    return Slots(*(np.ascontiguousarray(rows[:, column]) for column in range(rows.shape[1])))
+
+
+def _may_be_content(
+    objects: list[object], table: KindTable, lengths: npt.NDArray[np.int64] | None
+) -> npt.NDArray[np.bool_]:
+    """Return which of *objects*, by what the collector's own list shows of them, may be what a slot points to."""
+    result = table.mask(lambda of: reader_of(of) is not None)
+    for kind, least in _LEAST_LENGTHS.items():
+        is_kind = table.mask_of([kind])
+        known = None if lengths is None else lengths[is_kind]
+        if known is None or (known < 0).any():
+            things: Any = compress(objects, is_kind.tobytes())
+            known = np.fromiter(map(len, things), np.int64)
+        result[is_kind] = known >= least
+    return result
+
+
+class _Worth:
+    """Picks what a first look touches of all references: what may be the content of a slot.
+
+    Args:
+        heap: Where each object of the heap is.
+        may_be_content: Which of them to touch.
+    """
+
+    def __init__(self, heap: AddressTable, may_be_content: npt.NDArray[np.bool_]) -> None:
+        self._heap, self._may_be_content = heap, may_be_content
+        self._no_content = np.zeros(N_PLACES, np.int64)  # numbers, words and the like, which much of a heap refers to
+
+    def places(self, _holders: Addresses, addresses: Addresses, _starts: Ints, is_end: npt.NDArray[np.bool_]) -> Ints:
+        """Return the positions of those referents at *addresses* that may be what a slot points to."""
+        worth = ~is_end
+        is_known, vertices = self._heap.look_up(addresses)
+        worth[is_known] = self._may_be_content.take(vertices)
+        places = np.flatnonzero(worth)
+        left = addresses.take(places)
+        return places.compress(self._no_content.take(places_of(left)) != left)
+
+    def forget(self, addresses: Addresses) -> None:
+        """Touch the objects at *addresses*, which live as long as this search, no more."""
+        self._no_content[places_of(addresses)] = addresses
+
+
+class _Followed:
+    """Picks the slots of an earlier look, and the owners of slots that the collector does not know."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._owners, self._ordinals = slots.owners, slots.ordinals
+        self._unlisted = np.unique(slots.owners[slots.owners != slots.anchors])
+        self._may_be_unlisted = np.zeros(N_PLACES, bool)
+        self._may_be_unlisted[places_of(self._unlisted)] = True
+
+    def places(self, holders: Addresses, addresses: Addresses, starts: Ints, is_end: npt.NDArray[np.bool_]) -> Ints:
+        """Return the positions in *addresses* of what followed slots of *holders* point to, and of such owners."""
+        at = positions_of(self._owners, holders)
+        places = starts[at] + self._ordinals
+        places = places[(at >= 0) & (places < np.flatnonzero(is_end)[at])]
+        owners = np.flatnonzero(self._may_be_unlisted.take(places_of(addresses)))
+        return np.union1d(places, owners[np.isin(addresses[owners], self._unlisted)])
+
+    def forget(self, addresses: Addresses) -> None:
+        """Do nothing: few are touched."""
+
+
+class _SlotSearch:
+    """Reads the references of holders for what slots point to.
+
+    Args:
+        choice: Which of them to touch.
+
+    Attributes:
+        rows: The slots found, their fields as in `Slots`.
+    """
+
+    def __init__(self, choice: _Worth | _Followed) -> None:
+        self.rows: list[tuple[int, ...]] = []
+        self._choice = choice
+        self._readers: dict[int, Callable[[Any], Content | None] | None] = {}
+        self._unlisted_seen: set[int] = set()
+
+    def through(self, holders: list[object], anchors: Addresses) -> None:
+        """Note the slots of *holders*, and those of the dicts that they hold and the collector does not know."""
+        unlisted = self._unlisted_dicts(*self._slots_of(holders, anchors))
+        if unlisted:
+            self._slots_of([thing for thing, _ in unlisted], np.array([anchor for _, anchor in unlisted], np.int64))
+
+    def _slots_of(self, holders: list[object], anchors: Addresses) -> tuple[list[object], Addresses, Addresses]:
+        """Note the slots of *holders*; return what had to be touched, the types of that, and the anchors."""
+        referents, addresses, owners = referents_of(holders)
+        is_end = addresses == addresses[-1]
+        starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(is_end) + 1])
+        holder_at = addresses_of(holders)
+        places = self._choice.places(holder_at, addresses, starts, is_end)
+        places = places[places - starts.take(owners.take(places)) < _MAX_ORDINAL]
+        things = picked(referents, places)
+        kinds = kinds_of(things)
+        for kind, of in types_at(kinds).items():
+            if kind not in self._readers:
+                self._readers[kind] = reader_of(of)
+            read = self._readers[kind]
+            chosen = np.flatnonzero(kinds == kind)
+            if read is None:
+                self._choice.forget(addresses[places[chosen]])
+                continue
+            if kind in _LEAST_LENGTHS:  # most are short: told by one pass in C
+                lengths = np.fromiter(map(len, map(things.__getitem__, chosen.tolist())), np.int64, len(chosen))
+                if kind in _CONSTANT:
+                    self._choice.forget(addresses[places[chosen[lengths < _LEAST_LENGTHS[kind]]]])
+                chosen = chosen[lengths >= _LEAST_LENGTHS[kind]]
+            for row in chosen.tolist():
+                content = read(things[row])
+                if content is not None:
+                    place = int(places[row])
+                    owner = int(owners[place])
+                    self.rows.append((
+                        int(anchors[owner]), int(holder_at[owner]), place - int(starts[owner]), id(things[row]), kind,
+                        content.size, content.first, content.last,
+                    ))  # fmt: skip
+        return things, kinds, anchors[owners[places]]
+
+    def _unlisted_dicts(self, things: list[object], kinds: Addresses, anchors: Addresses) -> list[tuple[object, int]]:
+        """Return those dicts among *things*, each once and with its anchor, that the collector does not know."""
+        found = []
+        for row in np.flatnonzero(kinds == id(dict)).tolist():
+            if id(things[row]) not in self._unlisted_seen and not gc.is_tracked(things[row]):
+                self._unlisted_seen.add(id(things[row]))
+                found.append((things[row], int(anchors[row])))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class GrownSlot:
+    """A slot whose content grew from the first moment to the last.
+
+    Attributes:
+        anchor: Address of the object that the collector knows: the owner, or what refers to the owner.
+        owner: Address of the object that refers to it.
+        target: Address of what it points to at the last moment.
+        kind: Address of the type of that.
+        sizes: Bytes or entries at each moment.
+    """
+
+    anchor: int
+    owner: int
+    target: int
+    kind: int
+    sizes: tuple[int, ...]
+
+
+def grown_slots(moments: list[Slots]) -> list[GrownSlot]:
+    """Return the slots that accumulate: bigger at the last moment, and never with another content in between.
+
+    A slot may be too small to be followed at the first moment; it then counts as empty there.
+    """
+    later = moments[1:]
+    common = reduce(np.intersect1d, [moment.keys for moment in later])
+    if len(later) == 1:
+        common = np.intersect1d(common, moments[0].keys)  # one look at a new slot does not tell how it goes on
+    places = [_rows_of(moment, common) for moment in moments]
+    sizes = np.stack([np.where(row >= 0, moment.sizes[row], 0) for moment, row in zip(moments, places, strict=True)], 1)
+    grown = sizes[:, -1] > sizes[:, 0]
+    for (before, at_before), (after, at_after) in pairwise(zip(moments, places, strict=True)):
+        grown &= (at_before < 0) | _same_content(before, at_before, after, at_after)
+    last, at_last = moments[-1], places[-1]
+    return [
+        GrownSlot(
+            int(last.anchors[row]), int(last.owners[row]), int(last.targets[row]), int(last.kinds[row]),
+            tuple(sizes[i].tolist()),
+        )
+        for i, row in zip(np.flatnonzero(grown).tolist(), at_last[grown].tolist(), strict=True)
+    ]  # fmt: skip
+
+
+def _rows_of(moment: Slots, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the row of each of *keys* in *moment*, -1 where it has none."""
+    if not len(moment.keys):
+        return np.full(len(keys), -1)
+    order = np.argsort(moment.keys)
+    rows = order[np.minimum(np.searchsorted(moment.keys, keys, sorter=order), len(order) - 1)]
+    return np.where(moment.keys[rows] == keys, rows, -1)
+
+
+def _same_content(
+    before: Slots, at_before: npt.NDArray[np.int64], after: Slots, at_after: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    # An address alone proves nothing: what replaces a tensor often gets the address of the one before.
+    in_place = np.isin(after.kinds[at_after], [id(bytearray), id(array.array)])
+    same_object = in_place & (before.targets[at_before] == after.targets[at_after])
+    firsts, lasts = before.firsts[at_before], before.lasts[at_before]
+    same_first = (firsts != 0) & (firsts == after.firsts[at_after])
+    same_last = (lasts != 0) & (lasts == after.lasts[at_after])
+    same_kind = before.kinds[at_before] == after.kinds[at_after]
+    result: npt.NDArray[np.bool_] = same_kind & (same_object | same_first | same_last)
+    return result

@@ -1,0 +1,1 @@
+"""What a process holds now: on request, and when memory runs out."""

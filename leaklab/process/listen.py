@@ -1,0 +1,172 @@
+"""``leaklab.listen``: a running process answers a signal with a report on what it holds."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from leaklab.errors import LeaklabError
+from leaklab.files import FilePath
+from leaklab.process.ask import announce, withdraw
+from leaklab.process.stock import ReportFiles, calls_of, rehearse, take_stock
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_PREFIX = "process"
+_STDERR = 2
+_USUAL = ("SIGUSR2", "SIGBREAK")  # the latter on Windows
+_UNCATCHABLE = ("SIGKILL", "SIGSTOP")
+_OF_ERRORS = ("SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS", "SIGABRT")
+_ENDING = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU")
+"""Their default action ends the process, and is what their sender wants; of the others nobody wants it."""
+
+
+def listen(signum: int | None = None, folder: FilePath = ".", *, keep: int = 3) -> Listener:
+    """Answer a signal with a report: what this process holds, who holds it, where it is.
+
+    ``kill -USR2 PID``, or ``leaklab ask PID``, from another terminal; no debugger, no restart. The text goes to stderr
+    and, with a page, into *folder*: ``process_<start>_<process>.txt`` and ``.html``, of one process the latest. The
+    program stands still meanwhile, half a second for 200,000 objects, and goes on. A handler that was there before is
+    called afterwards; a signal that ends processes, such as SIGTERM, still does.
+
+    Args:
+        signum: The signal; by default SIGUSR2, on Windows SIGBREAK.
+        folder: Where the files are written; made if it is missing.
+        keep: Of so many processes the files stay in the folder; older ones are removed.
+
+    Returns:
+        The listener; its ``stop()`` brings the handler back that was there before.
+
+    Raises:
+        LeaklabError: outside of the main thread, which alone may set handlers; or if C code has the signal.
+        ReportError: if the folder cannot be made.
+        ValueError: if Python cannot catch the signal, or *keep* is less than 1.
+    """
+    number = _usable(signum)
+    if threading.current_thread() is not threading.main_thread():
+        msg = "listen() must be called in the main thread: Python lets no other one set handlers of signals"
+        raise LeaklabError(msg)
+    if signal.getsignal(number) is None:
+        msg = f"C code has a handler for {_name(number)}, which Python could not bring back: give another signal"
+        raise LeaklabError(msg)
+    return Listener(number, ReportFiles(folder, _PREFIX, keep))
+
+
+class Listener:
+    """What `leaklab.listen` returns; also a context manager, which stops at its end.
+
+    Attributes:
+        signum: The signal that is answered.
+        file: The text of the latest answer; None before the first.
+    """
+
+    def __init__(self, signum: int, files: ReportFiles) -> None:
+        rehearse()
+        self.signum = signum
+        self.file: Path | None = None
+        self._files = files
+        self._is_answering = False
+        self._n_asked = 0
+        self._is_on = True
+        self._handler = self._answer
+        self._before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(signum, self._handler)
+        if _name(signum) not in _ENDING:
+            announce(signum, files.text_file)
+            atexit.register(withdraw)
+
+    def __repr__(self) -> str:
+        state = "waiting" if self._is_on else "stopped"
+        return f"<leaklab.listen({_name(self.signum)}, {str(self._files.folder)!r}): {state}>"
+
+    def __enter__(self) -> Self:
+        """Return the listener; it has begun already."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop listening."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Bring back the handler that was there before.
+
+        Where somebody has put another one over this, or in another thread, it stays and only hands on.
+        """
+        if self._is_on:
+            self._is_on = False
+            withdraw()
+            atexit.unregister(withdraw)
+            is_main = threading.current_thread() is threading.main_thread()
+            if is_main and signal.getsignal(self.signum) == self._handler:
+                signal.signal(self.signum, self._before)
+
+    def _answer(self, signum: int, frame: FrameType | None) -> None:
+        """Report, then do what was done before."""
+        self._n_asked += 1
+        if self._is_on and not self._is_answering:
+            self._is_answering = True
+            n_answered = 0
+            try:
+                while n_answered < self._n_asked:  # asked again meanwhile: that asker waits for an answer, too
+                    n_answered = self._n_asked
+                    self._report(frame)
+            except Exception as error:  # noqa: BLE001 - the program is not to die of a question
+                _say(f"leaklab: no report was made: {type(error).__name__}: {error}\n")
+            finally:
+                self._is_answering = False
+        before = self._before
+        if callable(before):
+            before(signum, frame)
+        elif before == signal.SIG_DFL and _name(signum) in _ENDING:
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
+
+    def _report(self, frame: FrameType | None) -> None:
+        report = take_stock(f"asked for by {_name(self.signum)}", stack=calls_of(frame))
+        _say(str(report))
+        self._files.write(report)
+        self.file = self._files.text_file
+        _say(f"leaklab: also written to {self.file}\n")
+
+
+def _say(text: str) -> None:
+    """Write to the standard error itself: the program may be in the middle of a print to `sys.stderr`."""
+    with suppress(OSError):
+        os.write(_STDERR, text.encode("utf-8", "backslashreplace"))
+
+
+def _name(number: int) -> str:
+    return next((known.name for known in signal.Signals if known == number), f"signal {number}")
+
+
+def _usable(signum: int | None) -> int:
+    """Return the signal to listen to.
+
+    Raises:
+        ValueError: if Python cannot catch it.
+    """
+    usual = next((name for name in _USUAL if hasattr(signal, name)), "SIGINT")
+    number = int(getattr(signal, usual)) if signum is None else int(signum)
+    known = {int(each) for each in signal.valid_signals()}
+    name = _name(number)
+    if number not in known:
+        there = ", ".join(sorted(_name(each) for each in known if _name(each) not in (*_UNCATCHABLE, *_OF_ERRORS)))
+        msg = f"{sys.platform} has no signal {number}; it has {there}"
+        raise ValueError(msg)
+    if name in _UNCATCHABLE:
+        msg = f"no program can catch {name}: give another signal, such as {usual}"
+        raise ValueError(msg)
+    if name in _OF_ERRORS:
+        msg = f"{name} says that C code failed, after which Python cannot go on: give another signal, such as {usual}"
+        raise ValueError(msg)
+    return number

@@ -1,0 +1,208 @@
+"""A loop that was watched, its state, what grows and where that leads: what is said of it, what the user holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from leaklab.model import Leak
+from leaklab.model.loop import (
+    LEVEL_WORDS,
+    MONITOR_SCHEMA,
+    GrowingPlace,
+    Levels,
+    LoopState,
+    MonitorRecord,
+    MonitorStatus,
+    StateChange,
+    StretchCheck,
+)
+from leaklab.model.sentences import growth_sentence
+from leaklab.render.base import Forms, Report
+from leaklab.render.document import (
+    Bullet,
+    Document,
+    DocumentBlock,
+    Either,
+    Headline,
+    Lines,
+    Prose,
+    Remark,
+    RowLine,
+    Table,
+    Tone,
+    bold,
+    code,
+    faint,
+    notes_of,
+)
+from leaklab.render.text_writer import text_of
+from leaklab.render.words import render_path
+from leaklab.reports.check import LeakReport
+from leaklab.text import format_bytes, format_seconds, unit_words, visible
+
+_N_SHOWN, _N_CHANGES = 5, 12
+
+
+def document_of(record: MonitorRecord) -> Document:
+    """Return what is said of a loop: its state, what grows, what happened, the checks so far and what they cost."""
+    status = record.status
+    tone = Tone.BAD if status.is_alarm else Tone.DOUBTFUL if record.places else Tone.GOOD
+    blocks: list[DocumentBlock] = [Headline(monitor_line(record), tone, (consequence_words(status),))]
+    blocks += map(_place, record.places[:_N_SHOWN])
+    if len(record.places) > _N_SHOWN:
+        rest = f"and {len(record.places) - _N_SHOWN} smaller places (record.places lists all)"
+        blocks.append(Remark(faint(rest), indent=2))
+    if record.changes:
+        blocks += [Either(text=(Remark("what happened", indent=2),)), _changes(record.changes[-_N_CHANGES:])]
+    line = RowLine("{0:<28} {1:>12} at first   {2:>12} now")
+    blocks.append(Table(("memory", "at first", "now"), tuple(_level_rows(record.levels)), (line,)))
+    checks = map(_check_line, record.stretches)
+    blocks += [Remark(faint(f"check of {line}"), f"check: {line}", indent=2) for line in checks]
+    return Document((*blocks, Remark(faint(_cost_words(status)), indent=2), *notes_of(_notes(record), indent=2)))
+
+
+def _place(place: GrowingPlace) -> Bullet:
+    title, leak = bold(_place_line(place)), place.leak
+    if leak is None:
+        return Bullet(title)
+    path = Either((Lines(tuple(render_path(leak.path).splitlines())),), (Remark(faint(str(leak.path))),))
+    sites = Either((Lines(leak.sites),), tuple(Remark(code(site)) for site in leak.sites))
+    return Bullet(title, (sites, path, Prose(leak.advice)))
+
+
+def _changes(changes: Sequence[StateChange]) -> Table:
+    rows = ((f"{one.step:,}", f"{'ALARM, ' if one.is_alarm else ''}{one.state.value}", one.words) for one in changes)
+    return Table(("step", "state", "what happened"), tuple(rows), (RowLine("step {0}: {1}: {2}", 4, 6),))
+
+
+def monitor_text(record: MonitorRecord) -> str:
+    """Return *record* as lines."""
+    return text_of(document_of(record))
+
+
+def monitor_line(record: MonitorRecord) -> str:
+    """Return the result in one line."""
+    status = record.status
+    name = f" {visible(status.name)!r}" if status.name else ""
+    of = f" of {status.total_steps:,}" if status.total_steps is not None else ""
+    alarm = "ALARM, " if status.is_alarm else ""
+    failed = f", ended by {visible(record.failure)}" if record.failure else ""
+    return f"loop{name}: {alarm}{state_words(record)} at step {status.step:,}{of}{failed}"
+
+
+def state_words(record: MonitorRecord) -> str:
+    """Return the state in words: ``2 leaks``, ``1 place grows``, ``steady``."""
+    n_leaks = sum(place.state is LoopState.LEAK for place in record.places)
+    if n_leaks:
+        return unit_words(n_leaks, "leaks")
+    if record.places:
+        return "1 place grows" if len(record.places) == 1 else f"{len(record.places)} places grow"
+    if record.status.state is LoopState.WARMING_UP:
+        return "nothing is known yet"
+    return "nothing grows"
+
+
+def _place_line(place: GrowingPlace) -> str:
+    """Return what grows, since when, and how sure that is."""
+    sure = {LoopState.LEAK: "a leak"}.get(place.state, "not yet told from something that fills")
+    if place.leak is None:
+        level = LEVEL_WORDS.get(place.memory, visible(place.memory))
+        growth = f"{level} grows by {format_bytes(place.bytes_per_step)} every step"
+        return f"{growth} since step {place.since_step:,}: {sure}"
+    return f"{growth_sentence(place.leak, 'step')} since step {place.since_step:,}: {sure}"
+
+
+def consequence_words(status: MonitorStatus) -> str:
+    """Return what the growth leads to."""
+    if status.bytes_per_step <= 0:
+        return "no memory is taken from step to step, as far as is known"
+    rate = f"{format_bytes(status.bytes_per_step)} every step"
+    if status.full_at_step is not None:
+        return f"{rate}: memory is full at step {status.full_at_step:,}"
+    return f"{rate}: memory lasts until the end of the loop"
+
+
+def _check_line(done: StretchCheck) -> str:
+    """Return one check in a line."""
+    runs = unit_words(done.check.verdict.n_runs, "runs")
+    return (
+        f"steps {done.first_step:,} to {done.last_step:,} ({runs} of {unit_words(done.steps_per_run, 'steps')}): "
+        f"{done.check.verdict}"
+    )
+
+
+def _cost_words(status: MonitorStatus) -> str:
+    """Return what watching took."""
+    share = status.own_seconds / status.seconds if status.seconds > 0 else 0.0
+    return (
+        f"watching took {format_seconds(status.own_seconds)} of {format_seconds(status.seconds)} ({share:.2%}), "
+        f"the longest pause {format_seconds(status.longest_seconds)}"
+    )
+
+
+def _level_rows(levels: Levels) -> Iterator[tuple[str, str, str]]:
+    """Yield name, first level and last level, for the levels that are known."""
+    for name, column in (
+        ("native heap", levels.heap_bytes),
+        ("process (resident)", levels.rss_bytes),
+        ("accelerators, allocated", levels.accelerator_bytes),
+        ("accelerators, reserved", levels.reserved_bytes),
+    ):
+        known = [value for value in column if value >= 0]
+        if known:
+            yield name, format_bytes(known[0]), format_bytes(known[-1])
+
+
+def _notes(record: MonitorRecord) -> Sequence[str]:
+    """Return the notes of the monitor, then those of its last check."""
+    of_check = record.stretches[-1].check.notes if record.stretches else ()
+    return tuple(dict.fromkeys((*record.notes, *of_check)))
+
+
+def leaks_of(record: MonitorRecord) -> tuple[Leak, ...]:
+    """Return the leaks that are certain, rates per step, the largest first."""
+    return tuple(p.leak for p in record.places if p.leak is not None and p.state is LoopState.LEAK)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MonitorReport(Report[MonitorRecord]):
+    """What is known of a loop at one moment.
+
+    It holds the record and nothing else, so it can be pickled and keeps nothing of the user's alive.
+
+    Attributes:
+        record: The record, with every figure.
+    """
+
+    _forms: ClassVar = Forms(
+        kind=MonitorRecord,
+        format="leaklab monitor",
+        schema=MONITOR_SCHEMA,
+        document=document_of,
+    )
+    record: MonitorRecord
+
+    @property
+    def leaked(self) -> bool:
+        """Whether a leak is certain: it was found, and found again at twice the steps."""
+        return self.record.status.state is LoopState.LEAK
+
+    @property
+    def leaks(self) -> tuple[Leak, ...]:
+        """The leaks that are certain, the largest first; their rates are per step."""
+        return leaks_of(self.record)
+
+    @property
+    def changes(self) -> tuple[StateChange, ...]:
+        """The states that were come to, oldest first."""
+        return self.record.changes
+
+    @property
+    def checks(self) -> tuple[LeakReport, ...]:
+        """The reports of the checks of stretches, oldest first; their rates are per run of several steps."""
+        return tuple(LeakReport(done.check) for done in self.record.stretches)
+
+    def __repr__(self) -> str:
+        return f"<MonitorReport {monitor_line(self.record)}>"

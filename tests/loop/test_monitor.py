@@ -1,0 +1,328 @@
+"""A monitor around real loops: what it finds, what it leaves alone, and that every exit brings all back."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+import tracemalloc
+import weakref
+
+import pytest
+import torch
+
+import leaklab
+from leaklab.errors import LeakFound
+from leaklab.loop.monitor import running_monitors
+from leaklab.model.loop import LoopState
+
+pytestmark = pytest.mark.untraced
+
+
+class Batch:
+    """Something that can be referred to weakly."""
+
+    def __init__(self) -> None:
+        self.data = torch.ones(64)
+
+
+def train(net, optimizer):
+    loss = net(torch.randn(8, 16)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def made():
+    net = torch.nn.Linear(16, 16)
+    return net, torch.optim.Adam(net.parameters())
+
+
+def test_a_list_that_keeps_losses_is_found_with_its_line_and_becomes_a_leak():
+    net, optimizer = made()
+    history = []
+    with leaklab.monitor(total_steps=3_600, first_step=20, quiet=True) as watch:
+        for _ in range(3_600):
+            history.append(train(net, optimizer))  # this line keeps
+            watch.step()
+    assert [change.state for change in watch.changes] == [LoopState.GROWING, LoopState.LEAK], watch.changes
+    leak = watch.report.leaks[0]
+    assert "history" in leak.holder
+    assert leak.count_per_run == pytest.approx(1, rel=0.05)
+    assert "history.append(train(net, optimizer))" in leak.sites[0]
+    assert "# this line keeps" in leak.sites[0] or "keeps it" in leak.sites[0]
+    assert watch.changes[0].since_step == 20
+    assert watch.report.leaked
+
+
+def test_a_clean_loop_with_a_window_and_a_validation_is_steady(capsys):
+    net, optimizer = made()
+    window = []
+    with leaklab.monitor("training", first_step=20) as watch:
+        for i in range(1_500):
+            window = [*window, train(net, optimizer).item()][-50:]
+            if i % 100 == 0:
+                with torch.no_grad():
+                    net(torch.randn(64, 16))
+            watch.step()
+    assert watch.status.state is LoopState.STEADY
+    assert watch.changes == ()
+    printed = capsys.readouterr().out
+    assert printed.startswith("leaklab monitor training: checking a stretch from step 20 on")
+    assert printed.count("\n") == 1
+
+
+def test_a_buffer_that_fills_is_withdrawn():
+    buffer = []
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for _ in range(3_500):
+            buffer.append(torch.ones(16))
+            if len(buffer) > 1_200:
+                buffer.pop(0)
+            watch.step()
+    assert [change.state for change in watch.changes][-1] is LoopState.STOPPED
+    assert not watch.status.is_alarm
+    assert watch.status.state is LoopState.STEADY
+
+
+def test_nothing_of_a_step_is_alive_two_steps_later_also_while_it_is_checked_and_traced():
+    kept, alive = [], []
+
+    def loop(watch):
+        last = None
+        for _ in range(1_300):
+            batch = Batch()
+            kept.append(batch.data.sum())
+            if last is not None and last() is not None:
+                alive.append(watch.status.step)
+            last = weakref.ref(batch)
+            del batch
+            watch.step()
+
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        loop(watch)
+    assert watch.report.leaks or watch.changes, "a check with traced runs was made"
+    assert alive == []
+
+
+@pytest.mark.parametrize(
+    ("at_step", "kind"),  # before a check, within its runs, within those that are traced
+    [(5, ValueError), (60, KeyboardInterrupt), (60, GeneratorExit), (700, ValueError), (1_180, KeyboardInterrupt)],
+)
+def test_whatever_ends_the_loop_the_collector_and_the_tracers_are_as_before(at_step, kind):
+    kept = []
+    thresholds, frozen = gc.get_threshold(), gc.get_freeze_count()
+    watch = leaklab.monitor(first_step=20, quiet=True)
+    with pytest.raises(kind), watch:
+        for i in range(2_000):
+            kept.append(torch.ones(4))
+            if i == at_step:
+                raise kind
+            watch.step()
+    assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == (True, thresholds, frozen)
+    assert sys.gettrace() is None
+    assert threading.gettrace() is None
+    assert not tracemalloc.is_tracing()
+    assert sys._getframe().f_trace is None
+    assert watch not in running_monitors()
+    assert watch.report.record.failure == kind.__name__
+    leaklab.leakcheck(lambda: None, runs=5, seconds=5)  # no claim of the check is left
+
+
+def test_a_monitor_that_is_dropped_in_the_middle_thaws_what_it_froze():
+    frozen = gc.get_freeze_count()
+    watch = leaklab.monitor(first_step=20, quiet=True)
+    watch.start()
+    watch.step(60)
+    assert gc.get_freeze_count() > frozen + 10_000
+    del watch
+    assert gc.get_freeze_count() == frozen
+
+
+def test_what_the_loop_chose_for_the_collector_meanwhile_stays():
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for i in range(900):
+            if i == 300:
+                gc.disable()
+            watch.step()
+    try:
+        assert not gc.isenabled()
+        assert len(watch.report.checks) == 1
+    finally:
+        gc.enable()
+
+
+def test_cyclic_garbage_with_the_collector_off_is_found():
+    gc.disable()
+    try:
+        with leaklab.monitor(first_step=20, total_steps=3_600, quiet=True) as watch:
+            for _ in range(3_600):
+                batch = Batch()
+                batch.me = batch
+                watch.step()
+    finally:
+        gc.enable()
+    assert watch.report.leaked
+    assert watch.report.leaks[0].cause.startswith(("cycle", "garbage")), watch.report.leaks[0].cause
+
+
+def test_a_proven_leak_that_matters_ends_the_loop_only_where_that_was_asked_for():
+    kept = []
+    with (
+        pytest.raises(LeakFound, match=r"`kept.*grows by 1 tensor"),
+        leaklab.monitor(first_step=20, total_steps=10**9, fail=True, quiet=True) as watch,
+    ):
+        for _ in range(4_000):
+            kept.append(torch.ones(1_000))
+            watch.step()
+    assert watch.status.is_alarm
+    assert watch.status.full_at_step is not None
+
+
+def test_a_loop_that_ends_within_a_check_still_tells_what_grew():
+    kept = []
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for _ in range(400):
+            kept.append(torch.ones(64))
+            watch.step()
+    check = watch.report.checks[0]
+    assert check.verdict.outcome.value in ("inconclusive", "leak")
+    assert "kept" in str(check.verdict)
+
+
+def test_roots_give_their_names_and_are_not_kept():
+    class Trainer:
+        def __init__(self):
+            self.log = []
+
+    trainer = Trainer()
+    with leaklab.monitor(first_step=20, roots={"trainer": trainer}, quiet=True) as watch:
+        for _ in range(1_400):
+            trainer.log.append(torch.ones(8))
+            watch.step()
+        assert watch.changes[0].words.startswith("`trainer.log` grows by 1 tensor")
+        known = weakref.ref(trainer)
+        del trainer
+        gc.collect()
+        assert known() is None
+
+
+def test_steps_counts_holds_no_item_and_closes_with_the_loop():
+    loader = (Batch() for _ in range(50))
+    watched = leaklab.steps(loader, "pass", quiet=True)
+    seen = []
+    for batch in watched:
+        seen.append(weakref.ref(batch))
+        del batch
+        assert seen[-1]() is None
+    assert watched.monitor.status.step == 50
+    assert running_monitors() == ()
+    early = leaklab.steps(range(100), quiet=True)
+    assert early.monitor.total_steps == 100
+    for item in early:
+        if item == 10:
+            break
+    gc.collect()
+    assert early.monitor.status.step == 10
+    assert running_monitors() == ()
+
+
+def test_epochs_share_one_monitor():
+    with leaklab.monitor(quiet=True) as watch:
+        for _ in range(3):
+            assert list(watch.steps("abc")) == list("abc")
+    assert watch.status.step == 9
+
+
+def test_a_check_elsewhere_only_postpones_that_of_the_loop():
+    def checked():
+        with leaklab.monitor(first_step=5, quiet=True) as watch:
+            for _ in range(40):
+                watch.step()
+        assert watch.report.checks == ()
+
+    report = leaklab.leakcheck(checked, runs=5, seconds=20)
+    assert not report.leaked
+
+
+def test_a_report_is_plain_and_comes_back_from_its_file(tmp_path):
+    kept = []
+    with leaklab.monitor("plain", first_step=20, quiet=True) as watch:
+        for _ in range(1_300):
+            kept.append(torch.ones(4))
+            watch.step()
+    report = watch.report
+    assert pickle.loads(pickle.dumps(report)) == report  # noqa: S301
+    report.save(tmp_path / "loop.json")
+    assert leaklab.load(tmp_path / "loop.json") == report
+    for suffix in (".html", ".txt", ".md"):
+        report.save(tmp_path / f"loop{suffix}")
+    page = (tmp_path / "loop.html").read_text("utf-8")
+    assert "kept" in page
+    assert "1 place grows at step 1,300" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"total_steps": 0}, ValueError, "total_steps must be a whole number above 0"),
+        ({"total_steps": "9"}, TypeError, "total_steps must be a whole number above 0"),
+        ({"overhead": 0}, ValueError, "overhead must be a share"),
+        ({"first_step": -1}, ValueError, "first_step must be a whole number"),
+        ({"name": 3}, TypeError, "the name of a monitor must be a str, not int"),
+        ({"roots": {"model": {}}}, TypeError, "the root 'model' is a dict, which cannot be referred to weakly"),
+    ],
+)
+def test_bad_arguments_are_answered_in_a_sentence(arguments, error, words):
+    with pytest.raises(error, match=words):
+        leaklab.monitor(**arguments)
+
+
+def test_a_monitor_is_used_once_and_counts_only_while_it_runs():
+    watch = leaklab.monitor(quiet=True)
+    with pytest.raises(RuntimeError, match="the monitor is not running"):
+        watch.step()
+    with watch:
+        watch.step()
+    with pytest.raises(RuntimeError, match="the monitor is not running"):
+        watch.step()
+    with pytest.raises(RuntimeError, match="has been started before"):
+        watch.start()
+    with pytest.raises(TypeError, match=r"leaklab\.steps goes through batches"):
+        leaklab.steps(3)
+
+
+def test_what_fails_within_the_watch_does_not_reach_the_loop(monkeypatch):
+    def broken(*_args, **_kwargs):
+        msg = "out of order"
+        raise OSError(msg)
+
+    with leaklab.monitor(first_step=5, quiet=True) as watch:
+        monkeypatch.setattr("leaklab.loop.levels.find_periods", broken)
+        for _ in range(30):
+            watch.step()
+    assert watch.report.record.notes == ("the check at step 5 was given up: OSError: out of order",)
+    assert watch.status.step == 30
+
+
+def test_what_is_told_may_end_the_loop():
+    class EnoughError(Exception):
+        pass
+
+    def told(_change):
+        raise EnoughError
+
+    kept = []
+    with pytest.raises(EnoughError), leaklab.monitor(first_step=20, on_change=told, quiet=True) as watch:
+        for _ in range(1_400):
+            kept.append(torch.ones(4))
+            watch.step()
+
+
+def test_importing_the_package_does_not_import_the_monitor():
+    code = "import leaklab, sys; print('leaklab.loop' in sys.modules, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+import samples
+
+from leaklab.model import RootPath, Status, Step
+from leaklab.render.templates import ACCENT, CALM, DOUBTFUL, GOOD
+from leaklab.reports.check_html import render_html, render_page
+
+CHECKS = {
+    "leak": samples.leaky_check(cuda=True),
+    "clean": samples.clean_check(),
+    "bounded": samples.bounded_check(),
+    "failed": samples.failed_check(),
+    "empty": samples.empty_check(),
+    "cycle": samples.only(samples.cycle_leak()),
+    "hostile": samples.hostile_check(),
+}
+ALLOWED_TAGS = {
+    "div", "span", "b", "br", "code", "pre", "details", "summary", "table", "thead", "tbody", "tr", "th", "td",
+    "ul", "li", "img",
+}  # fmt: skip
+ALLOWED_ATTRIBUTES = {"style", "open", "title", "src", "alt"}
+VOID_TAGS = {"br", "img", "meta", "hr"}
+SVG = '<svg width="10pt" height="10pt"><text>drawn</text></svg>'
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text, and checks that tags are closed in order."""
+
+    def __init__(self, markup: str):
+        super().__init__()
+        self.tags, self.attributes, self.words, self.still_open = [], [], [], []
+        self.feed(markup)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID_TAGS:
+            self.still_open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.still_open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    def values(self, wanted):
+        return [value for _, name, value in self.attributes if name == wanted]
+
+
+def no_renderer(source, *, seconds):
+    return None
+
+
+def fake_renderer(source, *, seconds):
+    return SVG
+
+
+@pytest.mark.parametrize("draw", [fake_renderer, no_renderer])
+@pytest.mark.parametrize("name", CHECKS)
+def test_only_what_survives_a_sanitizer_is_used(name, draw):
+    markup = render_html(CHECKS[name], draw=draw)
+    reader = Reader(markup)
+    assert reader.still_open == []
+    assert set(reader.tags) <= ALLOWED_TAGS
+    assert {attribute for _, attribute, _ in reader.attributes} <= ALLOWED_ATTRIBUTES
+    assert not [style for style in reader.values("style") if "var(" in style or "url(" in style]
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_nothing_is_asked_of_a_server(name):
+    for markup in (render_html(CHECKS[name], draw=fake_renderer), render_page(CHECKS[name], draw=fake_renderer)):
+        assert all(source.startswith("data:image/") for source in Reader(markup).values("src"))
+        without_pictures = re.sub(r'src="data:image/[^"]*"', "", markup)
+        assert not re.search(r"https?:|//[a-z]|@import|<link|<base", without_pictures)
+
+
+@pytest.mark.parametrize("draw", [fake_renderer, no_renderer])
+def test_the_text_of_the_user_is_escaped(draw):
+    for markup in (render_html(samples.hostile_check(), draw=draw), render_page(samples.hostile_check(), draw=draw)):
+        assert "<script" not in markup
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in markup
+        assert all(c.isprintable() or c == "\n" for c in markup)
+
+
+def test_a_quote_does_not_end_an_attribute():
+    leak = replace(samples.hook_leak(), path=RootPath('" onerror="alert(1)', (Step("a", "b", "", Status.LEAKED),)))
+    reader = Reader(render_html(samples.only(leak), draw=fake_renderer))
+    assert {attribute for _, attribute, _ in reader.attributes} <= ALLOWED_ATTRIBUTES
+    assert any('" onerror="alert(1)' in alt for alt in reader.values("alt"))
+
+
+def test_without_a_renderer_the_path_is_told_as_text():
+    reader = Reader(render_html(samples.only(samples.history_leak()), draw=no_renderer))
+    assert "pre" in reader.tags
+    assert "<== here" in "".join(reader.words)
+    assert all(source.startswith("data:image/png") for source in reader.values("src"))
+
+
+def test_the_graph_is_an_image_with_the_path_as_its_text():
+    reader = Reader(render_html(samples.only(samples.history_leak()), draw=fake_renderer))
+    (source,) = [source for source in reader.values("src") if source.startswith("data:image/svg+xml;base64,")]
+    assert base64.b64decode(source.partition(",")[2]).decode() == SVG
+    assert any(".history (list 13 entries) -> [3] (torch.Tensor" in alt for alt in reader.values("alt"))
+    assert "pre" not in reader.tags
+
+
+def test_after_one_failure_no_other_graph_is_tried():
+    calls = []
+
+    def failing(source, *, seconds):
+        calls.append(seconds)
+
+    render_html(samples.leaky_check(), draw=failing)
+    assert len(calls) == 1
+
+
+def test_three_graphs_at_most_are_drawn_and_share_their_time():
+    calls = []
+
+    def counting(source, *, seconds):
+        calls.append(seconds)
+        return SVG
+
+    leaks = tuple(replace(samples.hook_leak(), holder=f"h{number}") for number in range(5))
+    render_html(replace(samples.leaky_check(), leaks=leaks), draw=counting)
+    assert len(calls) == 3
+    assert calls[2] <= calls[0] <= 8
+
+
+def test_a_graph_that_would_swell_the_notebook_is_left_out():
+    huge = render_html(samples.only(samples.hook_leak()), draw=lambda source, *, seconds: f"<svg>{'x' * 10**6}</svg>")
+    assert len(huge) < 150_000
+    assert "<pre" in huge
+
+
+def test_the_graph_of_a_long_path_is_folded_away():
+    steps = tuple(Step(f".n{i}", "Node", "", Status.LEAKED) for i in range(30))
+    leak = replace(samples.hook_leak(), path=RootPath("notebook variable", steps))
+    assert ">Graph</summary><img " in render_html(samples.only(leak), draw=fake_renderer)
+
+
+def test_the_words_of_a_leak_are_all_there():
+    text = "".join(Reader(render_html(samples.leaky_check(), draw=fake_renderer)).words)
+    for words in (
+        "LEAK",
+        "trainer.history",
+        "graph-kept",
+        "loss.item()",
+        "grows by 2 tensors (32.0 KiB) every run",
+        "cell 4, line 7",
+        "<== here",
+    ):
+        assert words in text
+
+
+def test_the_layout_of_code_in_an_advice_is_kept():
+    markup = render_html(samples.only(samples.history_leak()), draw=no_renderer)
+    assert re.search(r"<br>(&nbsp;){4}<code[^>]*>before: trainer\.history\.append\(loss\)</code><br>", markup)
+
+
+def test_tables_are_folded_in_a_notebook_and_open_on_a_page():
+    fragment, page = (render(samples.leaky_check(), draw=fake_renderer) for render in (render_html, render_page))
+    # the largest leak, the bounded places and the notes are open in the fragment
+    assert fragment.count("<details open") == 3
+    assert fragment.count("<details ") == 9
+    assert page.count("<details open") == page.count("<details ") == 9
+
+
+def test_a_clean_fragment_shows_its_verdict_and_folds_the_rest():
+    markup = render_html(samples.clean_check(), draw=no_renderer)
+    assert "CLEAN" in markup
+    assert "<details open" not in markup
+    assert markup.index("<details") < markup.index("<img")
+
+
+def test_bars_are_as_high_as_what_each_run_kept():
+    leak = replace(samples.hook_leak(), kept=(0,) * 7 + (14,) * 5)
+    markup = render_html(samples.only(leak), draw=no_renderer)
+    assert 'title="run 7: 0 still alive" style="display:inline-block;margin-right:2px' in markup
+    bars = re.findall(r'title="run (\d+): \d+ still alive" style="[^"]*;height:(\d+)px', markup)
+    assert bars[:12] == [(str(run), "2" if run < 8 else "28") for run in range(1, 13)]
+
+
+def test_more_than_20_rows_are_counted_and_the_view_is_named():
+    check = replace(samples.leaky_check(), objects=samples.object_rows() * 9, runs=samples.make_runs((1,) * 200))
+    markup = render_html(check, draw=no_renderer)
+    assert "7 more rows are in report.objects" in markup
+    assert "180 more rows are in report.runs" in markup
+    assert len(markup) < 160_000
+
+
+def test_all_leaks_stand_in_a_table_and_those_of_one_line_and_cause_are_told_once():
+    hooks = tuple(replace(samples.hook_leak(), sites=("train.py:3: hook()",), holder=f"h{n}") for n in range(13))
+    markup = render_html(replace(samples.leaky_check(), leaks=hooks), draw=no_renderer)
+    assert [markup.count(f">h{n}<") for n in range(13)] == [3] + [
+        1
+    ] * 12  # in the table, in the title and in the sentence
+    assert "10 more of this line" in markup
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_report_is_smaller_than_150_kb(name):
+    assert len(render_html(CHECKS[name])) < 150_000
+
+
+def test_the_page_has_a_title_a_viewport_and_its_encoding():
+    page = render_page(samples.leaky_check(), draw=no_renderer)
+    assert page.startswith("<!DOCTYPE html>")
+    assert "<title>training step: leak</title>" in page
+    assert '<meta charset="utf-8">' in page
+    assert '<meta name="viewport"' in page
+    assert Reader(page).still_open == []
+
+
+def test_several_checks_share_one_page():
+    page = render_page(samples.leaky_check(), samples.clean_check(), title="both", draw=no_renderer)
+    assert "<title>both</title>" in page
+    assert page.index("LEAK") < page.index("<hr>") < page.index("CLEAN")
+
+
+def test_a_leak_without_advice_and_runs_of_birth_is_shown_without_them():
+    leak = replace(samples.hook_leak(), advice="", kept=())
+    markup = render_html(samples.only(leak), draw=no_renderer)
+    assert "What to change" not in markup
+    assert "still alive" not in markup.partition("Leak 1")[2].partition(">Runs")[0].replace(leak.reason, "")
+
+
+def test_more_than_60_runs_are_told_in_numbers():
+    leak = replace(samples.hook_leak(), kept=(1,) * 61)
+    markup = render_html(samples.only(leak), draw=no_renderer)
+    assert "run 1: 1 still alive" not in markup
+    assert "1 x61 objects, made by runs 1 to 61" in markup
+
+
+def test_a_page_of_no_check_is_an_empty_page():
+    assert "<title></title>" in render_page()
+
+
+@pytest.mark.parametrize("colour", [ACCENT, CALM, GOOD, DOUBTFUL])
+def test_a_colour_is_read_as_text_on_white_and_on_its_own_pale_ground(colour):
+    ink = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    pale = [0.88 + 0.12 * part for part in ink]
+    assert contrast(ink, [1, 1, 1]) >= contrast(ink, pale) >= 4.5
+
+
+def contrast(ink: list[float], ground: list[float]) -> float:
+    """The ratio of WCAG 2.2."""
+    low, high = sorted((luminance(ink), luminance(ground)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: list[float]) -> float:
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
