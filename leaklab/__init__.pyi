@@ -60,7 +60,7 @@ from .reports.found import FoundObjects as FoundObjects
 from .reports.heap_diff import HeapSnapshot as HeapSnapshot
 from .reports.heap_diff import MemDiff as MemDiff
 from .reports.loading import load as load
-from .reports.monitor import MonitorReport as MonitorReport
+from .reports.loop import MonitorReport as MonitorReport
 from .reports.notebook import NotebookComparison as NotebookComparison
 from .reports.notebook import NotebookReport as NotebookReport
 from .reports.notebook import load_report as load_report

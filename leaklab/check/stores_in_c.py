@@ -17,7 +17,6 @@ import numpy as np
 from leaklab.check.findings import Explained, FoundLines, Places
 from leaklab.check.line_search import whose
 from leaklab.check.session import CheckSession, Ran, RunRequest
-from leaklab.check.unseen_holders import StoreCalls, StoringCall
 from leaklab.explain.cycles.cycles import ENTRY, UNSEEN_ROOT, top_steps, unseen_fingerprint
 from leaklab.explain.cycles.region import Region
 from leaklab.explain.idioms import find_cause
@@ -26,6 +25,7 @@ from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.source_lines import LineWriter
 from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.lines.native import NativeGrowth, NativeTraces
+from leaklab.lines.store_calls import StoreCalls, StoringCall
 from leaklab.measure.registries import registry_of_call, registry_on
 from leaklab.model import Leak, RootPath, Status
 from leaklab.text import format_bytes
