@@ -208,10 +208,12 @@ def pointless_cache(before: Behaviour, after: Behaviour, n_runs: int) -> str:
 
 
 def _harm_of_parameter(name: str, was: Learning, after: Behaviour) -> str:
-    now = after.parameters.get(name)
-    shown = "a parameter" if name.startswith("parameter ") else name
+    now, is_unnamed = after.parameters.get(name), name.startswith("parameter ")
+    shown = "a parameter" if is_unnamed else name
     if now is None:
-        return f"{shown} is gone"
+        # One that no variable leads to and no run has touched is what earlier runs left: it goes with the leak.
+        is_left = is_unnamed and not was.was_given and not was.was_updated
+        return "" if is_left else f"{shown} is gone"
     if was.has_gradient != now.has_gradient:
         return (
             f"{shown} gets no gradient any more" if was.has_gradient else f"{shown} gets a gradient, which it did not"

@@ -57,7 +57,7 @@ class StoreCalls:
         self.calls: list[StoringCall] = []
         self._young, self._whose = young, whose
         self._known: dict[str, bool | None] = {}
-        self._open: dict[int, tuple[str, int, Line, dict[int, int]]] = {}  # by the frame that waits for the call
+        self._open: dict[int, tuple[str, int, Line, list[object], dict[int, int]]] = {}  # by the frame that waits
         self._functions = frozenset(registry.c_function for registry in REGISTRIES)
         self._n_calls = 0
 
@@ -93,13 +93,15 @@ class StoreCalls:
         line = line_of(innermost_and_asking(frames_from(frame), self._is_users)[0])
         if line is not None:
             owner = 0 if type(function.__module__) is str else id(function.__self__)
-            self._open[id(frame)] = name, owner, line, self._counts()
+            with self._young() as objects:
+                held = [*objects]  # until the call is over: another object would have the address of what is gone
+            self._open[id(frame)] = name, owner, line, held, self._counts()
 
     def _after(self, frame: FrameType) -> None:
         waiting = self._open.pop(id(frame), None)
         if waiting is None:
             return
-        name, owner, line, before = waiting
+        name, owner, line, _held, before = waiting
         for address, count in self._counts().items():
             if count > before.get(address, count):
                 self.calls.append(StoringCall(address, name, owner, line))

@@ -17,6 +17,7 @@ from notebook_shell import Notebook
 import leaklab
 from leaklab.cure.proposal import Proposal
 from leaklab.model.cure import Change, Cure, CureOutcome
+from leaklab.text import format_bytes
 
 pytestmark = pytest.mark.untraced
 
@@ -102,7 +103,8 @@ def test_a_change_that_ends_the_leak_is_shown_as_code_with_its_proof(notebook, p
     report = notebook.check("train()", "--cure", cures=True)
     (cure,) = report.leaks[0].cures
     assert cure.outcome is CureOutcome.CURED
-    assert cure.evidence.startswith("8 runs with this change: 0 B per run (was ")
+    told = format_bytes(report.leaks[0].bytes_per_run)
+    assert cure.evidence.startswith(f"8 runs with this change: 0 B per run (was {told})")
     assert "same gradients" in cure.evidence
     text = str(report)
     assert "\n                + history.append(loss.item())\n  tried       8 runs with this change" in text

@@ -1,0 +1,37 @@
+"""What a call is said to have kept is what it has kept."""
+
+from __future__ import annotations
+
+import atexit
+from contextlib import contextmanager
+
+from leaklab.lines.store_calls import StoreCalls
+
+
+class Thing:
+    """Something that a callback belongs to."""
+
+    def close(self):
+        pass
+
+
+def test_an_object_at_the_address_of_another_that_is_gone_was_not_kept_by_the_call():
+    things, kept, n_before = [Thing() for _ in range(20)], [], atexit._ncallbacks()
+
+    @contextmanager
+    def young():
+        if atexit._ncallbacks() > n_before:  # the first are gone, others are in their places, with one reference more
+            del things[:]
+            things.extend(Thing() for _ in range(20))
+            kept.extend(things)
+        lent = [*things, callback]
+        yield lent
+        lent.clear()
+
+    callback = Thing().close
+    calls = StoreCalls(young, lambda filename: filename == __file__)
+    with calls.watched() as is_on:
+        atexit.register(callback)
+    atexit.unregister(callback)
+    assert is_on
+    assert [(call.address, call.function) for call in calls.calls] == [(id(callback), "atexit.register")]
