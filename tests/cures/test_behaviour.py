@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from leaklab.cure.training import Behaviour, Learning, harm_of
+
+from leaklab.cure.behaviour import Behaviour, Learning, harm_of
 
 IDLE, LEARNING = Learning(True, False, False), Learning(True, True, True)
 
