@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from leaklab.loop.monitor import running_monitors
 from leaklab.model.loop import LoopState, MonitorStatus
 from leaklab.runtime.objects import loaded_variables
 from leaklab.text import shorten, well_formed
@@ -50,6 +49,12 @@ class Reading:
     holder: str
 
 
+def _running() -> Sequence[Watched]:
+    """Return the monitors that run. Where none was made the module of monitors is not loaded, nor is torch with it."""
+    find = loaded_variables("leaklab.loop.monitor").get("running_monitors")
+    return () if find is None else tuple(find())
+
+
 class Loops:
     """The loops to be told of.
 
@@ -71,7 +76,7 @@ class Loops:
             if not isinstance(getattr(monitor, "status", None), MonitorStatus):
                 msg = f"a monitor is what leaklab.monitor() gives, not {type(monitor).__name__!r}"
                 raise TypeError(msg)
-        self._find: Callable[[], Sequence[Watched]] = _given(monitors) if monitors else running_monitors
+        self._find: Callable[[], Sequence[Watched]] = _given(monitors) if monitors else _running
         self._rank = str(_rank() if rank is None else rank)
         self._runs: weakref.WeakKeyDictionary[Watched, str] = weakref.WeakKeyDictionary()
         self._holders: set[str] = set()
