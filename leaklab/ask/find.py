@@ -1,6 +1,6 @@
 """Find the living objects that fit a condition, from Python.
 
-Find an object of a heap that was read into arrays in the living heap again.
+An object that was found in arrays read from the living heap is found there again, for whoever asks on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Show the strip of a loop wherever its user looks: in the notebook, on a terminal, or nowhere.
 
-The strip as one line of a terminal, written anew in its place.
-
-Say what a monitor has to say while its loop runs: lines, and the strip.
+On a terminal it is one line, written anew in its place. The lines that a monitor prints while its loop runs go between.
 """
 
 from __future__ import annotations
