@@ -1,6 +1,6 @@
 """Find the living objects that fit a condition, from Python.
 
-An object that was found in arrays read from the living heap is found there again, for whoever asks on.
+What was found in arrays that were read from the living heap is found there again by `living_object`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Show the strip of a loop wherever its user looks: in the notebook, on a terminal, or nowhere.
 
-On a terminal it is one line, written anew in its place. The lines that a monitor prints while its loop runs go between.
+On a terminal it is one line, written anew in its place. What a monitor says while its loop runs is printed
+here, too; the strip's line makes way for it.
 """
 
 from __future__ import annotations
