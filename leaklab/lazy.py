@@ -8,7 +8,7 @@ from typing import Any
 
 
 def lazy_names(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` (PEP 562) of *package*: what tests and benchmarks import from it.
+    """Return the ``__getattr__`` (PEP 562) of *package*: what users import from it.
 
     Inside leaklab every import names the module itself, so that ``lint-imports`` sees it.
 

@@ -1,1 +1,1 @@
-"""Questions beside the check: about one object, two moments, one training run, the living heap."""
+"""The questions beside the check, a file for each: about one object, two moments, one training run, the living heap."""

@@ -1,6 +1,6 @@
-"""Compare two things of one kind, before and after: reports, moments, snapshots, saved heaps, or files of them.
+"""Open any file that leaklab wrote, and compare two things of one kind, before and after.
 
-Open a file that leaklab wrote and can read, or compares, by looking at what is in it.
+What kind a file is of is seen by what is in it, not by its name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Find the living objects that fit a condition, from Python.
 
-Find an object of a heap that was read into arrays in the living heap again.
+What was found in arrays that were read from the living heap is found there again by `living_object`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Take moments of the heap and compare them, from Python."""
+"""Take snapshots of the heap and compare them, from Python."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def snapshot(name: str = "", *, references: bool = False) -> HeapSnapshot | Save
     Args:
         name: For the reader.
         references: Whether to note who refers to whom as well, and by which names. The answer is then a `SavedHeap`,
-            which can be asked like the living heap, also elsewhere; `diff` compares moments without references.
+            which can be asked like the living heap, also elsewhere; `diff` compares snapshots without references.
 
     Raises:
         TypeError: if *name* is no text.
@@ -65,12 +65,12 @@ def diff(a: HeapSnapshot | FilePath, b: HeapSnapshot | FilePath | None = None) -
     """Return what was born, died, grew and was replaced between two moments.
 
     Args:
-        a: The earlier moment, or the file it was saved to.
+        a: The earlier snapshot, or the file it was saved to.
         b: The later one; by default now.
 
     Raises:
-        TypeError: if one of them is no moment.
-        ReportError: if a file holds no moment.
+        TypeError: if one of them is no heap snapshot.
+        ReportError: if a file holds no heap snapshot.
     """
     around = notebook_context(sys._getframe(1).f_globals)  # noqa: SLF001 - the caller's variables
     earlier = _moment(a)

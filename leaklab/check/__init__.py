@@ -1,1 +1,1 @@
-"""The steps of a check that join the stages: the pipeline calls them."""
+"""The check, from counting to the changes that were tried. `leaklab.check.pipeline` has all of it on one page."""

@@ -1,4 +1,7 @@
-"""Explain what grows in native memory: how much of it the leaks found take, what caches do, what nothing explains."""
+"""Explain what grows in native memory: what the leaks take, what caches of libraries do, what nothing explains.
+
+Whether it is caches is tried, by a few runs without them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from leaklab.runtime.objects import loaded_type
 from leaklab.text import format_bytes
 
 CPP_DOUBT = 0.4
-"""The C++ objects of one operation cost up to so much more or less than `group_sizes.native_parts` estimates."""
+"""The C++ objects of one operation cost up to so much more or less than `GroupSizer.native_parts` estimates."""
 
 DATA_DOUBT = 0.05
 """malloc rounds a block up: by 16 bytes, by 64 for the alignment of a storage, a large one to pages of 4 KiB. Of blocks

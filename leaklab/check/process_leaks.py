@@ -2,11 +2,10 @@
 
 One truth is one leak. What an object keeps that leaks anyway is part of that leak; only the rest is a leak of its own.
 
-Find the file descriptors and child processes that objects keep, by the numbers that the objects know them by.
-
-Files and sockets are asked by the C code of their base. Whoever opens a descriptor or starts a process himself keeps
-its number in an attribute that is named after it. Of C code of an extension (a database, a mapped file), and of shared
-memory of torch, no number is known: of these it is told only that they may keep some.
+An object keeps one if it knows its number. Files and sockets are asked by the C code of their base. Whoever opens a
+descriptor or starts a process himself keeps its number in an attribute that is named after it. Of C code of an
+extension (a database, a mapped file), and of shared memory of torch, no number is known: of these it is told only that
+they may keep some.
 """
 
 from __future__ import annotations

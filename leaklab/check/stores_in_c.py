@@ -1,6 +1,6 @@
 """Name what C code keeps: the store of what no Python object refers to, the function that takes memory.
 
-The code is run a few more times while the calls that fill such stores are watched. Whatever such a call kept, and
+The code is run a few more times. While the calls that fill such stores are watched, whatever one of them kept, and
 nothing that Python shows reaches afterwards, was given to a store by that call, and by that line. Under memray, every
 function of C or C++ is known by what it allocates and leaves.
 """

@@ -1,8 +1,7 @@
-"""The memory of a device along its trace, at so many events as a picture is wide.
+"""Follow the memory of a device along its trace: its levels, the phases of the program, what was live at one event.
 
-What annotations say of a trace: which part of the program ran at which events.
-
-Say what was live at one event of a trace: at the peak, at an out-of-memory event.
+Levels are taken at so many events as a picture is wide. Annotations say which part of the program ran at which events.
+The events at which somebody wants to know what was live are the peak and those where memory ran out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Judge a series of snapshots: by the blocks that stay, by live bytes, by reserved memory.
-
-Judge one call stack by the blocks that stay.
+"""Judge a series of snapshots: each call stack by the blocks that stay, the whole by live and by reserved bytes.
 
 The bytes of a stack that allocates and frees go up and down, and of twenty such stacks one rises through a few
 snapshots by chance. What leaks stays: the part of each snapshot that is still there in the next becomes ever more.

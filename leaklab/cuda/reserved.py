@@ -1,6 +1,6 @@
-"""Say what becomes of reserved memory: it grows without a leak where free memory lies between live blocks.
+"""Say what becomes of reserved memory, which grows without a leak where free pieces lie between live blocks.
 
-What was free within the reserved memory of a device at an event of its trace: the pieces between live blocks.
+What the pieces were at an event of the trace, such as the one at which memory ran out, is computed from the events.
 """
 
 from __future__ import annotations

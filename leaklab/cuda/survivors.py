@@ -1,9 +1,8 @@
-"""Which blocks of one snapshot are still there in the next.
+"""Find the blocks of one snapshot that are still there in the next, once the snapshots are in order.
 
 A block survives if the next snapshot has a block at the same address, of the same size and call stack, and no trace
-tells that it was allocated in between: the allocator gives an address out again at once, often to the same line.
-
-Put several snapshots in order, and say whether they can be of one process.
+tells that it was allocated in between: the allocator gives an address out again at once, often to the same line. That
+holds within one process only: snapshots that cannot be of one are told apart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Judge a trial by its figures: what grew without the change, and what grows with it.
 
-Read, between the runs of a trial, how much is alive: all objects, all memory, every container by its length.
+Read between the runs is how much is alive: all objects, all memory, every container by its length.
 """
 
 from __future__ import annotations

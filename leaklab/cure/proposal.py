@@ -1,4 +1,4 @@
-"""What passes between the two halves of this package: the program that leaks, and a change to try on it."""
+"""What passes between who proposes a change and who tries it: the program that leaks, and the change."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""Make the runs of trials, in forked children where that can be: what they add and what they do; nothing of it stays.
+"""Make the runs of trials, so that nothing of them stays: in forked children where that can be, else here.
 
-Where no child can be had, trials are made in this process, and everything is brought back.
-
-Tell by its text whether a changed program still runs as the first thing of a new kernel: its names must exist then.
-
-A trial runs where hundreds of runs have been: a variable that a run binds is there before the next one begins. In a new
-kernel it is not.
+A trial in this process is followed by bringing everything back. A trial tells what runs add and what they do; it does
+not tell whether the changed program still runs as the first thing of a new kernel. A trial runs where hundreds of runs
+have been: a variable that a run binds is there before the next one begins, and in a new kernel it is not. So that is
+read from the text.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""STAGE 2: is it a leak, of what, how fast, how sure. Pure functions on numbers."""
+"""Is it a leak, of what, how fast, how sure. Pure functions on numbers."""

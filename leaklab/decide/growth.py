@@ -1,15 +1,14 @@
-"""What growth is: the answer of every rule, statistics of ranks, rhythm, noise, and the rule for a few checkpoints.
+"""Say what growth is: the answer that every rule gives, noise, rhythm, ranks, and the rule for a few checkpoints.
 
 Quantities that are known at a few checkpoints only are lengths of containers, bytes of buffers, nodes of a graph. By
 the same rule are judged the habit of a cell, and, by ranks, whether runs get slower. The statistics need no library
 and ask nothing of the shape of the noise.
 
-Decide whether a container that gains plain data for ever is a log, or a table that nobody empties.
-
-A program that runs for days keeps its losses, and somebody reads them: a **log** is a sequence of numbers or of
-messages, or a mapping from numbers that rise to numbers. A **table** has keys, members or texts that no later run meets
-again: names, tuples, hashes, configurations. It was made for looking up, and grows unread: that is a leak, however
-small. So is a log that gains more than `LOG_BYTES` in every run.
+A container that gains plain data for ever is a log, or a table that nobody empties. A program that runs for days keeps
+its losses, and somebody reads them: a **log** is a sequence of numbers or of messages, or a mapping from numbers that
+rise to numbers. A **table** has keys, members or texts that no later run meets again: names, tuples, hashes,
+configurations. It was made for looking up, and grows unread: that is a leak, however small. So is a log that gains
+more than `LOG_BYTES` in every run.
 """
 
 from __future__ import annotations

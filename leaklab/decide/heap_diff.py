@@ -1,4 +1,4 @@
-"""Compare two moments: what was born, died, grew and was replaced between them."""
+"""Compare two heap snapshots: what was born, died, grew and was replaced between them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Keep what is known of the growing places of a loop: growing, stopped, a leak, and whether anybody has to know.
+"""Keep what is known of the growing places of a loop: growing, stopped, a leak, and what that leads to.
 
 One look cannot tell a buffer that fills from a leak, whatever test is used: both grow until they do not. So a place
 that grows is first *growing*, and only when it still does so at twice the steps a *leak*; when a later check does not
 find it, it has *stopped*, and what was said of it is withdrawn.
 
-Say what growth leads to: how much it takes until the loop ends, of what is free, and when nothing is left.
+What it leads to decides whether anybody has to know: how much it takes until the loop ends, of what is free, and when
+nothing is left.
 """
 
 from __future__ import annotations

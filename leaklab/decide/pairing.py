@@ -1,4 +1,4 @@
-"""Tell which objects of two moments are the same ones."""
+"""Tell which objects of two heap snapshots are the same ones."""
 
 from __future__ import annotations
 

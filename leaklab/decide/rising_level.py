@@ -5,7 +5,8 @@ do not is to rise at the same pace over times that double, to the very end, for 
 ever given back. No rule on a series can tell a buffer that fills from a leak before it is full: such an answer is
 taken back when the level rests.
 
-Find what a loop does at fixed distances, such as validations: it shows as spikes of its times or of a level.
+What a loop does at fixed distances, such as validations, shows as spikes of its times or of a level. A run of a check
+holds whole distances, so that every run does the same.
 """
 
 from __future__ import annotations

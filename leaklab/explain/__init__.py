@@ -1,1 +1,1 @@
-"""STAGE 3: who holds it, through which references, what cures it. Touches live objects."""
+"""Answers, a folder for each question: who holds it, through which references, why. Touches live objects."""

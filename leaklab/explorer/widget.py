@@ -63,7 +63,7 @@ _INSTEAD = "<the explorer needs a running kernel: run this cell again; what it e
 
 
 class ExplorerWidget(AnyWidget):
-    """The page's side is `assets.script`; what it sends is ``{"ask": ..., "id": ..., ...}``.
+    """The page's side is ``js/explorer.js``; what it sends is ``{"ask": ..., "id": ..., ...}``.
 
     Attributes:
         record: What the page shows.

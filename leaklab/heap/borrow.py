@@ -1,12 +1,11 @@
 """Borrow the living heap as a view: read it once, with its roots, and with what each step of a path costs.
 
-Find the tensors by which one run hands its autograd graph on to the next.
-
-Of all tensors that the last run made, a graph that gets longer hangs on those that the *next* run will compute with: a
-hidden state, a running total. What was computed from them (an output, a loss) leads to the same nodes, and is replaced
-by a new one without keeping anything. torch numbers its nodes in the order in which they are made, so the border
-between two runs is known: what the nodes of the newest run take from beyond it was handed on by the run before, and its
-counterparts in the newest run are what is handed on now.
+The path to an autograd graph goes through the tensors by which one run hands its graph on to the next, not through
+results of it. Of all tensors that the last run made, a graph that gets longer hangs on those that the *next* run will
+compute with: a hidden state, a running total. What was computed from them (an output, a loss) leads to the same nodes,
+and is replaced by a new one without keeping anything. torch numbers its nodes in the order in which they are made, so
+the border between two runs is known: what the nodes of the newest run take from beyond it was handed on by the run
+before, and its counterparts in the newest run are what is handed on now.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 One pass over the heap answers every later question. It costs about two ``gc.collect()``, because everything stays in C:
 the references of thousands of objects are asked for at once, with a marker after each object's to show where they end,
-and no list is made per object.
-
-What the numbers of the names of references mean; those from 0 on stand for texts of a table.
+and no list is made per object. The name of a reference is a number, too: from 0 on that of a text in a table, below
+that of a position.
 """
 
 from __future__ import annotations

@@ -13,13 +13,11 @@ number, its *vertex*. `leaklab.heap.live_nodes` fills it from a borrowed heap, `
 ``starts``          the same in words: variables, modules, running functions; ``variables`` names the user's
 ``paths``           the cheapest path to each object: the object before it
 ``dominators``      who alone keeps whom alive: ``parents()`` is the tree
-``exclusive_bytes`` what comes back if the object goes, storages included
+``exclusive_bytes`` what comes back if the object goes, storages included: sums over the tree of dominators
 ``exclusive_parts`` the part of it that no object below has: they add up to the bytes of everything
 ``devices``         whose memory there is: the host's, then each accelerator's; ``exclusive_on`` is the part of one
 ``name_of``         what a person calls the object, Python where there is any; ``reference_name`` one reference
 =================== ==================================================================================================
-
-Compute what comes back if one object goes, for all objects at once: the sums over the tree of dominators.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Find the cheapest path from a root to every object of the heap; build the tree of shortest paths.
+"""Find the cheapest path from a root to every object of the heap, and where it begins.
 
 Each vertex has a price for being on a path, so that paths a reader understands (user's variables, containers) win over
 those through the inside of libraries. Paths to all vertices are found at once, cheapest vertices first.
-
-Where paths may begin, and the cheapest path from there to every object.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Find whose code a file is, and write its lines as ``train.py:41 in step: history.append(loss)``.
 
-Translate line numbers of functions that were reloaded, or whose file was edited since, to lines of the file.
-
+The line is that of the file as it is now, also for a function that was reloaded, or whose file was edited since.
 IPython's ``%autoreload`` compiles a changed function by itself, from what ``ast.unparse`` makes of it: its lines are
 counted from 1, without comments and blank lines.
 """

@@ -5,9 +5,8 @@ That line made the original too, once; what makes an object in every run is the 
 
 tracemalloc knows the Python object of a tensor, not its storage, and most tensors that an autograd graph saves have
 no Python object. A dispatch mode sees every operation with its results, on every device. Per operation it costs 36 us
-where the stack of anomaly mode costs 72 us, with 9 us for the operation itself.
-
-Switch tracemalloc on for a few runs, and off so that no other thread is hurt by it.
+where the stack of anomaly mode costs 72 us, with 9 us for the operation itself. tracemalloc is on for a few runs only,
+and is switched off so that no other thread is hurt by it.
 """
 
 from __future__ import annotations

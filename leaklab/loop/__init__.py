@@ -1,1 +1,1 @@
-"""Watch a loop that runs once: levels at every step, checks of its stretches, what to do when memory ends."""
+"""Watch a loop that runs once: levels between its steps, and checks of its stretches."""

@@ -1,9 +1,8 @@
-"""`leaklab.monitor` and `leaklab.steps`: watch a loop that runs once.
+"""`leaklab.monitor`, `leaklab.steps` and `leaklab.watch_calls`: watch a loop that runs once.
 
-Look into the workers of a pool or of a DataLoader: each of them watches the calls of its function as a loop.
-
-A check cannot look into another process, and a worker is one. But it does one thing again and again: that is a loop,
-and a monitor inside of it sees what a monitor of any loop sees. What it finds comes home as a file.
+A check cannot look into another process, and a worker of a pool or of a DataLoader is one. But it does one thing again
+and again: that is a loop, and a monitor inside of it sees what a monitor of any loop sees. What it finds comes home as
+a file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Read levels of memory and lengths of containers while the loop runs, and let them speak on its states.
 
-When to look: by what looking costs, by how far the loop is, and by what has been seen.
+When to look is decided by what looking costs, by how far the loop is, and by what has been seen.
 """
 
 from __future__ import annotations

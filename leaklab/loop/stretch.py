@@ -1,6 +1,6 @@
 """Check a stretch of a loop that goes on: nothing is repeated, a run is the next steps of the loop.
 
-The variables among which holders are looked for first, held weakly between the checks.
+The variables among which holders are looked for first are held weakly between the checks.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""STAGE 1: what is alive, born and kept after each run. Touches live objects."""
+"""What is alive, born and kept after each run; how full the memory is. Touches live objects, and judges nothing."""

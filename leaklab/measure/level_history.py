@@ -1,6 +1,6 @@
 """Keep the levels of memory over a loop of any length, in a table that never gets larger.
 
-Read again, long after a check, how long the containers are that it found to grow; nothing of theirs is held.
+The lengths of containers that a check found to grow are read on, long after it; nothing of theirs is held.
 """
 
 from __future__ import annotations

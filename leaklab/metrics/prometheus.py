@@ -1,10 +1,8 @@
-"""Tell Prometheus: a collector that reads when it is asked, and a text file for the node exporter.
+"""Give figures of loops to Prometheus: to be collected, served, pushed, or read from a file, with rules on them.
 
-Serve the figures of loops over HTTP, to this machine alone unless told otherwise.
-
-Push the figures of loops to a push gateway while a job runs, and delete them there when it ends.
-
-The alert rules and the dashboard that come with leaklab, as text.
+A collector reads when it is asked. The server is there for this machine alone unless told otherwise. What a job pushes
+to a gateway while it runs is deleted there when it ends. The file is for the text collector of the node exporter. The
+alert rules and the dashboard that come with leaklab are given as text.
 """
 
 from __future__ import annotations

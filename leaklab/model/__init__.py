@@ -1,4 +1,4 @@
-"""Frozen records that cross the borders between the stages.
+"""Frozen records: what one part of leaklab hands to another, and what is saved.
 
 Everything here is made of numbers, words and tuples of them: picklable, comparable, able to make the round trip
 through JSON, and without one reference to an object of the user. A record may therefore be kept, saved and drawn

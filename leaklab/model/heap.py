@@ -1,7 +1,4 @@
-"""The records of what fills a heap, and of what differs between two.
-
-The record of a question to the heap: which objects fit a condition.
-"""
+"""The records of a whole heap: what fills it, what differs between two, which objects fit a condition."""
 
 from __future__ import annotations
 

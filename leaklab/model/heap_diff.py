@@ -1,4 +1,4 @@
-"""The records of a moment of the heap."""
+"""The records of a heap snapshot, which is one moment of the heap, and of what differs between two."""
 
 from __future__ import annotations
 

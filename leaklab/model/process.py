@@ -1,7 +1,4 @@
-"""The record of a process at one moment: what it holds, who holds it, why somebody asked.
-
-The record of one named training run: what of it survives, who holds it, and the memory while it ran.
-"""
+"""The records of a process at one moment, and of a training run: what is alive, who holds it, what memory it takes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Say in one sentence what a leak is: the place, how much of what it gets, how often.
 
-Many paths told as one tree: what they share once, and on each edge how many go through it.
+Many paths are told as one tree: what they share once, and on each edge how many go through it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Take stock of this process: memory, objects by type, who holds the largest tensors.
+"""Take stock of this process, and keep the reports on it: memory, objects by type, who holds the largest tensors.
 
 It is made for moments at which memory is short. What needs little comes first; what finds no memory is left out, and a
-note says so.
-
-Keep the reports of a process in a folder: readable at any time, of bounded size.
+note says so. The reports lie in a folder, can be read at any time, and are of bounded size.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Ranks agree before each run of a check, so that none waits in a collective for one that has its answer.
+"""Let ranks agree, so that none waits in a collective for one that has its answer, or for each of the others in turn.
 
 How many runs a check makes depends on what it finds: a rank that leaks makes more, to name the lines. So each rank
 drives its own check, and before each run all of them meet. As long as one wants another run all of them run; whoever
-has its answer runs along, and nothing is measured there.
-
-Ranks that watch the same loop look at it at the same steps, so that none waits for each of the others in turn.
+has its answer runs along, and nothing is measured there. Ranks that watch the same loop look at it at the same steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Make one report of what many processes found.
+"""Make one report of what many processes found, sent home or left in a folder, a file for each rank.
 
-One file for each rank, in a folder that all of them can write; read together again.
-
-Where this process stands among those that run the same program.
+Where this process stands among those that run the same program is asked of torch, else of the environment.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""STAGE 4: text, tables, plots, graphs, one HTML file. Reads records only."""
+"""Writers: a document as text and as HTML, a record as JSON, DOT text as a picture. They know no question."""

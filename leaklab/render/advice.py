@@ -1,6 +1,6 @@
-"""What to change about a leak: the line, the change that was tried, its proof; else the advice for its cause.
+"""Say what to change about a leak: the line, the change that was tried, its proof; else the advice for its cause.
 
-Put the leaks of a check into groups, one for each line of code that does it, and choose which are told in full.
+Many leaks are put into groups, one for each line of code that does it, and some are chosen to be told in full.
 """
 
 from __future__ import annotations

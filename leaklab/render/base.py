@@ -1,9 +1,8 @@
-"""What every report is made of: shown in a cell, saved by the suffix of a file, read back.
+"""What every report is made of: shown in a cell or on a terminal, saved by the suffix of a file, read back.
 
 A report is a record and a row of a table, its `Forms`; `Report` does the rest. Graphs, which are no records, share
-`Displayed`, what shows itself, and `save_by_suffix`.
-
-Fit a report's text to the terminal it is printed on: its width, and colour where that is wanted.
+`Displayed`, what shows itself, and `save_by_suffix`. On a terminal a text is as wide as that, and coloured where
+colour is wanted.
 """
 
 from __future__ import annotations

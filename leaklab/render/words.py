@@ -1,9 +1,4 @@
-"""Put the figures of a check, the facts of a leak and the path to it into words that all renderers share.
-
-Say what each statement of a cell left behind, for all renderers.
-
-Say a tree of merged paths in lines: `22 of 23 objects through [i]['loss']`.
-"""
+"""Put a check, its leaks, their paths and the statements of a cell into the words that all writers share."""
 
 from __future__ import annotations
 

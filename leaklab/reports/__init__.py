@@ -1,1 +1,1 @@
-"""What the user holds: one report class for each question, around a frozen record."""
+"""What the user holds: a file for each question, with what is said of its record and the class around it."""

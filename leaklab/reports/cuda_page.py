@@ -1,10 +1,8 @@
 """Write a CUDA snapshot, or the comparison of several, as HTML: a fragment for a notebook, or a page of its own.
 
-Write the maps of blocks of a page: their data, and the one script that draws them.
-
-Draw snapshots with matplotlib: memory along a trace, live bytes by frame, a series of snapshots by stack.
-
-Only the object-oriented interface is used: ``pyplot`` would register each figure and keep it alive.
+A page has its maps of blocks as data, and one script that draws them. Everything else is drawn by matplotlib: memory
+along a trace, live bytes by frame, a series of snapshots by stack. Only the object-oriented interface is used:
+``pyplot`` would register each figure and keep it alive.
 """
 
 from __future__ import annotations

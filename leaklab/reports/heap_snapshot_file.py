@@ -1,4 +1,4 @@
-"""Save a moment as one file of arrays and read it back; no pickle is ever written or read."""
+"""Save a heap snapshot as one file of arrays and read it back; no pickle is ever written or read."""
 
 from __future__ import annotations
 

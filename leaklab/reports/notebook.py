@@ -1,6 +1,6 @@
 """Keep the reports of this notebook, export them as one, and read exported reports back.
 
-Print a page as PDF, by a Chromium that is installed.
+A page becomes a PDF by a Chromium that is installed.
 """
 
 from __future__ import annotations

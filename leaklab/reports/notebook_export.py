@@ -1,7 +1,6 @@
-"""Write all checks of a notebook as one page, as PDF, or as Markdown that reads well on GitHub.
+"""Write all checks of a notebook as one page, or as Markdown that reads well on GitHub.
 
-The page has the contents, verdicts at a glance, every check folded, and the record inside. PDF is printed by the
-Chromium or Chrome that is installed.
+The page has the contents, verdicts at a glance, every check folded, and the record inside.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A whole heap with its references: what is said of it and of the difference of two, and what the user holds.
 
-Write an icicle as data, and the one script that draws it.
+On a page the heap is an icicle: data, and the one script that draws it.
 """
 
 from __future__ import annotations

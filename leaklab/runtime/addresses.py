@@ -2,12 +2,11 @@
 
 An address is what ``id()`` returns. Reading the addresses of a million objects from the list's own item array costs
 3 ms, through ``map(id, ...)`` 60 ms. The layout of a list is checked once against ``id()``; where it differs from what
-CPython 3.10 to 3.14 have, the slow way is taken.
+CPython 3.10 to 3.14 have, the slow way is taken. The types of many objects are numbered, so that a question about
+types is asked once for each type.
 
 A faster way was tried and taken back: reading the types from the objects' memory through one array over the whole
 address space. An array like that is an object of the heap itself, and whoever met it there and read it crashed.
-
-Number the types of many objects, so that a question about types is asked once for each type.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ has none, together with ``f`` to the method ``_register_hook`` of ``torch.autogr
 dict to a node without one. So a stand-in for that method which raises when it is shown a marker instead of a hook
 learns the dict, and the node stays as it was. That costs 3 us per node.
 
-Where in torch's numbering of autograd nodes the runs began; torch is asked only if it is loaded.
+torch numbers its nodes in the order in which they are made: `GraphMarks` are where the runs began. For the next number
+torch is asked only if it is loaded.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ of the generator included: it makes its own runs, sends what they told through a
     yield from wait_for([child], next_run)
     answer = child.answer  # None if `child.failure` says why there is none
 
-What asks for runs of the user's code and whoever makes them say to each other: run it so, and so it went.
+What passes between such a generator and whoever makes its runs is here as well: run it so, and so it went.
 """
 
 from __future__ import annotations

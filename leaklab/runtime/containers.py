@@ -9,7 +9,7 @@ and that check the bounds while no other thread runs.
 Dicts, sets and deques have no such places, but they may change while they are read: another thread runs, or a
 collection runs a finalizer. They are read again then.
 
-Tell the values in an object that somebody asked about, and run nothing that its class could have written.
+For somebody who asks about one object its values are put into words; nothing that its class could have written runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Show the strip of a loop wherever its user looks: in the notebook, on a terminal, or nowhere.
 
-The strip as one line of a terminal, written anew in its place.
-
-Say what a monitor has to say while its loop runs: lines, and the strip.
+On a terminal it is one line, written anew in its place. What a monitor says while its loop runs is printed
+here, too; the strip's line makes way for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Check one test, and put what was found into words.
 
-Tell within milliseconds whether a test leaves objects behind: what does not needs no whole check.
+A test that leaves no object behind needs no whole check; that is told within milliseconds.
 """
 
 from __future__ import annotations

@@ -129,6 +129,15 @@ def test_the_map_for_contributors_names_files_that_exist_and_every_folder():
     assert packages | set((ROOT / "leaklab").glob("*.py")) - {ROOT / "leaklab" / "__init__.py"} <= set(named)
 
 
+@pytest.mark.parametrize("page", [*PAGES, CONTRIBUTING], ids=name_of)
+def test_files_and_folders_that_a_text_names_exist(page):
+    """Contributors are told of the files of leaklab from its folder on."""
+    named = re.findall(r"`((?:leaklab|tests|benchmarks)/(?:\w+/)*(?:\w+\.py)?)`", page.read_text("utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    from_leaklab = re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text("utf-8")) if page == CONTRIBUTING else []
+    assert [name for name in from_leaklab if not ((ROOT / name).exists() or (ROOT / "leaklab" / name).exists())] == []
+
+
 def test_the_layers_for_contributors_are_those_of_the_contract():
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     layers = re.findall(r'^    "([\w |]+)",', project[project.index("layers = [") :].partition("]")[0], re.MULTILINE)

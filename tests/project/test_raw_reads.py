@@ -10,7 +10,7 @@ import pytest
 import leaklab
 
 ROOT = Path(leaklab.__file__).parent
-TOUCHING = ("runtime", "collect", "heap", "explain", "ask", "check", "cure", "explorer", "monitoring")
+TOUCHING = ("runtime", "measure", "lines", "heap", "explain", "cure", "ask", "check", "loop", "process", "explorer")
 GUARD = ROOT / "runtime" / "containers.py"
 BASES = {"list", "tuple", "dict", "set", "frozenset", "deque", "OrderedDict"}
 READING = {"__iter__", "__reversed__", "__getitem__", "__contains__", "items", "keys", "values"}
@@ -78,6 +78,10 @@ def test_raw_reads_are_seen(source: str, n_found: int) -> None:
 
 def test_a_walk_beside_the_question_for_the_kind_is_seen() -> None:
     assert walks_where_it_is_a_list(ast.parse("type(thing) is list and all(f(item) for item in thing)")) == [1]
+
+
+def test_every_folder_that_touches_objects_is_there() -> None:
+    assert [folder for folder in TOUCHING if not (ROOT / folder).is_dir()] == []
 
 
 def test_containers_of_the_heap_are_read_through_the_guard() -> None:

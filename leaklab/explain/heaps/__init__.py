@@ -1,1 +1,1 @@
-"""A whole heap: its shape, what is new in it, what a query finds."""
+"""A whole heap: its shape, what is new in it, what fits a condition."""

@@ -1,6 +1,6 @@
-"""Describe the objects of a heap that fit a condition: sizes and holders of the largest, in records.
+"""Find the objects of a heap that fit a condition, and describe the largest in records: sizes and holders.
 
-Find the objects of a heap that fit a condition: whole columns at once, each read only where the condition asks.
+Whole columns are computed at once, each only where the condition asks for it.
 """
 
 from __future__ import annotations

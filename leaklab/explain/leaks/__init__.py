@@ -1,1 +1,1 @@
-"""What leaks: groups of survivors, their sizes, their holders, the evidence."""
+"""What leaks: groups of survivors, their sizes, holders and owners, the evidence for a cause."""

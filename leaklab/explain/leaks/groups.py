@@ -1,13 +1,12 @@
 """Put the survivors of the runs into groups: those that one reference, or one like it, keeps alive.
 
-Find survivors that C code keeps as a part of another object: nothing that Python can see refers to them.
-
-Six are known (read in the sources of CPython 3.11 and of torch, and seen in heaps): a running thread keeps its start
-method in the arguments of the C function that it runs, a weak reference to its lock, and the bound methods on the
-stacks of its functions, such as ``__exit__`` of a lock that it waits for; an ``io.StringIO`` keeps what was written in
-a list until somebody reads it; a file opened for text keeps its decoder through an object in C that the collector does
-not list; a class keeps weak references to its subclasses; the memory of a tensor keeps the Python
-object that stands for it.
+Of those that no root reaches, some are parts of another object, kept by C code: nothing that Python can see refers to
+them, and they go with it. Six are known (read in the sources of CPython 3.11 and of torch, and seen in heaps): a
+running thread keeps its start method in the arguments of the C function that it runs, a weak reference to its lock, and
+the bound methods on the stacks of its functions, such as ``__exit__`` of a lock that it waits for; an ``io.StringIO``
+keeps what was written in a list until somebody reads it; a file opened for text keeps its decoder through an object in
+C that the collector does not list; a class keeps weak references to its subclasses; the memory of a tensor keeps the
+Python object that stands for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Find everything that keeps survivors alive on its own, and what comes back when all of it is released.
 
-Merge the paths by which one place keeps its survivors: 23 of 24 through `[i]['loss']`.
+The paths by which one place keeps its survivors are merged: 23 of 24 through `[i]['loss']`.
 """
 
 from __future__ import annotations

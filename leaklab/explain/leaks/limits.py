@@ -1,9 +1,8 @@
-"""Recognise holders that limit themselves, and where they stop: a deque, an lru_cache, a queue, an array.
+"""Recognise holders that limit themselves, and where they stop; tell plain data that a container gains from the rest.
 
-The bound is read from the object: through the C descriptor of a built-in type, or from the instance's own attributes
-where the class that reads it there is a library's. A class of the user's may call anything ``maxsize``.
-
-Say what plain data a container gains: numbers and messages in their order, or anything else.
+They are a deque, an lru_cache, a queue, an array. The bound is read from the object: through the C descriptor of a
+built-in type, or from the instance's own attributes where the class that reads it there is a library's. A class of the
+user's may call anything ``maxsize``. Plain data are numbers and messages in the order in which they came.
 """
 
 from __future__ import annotations

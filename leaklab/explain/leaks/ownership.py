@@ -1,6 +1,6 @@
 """Decide whose an object is: the user's, a library's or the notebook's own.
 
-Tell whose objects the steps of a path are, and by which of their own calls they may let go.
+For the owners on a path it is said, too, by which of their own calls they may let go.
 """
 
 from __future__ import annotations
