@@ -13,7 +13,7 @@ import numpy as np
 
 from leaklab.check.findings import Finding
 from leaklab.check.judging import Grown, Judgement
-from leaklab.check.ranking import is_asked_for, library_note
+from leaklab.check.ranking import USER_SIDE, is_asked_for, library_note
 from leaklab.decide.growth import LOG_BYTES, Growth, is_log
 from leaklab.explain.autograd.retention import graph_beside, largest_graph
 from leaklab.explain.idioms import find_cause
@@ -66,12 +66,19 @@ def _judged_by_owner(view: HeapView, grown: Finding) -> Finding:
     if grown.is_leak and chain[-1] in _screens():
         words = f"what is printed stays in {leak.holder}, which stands for the screen"
         return replace(grown, growth=Growth(Outcome.CLEAN, 0.0, growth.reason), aside=words)
-    if not grown.is_leak or leak.bytes_per_run >= LOG_BYTES or is_asked_for(leak):
+    is_small = leak.bytes_per_run < LOG_BYTES and not is_asked_for(leak)
+    if not grown.is_leak or not is_small or _is_open_to_user(leak.path):
         return grown
     above = view.index.vertices_of(np.array(chain[:-1], np.int64))
     if not is_librarys_table(view, above[above >= 0].tolist()):
         return grown
     return replace(grown, growth=Growth(Outcome.CLEAN, 0.0, growth.reason), aside=library_note(leak))
+
+
+def _is_open_to_user(path: RootPath) -> bool:
+    """Return whether *path* leads from a variable of the user's along public names only: who reads it can empty it."""
+    references = [step.reference for step in path.steps]
+    return path.root in USER_SIDE and not any(reference.lstrip(".").startswith("_") for reference in references)
 
 
 def _screens() -> set[int]:

@@ -15,7 +15,7 @@ from leaklab.check.findings import Explained, Finding
 from leaklab.explain.leaks.groups import in_hand_of_threads
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.view import HeapView
-from leaklab.model import Leak, Status
+from leaklab.model import Leak, Status, Step
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.sentences import growth_sentence, more_words
 from leaklab.runtime.objects import is_kind_of
@@ -32,6 +32,8 @@ _N_SHOWN = 3
 
 BOOKKEEPING_BYTES = 4096
 _BOOKKEEPERS = ("IPython.core.history.", "IPython.core.displayhook.", "IPython.core.compilerop.")
+_CELL = re.compile(r"ipykernel_\d|<ipython-input-")
+"""Stands in the name of the file that the notebook pretends a cell to be."""
 _DASK_NOTES = re.compile(
     r"^(\.(io_loop|profile|profile_history|profile_keys|profile_keys_history|profile_recent|log|stimulus_log"
     r"|transfer_incoming_log|transfer_outgoing_log)|local 'recent' of _watch\(\)|recent)$"
@@ -66,11 +68,16 @@ def _keeper(leak: Leak) -> str:
 
 def _is_of_notebook(leak: Leak) -> bool:
     """Return whether *leak* is a table in which a notebook notes the cells that it runs."""
-    by_module = leak.path.root == "module 'linecache'"
+    by_module = leak.path.root == "module 'linecache'" and not any(map(_is_no_cell, leak.path.steps))
     by_owner = any(
         step.kind.startswith(_BOOKKEEPERS) or step.reference.endswith(".user_ns_hidden") for step in leak.path.steps
     )
     return _is_history(leak) or by_module or by_owner
+
+
+def _is_no_cell(step: Step) -> bool:
+    """Return whether *step* leads to the source of something else: whoever generates code files its text there, too."""
+    return step.reference.startswith(("['", '["')) and not _CELL.search(step.reference)
 
 
 def _is_history(leak: Leak) -> bool:

@@ -6,6 +6,7 @@ import array
 import collections
 import gc
 import io
+import itertools
 import sys
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import torch
 from explain_builders import Node, view_of
 
+import leaklab
 from leaklab.check.growing_places import grown_graph, grown_places
 from leaklab.check.judging import Grown, Judgement
 from leaklab.decide.growth import Growth, judge_checkpoints
@@ -283,3 +285,17 @@ def test_without_a_tensor_that_carries_it_no_graph_is_reported(variables):
 def test_a_graph_that_does_not_grow_is_not_reported():
     with view_of({"total": torch.zeros(1, requires_grad=True) + 1}, ((), ())) as view:
         assert grown_graph(view, judgement()) is None
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize(("name", "is_leak"), [("seen", True), ("_seen", False)])
+def test_a_librarys_table_with_a_public_name_is_the_users_to_empty(name, is_leak):
+    """The texts that a library notes for itself are aside; what a variable of the user's leads to by name is not."""
+    state, numbers = type("State", (), {"__module__": "torch.nn"})(), itertools.count()
+    setattr(state, name, {})
+    report = leaklab.leakcheck(
+        lambda: getattr(state, name).update({f"run {next(numbers)}": "done"}),
+        namespace={"state": state}, sites=False, cure=False,
+    )  # fmt: skip
+    assert [leak.holder for leak in report.leaks] == ["state.seen"] * is_leak
+    assert any("a library's own table" in note for note in report.notes) is not is_leak

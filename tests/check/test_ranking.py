@@ -115,6 +115,21 @@ def test_what_the_notebook_notes_for_itself_is_a_note(own):
     assert note == "the notebook's own bookkeeping grows by 300 B per run in kept"
 
 
+@pytest.mark.parametrize(
+    ("key", "is_notes"),
+    [
+        ("['/tmp/ipykernel_31/1234567.py']", True),
+        ("['<ipython-input-3-8f2>']", True),
+        ("[17]", True),
+        ("['<loader 551>']", False),
+    ],
+)
+def test_the_source_of_what_a_program_generates_is_not_the_notebooks(key, is_notes):
+    steps = (Step("linecache.cache", "dict", "", Status.EXPECTED), Step(key, "tuple", "", Status.LEAKED))
+    filed = replace(leak(1_500), path=RootPath("module 'linecache'", steps))
+    assert is_bookkeeping(filed) is is_notes
+
+
 def of_dask(*steps):
     worker = ("local 'worker' of watch_stop_q()", "distributed.worker.Worker")
     references = (worker, *steps)
