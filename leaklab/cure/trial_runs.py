@@ -169,7 +169,7 @@ class TrialRuns:
         if trial not in self._at_work:
             yield from self.begin_children([trial])
         if trial not in self._at_work:
-            return TrialResult(refused="the system refuses another process")
+            return TrialResult(refused="the system could not start another process")
         child, started = self._at_work.pop(trial)
         try:
             ended_by = yield from wait_for([child], self._number)

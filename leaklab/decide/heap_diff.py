@@ -312,13 +312,11 @@ def _notes(a: HeapSnapshotRecord, b: HeapSnapshotRecord, *, same_process: bool) 
     notes = []
     if not same_process:
         notes.append(
-            "the moments are of two processes: their addresses mean nothing to each other, so kinds are compared;"
-            " what was born and died is the net change of each kind"
+            "the snapshots come from two processes, so objects cannot be matched by address: births and deaths are "
+            "the net change of each kind"
         )
     if not (a.collected and b.collected):
-        notes.append(
-            "garbage was not collected, as the collector is switched off or objects were frozen: it counts as alive"
-        )
+        notes.append("garbage counts as alive, because the collector is off or objects are frozen")
     return tuple(notes)
 
 

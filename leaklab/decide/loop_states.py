@@ -391,11 +391,11 @@ def _change(
 def _words(place: GrowingPlace, result: Consequence, total_steps: int | None, limit: Leak | None) -> str:
     if place.state is LoopState.STOPPED:
         reason = f": {limit.reason}" if limit is not None else ""
-        return f"{_name(place)} grows no more since step {place.since_step:,} at the latest{reason}"
+        return f"{_name(place)} stopped growing by step {place.since_step:,}{reason}"
     since = f" since step {place.since_step:,}"
     if place.leak is None:
         amount = format_bytes(place.bytes_per_step)
-        growth = f"{_name(place)} grows by {amount} every step{since}, in no place that is known yet"
+        growth = f"{_name(place)} grows by {amount} every step{since}; the place is not known yet"
     else:
         line = f", {_line_words(place.leak)}" if place.leak.sites else ""
         growth = f"{growth_sentence(place.leak, 'step')}{since}{line}"

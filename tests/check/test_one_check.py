@@ -180,4 +180,4 @@ def test_a_collector_that_another_thread_has_paused_is_no_switch_of_the_users():
     may_end.set()
     other.join()
     assert (state.enabled, gc.isenabled()) == (True, True)
-    assert not any("switched off" in note for note in report.notes)
+    assert not any("the garbage collector is off" in note for note in report.notes)
