@@ -227,8 +227,8 @@ class Voice:
         seconds = _PAUSE_SECONDS + _PAUSE_SECONDS_PER_MILLION * len(gc.get_objects()) / 1e6
         length = unit_words(steps_per_run, "steps")
         self._write(
-            f"leaklab monitor{self._name}: checking a stretch from step {step:,} on, {length} a run; "
-            f"the loop pauses a few times, for up to about {format_seconds(seconds)}"
+            f"leaklab monitor{self._name}: checking the steps from {step:,} on, {length} per run; the loop will pause "
+            f"a few times, for up to about {format_seconds(seconds)}"
         )
 
     def tell(self, change: StateChange) -> None:

@@ -251,7 +251,7 @@ def test_files_of_ranks_are_merged(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("LEAK  in 1 of 4 ranks (rank 1): ")
     assert "nothing came from it" in printed
-    assert "not read, as their names are not those of ranks: config.json" in printed
+    assert "these files were ignored, because they are not named rank_N.json: config.json" in printed
     assert leaklab.load(tmp_path / "a.html") == leaklab.merge(tmp_path) == leaklab.merge(tmp_path / "a.txt")
     assert main(["merge", str(tmp_path), "--fail-on-leak"]) == 1
 
