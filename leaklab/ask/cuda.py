@@ -142,15 +142,15 @@ def _series(
 
 
 _ONE_RUN = (
-    "the traces do not show that all files come from one run (a larger max_entries helps):"
-    " between runs, more is no leak"
+    "the traces do not prove that all files come from one run, and growth between runs is no leak: record with a "
+    "larger max_entries"
 )
 
 
 def _strangers_words(names: Sequence[str], number: int, why: str) -> str:
     return (
-        f"{names[number]} and {names[number + 1]} cannot be judged as one run: {why};"
-        " a difference between runs is no leak, so compare snapshots of one run"
+        f"{names[number]} and {names[number + 1]} may come from different runs: {why}; a difference between runs is "
+        "no leak, so compare snapshots of one run"
     )
 
 

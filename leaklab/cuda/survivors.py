@@ -320,7 +320,7 @@ def in_order(read: Sequence[Summary], numbers: Mapping[Identity, int]) -> tuple[
         steps = [one.step_or_number for one in ordered]
         if None not in steps and ascending(steps) is None:
             shown = ", ".join(map(str, steps))
-            notes.append(f"the steps or numbers of the files ({shown}) contradict {words}: they are not used")
+            notes.append(f"the steps or numbers of the files ({shown}) contradict {words}, and are not used")
         return ordered, notes
     return given, []
 

@@ -105,7 +105,11 @@ def put_into(namespace: dict[str, Any], name: str, borrowed: list[Any], *, sure:
     finally:
         borrowed.clear()
     namespace[name] = reference
-    return {"message": f"{name}() returns the object as long as it lives, then None: the variable does not keep it"}
+    return {
+        "message": (
+            f"{name}() returns the object while it is alive and None afterwards; the variable does not keep it alive"
+        )
+    }
 
 
 def export_heap(heap: SavedHeap, path: str, *, sure: bool) -> Data:
@@ -287,7 +291,7 @@ class Session:
 
     def _values(self, arguments: Mapping[str, Any]) -> Data:
         if not self._summaries:
-            msg = "this check was told to show nothing of the data"
+            msg = "this check hides the data (--no-summaries)"
             raise CannotDoError(msg)
         found = self._found(arguments)
         try:

@@ -22,7 +22,17 @@ from leaklab.render.words import (
     statement_rows,
     undecided_words,
 )
-from leaklab.text import SHOWN_LIMIT, clipped, columns, format_bytes, format_seconds, shorten, signed_bytes, wrap
+from leaklab.text import (
+    SHOWN_LIMIT,
+    clipped,
+    columns,
+    format_bytes,
+    format_seconds,
+    shorten,
+    signed_bytes,
+    unit_words,
+    wrap,
+)
 
 _N_TOLD_IN_FULL = 5
 _N_TABLE_ROWS = 30
@@ -121,7 +131,7 @@ def _table(groups: Sequence[LineGroup]) -> Iterator[str]:
         if n_left <= 0:
             break
         total = f" ({group.total})" if group.total else ""
-        yield from wrap(f"{group.line or 'by a line that is not known'}{total}", "  ", "    ")
+        yield from wrap(f"{group.line or 'by an unknown line'}{total}", "  ", "    ")
         for tree_line in group.place_lines:
             yield from wrap(tree_line.indented.lstrip(), "      " + "  " * tree_line.depth, "        ")
         for row in some[:n_left]:
@@ -155,7 +165,7 @@ def _statements_block(check: Check) -> Iterator[str]:
         if row.keeps:
             yield from wrap(row.keeps, " " * len(start), " " * (len(start) + 2))
     if (hidden := len(check.statements) - _N_STATEMENTS) > 0:
-        yield f"  ... {hidden:,} more statements"
+        yield f"  ... {unit_words(hidden, 'more statements')}"
 
 
 def _bounded_block(places: tuple[Leak, ...]) -> Iterator[str]:

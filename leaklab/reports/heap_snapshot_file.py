@@ -82,14 +82,17 @@ def load_heap_snapshot(path: FilePath) -> HeapSnapshotRecord:
         msgspec.MsgspecError,
         NotImplementedError,
     ) as error:
-        msg = f"{os.fspath(path)!r} is no moment that this leaklab can read ({error}); give one saved by moment.save"
+        msg = (
+            f"{os.fspath(path)!r} is no heap snapshot that this leaklab can read ({error}); give one saved by "
+            "snapshot.save"
+        )
         raise ReportError(msg) from error
 
 
 def _refuse_bombs(data: bytes) -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > _MAX_BYTES:
-            msg = "unpacked it would take more than 4 GiB"
+            msg = "it would take more than 4 GiB when unpacked"
             raise ValueError(msg)
 
 

@@ -79,4 +79,4 @@ def test_whole_answer_is_tried_first(monkeypatch):
     monkeypatch.setattr("leaklab.ask.alive.explain_alive", fails)
     alive = leaklab.whyalive(held["key"])
     assert alive.record.only_path
-    assert "too little memory" in alive.reason
+    assert "memory was too short" in alive.reason

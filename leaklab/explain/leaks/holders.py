@@ -67,7 +67,7 @@ class RetainedBytes:
         """Return what was left out, as a sentence."""
         if self._n_asked <= MAX_MEASURED:
             return ()
-        return (f"what would come back, and who else holds it, was looked for in {MAX_MEASURED} of the leaks only",)
+        return (f"freed memory and further holders were computed for {MAX_MEASURED} of the leaks only",)
 
     def hold(self, group: Group, survivors: Sequence[int]) -> IndependentHold | None:
         """Return what keeps *survivors*, those of *group* that matter most; None if there were too many before."""
