@@ -87,7 +87,7 @@ def answer(
         asked: The expression that was asked about.
         max_paths: How many independent paths to show.
         only_path: As `whyalive` has it.
-        summaries: Whether shapes and lengths may be told.
+        summaries: Whether shapes and lengths may be shown.
 
     Raises:
         TypeError: as `whyalive`.
@@ -186,7 +186,7 @@ def look_at(
         asked: The expression for it.
         opened: Addresses of nodes whose holders are to be shown too.
         hidden: Addresses of holders to leave out, each with the type it had: paths are found as if these let go.
-        summaries: Whether shapes and lengths may be told.
+        summaries: Whether shapes and lengths may be shown.
     """
     _free_garbage()
     address = id(borrowed[0])

@@ -134,12 +134,12 @@ def compare(before: Any, after: Any) -> Compared:
     if isinstance(first, _OF_CHECKS) and isinstance(second, _OF_CHECKS):
         return compare_reports(first, second)
     if type(first) is not type(second):
-        told = [
+        named = [
             f"{name!r} is" if name else f"the {place} is"
             for name, place in zip(names, ("first", "second"), strict=True)
         ]
         msg = (
-            f"{told[0]} {_kind_words(first)}, {told[1]} {_kind_words(second)}: only two files of one kind can be "
+            f"{named[0]} {_kind_words(first)}, {named[1]} {_kind_words(second)}: only two files of one kind can be "
             "compared; save both with the same command"
         )
         raise ReportError(msg)

@@ -283,7 +283,7 @@ class _Trials:
         assert result.gain is not None  # noqa: S101
         assert before is not None  # noqa: S101
         assert after is not None  # noqa: S101
-        words = trial_words(self._reference.gain, result.gain, result.n_runs, self._means.told_bytes)
+        words = trial_words(self._reference.gain, result.gain, result.n_runs, self._means.reported_bytes)
         if harm := harm_of(before, after, changes_of(beside)):
             return _Answer(proposal, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(self._reference.gain, result.gain)

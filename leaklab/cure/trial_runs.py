@@ -58,7 +58,7 @@ class Means:
         seconds: What all trials together may take.
         obstacle: Why nothing is to be tried, one clause; empty if trials are wanted.
         run_seconds: What a run took so far.
-        told_bytes: Bytes per run of all leaks.
+        reported_bytes: Bytes per run of all leaks.
     """
 
     program: Program
@@ -70,7 +70,7 @@ class Means:
     seconds: float
     obstacle: str = ""
     run_seconds: float = 0.0
-    told_bytes: float = 0.0
+    reported_bytes: float = 0.0
 
 
 Asked = Generator[int | RunRequest, Ran, Result]

@@ -47,7 +47,7 @@ class TakenHeap(Source):
 
     Args:
         namespace: The user's variables.
-        summaries: Whether shapes may be told.
+        summaries: Whether shapes may be shown.
     """
 
     def __init__(self, namespace: dict[str, Any], *, summaries: bool) -> None:

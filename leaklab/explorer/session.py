@@ -73,7 +73,7 @@ def export(report: LeakReport | None, path: str, *, sure: bool) -> Data:
     return {"message": f"saved to {clip(str(target.resolve()))}"}
 
 
-def told_of(check: Check, expression: str) -> list[list[str]]:
+def facts_in_check(check: Check, expression: str) -> list[list[str]]:
     """Return what *check* says of the holder that the object called *expression* is, or lies in: names and words."""
     for leak in check.leaks:
         holder = leak.holder
@@ -148,7 +148,7 @@ class Session:
         shell: IPython's shell; None outside of it.
         namespace: The user's variables.
         again: Checks once more; without it the cell is looked for among the notebook's inputs.
-        summaries: Whether shapes and lengths may be told.
+        summaries: Whether shapes and lengths may be shown.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class Session:
         _source, number = self._asked(arguments)
         inspected = self._heap_taken().inspect(number)
         if self.report is not None:
-            inspected["facts"] += told_of(self.report.check, inspected["expression"])
+            inspected["facts"] += facts_in_check(self.report.check, inspected["expression"])
         return {"inspected": inspected}
 
     def _heap_taken(self) -> TakenHeap:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from leaklab.model import Check, Leak, Run
 from leaklab.model.sentences import growth_sentence, growth_words, place_words
-from leaklab.render.advice import LeakRow, LineGroup, advice_of, headline, line_groups, told_in_full
+from leaklab.render.advice import LeakRow, LineGroup, advice_of, headline, line_groups, shown_in_full
 from leaklab.render.words import (
     LABEL_WIDTH,
     STATEMENT_COLUMNS,
@@ -34,7 +34,7 @@ from leaklab.text import (
     wrap,
 )
 
-_N_TOLD_IN_FULL = 5
+_N_SHOWN_IN_FULL = 5
 _N_TABLE_ROWS = 30
 _N_STATEMENTS = 100
 _N_RUN_ROWS = 4  # at either end of the table of runs
@@ -103,7 +103,7 @@ def _leak_blocks(check: Check) -> list[list[str]]:
     if len(leaks) == 1:
         return [["Evidence", *_evidence(leaks[0])]]
     blocks = [list(_table(line_groups(leaks)))]
-    for position in told_in_full(leaks, _N_TOLD_IN_FULL):
+    for position in shown_in_full(leaks, _N_SHOWN_IN_FULL):
         leak = leaks[position]
         title = wrap(f"Leak {position + 1} of {len(leaks)}: {shorten(growth_sentence(leak), _TITLE_LIMIT)}", "", "  ")
         blocks.append([*title, *_answer(leak), *_evidence(leak)])

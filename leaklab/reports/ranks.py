@@ -227,8 +227,8 @@ class _RanksView:
         if leaking:
             certain = [shared for shared in self.leaks if shared.is_certain]
             worst = max(certain, key=lambda shared: shared.highest, default=None)
-            told = leaking[0].reason if worst is None else growth_sentence(worst.leak, worst.turn)
-            return f"{self._among(leaking)}: {told}{more_words(certain, 'leak')}"
+            words = leaking[0].reason if worst is None else growth_sentence(worst.leak, worst.turn)
+            return f"{self._among(leaking)}: {words}{more_words(certain, 'leak')}"
         if growing:
             return (
                 f"{self._among(growing)}: {growing[0].reason}; it may still stop growing, as a buffer that fills "

@@ -201,7 +201,7 @@ _PAUSE_SECONDS, _PAUSE_SECONDS_PER_MILLION = 0.5, 2.5
 """What the longest pause takes: some look at the whole heap."""
 
 
-class Voice:
+class MonitorOutput:
     """Writes for one monitor to standard output.
 
     Args:
@@ -231,7 +231,7 @@ class Voice:
             f"a few times, for up to about {format_seconds(seconds)}"
         )
 
-    def tell(self, change: StateChange) -> None:
+    def report(self, change: StateChange) -> None:
         """Say that a state has changed."""
         alarm = " ALARM" if change.is_alarm else ""
         self._write(f"leaklab monitor{self._name}, step {change.step:,}:{alarm} {change.state.value}: {change.words}")
