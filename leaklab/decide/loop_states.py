@@ -59,8 +59,8 @@ class Consequence:
             return f"memory is full at step {self.full_at_step:,}"
         if not self.n_bytes:
             return "the loop has ended"
-        until = "the loop is twice as long" if total_steps is None else f"the end at step {total_steps:,}"
-        return f"until {until} that takes {format_bytes(self.n_bytes)} of {format_bytes(self.free_bytes)} free"
+        until = "the time the loop is twice as long" if total_steps is None else f"step {total_steps:,}"
+        return f"by {until} it will take {format_bytes(self.n_bytes)} of the {format_bytes(self.free_bytes)} now free"
 
 
 def consequence_of(bytes_per_step: float, step: int, total_steps: int | None, free_bytes: float) -> Consequence:

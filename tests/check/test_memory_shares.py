@@ -112,7 +112,7 @@ def test_an_estimate_is_told_as_one():
 
 
 def test_leaks_that_come_to_more_than_was_measured_are_not_hidden():
-    assert "the leaks come to 300 KiB" in told(MemoryShare(NATIVE_MEMORY, 100 * KIB, 300 * KIB))
+    assert "the leaked objects add up to 300 KiB" in told(MemoryShare(NATIVE_MEMORY, 100 * KIB, 300 * KIB))
 
 
 def test_each_kind_of_memory_has_a_bar_in_html():

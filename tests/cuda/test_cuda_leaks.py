@@ -215,4 +215,4 @@ def test_separate_runs_that_only_differ_by_how_much_they_keep_are_told_by_their_
 
     verdict = compare_cuda_snapshots([once(number) for number in range(5)]).verdict
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "run_0.pickle and run_1.pickle cannot be judged as one run" in verdict.reason
+    assert "run_0.pickle and run_1.pickle may come from different runs" in verdict.reason

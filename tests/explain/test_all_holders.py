@@ -104,7 +104,7 @@ def test_only_so_many_leaks_are_weighed_and_the_rest_is_said(monkeypatch):
         assert sizes.notes == ()
         assert sizes.hold(group, group.entries) is None
         assert sizes.of_orphans(group.entries) is None
-        assert "in 1 of the leaks only" in sizes.notes[0]
+        assert "for 1 of the leaks only" in sizes.notes[0]
 
 
 @pytest.fixture(scope="module")

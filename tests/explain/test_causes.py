@@ -421,7 +421,7 @@ def test_workers_of_other_processes_are_counted_in_the_advice():
         facts=Facts(roles=(frozenset(), frozenset({Role.WORKERS})), n_workers=3, worker_bytes=3 * 1024**2),
     )  # fmt: skip
     assert find_cause(loaders).slug == "thread-or-worker-kept"
-    assert "3 child processes are alive with 3.00 MiB resident memory" in advice_of(loaders)
+    assert "3 child processes are alive with 3.00 MiB of resident memory" in advice_of(loaders)
 
 
 def test_state_of_parameters_that_are_gone_is_counted():
@@ -430,7 +430,7 @@ def test_state_of_parameters_that_are_gone_is_counted():
         crossing=KEY, facts=Facts(gone_parameters=14),
     )  # fmt: skip
     assert find_cause(state).slug == "optimizer-state"
-    assert "state of 14 parameters in no group" in advice_of(state)
+    assert "state of 14 parameters that no group contains" in advice_of(state)
 
 
 def test_a_container_that_grows_tells_what_an_entry_costs():

@@ -65,7 +65,7 @@ def test_marks_are_compared_with_now_and_with_each_other(notebook):
     assert past.tensors["holders"].tolist() == ["y"]
     notebook.run("before = 3")
     shown = notebook.run("%memdiff before").out
-    assert shown.startswith("'before' is taken as the mark, not as the variable of that name")
+    assert shown.startswith("'before' means the mark here")
     unknown = notebook.run("%memdiff befor")
     assert str(unknown.error) == (
         "there is no mark 'befor'; the marks are before, after; to run it as code write %memdiff (befor)"

@@ -173,7 +173,7 @@ def test_other_threads_are_refused(tmp_path):
 @posix_only
 def test_signal_that_c_code_has_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(signal, "getsignal", lambda _number: None)
-    with pytest.raises(leaklab.LeaklabError, match=r"^C code has a handler for SIGUSR2"):
+    with pytest.raises(leaklab.LeaklabError, match=r"^C code handles SIGUSR2"):
         leaklab.listen(folder=tmp_path)
 
 

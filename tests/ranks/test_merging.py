@@ -118,7 +118,7 @@ def test_a_place_that_is_full_in_one_rank_is_told_beside_the_leak():
 def test_a_partial_check_that_found_nothing_is_no_proof():
     failed = replace(CLEAN, failure="ValueError in run 3")
     report = leaklab.merge([rank(0, CLEAN, of=2), rank(1, failed, of=2, error="ValueError: nope")])
-    assert first_line(report) == "NO VERDICT no leak in 1 of 2 ranks, but rank 1 has none: ValueError: nope"
+    assert first_line(report) == "NO VERDICT no leak in 1 of 2 ranks, but rank 1 has no verdict: ValueError: nope"
 
 
 def test_a_missing_rank_is_a_row_of_its_own():
