@@ -85,7 +85,7 @@ def execute(
             msg = "the notebook's kernel died; was there enough memory?"
             raise LeaklabError(msg) from error
         except FutureTimeoutError as error:
-            msg = f"the notebook did not end in {max_seconds:g} seconds; give it more with --timeout"
+            msg = f"the notebook did not finish within {max_seconds:g} seconds; allow more with --timeout"
             raise LeaklabError(msg) from error
         finally:
             stop.set()

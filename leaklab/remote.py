@@ -143,7 +143,7 @@ def _asked(client: Any, engine: int, variable: str) -> Any:
     try:
         return client[engine].apply_async(last_record, variable)
     except Exception as error:  # noqa: BLE001 - of ipyparallel, for an engine that is gone
-        return _silent(engine, f"it cannot be asked: {error_words(error)}")
+        return _silent(engine, f"it cannot be reached: {error_words(error)}")
 
 
 def _answered(engine: int, asked: Any, deadline: float, seconds: float) -> RankRecord:

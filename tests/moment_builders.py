@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place, TensorKind
+from leaklab.model.heap_diff import HeapSnapshotRecord, Place, SnapshotWords, TensorKind
 
 FLOATS = TensorKind("torch.Tensor", "(64, 128)", "float32", "cpu", has_graph=False)
 
@@ -82,7 +82,7 @@ def moment(
         array_kinds=small(array_words.index(words) for _address, words, _size in ordered),
         array_bytes=whole(size for _address, _words, size in ordered),
         words=msgspec.json.encode(
-            MomentWords(tuple(names), tuple(kinds), tuple(devices), tuple(array_words), tuple(places), tuple(modules))
+            SnapshotWords(tuple(names), tuple(kinds), tuple(devices), tuple(array_words), tuple(places), tuple(modules))
         ),
         heap_bytes=(1000, 2000),
         accelerator_bytes=-1,

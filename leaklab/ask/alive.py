@@ -36,7 +36,7 @@ _INSIDE_AUTOGRAD = re.compile(r"\.(grad_fn|_saved_|next_functions|variable|_raw_
 _INSTANCE_DICT = ".__dict__"
 _MODULE_ROOT = re.compile(r"module '(?P<package>\w+)[^']*'")
 _EXPRESSION_LIMIT = 120
-_ONLY_PATH = "the best path to it; there was too little memory to look for others, and for sizes and counts"
+_ONLY_PATH = "the best path to the object; memory was too short to find other paths, sizes and counts"
 
 
 def whyalive(
@@ -87,7 +87,7 @@ def answer(
         asked: The expression that was asked about.
         max_paths: How many independent paths to show.
         only_path: As `whyalive` has it.
-        summaries: Whether shapes and lengths may be told.
+        summaries: Whether shapes and lengths may be shown.
 
     Raises:
         TypeError: as `whyalive`.
@@ -154,7 +154,7 @@ def _refuse_wrong_types(namespace: object, max_paths: object) -> None:
 def _refuse_shared(borrowed: list[Any]) -> None:
     words = words_if_shared(borrowed[0])
     if words:
-        msg = f"{words}: no reference keeps it, and cutting none frees it; ask about the object that holds it"
+        msg = f"{words}: no reference keeps it alive, so no cut could free it; ask about the object that holds it"
         raise TypeError(msg)
 
 
@@ -186,7 +186,7 @@ def look_at(
         asked: The expression for it.
         opened: Addresses of nodes whose holders are to be shown too.
         hidden: Addresses of holders to leave out, each with the type it had: paths are found as if these let go.
-        summaries: Whether shapes and lengths may be told.
+        summaries: Whether shapes and lengths may be shown.
     """
     _free_garbage()
     address = id(borrowed[0])

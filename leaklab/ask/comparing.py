@@ -134,18 +134,21 @@ def compare(before: Any, after: Any) -> Compared:
     if isinstance(first, _OF_CHECKS) and isinstance(second, _OF_CHECKS):
         return compare_reports(first, second)
     if type(first) is not type(second):
-        told = [
+        named = [
             f"{name!r} is" if name else f"the {place} is"
             for name, place in zip(names, ("first", "second"), strict=True)
         ]
         msg = (
-            f"{told[0]} {_kind_words(first)}, {told[1]} {_kind_words(second)}: two of one kind can be compared; save"
-            " both with the same command"
+            f"{named[0]} {_kind_words(first)}, {named[1]} {_kind_words(second)}: only two files of one kind can be "
+            "compared; save both with the same command"
         )
         raise ReportError(msg)
     compared = _compared(first, second)
     if compared is None:
-        msg = f"{_kind_words(first)} is a comparison already, or has nothing to compare: give what it was made of"
+        msg = (
+            f"{_kind_words(first)} cannot be compared: it is a comparison itself, or has no rows; give the reports "
+            "it was made from"
+        )
         raise ReportError(msg)
     return compared
 

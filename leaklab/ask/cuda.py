@@ -21,9 +21,9 @@ from leaklab.cuda.survivors import (
     first_strangers,
     in_order,
     is_shown_to_be_one_run,
-    stay_of,
     summary_of,
-    with_stay,
+    survival_of,
+    with_survival,
 )
 from leaklab.errors import SnapshotError
 from leaklab.model import Outcome
@@ -125,10 +125,10 @@ def _series(
     series = judge_snapshots(
         names=names,
         steps=ascending([summary.step_or_number for summary in read]),
-        matching=with_stay(
+        matching=with_survival(
             match([summary.stacks for summary in read], key),
             [summary.stacks for summary in read],
-            stay_of([summary.blocks for summary in read], numbers),
+            survival_of([summary.blocks for summary in read], numbers),
         ),
         devices=[summary.devices for summary in read],
         card_bytes=card_bytes,
@@ -142,15 +142,15 @@ def _series(
 
 
 _ONE_RUN = (
-    "the traces do not show that all files come from one run (a larger max_entries helps):"
-    " between runs, more is no leak"
+    "the traces do not prove that all files come from one run, and growth between runs is no leak: record with a "
+    "larger max_entries"
 )
 
 
 def _strangers_words(names: Sequence[str], number: int, why: str) -> str:
     return (
-        f"{names[number]} and {names[number + 1]} cannot be judged as one run: {why};"
-        " a difference between runs is no leak, so compare snapshots of one run"
+        f"{names[number]} and {names[number + 1]} may come from different runs: {why}; a difference between runs is "
+        "no leak, so compare snapshots of one run"
     )
 
 

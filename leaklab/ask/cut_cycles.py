@@ -45,8 +45,8 @@ def cut_cycles(fingerprint: str | None = None) -> CutResult:
     _refuse_wrong_type(fingerprint)
     if user_has_frozen():
         msg = (
-            f"{gc.get_freeze_count():,} objects are frozen, and what they hold cannot be told from garbage: "
-            "call gc.unfreeze() first"
+            f"{gc.get_freeze_count():,} objects are frozen, so what they hold looks like garbage: call gc.unfreeze() "
+            "first"
         )
         raise LeaklabError(msg)
     total = _CutGain()
@@ -97,7 +97,10 @@ class _CutGain:
             "of tensors came back"
         )
         if self.n_outside_gone:
-            words += f", and {self.n_outside_gone:,} objects outside that they referred to went at the same time"
+            words += (
+                f", and {self.n_outside_gone:,} objects outside the cycles, to which they referred, were freed "
+                "with them"
+            )
         else:
             words += ", and nothing outside was touched"
         if self.n_left:
@@ -109,7 +112,10 @@ class _CutGain:
 
 def _refusal(fingerprint: str | None, found: _CutGain) -> str:
     if found.notes:
-        return f"nothing was cut, because no cycle is proved while something could not be looked at: {found.notes[0]}"
+        return (
+            "nothing was cut, because a part of the heap could not be read, and so no cycle is proven: "
+            f"{found.notes[0]}"
+        )
     which = "immortal cycle" if fingerprint is None else f"immortal cycle with the fingerprint {fingerprint!r}"
     if found.n_left:
         return (

@@ -51,7 +51,7 @@ def snapshot(name: str = "", *, references: bool = False) -> HeapSnapshot | Save
         TypeError: if *name* is no text.
     """
     if type(name) is not str:
-        msg = f"the name of a moment must be a str, not {type(name).__name__}"
+        msg = f"the name of a snapshot must be a str, not {type(name).__name__}"
         raise TypeError(msg)
     around = notebook_context(sys._getframe(1).f_globals)  # noqa: SLF001 - the caller's variables
     if not references:
@@ -101,7 +101,7 @@ def compare_past(a: HeapSnapshotRecord, b: HeapSnapshotRecord, around: NotebookC
         return MemDiff(difference)
     now = around.take("now", with_places=False)
     if now.process != b.process:
-        note = "both moments are of another process: nobody can be asked who holds what"
+        note = "both snapshots come from another process, so holders cannot be looked up"
         return MemDiff(replace(difference, notes=(*difference.notes, note)))
     # An array's address alone does not tell whether it is still that array.
     alive = changed.only(still_there(b, now), np.empty(0, np.int64))
@@ -117,7 +117,7 @@ def _without_gone(difference: Difference, gone: Counter[str]) -> Difference:
     aside = Counter({kind: count for kind, count in gone.items() if kind not in tensors})
     if not aside:
         return difference
-    note = f"{aside.total():,} of the new objects are gone again and were not looked at"
+    note = f"{aside.total():,} of the new objects died before their holders were looked up"
     rows = tuple(replace(row, n_aside=row.n_aside + aside[row.kind]) for row in difference.objects)
     return replace(difference, objects=rows, notes=(*difference.notes, note))
 
@@ -196,5 +196,5 @@ def _moment(given: object) -> HeapSnapshotRecord:
         return given.record
     if isinstance(given, (str, os.PathLike)):
         return load_heap_snapshot(given)
-    msg = f"diff compares moments of leaklab.snapshot(), or the files they were saved to, not {type(given).__name__}"
+    msg = f"diff compares snapshots of leaklab.snapshot(), or the files they were saved to, not {type(given).__name__}"
     raise TypeError(msg)

@@ -112,7 +112,9 @@ class _RunObserver:
             words = (
                 f"the block {'froze' if disturbed.how == 'frozen' else 'thawed'} the collector's objects (gc.freeze)"
             )
-            return np.empty(0, np.int64), (f"{words}: what it left cannot be told from what was there before",)
+            return np.empty(0, np.int64), (
+                f"{words}: objects that the run left cannot be distinguished from older ones",
+            )
         finally:
             self._taker.end()
 

@@ -282,7 +282,7 @@ def combine_with_lengths(witness: LengthWitness, judged: tuple[Growth, float]) -
         reason = growth.reason if growth.outcome is Outcome.LEAK else f"its length {by_length.reason}"
         return Growth(Outcome.LEAK, witness.count_per_run, reason), witness.count_per_run
     if witness.is_limit and growth.outcome in UNLIMITED:
-        reason = f"its length {by_length.reason}: what is new replaces what was there"
+        reason = f"its length {by_length.reason}: new entries replace old ones"
         return Growth(Outcome.BOUNDED, 0.0, reason), per_run
     keeps_rhythm = growth.outcome is Outcome.LEAK and witness.keeps_pace
     if by_length.outcome is Outcome.INCONCLUSIVE and growth.outcome is not Outcome.INCONCLUSIVE and not keeps_rhythm:

@@ -69,7 +69,7 @@ def find_cures(
         seconds=seconds,
         obstacle=obstacle,
         run_seconds=run_seconds,
-        told_bytes=sum(leak.bytes_per_run for leak in explained.leaks),
+        reported_bytes=sum(leak.bytes_per_run for leak in explained.leaks),
     )
     cures = yield from try_cures(proposed, means)
     return {name: with_changed_cells(tried, cell_name, program.source) for name, tried in cures.items()}

@@ -35,7 +35,10 @@ from leaklab.model import Leak, ObjectGrowth, Outcome, TensorGrowth
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
 
-_NO_MEMORY = "what runs made stays alive, and no memory was left to look for its holder: free some, or allow fewer runs"
+_NO_MEMORY = (
+    "the runs leave objects behind, but memory ran out before their holder was found: free memory, or allow "
+    "fewer runs with -n"
+)
 
 
 def explain(session: CheckSession) -> Explained:
@@ -137,10 +140,15 @@ def _verify_garbage(measurement: Measurement, leaks: Sequence[Leak]) -> tuple[st
         return ()
     if not measurement.may_collect:
         return (
-            "gc.unfreeze() and gc.collect() would free the garbage; they were not called, your objects stay frozen",
+            (
+                "gc.unfreeze() and gc.collect() would free this garbage; leaklab did not call them, because your "
+                "objects are frozen"
+            ),
         )
     n_freed = collect_quietly()
-    return (f"one gc.collect() after the last run freed {n_freed:,} objects: the leak is garbage waiting for it",)
+    return (
+        f"a gc.collect() after the last run freed {n_freed:,} objects: the leak is garbage that waits for a collection",
+    )
 
 
 def object_rows(

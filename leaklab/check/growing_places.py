@@ -64,7 +64,7 @@ def _judged_by_owner(view: HeapView, grown: Finding) -> Finding:
     leak, growth = grown.leak, grown.growth
     chain = () if grown.address is None else grown.address.chain
     if grown.is_leak and chain[-1] in _screens():
-        words = f"what is printed stays in {leak.holder}, which stands for the screen"
+        words = f"printed text stays in {leak.holder}, which replaces the screen"
         return replace(grown, growth=Growth(Outcome.CLEAN, 0.0, growth.reason), aside=words)
     is_small = leak.bytes_per_run < LOG_BYTES and not is_asked_for(leak)
     if not grown.is_leak or not is_small or _is_open_to_user(leak.path):

@@ -35,6 +35,7 @@ from leaklab.model import Leak
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.sentences import is_expression
 from leaklab.runtime.gc_control import collect_quietly
+from leaklab.text import unit_words
 
 _N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
 """So many runs of each kind for leaks that leave something in every run; fewer once every leak has its line."""
@@ -72,7 +73,7 @@ def find_lines(session: CheckSession, explained: Explained) -> Generator[int, Ra
     if session.settings.sites is False or session.failure or not wanted:
         return explained
     if session.seconds_left <= 0:
-        note = "no time was left (-t) for a traced run: the lines that leak are not named"
+        note = "no time was left for a traced run, which finds the lines that leak: allow more with -t"
         return replace(explained, later_notes=(*explained.later_notes, note))
     prints = {leak.fingerprint for leak in wanted}
     addresses = [address for address in explained.addresses if address.fingerprint in prints]
@@ -157,8 +158,7 @@ class _TracedRuns:
             self.failure = f"the collector's objects {disturbed.how}"
         if self.failure:
             self.notes.append(
-                f"run {self.n_runs} of those that look for lines ended with {self.failure}: the lines that leak are "
-                "not, or not all, named"
+                f"traced run {self.n_runs} ended with {self.failure}: some lines that leak may be missing"
             )
 
 
@@ -189,8 +189,8 @@ class _KeepingLines:
         runs = self._runs
         if sys.gettrace() is not None:
             runs.notes.append(
-                "a tracer is installed (a debugger, coverage) and was kept: the lines named are those that made the "
-                "objects, not those that keep them"
+                "a debugger or coverage tool uses the tracer: the report names the lines that create the objects, "
+                "not the lines that keep them"
             )
             return
         arrivals = arrival_lines(runs.leaks)
@@ -281,13 +281,13 @@ class _MakingLines:
     def _say_how_exact(self, n_frames: int, *, is_exact: bool) -> None:
         if n_frames < FEW_FRAMES:
             self._runs.notes.append(
-                f"tracemalloc was running and kept its setting of {n_frames} frame{'s' * (n_frames > 1)}: objects made "
-                "inside libraries could not be followed to your line"
+                f"tracemalloc was already running with {n_frames} frame{'s' * (n_frames > 1)}: objects created inside "
+                "libraries could not be traced to your line"
             )
         if not is_exact:
             self._runs.notes.append(
-                "torch.compile was used, which a dispatch mode would disturb: the lines that made tensors are those "
-                "that made their Python objects"
+                "torch.compile was used, so tensors could not be traced: the report names the lines that created "
+                "their Python objects"
             )
 
 
@@ -343,12 +343,12 @@ def _found(
     unknown = [leak.what for leak in runs.leaks if not sites[leak.fingerprint]]
     notes = runs.notes
     if unknown and not notes:
-        notes.append(f"no line of your code was found that makes or keeps: {'; '.join(unknown[:3])}")
+        notes.append(f"no line of your code was found that creates or keeps: {'; '.join(unknown[:3])}")
     for leak in runs.leaks:
         if leak.fingerprint in keeping.grows_anyway:
-            notes.append(f"{leak.holder} grows while the code does not run, too: {other_thread} fills it")
+            notes.append(f"{leak.holder} also grows between runs: {other_thread} adds to it")
     if not runs.session.in_loop:  # there, nothing was run that would not have been
-        notes.append(f"the code was run {runs.n_runs} more times, traced, to find the lines that leak")
+        notes.append(f"the code was run {unit_words(runs.n_runs, 'more times')}, traced, to find the lines that leak")
 
     def places(*found: _Lines) -> dict[str, Places]:
         chief = {

@@ -231,7 +231,7 @@ def explain_native(
             found = _charged(found, graphs, rest, memory, "the graphs are too large to be counted")
             charged.add(memory)
         elif unseen := [leak for leak in found if leak.fingerprint in opaque]:
-            found = _charged(found, unseen, rest, memory, "what its objects allocate in C code is not seen from Python")
+            found = _charged(found, unseen, rest, memory, "Python does not show what its objects allocate in C code")
             charged.add(memory)
         else:
             found.append(native_leak(rest, memory, growth.reason, judgement.suspect()))
@@ -275,10 +275,9 @@ def native_leak(rest: NativeRest, memory: str, reason: str, suspect: GrownRegist
         unit="bytes",
         kept=(),
         fingerprint=fingerprint([memory]),
-        reason=f"{memory}: {reason}; Python's objects explain {format_bytes(rest.explained_bytes)} per run"
-        f"{_give_or_take(rest)}. "
-        f"Less than {format_bytes(rest.floor_bytes)} per run would not be told from caches"
-        f"{'' if suspect is None else f'; {suspect.words}'}",
+        reason=f"{memory}: {reason}; Python's objects explain {format_bytes(rest.explained_bytes)} per "
+        f"run{_give_or_take(rest)}. Growth below {format_bytes(rest.floor_bytes)} per run cannot be "
+        f"distinguished from caches{'' if suspect is None else f'; {suspect.words}'}",
     )
 
 
@@ -293,10 +292,13 @@ def remark(rest: NativeRest, memory: str) -> str | None:
     beyond = f"{memory} grows by {format_bytes(rest.bytes_per_run)} per run"
     if rest.bytes_per_run <= rest.doubt_bytes:
         return (
-            f"{beyond} more than the leaks are estimated to take of it, {format_bytes(rest.explained_bytes)}, but that "
-            f"may be wrong by {format_bytes(rest.doubt_bytes)}: not called a leak of its own"
+            f"{beyond} more than the estimate for the leaks ({format_bytes(rest.explained_bytes)}, give or take "
+            f"{format_bytes(rest.doubt_bytes)}): too uncertain to report as a separate leak"
         )
-    return f"{beyond} without an explanation; less than {format_bytes(rest.floor_bytes)} is not told from caches"
+    return (
+        f"{beyond} without an explanation, but growth below {format_bytes(rest.floor_bytes)} cannot be "
+        "distinguished from caches"
+    )
 
 
 def _give_or_take(rest: NativeRest) -> str:
@@ -311,8 +313,10 @@ def _charged(
     charged = replace(
         largest,
         bytes_per_run=largest.bytes_per_run + rest.bytes_per_run,
-        reason=f"{largest.reason}; {because}, so {format_bytes(rest.bytes_per_run)} per run of {memory} that nothing "
-        "else explains are taken for theirs",
+        reason=(
+            f"{largest.reason}; {because}, so {format_bytes(rest.bytes_per_run)} per run of {memory} that nothing "
+            "else explains are attributed to these objects"
+        ),
     )
     return [charged if leak is largest else leak for leak in leaks]
 
@@ -320,9 +324,9 @@ def _charged(
 _SMALL_SHARE = 0.01
 """A smaller rest is not spoken of: the rates are no more exact than that."""
 _CACHED = "is a cache of a native library, which stops growing"
-_LEAK = "has no holder that is seen, and is told as a leak of its own"
-_CHARGED = "is taken for theirs: what they keep in C++ cannot be counted"
-_UNKNOWN = "is not explained: caches of allocators, C code, or what an estimate is wrong by"
+_LEAK = "has no visible holder, and is reported as a separate leak"
+_CHARGED = "is attributed to these leaks, because what they keep in C++ cannot be counted"
+_UNKNOWN = "is unexplained: it may lie in allocator caches or C code, or an estimate may be off"
 
 
 def explained_shares(judgement: Judgement, parts: NativeParts) -> tuple[MemoryShare, ...]:
@@ -408,7 +412,7 @@ def discount_caches(session: CheckSession, explained: Explained) -> Generator[in
             seconds, failure = yield number
             seconds_left -= seconds
             if failure:
-                note = f"whether native memory is a cache could not be tried: the code raised {failure} in run {number}"
+                note = f"the test for a native cache failed: the code raised {failure} in run {number}"
                 return replace(explained, notes=(*explained.notes, note))
             free_buffers()
             if session.measurement.collects:

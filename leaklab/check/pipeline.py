@@ -179,7 +179,7 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int, 
         try:
             yield from _run_phase(session, measurement, n_runs)
         except MemoryError:  # ours: what the user's code raises does not come here
-            session.failure = f"no memory was left to count what run {measurement.n_runs} had made"
+            session.failure = f"memory ran out before the objects of run {measurement.n_runs} were counted"
             session.judgement = None
             return
         phases += 1
@@ -219,7 +219,7 @@ def _find_cures(
         return {}
     unasked = max(_TRIALS_SHARE * session.measuring_seconds, _LEAST_TRIAL_SECONDS)
     obstacle = f"a run takes {format_seconds(per_run)}" if per_run > _SLOW_SECONDS else ""
-    obstacle = "the other ranks would wait for one whose trial fails" if session.among_ranks else obstacle
+    obstacle = "if a trial failed on one rank, the other ranks would wait for it" if session.among_ranks else obstacle
     return (
         yield from find_cures(
             session.measurement,
@@ -311,18 +311,18 @@ def _notes(session: CheckSession) -> tuple[str, ...]:
     """Say what the reader should know about how it was measured."""
     notes, measurement, judgement = [], session.measurement, session.judgement
     if session.full:
-        notes.append(f"no more runs were made: after run {measurement.n_runs} they kept {session.full}")
+        notes.append(f"the check stopped after run {measurement.n_runs}, because the runs had kept {session.full}")
     if judgement is not None and judgement.slowdown is not None:
-        notes.append(f"a run took {judgement.slowdown:.1f} times as long at the end as at the start")
+        notes.append(f"the last runs took {judgement.slowdown:.1f} times as long as the first")
     if not measurement.collects and not session.cell_freezes:
-        notes.append("the garbage collector is switched off: cyclic garbage was counted as it piles up")
+        notes.append("the garbage collector is off, so cyclic garbage piles up and is counted")
     if session.cell_freezes:
         notes.append("the cell calls gc.freeze(): its objects were thawed for counting and frozen again")
     notes += filter(None, (new_threads_note(measurement), children_note(measurement)))
     if judgement is not None and judgement.says_anything and (busy := session.clocks.busy()):
         notes.append(
-            f"{thread_words(busy)} ran meanwhile: what other threads leave is counted with what the code leaves"
+            f"{thread_words(busy)} ran during the check: objects that other threads leave behind are counted too"
         )
     if judgement is not None and judgement.native is None:
-        notes.append("the native heap could not be measured: this system's C library does not tell its level")
+        notes.append("the native heap could not be measured: this system's C library does not report its size")
     return tuple(notes)

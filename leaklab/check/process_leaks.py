@@ -370,8 +370,9 @@ def children_note(measurement: Measurement) -> str:
         return ""
     n_children = len(measurement.counts.numbers(CHILDREN))
     return (
-        f"{unit_words(n_children, CHILDREN.unit)} grew by {format_bytes(growth.rate)} per run in all, which is in no "
-        "other figure; a check does not look into other processes: leaklab.watch_calls lets each of them do it"
+        f"{unit_words(n_children, CHILDREN.unit)} grew by {format_bytes(growth.rate)} per run in total. The other "
+        "figures do not include this, because a check sees its own process only; use leaklab.watch_calls in each of "
+        "them"
     )
 
 

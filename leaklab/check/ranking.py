@@ -190,7 +190,7 @@ def drop_noise(leaks: Sequence[Leak], ended: Mapping[str, Leak] | None = None) -
         )
         more = f"; and {len(small) - _N_SHOWN} more" if len(small) > _N_SHOWN else ""
         places = "1 small place ends" if len(small) == 1 else f"{len(small)} small places end"
-        notes.append(f"{places} with a leak above, as the references show: {shown}{more}")
+        notes.append(f"{places} with a leak listed above, as the references show: {shown}{more}")
     return [leak for leak in rest if leak not in small], notes
 
 

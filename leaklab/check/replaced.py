@@ -82,7 +82,7 @@ def find_replaced(session: CheckSession, explained: Explained) -> Generator[int,
         seconds, failure = yield next_run + number
         seconds_left -= seconds
         if failure:
-            note = f"what is replaced by something larger could not be looked for: the code raised {failure}"
+            note = f"values that are replaced by larger ones could not be searched for: the code raised {failure}"
             return replace(explained, notes=(*explained.notes, note))
     found = weigher.weigh()
     if not found:
@@ -291,8 +291,8 @@ def _found(view: HeapView, weight: _Weight, gains: tuple[float, float]) -> tuple
     rate = sum(gains) / 2
     thing = weight.below[-1] if weight.below else view.objects[weight.vertex]
     reason = (
-        f"what it leads to grew by {format_bytes(gains[0])} per run over {_N_EACH} more runs, and by "
-        f"{format_bytes(gains[1])} over {_N_EACH} after them: something larger takes its place in every run"
+        f"each run replaces it with a larger value: it grew by {format_bytes(gains[0])} per run over {_N_EACH} more "
+        f"runs, and by {format_bytes(gains[1])} per run over the next {_N_EACH}"
     )
     words = f"{type_name(type(thing))} {summary(thing) if view.summaries else ''}".strip()
     leak = leak_in_place(

@@ -145,7 +145,7 @@ def isolated_steps(make_steps: Callable[[], Steps], *, awaits: bool = False) -> 
                 lambda: _answered(steps, first) if ran is None else _sent(steps, ran), idle_seconds=idle_seconds
             )
         except OSError:
-            return (yield from _ordinary(make_steps, "the system refuses another process"))
+            return (yield from _ordinary(make_steps, "the system could not start another process"))
     try:
         ended_by = yield from wait_for([child], first)
     finally:
@@ -160,7 +160,9 @@ def isolated_steps(make_steps: Callable[[], Steps], *, awaits: bool = False) -> 
         return (yield from _ordinary(make_steps, why))
     if not is_warm_up:
         yield first  # the run that the user sees
-    return _with_note(check, "the runs were made in a copy of the process: your variables are as after one run")
+    return _with_note(
+        check, "the runs happened in a copy of the process: your variables are as they were after one run"
+    )
 
 
 def _ordinary(make_steps: Callable[[], Steps], why: str) -> Steps:

@@ -204,7 +204,7 @@ class _Claim:
         if other is self:
             return
         if other._thread is self._thread:  # noqa: SLF001 - of the same class
-            msg = "a check is running in this thread: it must end before another one begins, and cannot have one inside"
+            msg = "a check is already running in this thread: checks cannot be nested"
         else:
             msg = f"a check is running in the thread {other._thread.name!r}: start this one when it has ended"  # noqa: SLF001
         raise CheckRunningError(msg)

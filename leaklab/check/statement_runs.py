@@ -25,6 +25,7 @@ from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, picked,
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import is_tensor, is_tensor_type
 from leaklab.runtime.sizes import owned_bytes, storage_bytes
+from leaklab.text import unit_words
 
 _N_RUNS = 5
 _FEWEST_RUNS = 3
@@ -49,16 +50,19 @@ def find_statements(session: CheckSession, explained: Explained) -> Generator[in
             while births.n_runs < _N_RUNS and time.perf_counter() - started < session.seconds_left:
                 _seconds, failure = yield session.next_run + births.n_runs
                 if failure := failure or births.failure:
-                    births.failure = f"run {births.n_runs + 1} of those statement by statement ended with {failure}"
+                    births.failure = f"statement-by-statement run {births.n_runs + 1} ended with {failure}"
                     break
                 births.n_runs += 1
         finally:
             births.end()
     if births.n_runs < _FEWEST_RUNS:
-        why = births.failure or "no time was left (-t) for runs statement by statement"
-        return _with_rows(explained, (), f"{why}: what each statement left behind is not known")
+        why = births.failure or "no time was left for runs statement by statement: allow more with -t"
+        return _with_rows(explained, (), f"it is not known what each statement leaves behind: {why}")
     rows = births.rows(statements, _holders(cell.filename, statements, explained))
-    note = f"the cell was run {births.n_runs} more times, statement by statement, to count what each leaves behind"
+    note = (
+        f"the cell was run {unit_words(births.n_runs, 'more times')}, statement by statement, to count what each "
+        "leaves behind"
+    )
     return _with_rows(explained, rows, births.failure, note)
 
 

@@ -97,7 +97,7 @@ class _StoreInC:
         )  # fmt: skip
         cause = find_cause(evidence)
         reason = leak.reason.partition("; the table of ")[0]  # the pace of a table was a guess; this is seen
-        seen = f"{reason}; `{self.calls[-1].function}` was seen to keep it"
+        seen = f"{reason}; `{self.calls[-1].function}` kept it in a traced run"
         return replace(
             leak, path=self.path, holder=self.holder, holders=(self.holder,), cause=cause.slug, advice=cause.advice,
             also_causes=cause.also, reason=seen,

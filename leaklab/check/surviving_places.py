@@ -137,7 +137,7 @@ def remade_places(survey: Survey) -> Iterator[Finding]:
             continue
         summary = survey.sizer.count(group.members, group.entries)
         leak, _sample = _describe(view, survey.n_runs, group, summary, (growth, growth.rate))
-        reason = f"there are more and more, all of them made anew in every run: {growth.reason}"
+        reason = f"each run makes all of these objects again, and more of them: {growth.reason}"
         yield Finding(replace(leak, kept=(), reason=reason), growth, address_of_group(view, group, group.fingerprint))
 
 

@@ -45,7 +45,7 @@ class Doubt(enum.Enum):
 
     TOO_SHORT = "too few snapshots show that the blocks stay"
     BY_CHANCE = "other stacks rise and fall as much, so it may be chance"
-    RELEASED = "blocks that stayed for a while are given back, too"
+    RELEASED = "some long-lived blocks were freed, too"
     REPLACED = "its blocks do not stay"
 
 
@@ -349,7 +349,7 @@ def _doubt_words(one: Judged, unit: str) -> str:
     rate, label = format_bytes(one.growth.rate), one.stack.label
     if one.doubt is Doubt.REPLACED or one.doubt is None:
         return (
-            f"{label} grows by {rate} per {unit}, but its blocks do not stay: larger or more ones replace them, as"
-            " where a tensor is appended to, or inputs become longer"
+            f"{label} grows by {rate} per {unit}, but its blocks are replaced by larger ones, or by more of them, for "
+            "example because inputs get longer or a tensor is extended"
         )
     return f"a leak is suspected: every {unit} leaves {rate} at {label}, but {one.doubt.value}; take more snapshots"

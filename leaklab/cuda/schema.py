@@ -269,17 +269,23 @@ def _notes(segments: list[Segment], traces: tuple[tuple[str, list[Json]], ...]) 
     if not segments:
         yield "the snapshot holds no segments: nothing was allocated when it was taken"
     if not traces:
-        yield "there is no trace of events: no timeline, no peak; torch was told to record no history, or not in time"
+        yield (
+            "the file has no event trace, so there is no timeline and no peak: history recording was off, or "
+            "started too late"
+        )
     blocks = [block for segment in segments for block in segment.blocks if block.state != INACTIVE]
     if blocks and not any(block.frames for block in blocks):
-        yield "no live block has a call stack: recording was switched on after the memory was allocated, or context off"
+        yield (
+            "no live block has a call stack: recording began after the memory was allocated, or without call "
+            "stacks (context=None)"
+        )
     if all(segment.claimed_active is not None for segment in segments):
         claimed = sum(segment.claimed_active or 0 for segment in segments)
         found = sum(block.size for block in blocks)
         if claimed != found:
             yield (
-                f"the segments claim {format_bytes(claimed)} active, their blocks sum up to {format_bytes(found)}:"
-                " what is said here goes by the blocks"
+                f"the segments claim {format_bytes(claimed)} active, but their blocks add up to "
+                f"{format_bytes(found)}: this report uses the blocks"
             )
 
 

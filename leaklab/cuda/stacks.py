@@ -49,7 +49,7 @@ def base_name(filename: str) -> str:
     return "cell" if _CELL.search(path) else path.rsplit("/", 1)[-1]
 
 
-def telling_frames(frames: Sequence[CallFrame]) -> list[CallFrame]:
+def significant_frames(frames: Sequence[CallFrame]) -> list[CallFrame]:
     """Return the project's frames, or else those of Python libraries, or else all."""
     for rule in (is_project, is_python):
         found = [frame for frame in frames if rule(frame.filename)]
@@ -72,10 +72,10 @@ def _cut(name: str) -> str:
 
 def label_of(frames: Sequence[CallFrame]) -> str:
     """Return a stack in one line: ``model.py:8 forward <- train.py:12 step``."""
-    telling = telling_frames(frames)
-    if telling and not is_python(telling[0].filename):
-        telling = _telling_functions(telling)
-    return " <- ".join(map(frame_words, telling[:_LABEL_FRAMES]))
+    significant = significant_frames(frames)
+    if significant and not is_python(significant[0].filename):
+        significant = _significant_functions(significant)
+    return " <- ".join(map(frame_words, significant[:_LABEL_FRAMES]))
 
 
 def labels_of(stacks: Iterable[tuple[CallFrame, ...]]) -> dict[tuple[CallFrame, ...], str]:
@@ -89,13 +89,13 @@ def labels_of(stacks: Iterable[tuple[CallFrame, ...]]) -> dict[tuple[CallFrame, 
         alike.setdefault(label, []).append(frames)
     for label, twins in alike.items():
         if 1 < len(twins) <= _MOST_TWINS:
-            labels.update(zip(twins, _told_apart(label, twins), strict=True))
+            labels.update(zip(twins, _distinguished(label, twins), strict=True))
     return labels
 
 
-def _told_apart(label: str, twins: Sequence[tuple[CallFrame, ...]]) -> Iterator[str]:
+def _distinguished(label: str, twins: Sequence[tuple[CallFrame, ...]]) -> Iterator[str]:
     form = "{} <- ... <- {}"
-    paths = [tuple(map(frame_words, telling_frames(frames)[:_TWIN_FRAMES])) for frames in twins]
+    paths = [tuple(map(frame_words, significant_frames(frames)[:_TWIN_FRAMES])) for frames in twins]
     if len(set(paths)) < len(paths):  # what differs is what the last line called: a library, or C++
         form = "{} (in {})"
         paths = [tuple(map(frame_words, frames[:_TWIN_FRAMES])) for frames in twins]
@@ -105,7 +105,7 @@ def _told_apart(label: str, twins: Sequence[tuple[CallFrame, ...]]) -> Iterator[
         yield form.format(label, word) if word else label
 
 
-def _telling_functions(frames: list[CallFrame]) -> list[CallFrame]:
+def _significant_functions(frames: list[CallFrame]) -> list[CallFrame]:
     """Return C++ frames from the autograd node on, or without those that every allocation has."""
     nodes = [frame for frame in frames if _AUTOGRAD_NODE.search(frame.name)]
     return nodes[:1] or [frame for frame in frames if not _EVERY_ALLOCATION.search(frame.name)] or frames
@@ -116,7 +116,7 @@ def key_of(frames: tuple[CallFrame, ...], key: StackKey) -> Hashable:
     if key is StackKey.EXACT:
         return frames
     # Of C++ frames only the function: their file and line are unknown.
-    return tuple((base_name(frame.filename), frame.name) for frame in telling_frames(frames))
+    return tuple((base_name(frame.filename), frame.name) for frame in significant_frames(frames))
 
 
 UNREADABLE = CallFrame("unreadable frame", "", 0)

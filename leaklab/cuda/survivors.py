@@ -150,7 +150,7 @@ def live_blocks_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class BlockSurvival:
     """What became of the blocks of each exact stack; bytes that the program asked for.
 
     Attributes:
@@ -162,7 +162,7 @@ class Stay:
     released: dict[Identity, int]
 
 
-def stay_of(snapshots: Sequence[LiveBlocks], numbers: Mapping[Identity, int]) -> Stay:
+def survival_of(snapshots: Sequence[LiveBlocks], numbers: Mapping[Identity, int]) -> BlockSurvival:
     """Return what became of the blocks of *snapshots*, oldest first; *numbers* are those of their stacks."""
     names = list(numbers)
     kept, released = [], np.zeros(len(names), np.int64)
@@ -176,18 +176,18 @@ def stay_of(snapshots: Sequence[LiveBlocks], numbers: Mapping[Identity, int]) ->
         np.add.at(released, here.stack[old], here.requested[old])
         old = np.zeros(len(there.stack), np.bool_)
         old[second] = True
-    return Stay(tuple(kept), _by_name(released, names))
+    return BlockSurvival(tuple(kept), _by_name(released, names))
 
 
-def with_stay(matching: Matching, snapshots: Sequence[Sequence[LiveStack]], stay: Stay) -> Matching:
+def with_survival(matching: Matching, snapshots: Sequence[Sequence[LiveStack]], survival: BlockSurvival) -> Matching:
     """Return *matching* of the stacks of *snapshots* with what became of their blocks."""
-    kept: list[dict[Identity, int]] = [{} for _ in stay.kept]
+    kept: list[dict[Identity, int]] = [{} for _ in survival.kept]
     released: dict[Identity, int] = {}
     names = {identity(stack, StackKey.EXACT): identity(stack, matching.key) for stacks in snapshots for stack in stacks}
     for exact, name in names.items():
-        for sums, bytes_of in zip(kept, stay.kept, strict=True):
+        for sums, bytes_of in zip(kept, survival.kept, strict=True):
             sums[name] = sums.get(name, 0) + bytes_of.get(exact, 0)
-        released[name] = released.get(name, 0) + stay.released.get(exact, 0)
+        released[name] = released.get(name, 0) + survival.released.get(exact, 0)
     stacks = tuple(
         replace(stack, kept_bytes=tuple(sums[name] for sums in kept), released_bytes=released[name])
         for name, stack in zip(matching.names, matching.stacks, strict=True)
@@ -210,11 +210,11 @@ def survivors_of(here: LiveBlocks, there: LiveBlocks) -> tuple[Ints, Ints]:
     for column in columns:
         same &= column[before] == column[after]
     first, second = before[same], after[same] - n_here
-    stays = ~_is_reborn(here, first, there, second)
+    stays = ~_is_reallocated(here, first, there, second)
     return first[stays], second[stays]
 
 
-def _is_reborn(here: LiveBlocks, first: Ints, there: LiveBlocks, second: Ints) -> NDArray[np.bool_]:
+def _is_reallocated(here: LiveBlocks, first: Ints, there: LiveBlocks, second: Ints) -> NDArray[np.bool_]:
     """Return for each pair of like blocks whether a trace tells that they are two: where it tells nothing, False."""
     born_first, born_second = here.born_us[first], there.born_us[second]
     starts, ends = here.first_us[first], here.last_us[first]
@@ -225,8 +225,8 @@ def _is_reborn(here: LiveBlocks, first: Ints, there: LiveBlocks, second: Ints) -
     only_there = (ends > 0) & (born_second > 0) & (born_first == 0)
     only_here = (born_second == 0) & (there.first_us[second] > 0) & (born_first >= there.first_us[second])
     differ = (born_first > 0) & (born_second > 0)
-    told: NDArray[np.bool_] = ~agree & (since | only_there | only_here & (born_first > 0) | differ)
-    return told
+    proven: NDArray[np.bool_] = ~agree & (since | only_there | only_here & (born_first > 0) | differ)
+    return proven
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ def in_order(read: Sequence[Summary], numbers: Mapping[Identity, int]) -> tuple[
         steps = [one.step_or_number for one in ordered]
         if None not in steps and ascending(steps) is None:
             shown = ", ".join(map(str, steps))
-            notes.append(f"the steps or numbers of the files ({shown}) contradict {words}: they are not used")
+            notes.append(f"the steps or numbers of the files ({shown}) contradict {words}, and are not used")
         return ordered, notes
     return given, []
 

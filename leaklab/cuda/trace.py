@@ -129,8 +129,8 @@ def _damaged(device: str, trace: Sequence[object]) -> SnapshotError:
     """Return the error that names the first event that is none."""
     number = next(number for number, event in enumerate(trace, 1) if not _is_event(event))
     return SnapshotError(
-        f"the trace of {device} is damaged: event {number:,} of {len(trace):,} has no action, address, size and frames"
-        " of the right types; there is no timeline and no peak of this device, its live bytes are right"
+        f"the trace of {device} is damaged: event {number:,} of {len(trace):,} has no action, address, size and "
+        "frames of the right types; this device has no timeline and no peak; its live bytes are right"
     )
 
 

@@ -203,7 +203,7 @@ def pointless_cache(before: Behaviour, after: Behaviour, n_runs: int) -> str:
         was, now = before.computed.get(cache, 0) / n_runs, after.computed[cache]
         if now >= was + 1:
             results = unit_words(now, "results")
-            return f"the cache serves later runs no more: each computes {results} (was {format_rate(was)})"
+            return f"the cache no longer helps later runs: each computes {results} (was {format_rate(was)})"
     return ""
 
 
@@ -216,20 +216,20 @@ def _harm_of_parameter(name: str, was: Learning, after: Behaviour) -> str:
         return "" if is_left else f"{shown} is gone"
     if was.has_gradient != now.has_gradient:
         return (
-            f"{shown} gets no gradient any more" if was.has_gradient else f"{shown} gets a gradient, which it did not"
+            f"{shown} no longer gets a gradient" if was.has_gradient else f"{shown} gets a gradient, which it did not"
         )
     if was.was_given and not now.was_given:
-        return f"the gradient of {shown} is not written any more"
-    return f"{shown} is not updated any more" if was.was_updated and not now.was_updated else ""
+        return f"the gradient of {shown} is no longer written"
+    return f"{shown} is no longer updated" if was.was_updated and not now.was_updated else ""
 
 
 def _harm_of_variable(name: str, was: tuple[str, bool], after: Behaviour) -> str:
     if name not in after.variables:
-        return f"the variable {name} is not there any more"
+        return f"the variable {name} no longer exists"
     kind, is_in_graph = after.variables[name]
     if kind != was[0]:
         return f"{name} is {kind} instead of {was[0]}"
-    return f"{name} takes part in no graph any more" if was[1] and not is_in_graph else ""
+    return f"{name} is no longer part of a graph" if was[1] and not is_in_graph else ""
 
 
 def _bound_names(changes: Sequence[Change]) -> set[str]:

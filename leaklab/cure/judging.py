@@ -257,17 +257,17 @@ def is_settling(gain: LevelGain) -> bool:
     return False
 
 
-def trial_words(before: LevelGain, after: LevelGain, n_runs: int, told_bytes: float = 0.0) -> str:
+def trial_words(before: LevelGain, after: LevelGain, n_runs: int, reported_bytes: float = 0.0) -> str:
     """Return the figures of a trial of *n_runs* runs: ``8 runs with this change: 0 B per run (was 2.03 MiB)``.
 
     Args:
         before: What the unchanged code added.
         after: What the changed code added.
         n_runs: How many runs the trial made.
-        told_bytes: Bytes per run of all leaks as the check tells them, 0 where it tells none: the few runs of a trial
-            say how much of that is left, and give no second figure for it.
+        reported_bytes: Bytes per run of all leaks as the check reports them, 0 where it reports none: the few runs
+            of a trial show how much of that is left, and give no second figure for it.
     """
-    was, now = zip(*_amounts(before, after, told_bytes), strict=True)
+    was, now = zip(*_amounts(before, after, reported_bytes), strict=True)
     words = f"{unit_words(n_runs, 'runs')} with this change: {' and '.join(now)} per run (was {' and '.join(was)})"
     if _steady_entries(after) and _levels_have_ended(before, after):
         entries = unit_words(_steady_entries(after), "entries")
@@ -325,7 +325,7 @@ def _grows(gain: LevelGain, name: str) -> bool:
     return gain.steady(name) >= _FLOORS[name] / 2 and (name not in {"native", "accelerator"} or min(halves) > 0)
 
 
-def _amounts(before: LevelGain, after: LevelGain, told_bytes: float) -> Iterator[tuple[str, str]]:
+def _amounts(before: LevelGain, after: LevelGain, reported_bytes: float) -> Iterator[tuple[str, str]]:
     """Yield what was added per run, without the change and with it: bytes, or else what can be counted."""
     was = before.steady("native") + before.steady("accelerator")
     now = after.per_run("native") + after.per_run("accelerator")
@@ -337,7 +337,7 @@ def _amounts(before: LevelGain, after: LevelGain, told_bytes: float) -> Iterator
                 unit_words(max(after.per_run(name), 0.0), unit),
             )
     if was >= floor or now >= floor:
-        yield _bytes(was, now if now >= min(floor, _TENTH * was) else 0.0, told_bytes)
+        yield _bytes(was, now if now >= min(floor, _TENTH * was) else 0.0, reported_bytes)
         if not _grows(before, "objects") or after.per_run("objects") < (1 - _NOTICED) * before.steady("objects"):
             return
     if _grows(before, "objects") or _grows(after, "objects"):
@@ -345,14 +345,14 @@ def _amounts(before: LevelGain, after: LevelGain, told_bytes: float) -> Iterator
         return
     if not _steady_entries(before) and _shows_blocks(before):
         was, now = _blocks(before), _blocks(after)
-        yield _bytes(was, now, told_bytes) if told_bytes else (_blocks_words(was), _blocks_words(now))
+        yield _bytes(was, now, reported_bytes) if reported_bytes else (_blocks_words(was), _blocks_words(now))
         return
     yield f"{format_rate(_steady_entries(before))} entries", f"{format_rate(_steady_entries(after))} entries"
 
 
-def _bytes(was: float, now: float, told_bytes: float) -> tuple[str, str]:
+def _bytes(was: float, now: float, reported_bytes: float) -> tuple[str, str]:
     """Return both amounts as bytes: where something *was* added, as shares of what is told."""
-    scale = told_bytes / was if told_bytes and was > 0 else 1.0
+    scale = reported_bytes / was if reported_bytes and was > 0 else 1.0
     return format_bytes(max(was, 0.0) * scale), format_bytes(now * scale)
 
 

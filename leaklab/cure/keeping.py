@@ -47,7 +47,7 @@ _LEFT_ALONE = frozenset({
     "weakref", "_weakrefset",  # emptied by what dies
 })  # fmt: skip
 _MOST_CONTAINERS, _MOST_ENTRIES = 100_000, 2_000_000
-_TOO_MUCH = "more data can be reached from the variables than a trial in this process could put back"
+_TOO_MUCH = "the variables hold more data than a trial in this process could restore"
 
 
 class KeptData:
@@ -169,7 +169,7 @@ class KeptData:
                 self._keep(thing)
                 is_replaced = True
             if not is_replaced:
-                msg = f"it would empty {expression}, which a trial could not put back"
+                msg = f"it would empty {expression}, which leaklab could not restore after a trial"
                 raise NotTriedError(msg)
 
     def put_back(self) -> None:

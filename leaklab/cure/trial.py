@@ -151,7 +151,7 @@ class _Trials:
         assert self._ended_by is not None  # noqa: S101 - asked for then only
         owner = next(each for each in self._answers.values() if mine is each or self._ended_by in each)
         where = "below" if owner is mine else "above"
-        words = f"The change for the leak {where} ends this one, too: {self._ended_by.proposal.words}"
+        words = f"The change for the leak {where} also ends this one: {self._ended_by.proposal.words}"
         return _Answer(Proposal(words), CureOutcome.CURED, self._ended_by.evidence)
 
     def _of_leak(self, leak: _OfLeak, *, is_only: bool) -> Asked[None]:
@@ -244,7 +244,7 @@ class _Trials:
         if self._stopped or self._reference.gain is None:
             return self._stopped
         missing = names_missing(proposal.changes, self._means.program)
-        return f"in a new kernel the first run would read `{missing[0]}` before that is there" if missing else ""
+        return f"in a new kernel, the first run would read `{missing[0]}` before it exists" if missing else ""
 
     def _has_time(self) -> bool:
         return time.perf_counter() + self._runs.longest <= self._end
@@ -265,7 +265,7 @@ class _Trials:
         result = TrialResult()
         for _ in range(_N_REHEARSALS):
             if not self._has_time():
-                return TrialResult(refused="more seemed to grow with it, and no time was left to run it again")
+                return TrialResult(refused="the trial showed new growth, and no time was left to repeat it")
             yield from self._runs.begin_children([control, trial])
             unchanged = yield from self._runs.of(control)
             result = yield from self._runs.of(trial)
@@ -283,13 +283,13 @@ class _Trials:
         assert result.gain is not None  # noqa: S101
         assert before is not None  # noqa: S101
         assert after is not None  # noqa: S101
-        words = trial_words(self._reference.gain, result.gain, result.n_runs, self._means.told_bytes)
+        words = trial_words(self._reference.gain, result.gain, result.n_runs, self._means.reported_bytes)
         if harm := harm_of(before, after, changes_of(beside)):
             return _Answer(proposal, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(self._reference.gain, result.gain)
         cost = pointless_cache(before, after, N_RUNS) or next((one.drops for one in beside if one.drops), "")
         if outcome is CureOutcome.HARMFUL:
-            words += ", but more grows"
+            words += ", but something else grows"
         elif cost and outcome in _BETTER:
             outcome = CureOutcome.LESSENED
             words += f", but {cost}"

@@ -56,7 +56,7 @@ class Means:
         seconds: What all trials together may take.
         obstacle: Why nothing is to be tried, one clause; empty if trials are wanted.
         run_seconds: What a run took so far.
-        told_bytes: Bytes per run of all leaks.
+        reported_bytes: Bytes per run of all leaks.
     """
 
     program: Program
@@ -68,7 +68,7 @@ class Means:
     seconds: float
     obstacle: str = ""
     run_seconds: float = 0.0
-    told_bytes: float = 0.0
+    reported_bytes: float = 0.0
 
 
 Asked = Generator[int | RunRequest, Ran, Result]
@@ -167,7 +167,7 @@ class TrialRuns:
         if trial not in self._at_work:
             yield from self.begin_children([trial])
         if trial not in self._at_work:
-            return TrialResult(refused="the system refuses another process")
+            return TrialResult(refused="the system could not start another process")
         child, started = self._at_work.pop(trial)
         try:
             ended_by = yield from wait_for([child], self._number)

@@ -22,7 +22,7 @@ class How(enum.Enum):
 
     STAYS = "the second check has it too"
     MOVED = "another holder keeps the same"
-    HELD_TOO = "its holder still keeps the same, which another leak of the second check stands for"
+    HELD_TOO = "its holder still keeps the same, as another leak of the second check shows"
     UNSEEN = "the second check does not show it, and proves nothing"
     ASIDE = "the second check leaves it aside, as smaller than asked for"
     BOUNDED = "it has stopped growing"

@@ -236,8 +236,8 @@ def _judge_with_release(rates: Sequence[float], moves: Sequence[int], words: str
         if len(moves) - since >= MIN_STEPS:
             return _judge_pace(rates[since:], words)
         if since == 1 and len(moves) > 2:  # noqa: PLR2004
-            return Growth(Outcome.INCONCLUSIVE, rates[-1], f"gave back at first, grows since: {words}")
-    return Growth(Outcome.BOUNDED, 0.0, f"grew and gave back: {words}")
+            return Growth(Outcome.INCONCLUSIVE, rates[-1], f"shrank at first, then grew: {words}")
+    return Growth(Outcome.BOUNDED, 0.0, f"grew and shrank again: {words}")
 
 
 def _judge_pause(

@@ -17,11 +17,11 @@ from leaklab.model.heap_diff import (
     DeviceChange,
     Difference,
     HeapSnapshotRecord,
-    MomentWords,
     ObjectChange,
     Place,
     PlaceChange,
     Small,
+    SnapshotWords,
     TensorChange,
     TensorKind,
     Whole,
@@ -106,8 +106,8 @@ _Array = tuple[int, str, int]  # address, words, bytes
 def compare_tensors(
     a: HeapSnapshotRecord,
     b: HeapSnapshotRecord,
-    words_a: MomentWords,
-    words_b: MomentWords,
+    words_a: SnapshotWords,
+    words_b: SnapshotWords,
     pairs: Pairs,
     *,
     same_process: bool,
@@ -135,7 +135,7 @@ def compare_tensors(
 
 
 def _changed_in_place(
-    a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: MomentWords, words_b: MomentWords, pairs: Pairs
+    a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: SnapshotWords, words_b: SnapshotWords, pairs: Pairs
 ) -> tuple[Mask, Mask]:
     """Return which tensors of *a* and of *b* have the same address and another shape, dtype or device.
 
@@ -153,12 +153,12 @@ def _changed_in_place(
     return changed_a, changed_b
 
 
-def _count(moment: HeapSnapshotRecord, words: MomentWords, chosen: Mask | None) -> Counter[TensorKind]:
+def _count(moment: HeapSnapshotRecord, words: SnapshotWords, chosen: Mask | None) -> Counter[TensorKind]:
     numbers = moment.tensor_kinds if chosen is None else moment.tensor_kinds[chosen]
     return Counter({words.tensor_kinds[number]: count for number, count in Counter(numbers.tolist()).items()})
 
 
-def _fresh_bytes(moment: HeapSnapshotRecord, words: MomentWords, chosen: Mask) -> Counter[TensorKind]:
+def _fresh_bytes(moment: HeapSnapshotRecord, words: SnapshotWords, chosen: Mask) -> Counter[TensorKind]:
     """Return by kind the bytes of storages that no other tensor than the *chosen* ones owns, each counted once."""
     owned = moment.storage_tensors >= 0
     keys, sizes, owners = moment.storage_keys[owned], moment.storage_bytes[owned], moment.storage_tensors[owned]
@@ -172,7 +172,7 @@ def _fresh_bytes(moment: HeapSnapshotRecord, words: MomentWords, chosen: Mask) -
 
 
 def compare_arrays(
-    a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: MomentWords, words_b: MomentWords, *, same_process: bool
+    a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: SnapshotWords, words_b: SnapshotWords, *, same_process: bool
 ) -> tuple[tuple[ArrayChange, ...], Whole]:
     """Compare the arrays that the collector does not know; those of one address, kind and size are the same one.
 
@@ -197,7 +197,7 @@ def compare_arrays(
     return tuple(rows), np.array(addresses, np.int64).reshape(-1, 2)
 
 
-def _arrays(moment: HeapSnapshotRecord, words: MomentWords) -> list[_Array]:
+def _arrays(moment: HeapSnapshotRecord, words: SnapshotWords) -> list[_Array]:
     kinds = [words.arrays[number] for number in moment.array_kinds.tolist()]
     return list(zip(moment.array_addresses.tolist(), kinds, moment.array_bytes.tolist(), strict=True))
 
@@ -213,7 +213,7 @@ def _numbered(arrays: list[_Array]) -> list[_Array]:
 
 
 def compare_devices(
-    a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: MomentWords, words_b: MomentWords
+    a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: SnapshotWords, words_b: SnapshotWords
 ) -> tuple[DeviceChange, ...]:
     """Return a row for each device that holds a tensor's storage at either moment."""
     before, after = _by_device(a, words_a), _by_device(b, words_b)
@@ -226,7 +226,7 @@ def compare_devices(
     return tuple(rows)
 
 
-def _by_device(moment: HeapSnapshotRecord, words: MomentWords) -> dict[str, tuple[int, int, int]]:
+def _by_device(moment: HeapSnapshotRecord, words: SnapshotWords) -> dict[str, tuple[int, int, int]]:
     """Return tensors, unique storages and their bytes for each device that has storages: ``meta`` has none."""
     counts = Counter(words.tensor_kinds[number].device for number in moment.tensor_kinds.tolist())
     _keys, first = np.unique(moment.storage_keys, return_index=True)
@@ -242,9 +242,9 @@ _NONE = np.empty(0, np.int64)
 _NO_ROWS = np.empty((0, 2), np.int64)
 
 
-def unpack(words: bytes) -> MomentWords:
+def unpack(words: bytes) -> SnapshotWords:
     """Return the texts of a moment."""
-    return msgspec.json.decode(words, type=MomentWords)
+    return msgspec.json.decode(words, type=SnapshotWords)
 
 
 def compare_heap_snapshots(a: HeapSnapshotRecord, b: HeapSnapshotRecord) -> tuple[Difference, Changed]:
@@ -294,7 +294,7 @@ def _among(places: Iterable[Place], born: Whole) -> frozenset[int]:
     return frozenset(addresses[is_among(addresses, born)].tolist())
 
 
-def _born_tensors(b: HeapSnapshotRecord, words: MomentWords, born: Whole, rows: tuple[TensorChange, ...]) -> Whole:
+def _born_tensors(b: HeapSnapshotRecord, words: SnapshotWords, born: Whole, rows: tuple[TensorChange, ...]) -> Whole:
     """Return the address of each tensor born, and the row that counts it."""
     numbers = {row.what: number for number, row in enumerate(rows)}
     row_of_kind = np.array([numbers.get(kind, -1) for kind in words.tensor_kinds] or [-1], np.int64)
@@ -312,13 +312,11 @@ def _notes(a: HeapSnapshotRecord, b: HeapSnapshotRecord, *, same_process: bool) 
     notes = []
     if not same_process:
         notes.append(
-            "the moments are of two processes: their addresses mean nothing to each other, so kinds are compared;"
-            " what was born and died is the net change of each kind"
+            "the snapshots come from two processes, so objects cannot be matched by address: births and deaths are "
+            "the net change of each kind"
         )
     if not (a.collected and b.collected):
-        notes.append(
-            "garbage was not collected, as the collector is switched off or objects were frozen: it counts as alive"
-        )
+        notes.append("garbage counts as alive, because the collector is off or objects are frozen")
     return tuple(notes)
 
 
@@ -329,8 +327,8 @@ def _strangers(a: HeapSnapshotRecord, b: HeapSnapshotRecord) -> Pairs:
 def _objects(
     a: HeapSnapshotRecord,
     b: HeapSnapshotRecord,
-    words_a: MomentWords,
-    words_b: MomentWords,
+    words_a: SnapshotWords,
+    words_b: SnapshotWords,
     pairs: Pairs,
     *,
     same_process: bool,

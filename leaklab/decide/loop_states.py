@@ -60,8 +60,8 @@ class Consequence:
             return f"memory is full at step {self.full_at_step:,}"
         if not self.n_bytes:
             return "the loop has ended"
-        until = "the loop is twice as long" if total_steps is None else f"the end at step {total_steps:,}"
-        return f"until {until} that takes {format_bytes(self.n_bytes)} of {format_bytes(self.free_bytes)} free"
+        until = "the time the loop is twice as long" if total_steps is None else f"step {total_steps:,}"
+        return f"by {until} it will take {format_bytes(self.n_bytes)} of the {format_bytes(self.free_bytes)} now free"
 
 
 def consequence_of(bytes_per_step: float, step: int, total_steps: int | None, free_bytes: float) -> Consequence:
@@ -70,7 +70,7 @@ def consequence_of(bytes_per_step: float, step: int, total_steps: int | None, fr
     Args:
         bytes_per_step: The rate; 0.0 or less leads to nothing.
         step: Steps made so far.
-        total_steps: Steps of the whole loop; None where nobody told: as many as so far are expected to come.
+        total_steps: Steps of the whole loop; None if not given: as many as so far are expected to come.
         free_bytes: What is free now.
     """
     remaining = max(step if total_steps is None else total_steps - step, 0)
@@ -89,7 +89,7 @@ _LATER = 4
 _CLEAR_COUNT, _LONGER = 16, 1.2
 Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _NODES, _NATIVE, _GRAPH = "graph nodes", "native", "graph-kept"
-_TELLING = (Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED)
+_DECISIVE = (Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED)
 _EXPLAINED = 0.5
 """A level whose rise is by so large a part that of known places says nothing new."""
 
@@ -163,20 +163,20 @@ class LoopStates:
 
         Args:
             done: The check.
-            total_steps: Steps of the whole loop; None where nobody told.
+            total_steps: Steps of the whole loop; None if not given.
             free: What is free now.
             lengths: How long the containers of its leaks are now, by fingerprint, where that is known.
         """
         check = done.check
-        is_telling = check.verdict.outcome in _TELLING and not check.failure
-        self._is_checked |= is_telling
+        is_decisive = check.verdict.outcome in _DECISIVE and not check.failure
+        self._is_checked |= is_decisive
         found = {leak.fingerprint: per_step(leak, done.steps_per_run) for leak in check.leaks}
         if any(UNFOLLOWED_NODES in note for note in check.notes):
             found = self._with_known_graphs(found)
         self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
         limits = {leak.fingerprint: leak for leak in check.bounded}
         places = [self._with(leak, done) for leak in found.values() if leak.fingerprint not in self._longest]
-        if is_telling:
+        if is_decisive:
             gone = (place for place in self.standing if place.leak is not None and place.fingerprint not in found)
             places += [self._stopped(place, done.first_step) for place in gone]
         return [
@@ -255,7 +255,7 @@ class LoopStates:
             step: Steps so far.
             seen_at: The step at which the last check ended.
             levels: For each memory the series that all of them have to stand still: steps, and bytes after each.
-            total_steps: Of the whole loop; None where nobody told.
+            total_steps: Of the whole loop; None if not given.
             free: What is free.
         """
         changes: list[StateChange] = []
@@ -392,11 +392,11 @@ def _change(
 def _words(place: GrowingPlace, result: Consequence, total_steps: int | None, limit: Leak | None) -> str:
     if place.state is LoopState.STOPPED:
         reason = f": {limit.reason}" if limit is not None else ""
-        return f"{_name(place)} grows no more since step {place.since_step:,} at the latest{reason}"
+        return f"{_name(place)} stopped growing by step {place.since_step:,}{reason}"
     since = f" since step {place.since_step:,}"
     if place.leak is None:
         amount = format_bytes(place.bytes_per_step)
-        growth = f"{_name(place)} grows by {amount} every step{since}, in no place that is known yet"
+        growth = f"{_name(place)} grows by {amount} every step{since}; the place is not known yet"
     else:
         line = f", {_line_words(place.leak)}" if place.leak.sites else ""
         growth = f"{growth_sentence(place.leak, 'step')}{since}{line}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Whole
+from leaklab.model.heap_diff import HeapSnapshotRecord, SnapshotWords, Whole
 
 Mask = npt.NDArray[np.bool_]
 
@@ -32,7 +32,7 @@ class Pairs:
     exact: bool
 
 
-def pair_objects(a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: MomentWords, words_b: MomentWords) -> Pairs:
+def pair_objects(a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: SnapshotWords, words_b: SnapshotWords) -> Pairs:
     """Pair the objects of *a* with those of *b*, which was taken later in the same process.
 
     An address is used again as soon as its object has died, often by the next object of the same size. So the same
@@ -98,7 +98,7 @@ def is_among(numbers: Whole, these: Whole) -> Mask:
     return found
 
 
-def _unfollowed(a: HeapSnapshotRecord, words_a: MomentWords, words_b: MomentWords) -> Whole:
+def _unfollowed(a: HeapSnapshotRecord, words_a: SnapshotWords, words_b: SnapshotWords) -> Whole:
     """Return the addresses of old dicts and tuples that the collector did not list at *a*, sorted.
 
     It does not follow a dict of nothing but numbers and texts until something else is put into it: that is no birth.

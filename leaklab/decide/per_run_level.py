@@ -143,7 +143,11 @@ def _sawtooth(series: _Series) -> Growth | None:
         return None
     top = format_bytes(series.swing)
     if max(series.steps[: falls[-1]], default=0.0) > series.least_step and _grows_from_tooth_to_tooth(series):
-        return Growth(Outcome.INCONCLUSIVE, series.rate, f"rises and falls by up to {top}, each fall ends higher")
+        return Growth(
+            Outcome.INCONCLUSIVE,
+            series.rate,
+            f"rises and falls by up to {top}, and each low is higher than the one before",
+        )
     return Growth(Outcome.BOUNDED, 0.0, f"rises and falls back, by up to {top}")
 
 
@@ -161,14 +165,16 @@ def _few_steps(series: _Series) -> Growth | None:
     if rhythm.length >= FEW_STEPS and rhythm.tail >= least_silence:
         reason = f"{_steps(len(rhythm.hits))} of {growth} in all, flat since {rhythm.tail} runs"
         return Growth(Outcome.BOUNDED, 0.0, reason)
-    return Growth(Outcome.INCONCLUSIVE, series.rate, f"{_steps(len(rhythm.hits))} of {growth} in all: no rhythm yet")
+    return Growth(
+        Outcome.INCONCLUSIVE, series.rate, f"{_steps(len(rhythm.hits))} of {growth} in all: no regular pattern yet"
+    )
 
 
 def _few_runs(series: _Series) -> Growth | None:
     rhythm = series.rhythm
     if rhythm.length >= FEW_STEPS or len(rhythm.hits) == rhythm.length:
         return None
-    reason = f"{_steps(len(rhythm.hits))} in {_n_runs(series)} runs: too few runs to see a rhythm"
+    reason = f"{_steps(len(rhythm.hits))} in {_n_runs(series)} runs: too few runs to see a regular pattern"
     return Growth(Outcome.INCONCLUSIVE, series.rate, reason)
 
 
@@ -182,7 +188,9 @@ def _stopped(series: _Series) -> Growth | None:
     if rhythm.tail >= MIN_SILENCE and chance < IMPROBABLE:
         return Growth(Outcome.BOUNDED, 0.0, f"{grew}, then stopped")
     if chance < DOUBTFUL:
-        return Growth(Outcome.INCONCLUSIVE, series.rate, f"{grew}, {rhythm.tail} flat since: it may have stopped")
+        return Growth(
+            Outcome.INCONCLUSIVE, series.rate, f"{grew}, {rhythm.tail} flat since: the growth may have stopped"
+        )
     return None
 
 

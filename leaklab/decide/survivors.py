@@ -171,7 +171,10 @@ def judge_backlog(kept: Sequence[int], levels: Sequence[float], n_bytes: float) 
     if not is_steady or not _STEADY <= rise / n_bytes <= 1 / _STEADY:
         return None
     n_alive = len(kept) - cohorts.hits[0]
-    reason = f"more come than go: those of the last {n_alive} of {len(kept)} runs are alive, and more after each run"
+    reason = (
+        f"more objects are added than removed: those of the last {n_alive} of {len(kept)} runs are alive, and "
+        "more after each run"
+    )
     return Growth(Outcome.LEAK, sum(kept) / len(kept), reason)
 
 
@@ -210,7 +213,7 @@ def _every_run(cohorts: SurvivorCounts) -> Growth | None:
         first, last = cohorts.counts[0], cohorts.counts[-1]
         reason = f"each run left less and less behind, {format_rate(first)} at first, {format_rate(last)} at last"
         return Growth(Outcome.INCONCLUSIVE, float(last), reason)
-    slips = f" (ids of {cohorts.n_slips} counted with the run before)" if cohorts.n_slips else ""
+    slips = f" ({cohorts.n_slips} of them counted with the run before)" if cohorts.n_slips else ""
     return Growth(
         Outcome.LEAK,
         cohorts.rate,
@@ -230,7 +233,7 @@ def _few_runs(cohorts: SurvivorCounts) -> Growth | None:
         return None
     if cohorts.counts[0] and cohorts.settled.tail >= MIN_SILENCE and len(cohorts.hits) == cohorts.hits[-1] + 1:
         return _stopped_after(cohorts)
-    return _open(cohorts, f"{cohorts.words}: too few runs to see a rhythm")
+    return _open(cohorts, f"{cohorts.words}: too few runs to see a regular pattern")
 
 
 def _one_hit(cohorts: SurvivorCounts) -> Growth | None:
@@ -242,8 +245,8 @@ def _one_hit(cohorts: SurvivorCounts) -> Growth | None:
     if later == (1,) and cohorts.counts[0] and silence >= MIN_SILENCE:
         return _stopped_after(cohorts)
     if cohorts.n < ENOUGH_COHORTS and silence <= later[0]:
-        return _open(cohorts, f"{cohorts.words}: once is no rhythm")
-    return Growth(Outcome.CLEAN, 0.0, f"{cohorts.words}, the others nothing")
+        return _open(cohorts, f"{cohorts.words}: once is no regular pattern")
+    return Growth(Outcome.CLEAN, 0.0, f"{cohorts.words}, the others left nothing")
 
 
 def _two_hits(cohorts: SurvivorCounts) -> Growth | None:
@@ -256,8 +259,8 @@ def _two_hits(cohorts: SurvivorCounts) -> Growth | None:
     if later == (cohorts.n - 2, cohorts.n - 1):
         return _window_from(cohorts, later[0])
     if silence > later[1] - later[0] and silence >= MIN_SILENCE:
-        return Growth(Outcome.CLEAN, 0.0, f"{cohorts.words}, the last {silence + 1} nothing but the newest")
-    return _open(cohorts, f"{cohorts.words}: twice is no rhythm")
+        return Growth(Outcome.CLEAN, 0.0, f"{cohorts.words}, but the last {silence + 1} left nothing except the newest")
+    return _open(cohorts, f"{cohorts.words}: twice is no regular pattern")
 
 
 def _stopped(cohorts: SurvivorCounts) -> Growth | None:
@@ -269,9 +272,9 @@ def _stopped(cohorts: SurvivorCounts) -> Growth | None:
     if settled.tail >= MIN_SILENCE and settled.tail > settled.widest and chance < IMPROBABLE:
         return _stopped_after(cohorts)
     if settled.tail > settled.widest and chance < DOUBTFUL:
-        return _open(cohorts, f"{cohorts.words}, the last {settled.tail} nothing: it may have stopped")
+        return _open(cohorts, f"{cohorts.words}, but the last {settled.tail} left nothing: the growth may have stopped")
     if settled.tail == settled.widest == 1 and cohorts.n < ENOUGH_COHORTS:
-        return _open(cohorts, f"{cohorts.words}, the last but one nothing: it may have stopped")
+        return _open(cohorts, f"{cohorts.words}, but the last but one left nothing: the growth may have stopped")
     return None
 
 
@@ -285,7 +288,8 @@ def _window(cohorts: SurvivorCounts) -> Growth | None:
     if settled.lead >= max(MIN_SILENCE, settled.length // 3) and chance < IMPROBABLE:
         return _window_from(cohorts, first)
     return _open(
-        cohorts, f"only the last {cohorts.n + 1 - first} of {cohorts.n + 1} runs' are alive: a window, or a late start"
+        cohorts,
+        f"only the last {cohorts.n + 1 - first} of {cohorts.n + 1} runs' objects are alive: a window, or a late start",
     )
 
 

@@ -47,7 +47,7 @@ class TakenHeap(Source):
 
     Args:
         namespace: The user's variables.
-        summaries: Whether shapes may be told.
+        summaries: Whether shapes may be shown.
     """
 
     def __init__(self, namespace: dict[str, Any], *, summaries: bool) -> None:
@@ -62,7 +62,7 @@ class TakenHeap(Source):
         total = heap.bytes_together(~heap.is_foreign)
         return {
             "devices": icicle_rows(icicles_of(heap)),
-            "title": f"{heap.n_objects:,} objects, {format_bytes(total)}, leaklab itself left out",
+            "title": f"{heap.n_objects:,} objects, {format_bytes(total)}, without leaklab's own",
             "notes": [clip(note) for note in heap.arrays.notes],
         }
 
@@ -151,7 +151,7 @@ class TakenHeap(Source):
             ]
             graph = heap.kinds[int(heap.kind_of[nodes[0]])].name if nodes else "none"
             rows.append(("graph", graph))
-        return [(name, "not told" if value is None else str(value)) for name, value in rows]
+        return [(name, "unknown" if value is None else str(value)) for name, value in rows]
 
     def _sizes(self, vertex: int) -> list[tuple[str, str]]:
         heap = self._heap
@@ -161,7 +161,10 @@ class TakenHeap(Source):
         return [
             ("its own size", f"{format_bytes(own)}{with_storage}"),
             ("comes back if it goes", format_bytes(int(heap.exclusive_bytes[vertex]))),
-            ("all that it leads to", f"{format_bytes(inside)}, also what others keep; classes and modules left out"),
+            (
+                "all that it leads to",
+                f"{format_bytes(inside)}, including what others also keep; without classes and modules",
+            ),
         ]
 
     @cached_property

@@ -73,7 +73,7 @@ def export(report: LeakReport | None, path: str, *, sure: bool) -> Data:
     return {"message": f"saved to {clip(str(target.resolve()))}"}
 
 
-def told_of(check: Check, expression: str) -> list[list[str]]:
+def facts_in_check(check: Check, expression: str) -> list[list[str]]:
     """Return what *check* says of the holder that the object called *expression* is, or lies in: names and words."""
     for leak in check.leaks:
         holder = leak.holder
@@ -105,7 +105,11 @@ def put_into(namespace: dict[str, Any], name: str, borrowed: list[Any], *, sure:
     finally:
         borrowed.clear()
     namespace[name] = reference
-    return {"message": f"{name}() returns the object as long as it lives, then None: the variable does not keep it"}
+    return {
+        "message": (
+            f"{name}() returns the object while it is alive and None afterwards; the variable does not keep it alive"
+        )
+    }
 
 
 def export_heap(heap: SavedHeap, path: str, *, sure: bool) -> Data:
@@ -144,7 +148,7 @@ class Session:
         shell: IPython's shell; None outside of it.
         namespace: The user's variables.
         again: Checks once more; without it the cell is looked for among the notebook's inputs.
-        summaries: Whether shapes and lengths may be told.
+        summaries: Whether shapes and lengths may be shown.
     """
 
     def __init__(
@@ -276,7 +280,7 @@ class Session:
         _source, number = self._asked(arguments)
         inspected = self._heap_taken().inspect(number)
         if self.report is not None:
-            inspected["facts"] += told_of(self.report.check, inspected["expression"])
+            inspected["facts"] += facts_in_check(self.report.check, inspected["expression"])
         return {"inspected": inspected}
 
     def _heap_taken(self) -> TakenHeap:
@@ -287,7 +291,7 @@ class Session:
 
     def _values(self, arguments: Mapping[str, Any]) -> Data:
         if not self._summaries:
-            msg = "this check was told to show nothing of the data"
+            msg = "this check hides the data (--no-summaries)"
             raise CannotDoError(msg)
         found = self._found(arguments)
         try:

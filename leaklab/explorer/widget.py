@@ -59,7 +59,7 @@ def _read(*names: str) -> str:
 _RENDERER, _CLOSE = "renderer", "close"
 _BUSY = "busy: the explorer is still at work on the question before this one"
 _BUSY_CELL = "busy: a cell is running; ask again when it has ended"
-_INSTEAD = "<the explorer needs a running kernel: run this cell again; what it explores is shown above>"
+_INSTEAD = "<the explorer needs a running kernel: run this cell again; the report is shown above>"
 
 
 class ExplorerWidget(AnyWidget):

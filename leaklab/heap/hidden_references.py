@@ -101,9 +101,8 @@ def hidden_edges(
 def _left_out(n_unwalked: int) -> Iterator[str]:
     if n_unwalked:
         yield (
-            f"{n_unwalked:,} {UNFOLLOWED_NODES}: reading more than {MAX_WRAPPED_NODES:,} "
-            "of a graph from Python could crash the process when the graph is freed; what was counted of graphs is a "
-            "lower bound"
+            f"{n_unwalked:,} {UNFOLLOWED_NODES}: reading more than {MAX_WRAPPED_NODES:,} of a graph from Python could "
+            "crash the process when the graph is freed; graph sizes are lower bounds"
         )
 
 
@@ -114,8 +113,7 @@ def _changes(before: dict[str, tuple[int, ...]]) -> Iterator[str]:
     if ran:
         names = ", ".join(map(repr, ran[:_MAX_NAMED])) + (" and others" if len(ran) > _MAX_NAMED else "")
         yield (
-            f"the heap changed while it was read, because other threads ran ({names}): what they changed meanwhile may "
-            "be missing or out of date"
+            f"other threads ({names}) changed the heap while it was read: some objects may be missing or out of date"
         )
 
 

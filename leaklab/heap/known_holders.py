@@ -104,13 +104,13 @@ KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
         is_asked_for=True,
     ),
     KnownHolder(
-        "the list of warning filters, one longer by each other filter",
+        "the list of warning filters, which each new filter makes longer",
         "warnings.catch_warnings() around what sets a filter",
         reference=r"\b_?warnings\.filters$",
         is_asked_for=True,
     ),
     KnownHolder(
-        "the list of folders that imports are looked for in, one longer by each insertion",
+        "the import path (sys.path), which each insertion makes longer",
         "a test whether the folder is there already",
         reference=r"^sys\.path$",
         is_asked_for=True,
@@ -226,7 +226,7 @@ NATIVE_CACHES: tuple[NativeCache, ...] = (
     NativeCache(
         "the arenas of malloc",
         "the process stays large while the bytes in use fall",
-        "nothing has to: the next allocation uses them again",
+        "nothing needs to be done: the next allocation reuses them",
     ),
 )
 """Not leaks: named where native memory grows, so that nobody hunts for them."""

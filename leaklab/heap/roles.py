@@ -216,5 +216,5 @@ def _of_kind(thing: object) -> str:
         return "a class lives as long as its module"
     module = loaded_type("torch.nn", "Module")
     if module is not None and is_kind_of(thing, module):
-        return "a part of a model that is held on purpose"
+        return "a part of a model that is kept on purpose"
     return ""

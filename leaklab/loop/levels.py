@@ -77,7 +77,7 @@ class Schedule:
         Args:
             step: Steps so far.
             seconds_per_step: Of the loop.
-            total_steps: Steps of the whole loop; None where nobody told.
+            total_steps: Steps of the whole loop; None if not given.
             periods: Steps after which the loop does something else (validates, saves), as far as they are known.
         """
         steps = min(max(_FEWEST_STEPS, step // _RUNS_OF_ALL), _MOST_STEPS)
@@ -160,7 +160,7 @@ class LevelWatch:
 
         Args:
             step: Steps so far.
-            total_steps: Of the whole loop; None where nobody told.
+            total_steps: Of the whole loop; None if not given.
             free: What is free.
             checked_at: The step at which the last check ended; 0 before that.
             is_checking: Whether a check is under way.

@@ -28,7 +28,7 @@ from leaklab.measure.level_history import count_tensors
 from leaklab.model.loop import LEVEL, Levels, LoopState, MonitorRecord, MonitorStatus, StateChange, StretchCheck
 from leaklab.ranks.agreement import LoopSteps
 from leaklab.reports.loop import MonitorReport
-from leaklab.strip.showing import Voice
+from leaklab.strip.showing import MonitorOutput
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -101,7 +101,7 @@ class Monitor:
         self._schedule = Schedule(overhead, first_step)
         self._group = None if group is None or group is False else (group, group_timeout)
         self._together: LoopSteps | None = None
-        self._voice = Voice(name)
+        self._output = MonitorOutput(name)
         self._states = LoopStates()
         self._watch = LevelWatch(self._states)
         self._stretch: LoopStretch | None = None
@@ -148,7 +148,7 @@ class Monitor:
         with _lock:
             _running.add(self)
         if not self.quiet:
-            self._voice.show(self)
+            self._output.show(self)
 
     def stop(self, failure: str = "") -> None:
         """End the watch; a check under way ends with what it has found. Does nothing for a monitor that is stopped.
@@ -174,7 +174,7 @@ class Monitor:
             self._ended = time.perf_counter()
             with _lock:
                 _running.discard(self)
-            self._voice.end()
+            self._output.end()
 
     def _look_last(self) -> None:
         """Read the levels once more, and tell what they say at the end."""
@@ -348,7 +348,7 @@ class Monitor:
     def _begin_stretch(self, steps_per_run: int) -> None:
         cpu_began = time.thread_time()
         if not self.quiet and not self._n_checks:
-            self._voice.announce(self._step, steps_per_run)
+            self._output.announce(self._step, steps_per_run)
         if not self._checks and (freed := collect_before_checks(self._step)):
             self._note(freed)
         with_lines = not self._states.has_all_lines  # a place that was found before has its line
@@ -408,7 +408,7 @@ class Monitor:
             if len(self._changes) > _MOST_CHANGES:
                 del self._changes[_MOST_CHANGES // 2]
             if not self.quiet:
-                self._voice.tell(change)
+                self._output.report(change)
             if self.on_change is not None:
                 self.on_change(change)
         certain = [change for change in changes if change.state is LoopState.LEAK and change.is_alarm]

@@ -39,8 +39,8 @@ def collect_before_checks(step: int) -> str:
     if freed < _COLLECTED_BYTES and n_objects < _COLLECTED_OBJECTS:
         return ""
     return (
-        f"a collection at step {step:,} freed {unit_words(n_objects, 'objects')} of cyclic garbage and "
-        f"{format_bytes(freed)}, which the collector had not come to by itself"
+        f"a garbage collection at step {step:,} freed {unit_words(n_objects, 'objects')} of cyclic garbage "
+        f"({format_bytes(freed)}) that Python's own collections had not freed yet"
     )
 
 

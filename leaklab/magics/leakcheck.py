@@ -66,13 +66,15 @@ class LeakLab(ShellMagics):
             self.warmups = None  # so that the same value set again is seen again
 
     @magic_arguments()
-    @argument("-n", "--runs", type=int, help="Upper limit of measured runs; fewer are made where that answers.")
+    @argument("-n", "--runs", type=int, help="Upper limit of measured runs; the check stops earlier when it is sure.")
     @argument("-w", "--warmup", type=int, help="Runs before measuring, for imports and caches (default 1).")
     @argument("-t", "--seconds", type=float, help="Start no new run after this many seconds of running (default 60).")
     @argument("--setup", type=unquoted, default="", help="Code to run once before, not measured.")
     @argument("--name", type=unquoted, default="", help="A name for this check, shown in its report.")
-    @argument("--sites", action="store_true", help="Run a few more times, traced, for the lines; also without a leak.")
-    @argument("--no-sites", action="store_true", help="Never run more times to find the lines that leak.")
+    @argument(
+        "--sites", action="store_true", help=("Run a few more times, traced, to find the lines, even without a leak.")
+    )
+    @argument("--no-sites", action="store_true", help="Make no extra runs to find the lines that leak.")
     @argument("--cure", action="store_true", help="Try changes that would end a leak, for as long as -t allows.")
     @argument("--no-cure", action="store_true", help="Never run the code with changes that would end a leak.")
     @argument(
@@ -81,12 +83,16 @@ class LeakLab(ShellMagics):
     @argument(
         "--statements",
         action="store_true",
-        help="Run a few more times statement by statement: what each leaves behind.",
+        help="Run a few more times to count what each statement leaves behind.",
     )
     @argument("--no-summaries", action="store_true", help="Do not show shapes and lengths of values.")
     @argument("--redact", action="store_true", help="Hide summaries, keys, strings and folders of your data.")
     @argument("--show-output", action="store_true", help="Show the output of every run, not only of the first.")
-    @argument("--isolated", action="store_true", help="Run the cell once here, and in a copy of the process otherwise.")
+    @argument(
+        "--isolated",
+        action="store_true",
+        help=("Run the cell once here; make all other runs in a copy of the process."),
+    )
     @argument("--group", action="store_true", help="Check together with the other ranks of a torchrun job.")
     @argument("--group-timeout", type=float, default=300.0, help="Seconds that a rank waits for the others (300).")
     @argument(
@@ -358,8 +364,9 @@ class ProgressLine:
         if number < MIN_RUNS and MIN_RUNS * per_run > max_seconds:
             enough = math.ceil(1.1 * MIN_RUNS * per_run)
             return (
-                f"leaklab: run {number:,}; a run takes {_rounded(per_run)} and {MIN_RUNS} are needed, but none starts "
-                f"after {_rounded(max_seconds)}: interrupt and allow more (-t {enough}), or check a smaller piece"
+                f"leaklab: run {number:,}; a run takes {_rounded(per_run)} and {MIN_RUNS} runs are needed, more than "
+                f"the limit of {_rounded(max_seconds)} allows: interrupt and raise it (-t {enough}), or check a "
+                "smaller piece"
             )
         left = min((limit - number + 1) * per_run, max(max_seconds - elapsed_seconds, 0.0))
         return f"leaklab: run {number:,} of at most {limit:,}, at most {_rounded(left)} left, then the explanation"

@@ -38,7 +38,7 @@ class MemDiffMagics(ShellMagics):
 
     @magic_arguments()
     @argument("--cuda", action="store_true", help="Compare the CUDA allocator by call stack, instead of the heap.")
-    @argument("--mark", type=unquoted, metavar="NAME", help="Note everything alive now under this name.")
+    @argument("--mark", type=unquoted, metavar="NAME", help="Record everything alive now under this name.")
     @output_options(SUFFIXES)
     @no_var_expand
     @line_cell_magic
@@ -90,7 +90,7 @@ class MemDiffMagics(ShellMagics):
 
     def _mark(self, name: str, rest: str, cell: str | None) -> None:
         if rest or cell is not None:
-            msg = "%memdiff --mark NAME stands alone: it notes what is alive now, and runs nothing"
+            msg = "%memdiff --mark NAME takes no code: it only records what is alive now"
             raise UsageError(msg)
         if not name.isidentifier():
             msg = f"a mark is called by one bare name, such as before, not {name!r}"
@@ -111,7 +111,7 @@ class MemDiffMagics(ShellMagics):
         else:
             for name in names:
                 if name in self._namespace and not options.quiet:
-                    print(f"{name!r} is taken as the mark, not as the variable of that name: write ({name}) for that")
+                    print(f"{name!r} means the mark here; for the variable write ({name})")
             around = self._around
             if len(moments) == 1:
                 return self._show(compare_now(moments[0], around.take("now"), around), options)
@@ -272,9 +272,9 @@ def _compare_files(files: list[str], around: NotebookContext) -> MemDiff | Any:
                 return compare_now(moments[0], around.take("now"), around)
             if len(moments) == 2:  # noqa: PLR2004
                 return compare_past(moments[0], moments[1], around)
-            problem = f"two saved moments are compared, or one with now, not {len(moments)}"
+            problem = f"two saved snapshots are compared, or one with now, not {len(moments)}"
         elif any(Path(file).suffix == _SNAPSHOT_SUFFIX for file in files):
-            problem = "a saved moment (.npz) and a memory snapshot of torch (.pickle) have nothing in common to compare"
+            problem = "a saved heap snapshot (.npz) and a memory snapshot of torch (.pickle) cannot be compared"
         else:
             from leaklab.ask.cuda import compare_cuda_snapshots, find_snapshots
 

@@ -25,7 +25,7 @@ from leaklab.measure.checkpoint import container_lengths, heap_objects
 from leaklab.measure.gauges import accelerator_bytes, native_heap_bytes, rss_bytes
 from leaklab.measure.slots import MIN_BYTES
 from leaklab.measure.snapshot_sizes import TensorTable, bytes_of_kinds, find_arrays, storage_mask, tensor_mask
-from leaklab.model.heap_diff import HeapSnapshotRecord, MomentWords, Place
+from leaklab.model.heap_diff import HeapSnapshotRecord, Place, SnapshotWords
 from leaklab.runtime.addresses import Addresses, KindTable, addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly, pause_gc, resume_gc, user_has_frozen
 from leaklab.runtime.objects import (
@@ -222,7 +222,7 @@ def _measure(
     array_words = {words: number for number, words in enumerate(dict.fromkeys(words for words, _ in found.values()))}
     array_rows = sorted((address, array_words[words], size) for address, (words, size) in found.items())
     arrays = np.array(array_rows, np.int64).reshape(-1, 3)
-    words = MomentWords(
+    words = SnapshotWords(
         kinds=table.names,
         tensor_kinds=tuple(tensors.kinds),
         devices=tuple(tensors.devices),

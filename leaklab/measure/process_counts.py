@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from leaklab.model import check
+from leaklab.text import unit_words
 
 UNKNOWN = -1
 BASELINE = 0
@@ -268,5 +269,5 @@ class ProcessCounts:
         if free is not None and descriptors - first > _SHARE_OF_DESCRIPTORS * free:
             return f"{_SHARE_OF_DESCRIPTORS:.0%} of the file descriptors that this process could open"
         if children - first_children > _FOLLOWED_CHILDREN:
-            return f"{children - first_children} child processes"
+            return unit_words(children - first_children, CHILDREN.unit)
         return ""

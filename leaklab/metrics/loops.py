@@ -117,8 +117,8 @@ def _rank() -> int:
     group = loaded_variables("torch.distributed")
     if "get_rank" in group and group["is_available"]() and group["is_initialized"]():
         return int(group["get_rank"]())
-    told = os.environ.get("RANK", "")
-    return int(told) if told.isdecimal() else 0
+    given = os.environ.get("RANK", "")
+    return int(given) if given.isdecimal() else 0
 
 
 def _label(text: str) -> str:

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class Observation:
-    """What is told to OpenTelemetry, until ``stop()``."""
+    """What is exported to OpenTelemetry, until ``stop()``."""
 
-    def __init__(self, loops: Loops, told: list[Loops]) -> None:
-        self._loops, self._told = loops, told
-        told.append(loops)
+    def __init__(self, loops: Loops, exported: list[Loops]) -> None:
+        self._loops, self._exported = loops, exported
+        exported.append(loops)
 
     def stop(self) -> None:
         """Tell no more; a second call does nothing."""
-        if self._loops in self._told:
-            self._told.remove(self._loops)
+        if self._loops in self._exported:
+            self._exported.remove(self._loops)
 
     def __enter__(self) -> Self:
         return self
@@ -55,7 +55,7 @@ def observe(*monitors: Watched, meter: Meter | None = None, rank: int | None = N
         MissingExtraError: without ``opentelemetry-api``.
     """
     require_opentelemetry()
-    return Observation(Loops(monitors, rank), _told_by(meter or _own_meter()))
+    return Observation(Loops(monitors, rank), _exported_by(meter or _own_meter()))
 
 
 @cache
@@ -65,25 +65,25 @@ def _own_meter() -> Meter:
     return get_meter("leaklab", __version__)
 
 
-def _told_by(meter: Meter) -> list[Loops]:
+def _exported_by(meter: Meter) -> list[Loops]:
     """Return the list of the loops that the instruments of *meter* tell of; make the instruments if it has none.
 
     They are made once: a meter cannot take an instrument back, and ignores the callbacks of a second one of its name.
     """
-    told = _TOLD.get(meter)
-    if told is None:
-        told = _TOLD[meter] = []
+    exported = _EXPORTED.get(meter)
+    if exported is None:
+        exported = _EXPORTED[meter] = []
         for metric in METRICS:
             make = meter.create_observable_counter if metric.kind is Kind.COUNTER else meter.create_observable_gauge
-            make(metric.dotted, [_callback(metric, told)], unit=metric.unit, description=metric.help)
-    return told
+            make(metric.dotted, [_callback(metric, exported)], unit=metric.unit, description=metric.help)
+    return exported
 
 
-def _callback(metric: Metric, told: list[Loops]) -> Callable[[CallbackOptions], Iterable[Figure]]:
+def _callback(metric: Metric, exported: list[Loops]) -> Callable[[CallbackOptions], Iterable[Figure]]:
     from opentelemetry.metrics import Observation as Figure  # noqa: PLC0415 - an extra
 
     def figures(_: CallbackOptions) -> Iterable[Figure]:
-        for loops in tuple(told):
+        for loops in tuple(exported):
             for reading in loops.read():
                 for value, figure in metric.read(reading).items():
                     own = {metric.label: value} if metric.label else {}
@@ -92,4 +92,4 @@ def _callback(metric: Metric, told: list[Loops]) -> Callable[[CallbackOptions], 
     return figures
 
 
-_TOLD: WeakKeyDictionary[Meter, list[Loops]] = WeakKeyDictionary()
+_EXPORTED: WeakKeyDictionary[Meter, list[Loops]] = WeakKeyDictionary()

@@ -90,7 +90,7 @@ METRICS = (
     ),
     Metric(
         "leaklab_planned_steps", "leaklab.steps.planned", "{step}", Kind.GAUGE,
-        "Steps of the whole loop; absent where nobody told.",
+        "Total steps of the loop; absent if total_steps was not given.",
         _figure(lambda status: status.total_steps),
     ),
     Metric(
@@ -120,7 +120,7 @@ METRICS = (
     ),
     Metric(
         "leaklab_heap_bytes", "leaklab.heap", "By", Kind.GAUGE,
-        "Handed out by malloc; absent where the system does not tell.",
+        "Bytes allocated by malloc; absent where the system does not report them.",
         _figure(lambda status: status.heap_bytes),
     ),
     Metric(

@@ -205,8 +205,8 @@ class _WeightsAndBiases:
         self._run = run
 
     def take(self, step: int, figures: Mapping[str, float], changes: Sequence[StateChange], n_new: int) -> None:
-        told = "\n".join(map(_line, changes[len(changes) - n_new :]))
-        self._run.log({**figures, f"{_TAG}step": step, f"{_TAG}change": told}, commit=False)
+        words = "\n".join(map(_line, changes[len(changes) - n_new :]))
+        self._run.log({**figures, f"{_TAG}step": step, f"{_TAG}change": words}, commit=False)
         self._run.summary[f"{_TAG}state"] = changes[-1].state.value
 
     def take_report(self, step: int, report: Page) -> None:

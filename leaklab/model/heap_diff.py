@@ -46,7 +46,7 @@ class HeapSnapshotRecord:
         array_addresses: Of arrays and buffers, which the collector does not know, sorted; only those of some size.
         array_kinds: Position of each one's description in the words.
         array_bytes: Of each.
-        words: The texts that the positions above point to, packed (`MomentWords`).
+        words: The texts that the positions above point to, packed (`SnapshotWords`).
         heap_bytes: Native heap before and after the moment was taken, -1 where the system cannot tell.
         accelerator_bytes: What torch has allocated on all accelerators, -1 without one.
         rss_bytes: Resident set of the process.
@@ -143,7 +143,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class MomentWords:
+class SnapshotWords:
     """The texts of a moment; packed while it is kept, because as objects they would be counted."""
 
     kinds: tuple[str, ...]

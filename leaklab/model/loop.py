@@ -122,7 +122,7 @@ class MonitorStatus:
         n_survivors: Objects that the runs of the last check left behind.
         n_tensors: Tensors alive at the last look at the heap; None before the first.
         full_at_step: The step at which memory is used up; None if it is not before the loop ends.
-        total_steps: Steps of the whole loop; None where nobody told.
+        total_steps: Steps of the whole loop; None if not given.
         heap_bytes: Handed out by malloc; None where the system does not tell.
         rss_bytes: Resident set of the process.
         accelerator_bytes: Allocated on all accelerators; None without one.

@@ -231,7 +231,7 @@ def objects_tree(leak: Leak) -> MergedPaths:
 
 def without_positions(paths: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """Return *paths*, many positions, keys or attributes below the same references told as one."""
-    told: list[tuple[str, ...]] = [()] * len(paths)
+    shown: list[tuple[str, ...]] = [()] * len(paths)
     pending = [(list(range(len(paths))), 0)]
     while pending:
         alike, depth = pending.pop()
@@ -240,20 +240,20 @@ def without_positions(paths: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
         below: dict[str, list[int]] = {}
         for place in going_on:
             text = merged[paths[place][depth]]
-            told[place] = (*told[place], text)
+            shown[place] = (*shown[place], text)
             below.setdefault(text, []).append(place)
         pending += [(places, depth + 1) for places in below.values()]
-    return told
+    return shown
 
 
 def _merged(texts: dict[str, None]) -> dict[str, str]:
     """Return what each of *texts*, references of one place, is told as."""
     n_numbered = Counter(map(_numbered, texts))
-    told = {text: number if n_numbered[number := _numbered(text)] > _MANY_NUMBERED else text for text in texts}
+    merged = {text: number if n_numbered[number := _numbered(text)] > _MANY_NUMBERED else text for text in texts}
     for first, any_of_them in (("[", _ANY_KEY), (".", _ANY_ATTRIBUTE)):
-        if len({words for words in told.values() if words.startswith(first)}) > _MANY_NAMES:
-            told = {text: any_of_them if words.startswith(first) else words for text, words in told.items()}
-    return told
+        if len({words for words in merged.values() if words.startswith(first)}) > _MANY_NAMES:
+            merged = {text: any_of_them if words.startswith(first) else words for text, words in merged.items()}
+    return merged
 
 
 def _numbered(text: str) -> str:

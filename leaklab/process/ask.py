@@ -62,8 +62,8 @@ def ask(pid: int, max_seconds: float) -> str:
     while (written := _written_at(file)) == before or written is None:
         if time.monotonic() > until:
             msg = (
-                f"process {pid} has not answered within {max_seconds:g} s: it is in C code that does not return to "
-                f"Python, or has very many objects; the answer will be in {file}"
+                f"process {pid} did not answer within {max_seconds:g} s: it runs C code, or has very many objects; "
+                f"its answer will be written to {file}"
             )
             raise LeaklabError(msg)
         time.sleep(_POLL_SECONDS)

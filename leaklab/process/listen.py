@@ -53,10 +53,10 @@ def listen(signum: int | None = None, folder: FilePath = ".", *, keep: int = 3) 
     """
     number = _usable(signum)
     if threading.current_thread() is not threading.main_thread():
-        msg = "listen() must be called in the main thread: Python lets no other one set handlers of signals"
+        msg = "call listen() in the main thread: Python allows signal handlers there only"
         raise LeaklabError(msg)
     if signal.getsignal(number) is None:
-        msg = f"C code has a handler for {_name(number)}, which Python could not bring back: give another signal"
+        msg = f"C code handles {_name(number)}, and Python could not restore that handler: give another signal"
         raise LeaklabError(msg)
     return Listener(number, ReportFiles(folder, _PREFIX, keep))
 

@@ -41,7 +41,7 @@ _OWN_SHARE = 0.05
 """Looking at the heap may take no more than this part of the time: some programs try until a batch fits."""
 _MAIN_THREAD_SECONDS = 0.2
 """So long the report waits for the main thread to come to its next instruction."""
-_KILLED = "the process did not live to look at its objects"
+_KILLED = "the process died before its objects could be read"
 
 
 def on_oom(
@@ -216,13 +216,13 @@ class _Reporter:
     def _say(self) -> None:
         """Tell on stderr where the report is."""
         with suppress(Exception):
-            print(f"leaklab: who held the memory is told in {self.file}", file=sys.stderr, flush=True)  # noqa: T201 - the program may be dying
+            print(f"leaklab: the report on who held the memory is in {self.file}", file=sys.stderr, flush=True)  # noqa: T201 - the program may be dying
 
 
 def _skipped_words(seconds: float) -> str:
     return (
-        f"the objects were looked at a moment ago, and will be again in {seconds:.0f} s at the soonest: a program that "
-        "tries until a batch fits must not wait for it each time"
+        f"the objects were reported a moment ago; the next full report is possible in {seconds:.0f} s, so that a "
+        "program that retries smaller batches is not slowed down"
     )
 
 

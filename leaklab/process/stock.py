@@ -56,9 +56,9 @@ _N_KINDS = 20
 _N_PATHS_AT_LIMIT = 3
 _N_CALLS = 40
 _COST_OF_ENDED_FUNCTION = 8  # as much as a path from a running function costs
-_NO_HEAP = "there was too little memory to look at the objects: only the levels are told"
-_NOT_ALL_ARRAYS = "the program holds very many objects: arrays that hang on the farthest of them were not looked for"
-_NO_HOLDERS = "there was too little memory to look for every holder: only the largest tensors are told"
+_NO_HEAP = "there was too little memory to look at the objects: the report has memory levels only"
+_NOT_ALL_ARRAYS = "the program holds very many objects: arrays far from any variable were not searched for"
+_NO_HOLDERS = "there was too little memory to find every holder: the report lists only the largest tensors"
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from leaklab.model.ranks import RankRecord
 from leaklab.ranks.gathering import merge
 from leaklab.ranks.rank_group import failure_words, named_ranks, rank_group
 from leaklab.reports.ranks import RanksReport, rank_to_json
+from leaklab.text import unit_words
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -180,7 +181,7 @@ class Agreement:
 
     def noted(self, check: Check) -> Check:
         """Return *check* with notes on what the agreement of the ranks did to it."""
-        along = f"{self._n_along:,} more runs, not measured, were made because other ranks wanted them"
+        along = f"{unit_words(self._n_along, 'unmeasured runs')} followed, because other ranks needed more"
         notes = [f"the check ended on all ranks: {self.ended}"] * bool(self.ended) + [along] * bool(self._n_along)
         return replace(check, notes=(*check.notes, *notes))
 
@@ -290,7 +291,7 @@ class LoopSteps:
             checking, longest = self._group.meet(is_checking, steps_per_run)
         except RankError as lost:
             self._is_alone = True
-            self._tell(f"from step {step:,} on this rank looked at its loop alone: {lost}")
+            self._tell(f"from step {step:,} on, this rank watched its loop alone: {lost}")
             return 0
         if not checking:
             self._steps_per_run = int(longest)

@@ -71,7 +71,7 @@ def read_folder(folder: FilePath) -> tuple[list[RankRecord], list[str]]:
     notes = []
     if of_ranks and len(of_ranks) < len(names):
         others = _listed(name for name in names if name not in of_ranks)
-        notes.append(f"not read, as their names are not those of ranks: {others}")
+        notes.append(f"these files were ignored, because they are not named rank_N.json: {others}")
     if not of_ranks:  # somebody else's files, most likely: they stand for no rank
         notes += [record.error for record in records if _is_empty(record)]
         records = [record for record in records if not _is_empty(record)]
@@ -208,7 +208,7 @@ def _merged(records: Iterable[RankRecord], notes: Iterable[str] = ()) -> RanksRe
         known.append(record)
     told = [*notes, *_oddities(known, by_rank)]
     if n_same:
-        told.append(f"{n_same:,} of the answers came twice, alike in everything: they are counted once")
+        told.append(f"{n_same:,} of the answers came twice and are identical: each is counted once")
     return RanksRecord(tuple(sorted(_numbered(known), key=lambda one: one.rank)), tuple(told))
 
 
@@ -226,11 +226,11 @@ def _numbered(records: Sequence[RankRecord]) -> Iterator[RankRecord]:
 def _oddities(records: Sequence[RankRecord], by_rank: Mapping[int, Sequence[RankRecord]]) -> Iterator[str]:
     for rank, same in sorted(by_rank.items()):
         if rank != UNNUMBERED and len(same) > 1:
-            yield f"rank {rank} has {len(same)} different answers: all are shown, one of them may be of an earlier run"
+            yield f"rank {rank} sent {len(same)} different answers: all are shown; some may come from an earlier run"
     sizes = sorted({record.world_size for record in records if record.world_size})
     if len(sizes) > 1:
         listed = " and ".join(map(str, sizes))
-        yield f"the answers come from groups of {listed} processes: some of them may be left of an earlier run"
+        yield f"the answers come from groups of {listed} processes: some may come from an earlier run"
     ranks = {record.rank for record in records if not record.label} - {UNNUMBERED}
     gaps = [] if sizes or not ranks else sorted(set(range(max(ranks))) - ranks)
     if gaps:

@@ -149,7 +149,7 @@ class RankGroup:
             return RankError(failure_words(failed))
         self._missing = absent
         if waited:
-            return RankError(f"{named_ranks(absent) if absent else 'a rank'} did not come within {waited:g} s")
+            return RankError(f"{named_ranks(absent) if absent else 'a rank'} did not arrive within {waited:g} s")
         if not absent:
             return RankError("the ranks lost each other")
         if len(absent) == len(self.ranks) - 1 > 1:

@@ -82,9 +82,9 @@ def advice_of(leak: Leak) -> ShownAdvice:
         return ShownAdvice(line, cured.words, diff, cured.evidence.rstrip("."), "")
     if not leak.cures:
         return ShownAdvice(line, "", (), "", leak.advice)
-    told = [f"{_TRIED_WORDS[cure.outcome]}: {cure.words.rstrip('.')} ({cure.evidence})." for cure in leak.cures]
+    trials = [f"{_TRIED_WORDS[cure.outcome]}: {cure.words.rstrip('.')} ({cure.evidence})." for cure in leak.cures]
     advised = (words for words in leak.advice.splitlines() if not words.startswith(" "))
-    return ShownAdvice(line, "", (), "", "\n".join((*advised, *told)))
+    return ShownAdvice(line, "", (), "", "\n".join((*advised, *trials)))
 
 
 def cure_of(leak: Leak) -> Cure | None:
@@ -252,7 +252,7 @@ def _total(found: Sequence[tuple[int, Leak]]) -> str:
     return f"{unit_words(len(found), 'places')}, {format_bytes(n_bytes)} every run"
 
 
-def told_in_full(leaks: Sequence[Leak], n_most: int) -> list[int]:
+def shown_in_full(leaks: Sequence[Leak], n_most: int) -> list[int]:
     """Return the positions of at most *n_most* leaks that are worth telling in full.
 
     Of those that one line leaves for one cause only the first is: the others' evidence is the same.

@@ -277,8 +277,8 @@ def tally_words(collection: NotebookChecks) -> str:
     if not n_checks:
         return "no check was made"
     outcomes = Counter(noted.check.verdict.outcome for noted in collection.checks)
-    told = ", ".join(f"{outcomes[outcome]:,} {outcome.value}" for outcome in Outcome if outcomes[outcome])
-    return f"{unit_words(n_checks, 'checks')}: {told}"
+    counts = ", ".join(f"{outcomes[outcome]:,} {outcome.value}" for outcome in Outcome if outcomes[outcome])
+    return f"{unit_words(n_checks, 'checks')}: {counts}"
 
 
 HIDDEN = "hidden"
@@ -309,12 +309,12 @@ def redacted(check: Check) -> Check:
         leaks=tuple(map(_without_summaries, check.leaks)),
         bounded=tuple(map(_without_summaries, check.bounded)),
     )
-    told = with_texts(replace(bare, environment=()), blank.blanked)
-    leaks = tuple(map(_with_fingerprint, told.leaks, check.leaks))
-    bounded = tuple(map(_with_fingerprint, told.bounded, check.bounded))
+    redacted = with_texts(replace(bare, environment=()), blank.blanked)
+    leaks = tuple(map(_with_fingerprint, redacted.leaks, check.leaks))
+    bounded = tuple(map(_with_fingerprint, redacted.bounded, check.bounded))
     # The name is the user's own title, by which two reports are compared.
-    settings = replace(told.settings, name=check.settings.name)
-    return replace(told, leaks=leaks, bounded=bounded, settings=settings, environment=check.environment)
+    settings = replace(redacted.settings, name=check.settings.name)
+    return replace(redacted, leaks=leaks, bounded=bounded, settings=settings, environment=check.environment)
 
 
 def _without_summaries(leak: Leak) -> Leak:
@@ -323,8 +323,8 @@ def _without_summaries(leak: Leak) -> Leak:
     return replace(leak, path=RootPath(leak.path.root, steps), cures=cures)
 
 
-def _with_fingerprint(told: Leak, leak: Leak) -> Leak:
-    return replace(told, fingerprint=leak.fingerprint)
+def _with_fingerprint(redacted: Leak, leak: Leak) -> Leak:
+    return replace(redacted, fingerprint=leak.fingerprint)
 
 
 class _Blank:

@@ -25,8 +25,8 @@ from leaklab.text import (
 
 STATEMENTS_TITLE = "Left behind per run, statement by statement"
 STATEMENTS_NOTE = (
-    "Counted is what a statement made that was still alive runs later; another statement may be the one that keeps it. "
-    "Numbers, strings and arrays are not counted."
+    "The table counts objects that a statement made and that were still alive some runs later; another statement may "
+    "be the one that keeps them. Numbers, strings and arrays are not counted."
 )
 STATEMENT_COLUMNS = ("line", "objects", "tensors", "bytes")
 _NOTHING = "."
@@ -246,9 +246,9 @@ def share_words(share: MemoryShare) -> str:
         words.append(f"{format_bytes(by_estimate)} of it by an estimate of C++ objects")
     own = share.known_bytes + share.estimated_bytes
     if own > (1 + _MUCH) * share.grown_bytes:
-        words.append(f"by their own sizes the leaks come to {format_bytes(own)}")
+        words.append(f"the leaked objects add up to {format_bytes(own)}")
     if share.rest:
-        words.append(f"the other {format_bytes(share.rest_bytes)} {share.rest}")
+        words.append(f"the remaining {format_bytes(share.rest_bytes)} {share.rest}")
     return "; ".join(words)
 
 
@@ -317,9 +317,9 @@ def retained_words(leak: Leak) -> str:
     who, enough = {
         1: ("the holder lets go" if leak.n_places == 1 else f"all {leak.n_places:,} places let go", ""),
         2: ("both holders let go", "; one of them alone is not enough"),
-    }.get(n_holders, (f"all {n_holders} holders let go", "; less than all of them is not enough"))
+    }.get(n_holders, (f"all {n_holders} holders let go", "; fewer are not enough"))
     if not leak.retained_bytes:
-        return f"nothing when {who}: something else keeps it too"
+        return f"nothing when {who}: something else also holds it"
     return f"{format_bytes(leak.retained_bytes)} when {who}{enough}"
 
 

@@ -67,14 +67,14 @@ def retained_words(alive: WhyAliveRecord) -> str:
         f"{least}{format_bytes(size.exclusive_bytes)} in {unit_words(size.n_objects, 'objects')} come back if it goes"
     )
     if size.shared_bytes:
-        words += f"; another {format_bytes(size.shared_bytes)} that it uses are kept by others too, and stay"
+        words += f"; another {format_bytes(size.shared_bytes)} stay, because other objects use them too"
     return words
 
 
 def wider_words(cut: Cut) -> str:
     """Return the smaller cut in one line, with what else it takes."""
     statements = "; ".join(reference.advice for reference in cut.references)
-    return f"or all that hangs on a variable: {statements}  (frees {_freed_words(cut)})"
+    return f"or let go of the whole variable: {statements}  (frees {_freed_words(cut)})"
 
 
 def cut_title(cut: Cut, *, is_least: bool = True) -> str:
@@ -86,9 +86,9 @@ def cut_title(cut: Cut, *, is_least: bool = True) -> str:
     freed = _freed_words(cut)
     if not cut.frees_object:
         return f"cutting {which} frees {freed}, and not the object itself"
-    proof = "no fewer would do" if cut.is_exact else "fewer may do"
+    proof = "no fewer would do" if cut.is_exact else "fewer may be enough"
     if not is_least:
-        proof = "no fewer would do and leave your variables"
+        proof = "the fewest that leave your variables in place"
     return f"cutting {which} frees {freed} ({proof})"
 
 

@@ -49,7 +49,7 @@ def details(retention: AutogradRecord) -> list[str]:
     if retention.unsaved_leaf_bytes:
         lines.append(f"beside that, leaves of {format_bytes(retention.unsaved_leaf_bytes)} that no operation saved")
     if retention.n_freed:
-        rest = "what is left there is the skeleton" if retention.n_saved else "what is left is the skeleton"
+        rest = "only the nodes are left there" if retention.n_saved else "only the nodes are left"
         lines.append(f"{unit_words(retention.n_freed, 'saved tensors')} freed by a backward pass: {rest}")
     if retention.n_packed:
         were = "was" if retention.n_packed == 1 else "were"

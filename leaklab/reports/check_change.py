@@ -82,7 +82,7 @@ def _moved_line(before: Leaks, after: Leaks) -> str:
     left = holders_of(after)
     gone = [name for name in known if name not in left]
     if not gone:
-        return f"{rate}: still leaks, no holder let go ({_listed(known)}), and {holder} is told first now"
+        return f"{rate}: still leaks, no holder let go ({_listed(known)}), and {holder} is now listed first"
     if after[0].holder in known:
         words = f"{len(gone)} of {len(known)} holders fixed ({_listed(gone)})"
         return f"{rate}: {words}, {holder} still holds it"

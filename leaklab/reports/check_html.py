@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from leaklab.model import Check, Leak
-from leaklab.render.advice import cell_to_copy, headline, line_groups, told_in_full
+from leaklab.render.advice import cell_to_copy, headline, line_groups, shown_in_full
 from leaklab.render.drawing import draw_svg
 from leaklab.render.json import embedded, to_json
 from leaklab.render.templates import page, read, render
@@ -92,7 +92,7 @@ def render_body(check: Check, extent: Extent = FRAGMENT, *, draw: Draw = draw_sv
         draw: As in `render_html`.
         plot: Makes the image of the runs.
     """
-    positions = told_in_full(check.leaks, extent.n_leaks)
+    positions = shown_in_full(check.leaks, extent.n_leaks)
     cells = [Markup(html.escape(cell_to_copy(check.leaks[position]))) for position in positions]  # noqa: S704 - escaped
     check = clipped(check, SHOWN_LIMIT)
     image = plot(check) if check.runs else None

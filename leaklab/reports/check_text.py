@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from leaklab.model import Check, Leak, Run
 from leaklab.model.sentences import growth_sentence, growth_words, place_words
-from leaklab.render.advice import LeakRow, LineGroup, advice_of, headline, line_groups, told_in_full
+from leaklab.render.advice import LeakRow, LineGroup, advice_of, headline, line_groups, shown_in_full
 from leaklab.render.words import (
     LABEL_WIDTH,
     STATEMENT_COLUMNS,
@@ -22,9 +22,19 @@ from leaklab.render.words import (
     statement_rows,
     undecided_words,
 )
-from leaklab.text import SHOWN_LIMIT, clipped, columns, format_bytes, format_seconds, shorten, signed_bytes, wrap
+from leaklab.text import (
+    SHOWN_LIMIT,
+    clipped,
+    columns,
+    format_bytes,
+    format_seconds,
+    shorten,
+    signed_bytes,
+    unit_words,
+    wrap,
+)
 
-_N_TOLD_IN_FULL = 5
+_N_SHOWN_IN_FULL = 5
 _N_TABLE_ROWS = 30
 _N_STATEMENTS = 100
 _N_RUN_ROWS = 4  # at either end of the table of runs
@@ -93,7 +103,7 @@ def _leak_blocks(check: Check) -> list[list[str]]:
     if len(leaks) == 1:
         return [["Evidence", *_evidence(leaks[0])]]
     blocks = [list(_table(line_groups(leaks)))]
-    for position in told_in_full(leaks, _N_TOLD_IN_FULL):
+    for position in shown_in_full(leaks, _N_SHOWN_IN_FULL):
         leak = leaks[position]
         title = wrap(f"Leak {position + 1} of {len(leaks)}: {shorten(growth_sentence(leak), _TITLE_LIMIT)}", "", "  ")
         blocks.append([*title, *_answer(leak), *_evidence(leak)])
@@ -121,7 +131,7 @@ def _table(groups: Sequence[LineGroup]) -> Iterator[str]:
         if n_left <= 0:
             break
         total = f" ({group.total})" if group.total else ""
-        yield from wrap(f"{group.line or 'by a line that is not known'}{total}", "  ", "    ")
+        yield from wrap(f"{group.line or 'by an unknown line'}{total}", "  ", "    ")
         for tree_line in group.place_lines:
             yield from wrap(tree_line.indented.lstrip(), "      " + "  " * tree_line.depth, "        ")
         for row in some[:n_left]:
@@ -155,7 +165,7 @@ def _statements_block(check: Check) -> Iterator[str]:
         if row.keeps:
             yield from wrap(row.keeps, " " * len(start), " " * (len(start) + 2))
     if (hidden := len(check.statements) - _N_STATEMENTS) > 0:
-        yield f"  ... {hidden:,} more statements"
+        yield f"  ... {unit_words(hidden, 'more statements')}"
 
 
 def _bounded_block(places: tuple[Leak, ...]) -> Iterator[str]:

@@ -35,10 +35,10 @@ N_PHASES = 24
 _N_MOMENT_STACKS = 5
 _LABEL_LIMIT = 120
 _BANDS = {
-    BEFORE: "they were there when the recording began; begin it before the model is made to see who asked",
+    BEFORE: "these blocks are older than the recording; start it before the model is built to see their call stacks",
     NO_STACK: "recorded without a call stack",
     CPP: "asked for by C++ code, such as that of backward()",
-    OTHERS: "call stacks too small for a band of their own",
+    OTHERS: "call stacks too small to be drawn separately",
 }
 _TREE_SHARE = 0.01
 _TREE_LINES = 40
@@ -52,7 +52,7 @@ def snapshot_line(name: str, devices: Sequence[PoolUse]) -> str:
         for use in devices[:N_DEVICES]
     ]
     if len(devices) > N_DEVICES:
-        uses.append(f"and {len(devices) - N_DEVICES:,} more devices")
+        uses.append(f"and {unit_words(len(devices) - N_DEVICES, 'more devices')}")
     return f"{shorten(PurePath(name).name or name, 60)}: {'; '.join(uses)}"
 
 
@@ -62,8 +62,9 @@ def free_words(devices: Sequence[PoolUse]) -> Iterator[str]:
         free = use.inactive_split_bytes + use.releasable_bytes
         if free > 0:
             yield (
-                f"{use.device} has {format_bytes(free)} free in what is reserved, the largest piece "
-                f"{format_bytes(use.largest_free_bytes)}; empty_cache() gives back {format_bytes(use.releasable_bytes)}"
+                f"{use.device} has {format_bytes(free)} free within reserved memory, the largest block "
+                f"{format_bytes(use.largest_free_bytes)}; empty_cache() would return "
+                f"{format_bytes(use.releasable_bytes)}"
             )
 
 
@@ -294,7 +295,7 @@ def _growth_lines(series: SnapshotSeries) -> Iterator[str]:
     if changed:
         yield f"requested live bytes by call stack ({len(changed):,} changed, {n_same:,} did not):"
     else:
-        yield f"all {n_same:,} call stacks hold what they held"
+        yield f"all {n_same:,} call stacks are unchanged"
     for stack in changed[:N_STACKS]:
         sign = "+" if stack.growth_bytes > 0 else ""
         word = stack.outcome.value if stack.outcome is Outcome.LEAK else stack.change.value

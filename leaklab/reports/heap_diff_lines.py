@@ -183,12 +183,10 @@ def remarks(difference: Difference) -> tuple[str, ...]:
     """Return the caveats, and what was left out of the lines."""
     found = list(difference.notes)
     if difference.failure:
-        found.insert(0, f"the code raised {difference.failure}; what its frames still hold is counted")
+        found.insert(0, f"the code raised {difference.failure}; objects that its frames still hold are counted")
     if difference.n_aside:
         places = f" ({', '.join(difference.aside)})" if difference.aside else ""
-        found.append(
-            f"{difference.n_aside:,} new objects belong to libraries and the notebook itself{places}: left out"
-        )
+        found.append(f"{difference.n_aside:,} new objects of libraries and of the notebook are left out{places}")
     if difference.new_modules:
         names = difference.new_modules
         many = len(names) > _MANY

@@ -13,7 +13,7 @@ import numpy as np
 
 from leaklab.errors import ReportError
 from leaklab.files import FilePath, write_bytes
-from leaklab.model.heap_diff import MOMENT_SCHEMA, HeapSnapshotRecord, MomentWords
+from leaklab.model.heap_diff import MOMENT_SCHEMA, HeapSnapshotRecord, SnapshotWords
 from leaklab.render.base import known_suffix, read_bytes
 
 SUFFIX = ".npz"
@@ -82,14 +82,17 @@ def load_heap_snapshot(path: FilePath) -> HeapSnapshotRecord:
         msgspec.MsgspecError,
         NotImplementedError,
     ) as error:
-        msg = f"{os.fspath(path)!r} is no moment that this leaklab can read ({error}); give one saved by moment.save"
+        msg = (
+            f"{os.fspath(path)!r} is no heap snapshot that this leaklab can read ({error}); give one saved by "
+            "snapshot.save"
+        )
         raise ReportError(msg) from error
 
 
 def _refuse_bombs(data: bytes) -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > _MAX_BYTES:
-            msg = "unpacked it would take more than 4 GiB"
+            msg = "it would take more than 4 GiB when unpacked"
             raise ValueError(msg)
 
 
@@ -99,12 +102,12 @@ def _moment_of(arrays: dict[str, Any]) -> HeapSnapshotRecord:
         msg = f"it is of schema {header.schema} of {header.format!r}, this version reads {MOMENT_SCHEMA} of {_FORMAT!r}"
         raise ValueError(msg)
     words = arrays.pop("words").tobytes()
-    _refuse_strangers(arrays, msgspec.json.decode(words, type=MomentWords))
+    _refuse_strangers(arrays, msgspec.json.decode(words, type=SnapshotWords))
     plain = {name: getattr(header, name) for name in _PLAIN}
     return HeapSnapshotRecord(words=words, **plain, **arrays)
 
 
-def _refuse_strangers(arrays: dict[str, Any], words: MomentWords) -> None:
+def _refuse_strangers(arrays: dict[str, Any], words: SnapshotWords) -> None:
     """Refuse arrays that do not fit each other: a changed file must not end in an error far from here."""
     if set(arrays) != set(_ARRAYS):
         msg = f"arrays are missing or too many: {', '.join(sorted(set(arrays) ^ set(_ARRAYS)))}"

@@ -52,7 +52,7 @@ def document_of(record: MonitorRecord) -> Document:
     blocks: list[DocumentBlock] = [Headline(monitor_line(record), tone, (consequence_words(status),))]
     blocks += map(_place, record.places[:_N_SHOWN])
     if len(record.places) > _N_SHOWN:
-        rest = f"and {len(record.places) - _N_SHOWN} smaller places (record.places lists all)"
+        rest = f"and {unit_words(len(record.places) - _N_SHOWN, 'smaller places')} (record.places lists all)"
         blocks.append(Remark(faint(rest), indent=2))
     if record.changes:
         blocks += [Either(text=(Remark("what happened", indent=2),)), _changes(record.changes[-_N_CHANGES:])]
@@ -106,7 +106,7 @@ def state_words(record: MonitorRecord) -> str:
 
 def _place_line(place: GrowingPlace) -> str:
     """Return what grows, since when, and how sure that is."""
-    sure = {LoopState.LEAK: "a leak"}.get(place.state, "not yet told from something that fills")
+    sure = {LoopState.LEAK: "a leak"}.get(place.state, "it may still stop growing, as a buffer that fills up does")
     if place.leak is None:
         level = LEVEL_WORDS.get(place.memory, visible(place.memory))
         growth = f"{level} grows by {format_bytes(place.bytes_per_step)} every step"
@@ -117,7 +117,7 @@ def _place_line(place: GrowingPlace) -> str:
 def consequence_words(status: MonitorStatus) -> str:
     """Return what the growth leads to."""
     if status.bytes_per_step <= 0:
-        return "no memory is taken from step to step, as far as is known"
+        return "no growth from step to step is known"
     rate = f"{format_bytes(status.bytes_per_step)} every step"
     if status.full_at_step is not None:
         return f"{rate}: memory is full at step {status.full_at_step:,}"

@@ -284,7 +284,7 @@ class Journal:
             words = (
                 "oldest report of this notebook is" if self._n_forgotten == 1 else "oldest reports of this notebook are"
             )
-            yield f"the {self._n_forgotten:,} {words} not here: {kept}"
+            yield f"the {self._n_forgotten:,} {words} missing, because only {kept}"
 
 
 def journal_of(shell: Any) -> Journal | None:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from leaklab.model import Check, Leak, Outcome
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
 from leaklab.model.sentences import growth_sentence
-from leaklab.render.advice import advice_of, headline, line_groups, told_in_full
+from leaklab.render.advice import advice_of, headline, line_groups, shown_in_full
 from leaklab.render.drawing import draw_svg
 from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_to_json, tally_words
 from leaklab.render.templates import FONT, page, read, render
@@ -256,8 +256,8 @@ def _check_lines(number: int, noted: KeptCheck) -> Iterator[str]:
     details = [noted.place, effort_words(check), projection_words(check)]
     details.append(failure_words(check) if check.failure else "")
     yield from (f"- {_plain(shorten(detail, _REASON_LIMIT))}" for detail in details if detail)
-    told = told_in_full(check.leaks, _N_LEAKS)
-    for position in told:
+    shown = shown_in_full(check.leaks, _N_LEAKS)
+    for position in shown:
         leak = check.leaks[position]
         yield ""
         if len(check.leaks) > 1:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from leaklab.model import Check
 from leaklab.render.words import is_leak, kept_words
-from leaklab.text import shorten
+from leaklab.text import shorten, unit_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,7 +103,7 @@ def _draw_survivors(axes: Axes, check: Check) -> None:
             bottom = _stack(axes, numbers, leak.kept, bottom, colour, label)
         if more := known[len(_LEAK_COLOURS) :]:
             kept = [sum(column) for column in zip(*(leak.kept for _, leak in more), strict=True)]
-            bottom = _stack(axes, numbers, kept, bottom, _MORE_LEAKS, f"{len(more)} more leaks")
+            bottom = _stack(axes, numbers, kept, bottom, _MORE_LEAKS, unit_words(len(more), "more leaks"))
     rest = [max(run.n_kept - low, 0) for run, low in zip(check.runs, bottom, strict=True)]
     if any(rest) or not any(bottom):
         colour, label = (_OTHERS, "other objects") if is_leak(check) else (_CLEAN, "objects")

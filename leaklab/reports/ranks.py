@@ -227,14 +227,17 @@ class _RanksView:
         if leaking:
             certain = [shared for shared in self.leaks if shared.is_certain]
             worst = max(certain, key=lambda shared: shared.highest, default=None)
-            told = leaking[0].reason if worst is None else growth_sentence(worst.leak, worst.turn)
-            return f"{self._among(leaking)}: {told}{more_words(certain, 'leak')}"
+            words = leaking[0].reason if worst is None else growth_sentence(worst.leak, worst.turn)
+            return f"{self._among(leaking)}: {words}{more_words(certain, 'leak')}"
         if growing:
-            return f"{self._among(growing)}: {growing[0].reason}; not yet told from something that fills"
+            return (
+                f"{self._among(growing)}: {growing[0].reason}; it may still stop growing, as a buffer that fills "
+                "up does"
+            )
         open_ones = [answer for answer in self.answers if not answer.is_proof]
         if open_ones:
             proven = self._n - len(open_ones)
-            without = f"{self.who(open_ones)} {'has' if len(open_ones) == 1 else 'have'} none"
+            without = f"{self.who(open_ones)} {'has' if len(open_ones) == 1 else 'have'} no verdict"
             if not proven:
                 return f"none of the {self.count()} came to a verdict: {open_ones[0].reason}"
             return f"no leak in {proven:,} of {self.count()}, but {without}: {open_ones[0].reason}"

@@ -107,7 +107,7 @@ def _holders(shape: HeapShape) -> tuple[DocumentBlock, ...]:
         for holder in shape.holders[:_N_HOLDERS]
     )
     table = Table((">comes back", "holder", "type", ">number"), rows, (RowLine("{0:>9}  {1}  {2}  #{3}", hang=13),))
-    title = "What keeps most alive (what comes back if it goes)"
+    title = "Largest holders (memory that is freed with each)"
     return (Chapter(title, (table,), is_open=None),) if rows else ()
 
 
@@ -141,7 +141,7 @@ def render_heap_page(shape: HeapShape, icicles: Icicles) -> str:
 def change_document(change: HeapChange) -> Document:
     """Return what is said of the difference of two heaps: by holders, and by types."""
     change = clipped(change)
-    parts = (("What it keeps alive changed", change.holders), ("Objects by type", change.kinds))
+    parts = (("Holders whose kept memory changed", change.holders), ("Objects by type", change.kinds))
     chapters = (Chapter(title, (_changes(rows[:_N_CHANGES]),)) for title, rows in parts if rows)
     return Document((Headline(_change_words(change)), *chapters))
 

@@ -31,7 +31,7 @@ def document_of(record: BeforeAfter) -> Document:
     if record.levels:
         blocks.append(Chapter("Memory", (Changes(record.levels, has_fates=False),)))
     if record.rows:
-        blocks.append(Chapter("What became of it", (Changes(record.rows),), legend="(- before, = after)"))
+        blocks.append(Chapter("Changes", (Changes(record.rows),), legend="(- before, = after)"))
     return Document((*blocks, Notes(record.notes)))
 
 
@@ -234,7 +234,7 @@ _READINGS: dict[type, _Reading] = {
         _saved_by_lines,
     ),
     WhyAliveRecord: _Reading(
-        "answers to why something is alive",
+        "explanations of live objects",
         lambda alive: alive.asked,
         lambda alive: _bytes("what only it keeps", alive.retained.exclusive_bytes),
         _holders,

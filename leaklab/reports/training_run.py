@@ -48,7 +48,7 @@ def document_of(record: TrainingRunRecord) -> Document:
         blocks.append(Panel(_earlier_words(record), Tone.DOUBTFUL, lines))
     blocks += map(_survivor, record.survivors[:_N_SHOWN])
     if len(record.survivors) > _N_SHOWN:
-        rest = f"and {len(record.survivors) - _N_SHOWN} smaller places (record.survivors lists all)"
+        rest = f"and {unit_words(len(record.survivors) - _N_SHOWN, 'smaller places')} (record.survivors lists all)"
         blocks.append(Either(text=(Remark(rest, indent=2),)))
     rows = tuple(memory_rows(record.before, record.after))
     table = Table(("memory", "before", "after"), rows, (RowLine("{0:<28} {1:>12} before   {2:>12} after"),))
@@ -76,7 +76,7 @@ def run_line(record: TrainingRunRecord) -> str:
     """Return the result in one line."""
     failed = f", ended by {record.failure}" if record.failure else ""
     if not record.survivors:
-        return f"run {visible(record.name)!r}: nothing of it survives{failed}"
+        return f"run {visible(record.name)!r}: none of its objects survive{failed}"
     places = len(record.survivors)
     return (
         f"run {visible(record.name)!r}: {content_words(record.survivors)} survive, "
@@ -100,7 +100,7 @@ def content_words(survivors: Sequence[Survivor]) -> str:
 
 def _earlier_words(record: TrainingRunRecord) -> str:
     n_bytes = sum(survivor.n_bytes for survivor in record.earlier)
-    return f"it started while earlier models or optimizers were alive ({format_bytes(n_bytes)}), beside which it ran:"
+    return f"when it started, earlier models or optimizers were still alive ({format_bytes(n_bytes)}):"
 
 
 def memory_rows(before: MemoryLevels, after: MemoryLevels) -> Iterator[tuple[str, str, str]]:

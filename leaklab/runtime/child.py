@@ -137,11 +137,7 @@ class Child(Generic[Result]):
         if self._is_over or (now < self._end and now < self._last_work + self._idle_seconds):
             return
         self.kill()
-        self.failure = (
-            f"{_WHO} had not ended after {self._seconds:.0f} s"
-            if now >= self._end
-            else f"{_WHO} waited for what never came"
-        )
+        self.failure = f"{_WHO} had not ended after {self._seconds:.0f} s" if now >= self._end else f"{_WHO} hung"
 
     def kill(self) -> None:
         """End it and what it has started, if it has not ended; may be called again."""
@@ -182,7 +178,7 @@ def begin_child(
         In the child what *work* yields, in this process nothing.
 
     Raises:
-        OSError: if the system refuses another process.
+        OSError: if the system could not start another process.
     """
     reader, writer = os.pipe()
     numbers = random.getstate()

@@ -218,7 +218,7 @@ def value_lines(thing: object) -> list[str]:
 def _words(value: object) -> str:
     """Return one value in a line: itself where its type is built in, else its type."""
     if value is EMPTY:
-        return "nothing yet: the code that makes it has not filled this place"
+        return "not filled yet"
     if is_exactly(value, _PLAIN):
         try:
             return repr(value)
@@ -240,11 +240,11 @@ def _tensor_lines(tensor: Any) -> list[str]:
         try:
             n_values = int(base.numel(tensor))
             if n_values > _MOST_COPIED and not base.is_contiguous(tensor):
-                return ["its values do not lie one after another: to see them, make it contiguous"]
+                return ["it is not contiguous: call .contiguous() to see its values"]
             flat = base.reshape(base.detach(tensor), (-1,))
             values = base.tolist(base.cpu(base.narrow(flat, 0, 0, min(n_values, MOST_VALUES))))
         except _UNREADABLE as error:
-            return [f"torch cannot tell its values ({type(error).__name__})"]
+            return [f"torch cannot read its values ({type(error).__name__})"]
     return _with_rest([repr(value) for value in values], n_values)
 
 

@@ -200,7 +200,7 @@ _PAUSE_SECONDS, _PAUSE_SECONDS_PER_MILLION = 0.5, 2.5
 """What the longest pause takes: some look at the whole heap."""
 
 
-class Voice:
+class MonitorOutput:
     """Writes for one monitor to standard output.
 
     Args:
@@ -226,11 +226,11 @@ class Voice:
         seconds = _PAUSE_SECONDS + _PAUSE_SECONDS_PER_MILLION * len(gc.get_objects()) / 1e6
         length = unit_words(steps_per_run, "steps")
         self._write(
-            f"leaklab monitor{self._name}: checking a stretch from step {step:,} on, {length} a run; "
-            f"the loop pauses a few times, for up to about {format_seconds(seconds)}"
+            f"leaklab monitor{self._name}: checking the steps from {step:,} on, {length} per run; the loop will pause "
+            f"a few times, for up to about {format_seconds(seconds)}"
         )
 
-    def tell(self, change: StateChange) -> None:
+    def report(self, change: StateChange) -> None:
         """Say that a state has changed."""
         alarm = " ALARM" if change.is_alarm else ""
         self._write(f"leaklab monitor{self._name}, step {change.step:,}:{alarm} {change.state.value}: {change.words}")

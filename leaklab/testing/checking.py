@@ -152,7 +152,7 @@ def _check(
     turns = Turns(item)
     try:
         if screened and not leaves_something(turns.run):
-            return _without_report("clean", "leaves nothing behind in the few runs of the screen")
+            return _without_report("clean", "the quick test found no leak")
         turns.run()  # the wider fixtures are there then
         plugins = plugin_packages(item.config)
         variables = turns.variables(plugins)
@@ -179,7 +179,7 @@ def judge_report(
     of_plugins = [leak for leak in leaks if kept_by_plugin(leak, plugins)]
     own = [leak for leak in leaks if leak not in of_plugins]
     new = [leak for leak in own if leak.fingerprint not in baseline]
-    notes = [f"a plug-in of pytest keeps this of every run: {growth_sentence(leak)}" for leak in of_plugins]
+    notes = [f"a pytest plug-in keeps objects of every run: {growth_sentence(leak)}" for leak in of_plugins]
     if own and not new:
         notes.append("leaks as the baseline says")
     elif new and known:

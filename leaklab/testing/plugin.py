@@ -55,7 +55,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--leakcheck-min-bytes",
         metavar="SIZE",
-        help="leaks of fewer bytes per run do not fail, e.g. 1KiB; threads and callbacks that pile up always do",
+        help=(
+            "smaller leaks do not fail the test (bytes per run, e.g. 1KiB); growing numbers of threads and "
+            "callbacks always do"
+        ),
     )
     group.addoption(
         "--leakcheck-baseline", metavar="FILE", help="leaks that are known: those listed in FILE do not fail"
@@ -236,7 +239,7 @@ class LeakcheckPlugin:
         if summary := _summary(terminalreporter.stats):
             terminalreporter.write_line(summary)
         for test, fingerprint in self._stale():
-            terminalreporter.write_line(f"leakcheck: the baseline's {fingerprint} of {test} was not found any more")
+            terminalreporter.write_line(f"leakcheck: {test} no longer has the leak {fingerprint} of the baseline")
 
     def pytest_sessionfinish(self) -> None:
         """Write what was asked for, in the process that reports."""
@@ -298,7 +301,7 @@ def _summary(stats: Mapping[str, list[Any]]) -> str:
             counts[outcome] = counts.get(outcome, 0) + 1
             seconds += float(found.get("leaklab_seconds", 0))
     words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items(), key=lambda one: -one[1]))
-    return f"leakcheck: {words}; {seconds:.1f} s of checks (-rA tells why a test was not checked)" if words else ""
+    return f"leakcheck: {words}; {seconds:.1f} s of checks (-rA shows why a test was not checked)" if words else ""
 
 
 def _problem_with(options: Mapping[str, Any]) -> str:

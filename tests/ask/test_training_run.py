@@ -63,14 +63,14 @@ def test_a_run_that_leaves_nothing_says_so(switched):
     record = switched[1].record
     assert record.survivors == ()
     assert (record.n_tensors, record.tensor_bytes) == (0, 0)
-    assert repr(switched[1]) == "<run 'B': nothing of it survives>"
+    assert repr(switched[1]) == "<run 'B': none of its objects survive>"
 
 
 def test_the_next_run_says_what_it_started_beside(switched):
     earlier = switched[1].record.earlier
     assert any("runs['A']" in survivor.holder for survivor in earlier)
     assert sum(survivor.n_bytes for survivor in earlier) >= 100 * 50 * 4
-    assert "it started while earlier models or optimizers were alive" in str(switched[1])
+    assert "when it started, earlier models or optimizers were still alive" in str(switched[1])
 
 
 def test_nothing_of_the_run_is_kept_by_the_record(switched):
@@ -102,7 +102,10 @@ def test_a_block_that_thaws_the_heap_is_told_apart_from_a_clean_one():
     with leaklab.training_run("D", show=False, namespace={}) as d:
         gc.unfreeze()
     assert d.record.notes == (
-        "the block thawed the collector's objects (gc.freeze): what it left cannot be told from what was there before",
+        (
+            "the block thawed the collector's objects (gc.freeze): objects that the run left cannot be distinguished "
+            "from older ones"
+        ),
     )
 
 
@@ -134,7 +137,7 @@ def test_a_peak_that_did_not_move_is_not_the_runs():
 def test_the_report_is_printed_unless_told_otherwise(capsys):
     with leaklab.training_run("E", namespace={}):
         pass
-    assert capsys.readouterr().out.startswith("run 'E': nothing of it survives\n")
+    assert capsys.readouterr().out.startswith("run 'E': none of its objects survive\n")
 
 
 def test_a_hostile_name_is_escaped():

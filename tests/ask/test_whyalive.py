@@ -222,7 +222,7 @@ def test_count_that_stays_unexplained_is_said_aloud():
     why = whyalive(tensor)
     assert why.counts.n_unexplained == 1
     assert "1 unexplained" in str(why)
-    assert any("stay unexplained" in note for note in why.notes)
+    assert any("are unexplained" in note for note in why.notes)
 
 
 def test_cycle_through_autograd_is_immortal_and_shown_edge_by_edge():
@@ -314,7 +314,7 @@ def test_steps_have_statuses_with_reasons():
     (path,) = why.record.paths
     assert [(step.status, step.note) for step in path.path.steps] == [
         (Status.EXPECTED, "a variable of yours"),
-        (Status.EXPECTED, "a part of a model that is held on purpose"),
+        (Status.EXPECTED, "a part of a model that is kept on purpose"),
         (Status.UNKNOWN, "the object you asked about"),
     ]
     assert path.expression == "model[0].weight"

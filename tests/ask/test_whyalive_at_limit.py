@@ -53,7 +53,7 @@ def test_scipy_is_not_loaded_where_its_buffers_find_no_room():
 @linux_only
 def test_answer_at_the_limit_is_the_best_path():
     said = at_limit(18, "warm")
-    assert said.startswith("('history',) the best path to it; there was too little memory to look for others")
+    assert said.startswith("('history',) the best path to the object; memory was too short to find other paths")
 
 
 @linux_only
@@ -79,4 +79,4 @@ def test_whole_answer_is_tried_first(monkeypatch):
     monkeypatch.setattr("leaklab.ask.alive.explain_alive", fails)
     alive = leaklab.whyalive(held["key"])
     assert alive.record.only_path
-    assert "too little memory" in alive.reason
+    assert "memory was too short" in alive.reason

@@ -61,7 +61,9 @@ def test_a_table_that_keeps_the_same_and_has_to_let_go_as_well_is_told_with_the_
     report = check(run, kept=kept, by_number=by_number)
     (leak,) = report.leaks
     assert {"kept", "by_number"} <= set(leak.holders)
-    assert any("ends with a leak above, as the references show: tuple in by_number" in note for note in report.notes)
+    assert any(
+        "ends with a leak listed above, as the references show: tuple in by_number" in note for note in report.notes
+    )
 
 
 def test_the_memory_of_copies_that_are_kept_is_told_with_them():

@@ -70,7 +70,7 @@ def test_a_check_with_the_collector_off_leaves_it_off():
         before = state()
         check = finish(check_steps(SETTINGS, {}))
         assert state() == before
-        assert any("switched off" in note for note in check.notes)
+        assert any("the garbage collector is off" in note for note in check.notes)
     finally:
         gc.enable()
 

@@ -37,7 +37,9 @@ def test_the_notebook_is_as_after_one_run_and_the_leak_is_found(notebook, option
     assert (leak.holder, leak.cause) == ("history", "graph-kept")
     assert "history.append" in leak.sites[0]
     assert leak.cures[0].outcome is CureOutcome.CURED
-    assert report.check.notes[-1] == "the runs were made in a copy of the process: your variables are as after one run"
+    assert report.check.notes[-1] == (
+        "the runs happened in a copy of the process: your variables are as they were after one run"
+    )
 
 
 def test_an_error_is_raised_in_this_process():
@@ -88,7 +90,7 @@ def test_a_child_that_waits_for_ever_is_given_up(monkeypatch):
         lambda: None if threading.get_native_id() == here else stuck.wait(), isolated=True, runs=8
     )
     assert not report.leaked
-    assert "the copy of the process waited for what never came" in report.check.notes[-1]
+    assert "the copy of the process hung" in report.check.notes[-1]
 
 
 def test_ranks_cannot_be_isolated(notebook):

@@ -84,10 +84,10 @@ def test_what_is_replaced_by_something_larger_is_known():
 
 def test_the_rest_is_called_by_what_is_known_of_it():
     share = MemoryShare(NATIVE_MEMORY, 100, 50)
-    assert "leak of its own" in rest_of(share, leaks=[no_holder()])
+    assert "separate leak" in rest_of(share, leaks=[no_holder()])
     assert "cache" in rest_of(share, bounded=[no_holder()])
-    assert "taken for theirs" in rest_of(share, charged=[NATIVE_MEMORY])
-    assert "not explained" in rest_of(share, leaks=[no_holder(DEVICE_MEMORY)])
+    assert "attributed to these leaks" in rest_of(share, charged=[NATIVE_MEMORY])
+    assert "is unexplained" in rest_of(share, leaks=[no_holder(DEVICE_MEMORY)])
 
 
 def test_no_word_is_lost_on_a_rest_of_half_a_percent():
@@ -112,7 +112,7 @@ def test_an_estimate_is_told_as_one():
 
 
 def test_leaks_that_come_to_more_than_was_measured_are_not_hidden():
-    assert "the leaks come to 300 KiB" in told(MemoryShare(NATIVE_MEMORY, 100 * KIB, 300 * KIB))
+    assert "the leaked objects add up to 300 KiB" in told(MemoryShare(NATIVE_MEMORY, 100 * KIB, 300 * KIB))
 
 
 def test_each_kind_of_memory_has_a_bar_in_html():
@@ -139,6 +139,6 @@ def test_a_leak_in_c_beside_one_of_the_same_size_leaves_half():
 
     (share,) = leaklab.leakcheck(leak, runs=12, sites=False, cure=False).record.shares
     assert share.explained_bytes / share.grown_bytes == pytest.approx(0.5, abs=0.03)
-    assert "leak of its own" in share.rest
+    assert "separate leak" in share.rest
     del kept[:]
     gc.collect()

@@ -111,7 +111,8 @@ def test_a_series_of_sixteen_kib_per_run_is_found_and_one_of_twelve_is_a_remark(
         rest = malloc_rest(growth, NativeParts(), NATIVE_FLOOR_BYTES)
         assert rest.is_leak is is_leak
     assert remark(rest, "memory") == (
-        "memory grows by 12.0 KiB per run without an explanation; less than 16.0 KiB is not told from caches"
+        "memory grows by 12.0 KiB per run without an explanation, but growth below 16.0 KiB cannot be distinguished "
+        "from caches"
     )
 
 
@@ -129,8 +130,8 @@ def test_accelerator_memory_is_a_leak_of_its_own_if_more_than_twice_what_is_expl
 
 def test_a_rest_within_the_doubt_is_a_remark_and_a_small_one_is_none():
     assert remark(rest_of(130 * KIB, cpp=100 * KIB), "memory") == (
-        "memory grows by 30.0 KiB per run more than the leaks are estimated to take of it, 100 KiB, but that may be "
-        "wrong by 40.0 KiB: not called a leak of its own"
+        "memory grows by 30.0 KiB per run more than the estimate for the leaks (100 KiB, give or take 40.0 KiB): too "
+        "uncertain to report as a separate leak"
     )
     assert remark(rest_of(119 * KIB, cpp=100 * KIB), "memory") is None
     assert remark(rest_of(7 * KIB), "memory") is None
@@ -140,8 +141,8 @@ def test_the_leak_says_what_is_explained_and_how_well():
     leak = native_leak(rest_of(300 * KIB, cpp=100 * KIB), NATIVE_MEMORY, "24 steps in 24 runs")
     assert (leak.what, leak.cause, leak.unit, leak.bytes_per_run) == (NATIVE_MEMORY, "native", "bytes", 200 * KIB)
     assert leak.reason == (
-        "native memory (malloc): 24 steps in 24 runs; Python's objects explain 100 KiB per run, give or take 40.0 KiB. "
-        "Less than 16.0 KiB per run would not be told from caches"
+        "native memory (malloc): 24 steps in 24 runs; Python's objects explain 100 KiB per run, give or take 40.0 "
+        "KiB. Growth below 16.0 KiB per run cannot be distinguished from caches"
     )
 
 
@@ -168,7 +169,7 @@ def test_what_a_graph_too_large_to_be_walked_keeps_is_charged_to_it():
     assert finding.leaks[1].bytes_per_run == 640 * KIB + 500
     assert finding.leaks[1].reason == (
         "one per run; the graphs are too large to be counted, so 640 KiB per run of native memory (malloc) that "
-        "nothing else explains are taken for theirs"
+        "nothing else explains are attributed to these objects"
     )
 
 

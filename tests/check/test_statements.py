@@ -140,7 +140,9 @@ def test_an_error_in_a_later_run_ends_it_and_the_report_stays(cell):
     assert report.leaked
     assert cell.user["n"] == 12
     assert report.record.statements == ()
-    assert any("AssertionError: what each statement left behind is not known" in note for note in report.record.notes)
+    assert any(
+        "it is not known what each statement leaves behind: AssertionError" in note for note in report.record.notes
+    )
 
 
 def test_a_cell_that_raises_in_the_counted_runs_is_not_run_again(cell):

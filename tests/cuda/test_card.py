@@ -202,7 +202,7 @@ def test_allocation_that_fails_is_told_survived_or_not(tmp_path):
     assert done.returncode == 1
     assert "OutOfMemoryError" in done.stderr
     file = next(tmp_path.glob("*.txt"))
-    assert done.stderr.endswith(f"leaklab: who held the memory is told in {file}\n")
+    assert done.stderr.endswith(f"leaklab: the report on who held the memory is in {file}\n")
     first = done.stdout
     assert first.startswith("cuda:0 ran out of memory: an allocation of 16.0 MiB failed with ")
     assert "outputs in train()" in first  # the function was still running

@@ -113,7 +113,7 @@ def test_a_leak_is_found_without_a_trace_and_with_a_short_one(options):
 def test_a_leak_says_if_nothing_shows_that_the_files_come_from_one_run(trace, is_shown):
     comparison = compare_cuda_snapshots(Program(1, steadily, trace=trace).snapshots(4))
     assert comparison.leaked
-    assert any("do not show that all files come from one run" in note for note in comparison.notes) is not is_shown
+    assert any("do not prove that all files come from one run" in note for note in comparison.notes) is not is_shown
 
 
 def a_cache_that_fills(program, number):
@@ -172,7 +172,7 @@ def test_three_snapshots_make_it_suspected_and_four_a_leak():
 def test_a_tensor_that_is_appended_to_is_said_to_be_replaced():
     verdict = verdict_of(a_tensor_that_is_appended_to, 5)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "its blocks do not stay" in verdict.reason
+    assert "its blocks are replaced by larger ones" in verdict.reason
 
 
 def test_a_block_that_is_freed_and_allocated_again_at_its_place_does_not_stay():
@@ -215,4 +215,4 @@ def test_separate_runs_that_only_differ_by_how_much_they_keep_are_told_by_their_
 
     verdict = compare_cuda_snapshots([once(number) for number in range(5)]).verdict
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "run_0.pickle and run_1.pickle cannot be judged as one run" in verdict.reason
+    assert "run_0.pickle and run_1.pickle may come from different runs" in verdict.reason

@@ -264,7 +264,7 @@ def test_contradiction_between_blocks_and_segments_is_said_aloud(tmp_path):
     taken = snapshot(Training().run(1).card)
     taken["segments"][0]["active_size"] += 1 << 20
     read = leaklab.load_cuda_snapshot(write(tmp_path / "a.pickle", taken))
-    assert "their blocks sum up to" in read.notes[0]
+    assert "their blocks add up to" in read.notes[0]
 
 
 def test_stream_numbers_do_not_depend_on_the_pointers_of_the_process(tmp_path):

@@ -72,7 +72,7 @@ def test_what_an_expression_names_is_kept(expression, variables):
 
 @pytest.mark.parametrize("expression", ["nothing", "own.none", "make()", "own."])
 def test_what_cannot_be_found_cannot_be_put_back(expression):
-    with pytest.raises(NotTriedError, match="could not put back"):
+    with pytest.raises(NotTriedError, match="could not restore"):
         kept({"own": Slotted()}).keep_all([expression])
 
 
@@ -158,7 +158,7 @@ def test_random_numbers_and_gradients_are_as_before():
 
 def test_where_too_much_can_be_reached_nothing_is_tried(monkeypatch):
     monkeypatch.setattr("leaklab.cure.keeping._MOST_ENTRIES", 10)
-    with pytest.raises(NotTriedError, match="more data can be reached"):
+    with pytest.raises(NotTriedError, match="more data than a trial"):
         kept({"numbers": list(range(11))})
 
 

@@ -149,7 +149,7 @@ def test_a_cache_that_is_emptied_in_every_run_is_said_to_serve_no_later_one(
 ) -> None:
     """It ends the growth, and what the cache is for; a bound stands beside it."""
     emptied, bound = firsts["a cache of a function"][:2]
-    assert "serves no later run" in emptied.drops
+    assert "later runs do not use" in emptied.drops
     assert "lru_cache(maxsize=" in bound.words
 
 

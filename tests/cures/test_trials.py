@@ -89,7 +89,7 @@ def test_every_outcome_is_told_with_its_figures(notebook, propose):
         "raises": CureOutcome.HARMFUL,
     }  # fmt: skip
     assert leak.cures[0].words == "detaches"
-    assert "gets no gradient any more" in why["breaks"]
+    assert "no longer gets a gradient" in why["breaks"]
     assert "raises AttributeError" in why["raises"]
     assert "1 object per run (was" in why["nothing"]
     assert notebook.user["train"].__code__ is code

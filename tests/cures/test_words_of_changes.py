@@ -130,7 +130,7 @@ def test_a_cache_that_serves_later_runs_is_pointless_when_it_is_emptied():
         table.cache_clear()
         run(number)
     after = observer.end()
-    assert pointless_cache(before, after, 8) == "the cache serves later runs no more: each computes 4 results (was 1)"
+    assert pointless_cache(before, after, 8) == "the cache no longer helps later runs: each computes 4 results (was 1)"
     assert not pointless_cache(before, before, 8)
 
 

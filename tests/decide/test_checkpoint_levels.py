@@ -25,7 +25,7 @@ TABLE = {
     "sawtooth that fell at last": ([0, 8, 15, 2], AT, BOUNDED, 0),
     "filling slower and slower": ([0, 80, 120, 140], AT, OPEN, None),
     "grew in the last phase only": ([4, 4, 4, 13], AT, OPEN, None),
-    "gave back at first, grows since": ([20, 10, 17, 26], AT, OPEN, None),
+    "shrank at first, then grew": ([20, 10, 17, 26], AT, OPEN, None),
     "one phase": ([5, 13], (0, 8), OPEN, 1),
     "one flat phase": ([5, 5], (0, 8), CLEAN, 0),
     "two phases": ([5, 13, 20], (0, 8, 15), LEAK, 1),

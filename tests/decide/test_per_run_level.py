@@ -143,7 +143,7 @@ def test_growth_that_begins_late_stays_open():
 def test_a_saw_whose_falls_end_higher_stays_open():
     growth = judge_per_run_bytes(ROWS["leak under a high saw"][0], floor_per_run=FLOOR)
     assert growth.outcome is OPEN
-    assert growth.reason.endswith("each fall ends higher")
+    assert growth.reason.endswith("each low is higher than the one before")
 
 
 def test_bursts_stay_open():

@@ -70,7 +70,7 @@ def test_each_series_of_the_table_is_told_apart(series, outcome, rate):
     ("series", "reason"),
     [
         ("2 2 2 2 3 2 9", "each of 6 runs left at least 2 behind"),
-        ("1 1 2 0 1 1 1", "each of 6 runs left at least 1 behind (ids of 1 counted with the run before)"),
+        ("1 1 2 0 1 1 1", "each of 6 runs left at least 1 behind (1 of them counted with the run before)"),
         ("0 0 1 0 0 1 0 0 1 0 0 1", "one left behind every 3 runs, 3 times in 11 runs"),
         ("0 2 0 2 0 2 0 2 0 2 0 2 0", "2 left behind every 2 runs, 6 times in 12 runs"),
         ("0 2 0 1 0 2 0 2 0 2 0 2 0", "something left behind every 2 runs, 6 times in 12 runs"),

@@ -104,7 +104,7 @@ def test_only_so_many_leaks_are_weighed_and_the_rest_is_said(monkeypatch):
         assert sizes.notes == ()
         assert sizes.hold(group, group.entries) is None
         assert sizes.of_orphans(group.entries) is None
-        assert "in 1 of the leaks only" in sizes.notes[0]
+        assert "for 1 of the leaks only" in sizes.notes[0]
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +139,8 @@ def test_a_leaked_tensor_in_two_containers_names_both(report):
         (None, ("a",), ""),
         (2048, ("a",), "2.00 KiB when the holder lets go"),
         (2048, ("a", "b"), "2.00 KiB when both holders let go; one of them alone is not enough"),
-        (2048, ("a", "b", "c"), "2.00 KiB when all 3 holders let go; less than all of them is not enough"),
-        (0, ("a",), "nothing when the holder lets go: something else keeps it too"),
+        (2048, ("a", "b", "c"), "2.00 KiB when all 3 holders let go; fewer are not enough"),
+        (0, ("a",), "nothing when the holder lets go: something else also holds it"),
     ],
 )
 def test_the_words_say_who_has_to_let_go(n_bytes, holders, words):

@@ -421,7 +421,7 @@ def test_workers_of_other_processes_are_counted_in_the_advice():
         facts=Facts(roles=(frozenset(), frozenset({Role.WORKERS})), n_workers=3, worker_bytes=3 * 1024**2),
     )  # fmt: skip
     assert find_cause(loaders).slug == "thread-or-worker-kept"
-    assert "3 child processes are alive with 3.00 MiB resident memory" in advice_of(loaders)
+    assert "3 child processes are alive with 3.00 MiB of resident memory" in advice_of(loaders)
 
 
 def test_state_of_parameters_that_are_gone_is_counted():
@@ -430,7 +430,7 @@ def test_state_of_parameters_that_are_gone_is_counted():
         crossing=KEY, facts=Facts(gone_parameters=14),
     )  # fmt: skip
     assert find_cause(state).slug == "optimizer-state"
-    assert "state of 14 parameters in no group" in advice_of(state)
+    assert "state of 14 parameters that no group contains" in advice_of(state)
 
 
 def test_a_container_that_grows_tells_what_an_entry_costs():
@@ -445,7 +445,7 @@ def test_runs_that_get_slower_are_told_where_the_cause_can_slow_them():
     assert with_effect([leak]) == [leak]
     (told,) = with_effect([leak], slower=1.62)
     assert told.advice.splitlines()[1] == (
-        "The runs get slower as it grows: 1.6 times as long at the end as at the start."
+        "The runs get slower as it grows: the last ones took 1.6 times as long as the first ones."
     )
     native = replace(leak, cause="native")
     assert with_effect([native], slower=2.0) == [native]
@@ -466,7 +466,8 @@ def test_that_runs_get_slower_is_told_of_what_they_call_and_not_of_what_is_only_
     beside, blamed = with_effect([kept, piling], slower=4.0, n_runs=150)
     assert beside == kept
     assert blamed.advice.splitlines()[1] == (
-        "The runs get slower as it grows: 4.0 times as long at the end as at the start, each run by 3 % of the first."
+        "The runs get slower as it grows: the last ones took 4.0 times as long as the first ones, and each run adds "
+        "3 % of the first runs' time."
     )
 
 
@@ -537,7 +538,7 @@ def test_a_variable_of_a_function_is_called_by_its_name():
         "solve function, closure variable 'kept' of step() list, [3] torch.Tensor!",
         holder="solve.__closure__[0].cell_contents", crossing=INDEX, **TENSORS,
     )  # fmt: skip
-    assert advice_of(kept).startswith("The variable `kept` of `step()` gets more by every run.")
+    assert advice_of(kept).startswith("The variable `kept` of `step()` gets more entries in every run.")
 
 
 @pytest.mark.parametrize(

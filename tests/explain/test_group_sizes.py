@@ -183,8 +183,8 @@ def test_a_users_class_with_an_attribute_called_maxsize_is_no_limit():
     [
         (Limit("deque(maxlen=100)", 100, is_meant=True, n_now=24), 2.0, ": in about 38 runs, at about 100 KiB"),
         (Limit("deque(maxlen=100)", 100, is_meant=True, n_now=100), 2.0, "when it is full, as it is now"),
-        (Limit("Queue(maxsize=8)", 8, is_meant=True, when_full="lets put() wait"), 2.0,
-         "lets put() wait when it is full, at about 8.00 KiB"),
+        (Limit("Queue(maxsize=8)", 8, is_meant=True, when_full="blocks put()"), 2.0,
+         "blocks put() when it is full, at about 8.00 KiB"),
         (Limit("deque(maxlen=100)", 100, is_meant=True, n_now=24), 0.0, "when it is full"),
     ],
 )  # fmt: skip

@@ -33,7 +33,7 @@ def test_smallest_cuts_equal_brute_force_on_random_graphs():
         view = plain_view(list(lists), roots)
         cut = smallest_cut(view, [target])
         if target in roots:
-            assert (cut.references, "for its own sake" in cut.obstacle) == ((), True)
+            assert (cut.references, "a root itself" in cut.obstacle) == ((), True)
         else:
             size, cuts = smallest_cuts(edges, roots, target)
             assert (cut.is_exact, cut.obstacle, len(cut.references)) == (True, "", size)
@@ -188,7 +188,7 @@ def test_what_is_alive_for_its_own_sake_has_an_obstacle_and_one_path():
     with view_of({"things": []}) as view:
         cut = smallest_cut(view, [view.namespace])
         assert (cut.references, cut.is_exact) == ((), True)
-        assert cut.obstacle == "it is alive for its own sake: a module, a namespace, a running function or the like"
+        assert cut.obstacle == "it is a root itself: a module, a namespace, a running function or the like"
         assert independent_paths(view, view.namespace) == []
 
 

@@ -143,7 +143,7 @@ def test_values_are_told_when_asked_for_and_run_no_code_of_the_user(session):
     assert values("shape == (3000,)", "numpy.ndarray")[:2] == ["0.0", "1.0"]
     assert value_lines([Trainer(), 3, "x" * 500, {1}])[:2] == [f"<{__name__}.Trainer>", "3"]
     assert value_lines({"a": torch.ones(2)}) == ["'a': <torch.Tensor> (2,) float32 cpu"]
-    assert value_lines(torch.ones(3).to_sparse())[0].startswith("torch cannot tell")
+    assert value_lines(torch.ones(3).to_sparse())[0].startswith("torch cannot read")
 
     class Mine(torch.Tensor):
         pass
@@ -227,6 +227,6 @@ def test_a_private_check_tells_no_shapes_and_no_values():
     memory = session.answer("memory", {})["memory"]
     assert "(500, 20)" not in json.dumps(memory)
     where = {"target": target(session, "bytes > 10 KiB and held_by('weight')", "Tensor")}
-    with pytest.raises(LeaklabError, match="nothing of the data"):
+    with pytest.raises(LeaklabError, match="hides the data"):
         session.answer("values", where)
     session.close()

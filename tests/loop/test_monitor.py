@@ -71,7 +71,7 @@ def test_a_clean_loop_with_a_window_and_a_validation_is_steady(capsys):
     assert watch.status.state is LoopState.STEADY
     assert watch.changes == ()
     printed = capsys.readouterr().out
-    assert printed.startswith("leaklab monitor training: checking a stretch from step 20 on")
+    assert printed.startswith("leaklab monitor training: checking the steps from 20 on")
     assert printed.count("\n") == 1
 
 

@@ -167,8 +167,8 @@ def test_after_a_long_warm_up_the_line_says_what_the_check_would_need(notebook, 
         clock[0] += 600.0
         once(1)
     assert terminal.written[0].strip() == (
-        "leaklab: run 1; a run takes 10 min and 5 are needed, but none starts after 60 s: interrupt and allow more "
-        "(-t 3300), or check a smaller piece"
+        "leaklab: run 1; a run takes 10 min and 5 runs are needed, more than the limit of 60 s allows: interrupt and "
+        "raise it (-t 3300), or check a smaller piece"
     )
 
 

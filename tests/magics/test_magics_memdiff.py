@@ -65,7 +65,7 @@ def test_marks_are_compared_with_now_and_with_each_other(notebook):
     assert past.tensors["holders"].tolist() == ["y"]
     notebook.run("before = 3")
     shown = notebook.run("%memdiff before").out
-    assert shown.startswith("'before' is taken as the mark, not as the variable of that name")
+    assert shown.startswith("'before' means the mark here")
     unknown = notebook.run("%memdiff befor")
     assert str(unknown.error) == (
         "there is no mark 'befor'; the marks are before, after; to run it as code write %memdiff (befor)"
@@ -83,9 +83,9 @@ def test_without_a_mark_there_is_nothing_to_compare_with(notebook):
     ("line", "words"),
     [
         ("%memdiff --mark 'two words'", "a mark is called by one bare name"),
-        ("%memdiff --mark a x = 1", "--mark NAME stands alone"),
+        ("%memdiff --mark a x = 1", "--mark NAME takes no code"),
         ("%%memdiff x = 1\npass", "%%memdiff takes options only"),
-        ("%memdiff a.npz b.pickle", "nothing in common to compare"),
+        ("%memdiff a.npz b.pickle", "cannot be compared"),
         ("%memdiff missing.npz", "cannot read 'missing.npz'"),
         ("%memdiff missing_a.pickle missing_b.pickle", "there is no file 'missing_a.pickle'"),
         ("%memdiff await work()", "%memdiff STATEMENT cannot await"),

@@ -167,13 +167,13 @@ def test_other_threads_are_refused(tmp_path):
     thread = threading.Thread(target=ask)
     thread.start()
     thread.join()
-    assert problems == ["listen() must be called in the main thread: Python lets no other one set handlers of signals"]
+    assert problems == ["call listen() in the main thread: Python allows signal handlers there only"]
 
 
 @posix_only
 def test_signal_that_c_code_has_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(signal, "getsignal", lambda _number: None)
-    with pytest.raises(leaklab.LeaklabError, match=r"^C code has a handler for SIGUSR2"):
+    with pytest.raises(leaklab.LeaklabError, match=r"^C code handles SIGUSR2"):
         leaklab.listen(folder=tmp_path)
 
 
@@ -224,6 +224,6 @@ def test_files_of_processes_that_were_killed_are_removed(tmp_path, monkeypatch):
 def test_answer_that_does_not_come_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "kill", lambda *_: None)
     ask.announce(signal.SIGUSR2, tmp_path / "answer.txt")
-    with pytest.raises(leaklab.LeaklabError, match=r"has not answered within 0\.1 s: .*; the answer will be in "):
+    with pytest.raises(leaklab.LeaklabError, match=r"did not answer within 0\.1 s: .*; its answer will be written to "):
         ask.ask(os.getpid(), 0.1)
     ask.withdraw()

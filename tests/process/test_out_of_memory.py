@@ -56,7 +56,7 @@ def test_death_under_a_limit_leaves_a_readable_report(tmp_path):
     text = file.read_text("utf-8")
     assert done.returncode == 1
     assert "DefaultCPUAllocator: can't allocate memory" in done.stderr  # the program's own traceback, and after it:
-    assert done.stderr.endswith(f"leaklab: who held the memory is told in {file}\n")
+    assert done.stderr.endswith(f"leaklab: the report on who held the memory is in {file}\n")
     assert text.startswith("the program ran out of memory: RuntimeError: ")
     rows = text.partition("Largest tensors and arrays by holder")[2].splitlines()
     assert rows[1].split()[-1] == "history"
@@ -72,7 +72,7 @@ def test_death_of_a_thread_leaves_one_too(tmp_path):
     code = "thread = threading.Thread(target=train, args=(history,)); thread.start(); thread.join(); watch.stop()"
     done, file, _page = die(tmp_path, code)
     assert done.returncode == 0
-    assert "who held the memory is told in" in done.stderr
+    assert "the report on who held the memory is in" in done.stderr
     assert "\n             from notebook variable: history  [0]  ['loss']\n" in file.read_text("utf-8")
 
 
@@ -119,7 +119,7 @@ def test_process_that_the_kernel_kills_has_left_a_report(small_group, tmp_path):
     assert done.returncode == -signal.SIGKILL, done.stderr
     text = next(tmp_path.glob("*.txt")).read_text("utf-8")
     assert text.startswith("the limit of the container is nearly reached: ")
-    assert " MiB  history\n" in text or "the process did not live to look at its objects" in text
+    assert " MiB  history\n" in text or "the process died before its objects could be read" in text
 
 
 class Told(list):
@@ -270,7 +270,7 @@ def test_last_of_many_failed_allocations_is_told_and_few_are_looked_into(card, t
         last = watch.file.read_text("utf-8")
         assert "Largest tensors and arrays by holder" in first
         assert "Largest tensors and arrays by holder" not in last
-        assert "the objects were looked at a moment ago" in last
+        assert "the objects were reported a moment ago" in last
         assert len(list(tmp_path.iterdir())) == 3
         end_by(torch.OutOfMemoryError("CUDA out of memory"))  # nobody survived it: now there is time
         assert "Largest tensors and arrays by holder" in watch.file.read_text("utf-8")
@@ -282,9 +282,8 @@ def test_error_that_the_observer_has_told_is_not_told_again(card, tmp_path, caps
         card.fail()
         end_by(torch.OutOfMemoryError("CUDA out of memory"))
     assert watch.file.read_text("utf-8").startswith("cuda:0 ran out of memory")
-    assert (
-        capsys.readouterr().err
-        == f"torch.OutOfMemoryError: CUDA out of memory\nleaklab: who held the memory is told in {watch.file}\n"
+    assert capsys.readouterr().err == (
+        f"torch.OutOfMemoryError: CUDA out of memory\nleaklab: the report on who held the memory is in {watch.file}\n"
     )
 
 
@@ -342,7 +341,7 @@ def test_report_at_the_limit_of_the_container(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(last_moments, "memory_limit", lambda: limit)
     with leaklab.on_oom(tmp_path / "reports") as watch:
         until = time.monotonic() + 30
-        while "told in" not in capsys.readouterr().err:
+        while "who held the memory is in" not in capsys.readouterr().err:
             assert time.monotonic() < until
             time.sleep(0.02)
     text = watch.file.read_text("utf-8")
@@ -356,7 +355,7 @@ def test_cell_that_runs_out_of_memory_leaves_a_report(notebook, tmp_path, capsys
     notebook.run("def train():\n    kept = [torch.ones(1 << 18)]\n    raise MemoryError('no room')")
     typed = notebook.run("train()")
     text = notebook.user["watch"].file.read_text("utf-8")
-    assert "leaklab: who held the memory is told in" in typed.err
+    assert "leaklab: the report on who held the memory is in" in typed.err
     assert "kept in train()" in text
     assert "the program ran out of memory: MemoryError: no room" in text
     notebook.run("watch.stop()")

@@ -84,7 +84,7 @@ def test_a_notebook_that_takes_too_long_still_hands_over_its_checks(tmp_path):
         tmp_path / "slow.ipynb", f"import sys; sys.path.insert(0, {path!r})\n{made}", "import time; time.sleep(600)"
     )
     run = run_notebook(slow, max_seconds=15, redact=True)
-    assert run.failure == "the notebook did not end in 15 seconds; give it more with --timeout"
+    assert run.failure == "the notebook did not finish within 15 seconds; allow more with --timeout"
     assert [noted.place for noted in run.report.collection.checks] == ["variable r"]
     assert run.report.collection.redacted
 

@@ -166,7 +166,7 @@ def test_watched_loops_are_checked_at_the_same_steps():
 def test_a_rank_that_leaves_the_loop_is_a_note_of_the_others():
     (checks, notes), _second = on_ranks(watch, 2, "leaves")
     assert checks
-    assert any(note.endswith("on this rank looked at its loop alone: rank 1 has left the loop") for note in notes)
+    assert any(note.endswith("on, this rank watched its loop alone: rank 1 has left the loop") for note in notes)
 
 
 def test_a_group_of_one_makes_its_own_runs():

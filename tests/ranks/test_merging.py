@@ -118,7 +118,7 @@ def test_a_place_that_is_full_in_one_rank_is_told_beside_the_leak():
 def test_a_partial_check_that_found_nothing_is_no_proof():
     failed = replace(CLEAN, failure="ValueError in run 3")
     report = leaklab.merge([rank(0, CLEAN, of=2), rank(1, failed, of=2, error="ValueError: nope")])
-    assert first_line(report) == "NO VERDICT no leak in 1 of 2 ranks, but rank 1 has none: ValueError: nope"
+    assert first_line(report) == "NO VERDICT no leak in 1 of 2 ranks, but rank 1 has no verdict: ValueError: nope"
 
 
 def test_a_missing_rank_is_a_row_of_its_own():
@@ -251,7 +251,7 @@ def test_files_of_ranks_are_merged(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("LEAK  in 1 of 4 ranks (rank 1): ")
     assert "nothing came from it" in printed
-    assert "not read, as their names are not those of ranks: config.json" in printed
+    assert "these files were ignored, because they are not named rank_N.json: config.json" in printed
     assert leaklab.load(tmp_path / "a.html") == leaklab.merge(tmp_path) == leaklab.merge(tmp_path / "a.txt")
     assert main(["merge", str(tmp_path), "--fail-on-leak"]) == 1
 

@@ -185,7 +185,7 @@ def test_an_engine_without_a_check_and_one_that_is_gone_are_told():
     report = leaklab.gather(View())
     assert [one.label for one in report.record.ranks] == ["engine 0", "engine 1"]
     assert report.record.ranks[0].error == "it runs no IPython"
-    assert report.record.ranks[1].error == "it cannot be asked: IndexError: 1"
+    assert report.record.ranks[1].error == "it cannot be reached: IndexError: 1"
 
 
 def test_what_is_no_view_is_refused():

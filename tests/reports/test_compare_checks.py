@@ -56,8 +56,8 @@ def test_a_holder_that_the_second_check_still_lists_is_not_said_to_have_let_go()
     assert not comparison.fixed
     assert comparison.lines == (
         (
-            "torch.Tensor (64, 128) float32 cpu: was 32.0 KiB per run, now 32.0 KiB per run: still leaks, "
-            "no holder let go (trainer.history), and also['copy'] is told first now"
+            "torch.Tensor (64, 128) float32 cpu: was 32.0 KiB per run, now 32.0 KiB per run: still leaks, no holder "
+            "let go (trainer.history), and also['copy'] is now listed first"
         ),
     )
 

@@ -176,4 +176,4 @@ def test_in_place_of_the_explorer_a_sentence_is_read():
         bundle, _ = widget._repr_mimebundle_()
     finally:
         widget.close()
-    assert "run this cell again; what it explores is shown above" in bundle["text/plain"]
+    assert "run this cell again; the report is shown above" in bundle["text/plain"]

@@ -66,7 +66,7 @@ before -> now, 2.5 s apart: +4 objects, +2 tensors, +64.0 KiB in tensors
   variable old is gone: it was list, 2 entries
   cpu: 0 B -> 64.0 KiB (+64.0 KiB), 0 -> 2 tensors
   process: native heap +400 B, resident +0 B
-  - 4 new objects belong to libraries and the notebook itself (module 're'): left out
+  - 4 new objects of libraries and of the notebook are left out (module 're')
   - 1 module was imported in between: json.tool
 """
 

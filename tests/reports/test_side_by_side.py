@@ -117,12 +117,12 @@ def test_two_files_of_different_kinds_are_refused_in_a_sentence(tmp_path, capsys
     (line,) = capsys.readouterr().err.splitlines()
     assert "check.json' is a LeakReport" in line
     assert "run.json' is a TrainingRun" in line
-    assert "two of one kind" in line
+    assert "only two files of one kind" in line
 
 
 def test_a_comparison_is_not_compared_again():
     compared = leaklab.compare(training_run("a"), training_run("b"))
-    with pytest.raises(leaklab.ReportError, match="comparison already"):
+    with pytest.raises(leaklab.ReportError, match="a comparison itself"):
         leaklab.compare(compared, compared)
 
 

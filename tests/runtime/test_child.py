@@ -115,7 +115,7 @@ def test_what_waits_for_ever_is_ended_and_what_another_process_computes_is_waite
 
     works = [partial(runs, 1, lambda: 1)]
     ((_, failure),), _ended_by = drive(in_children(works, idle_seconds=2.0), lambda _number: threading.Event().wait())
-    assert failure == "the copy of the process waited for what never came"
+    assert failure == "the copy of the process hung"
     ((answer, failure),), _ended_by = drive(in_children(works, idle_seconds=3.0), compute_elsewhere)
     assert (answer, failure) == ((1, [""]), "")
 

@@ -89,4 +89,4 @@ def test_values_of_a_half_built_list_are_told() -> None:
     """The empty place is named."""
     lines = value_lines(half_built(list, [5, EMPTY_PLACE]))
 
-    assert lines == ["5", "nothing yet: the code that makes it has not filled this place"]
+    assert lines == ["5", "not filled yet"]

@@ -45,7 +45,7 @@ _SENTENCES = {
     Hold.GARBAGE: "no variable reaches it: a cycle of references keeps it, which the next collection frees",
     Hold.IMMORTAL: "no variable reaches it, and yet it is never freed: its cycle runs through autograd's C++ side",
     Hold.PROBABLE: "no variable reaches it; the likely reason is a cycle through autograd's C++ side, never freed",
-    Hold.NOTHING: "nothing but this question held it: it goes as soon as the answer is there",
+    Hold.NOTHING: "only this question held the object: it is freed as soon as the answer is there",
 }
 _MANY_PATHS = 32
 """So many are looked at to find those that are easy to understand."""
@@ -116,7 +116,7 @@ def explain_best_path(view: HeapView, vertex: int, raw: RawCounts, *, asked: str
         asked=asked,
         what=_what(view, vertex),
         hold=Hold.HELD,
-        reason="the best path to it; further paths, sizes and counts were not asked for",
+        reason="the best path to the object (other paths, sizes and counts were not requested)",
         paths=(path,),
         has_more_paths=False,
         references=(),
@@ -194,8 +194,8 @@ def _reason(hold: Hold, n_paths: int, max_paths: int, counts: Counts, n_referenc
     owners = "" if counts.use_count is None else f", torch counts {counts.use_count} in C++"
     seen = "no reference to it can be seen" if not n_references else f"{_references(n_references)} to it can be seen"
     return (
-        f"no variable and no cycle keeps it: Python counts {_references(counts.python)}{owners}; {seen}, so what keeps "
-        "it is out of sight: C or C++ code, or a place that leaklab cannot look into"
+        f"neither a variable nor a cycle keeps it: Python counts {_references(counts.python)}{owners}; {seen}, so its "
+        "holder is invisible: C or C++ code, or a place that leaklab cannot read"
     )
 
 
@@ -389,20 +389,24 @@ def _notes(view: HeapView, vertex: int, counts: Counts, n_nodes_left_out: int, c
     notes = list(view.notes)
     if counts.n_unexplained > 0:
         notes.append(
-            f"{counts.n_unexplained} of {_references(counts.python)} in Python stay unexplained: C code has them, an "
-            "expression that is being evaluated, or an array of objects that the collector does not track"
+            f"{counts.n_unexplained} of {_references(counts.python)} in Python are unexplained: they may belong to C "
+            "code, to an expression that is being evaluated, or to an array of objects that the collector does not "
+            "track"
         )
     if counts.n_unexplained < 0:
         notes.append("more references were found than Python counts: the heap changed while it was read")
     if counts.n_unexplained_cpp > 0:
         notes.append(
-            f"{counts.n_unexplained_cpp} of {counts.use_count} C++ owners stay unexplained: a graph whose tensors are "
-            "gone from Python, TorchScript, a future, or another thread's C++ code"
+            f"{counts.n_unexplained_cpp} of {counts.use_count} C++ owners are unexplained: they may belong to a graph "
+            "whose tensors no longer exist in Python, to TorchScript, to a future, or to C++ code of another thread"
         )
     if n_nodes_left_out > 0:
         notes.append(f"{n_nodes_left_out:,} more autograd nodes hold it")
     if cut is not None and cut.references and not cut.frees_object:
-        notes.append("the references named do not suffice: something that no root reaches, or a fixed part, has it too")
+        notes.append(
+            "cutting these references is not enough: an object that no root reaches, or a fixed reference, "
+            "also holds it"
+        )
     notes += _storage_note(view.objects[vertex])
     return notes
 
@@ -415,7 +419,7 @@ def _storage_note(thing: object) -> list[str]:
     shown = _shown_bytes(thing)
     if shown is None or stored < _WORTH_A_REMARK or stored < shown * _MANY_TIMES:
         return []
-    words = f"it shows {format_bytes(shown)} of a storage of {format_bytes(stored)}, all of which it keeps"
+    words = f"it is a view of {format_bytes(shown)}, but keeps the whole storage of {format_bytes(stored)} alive"
     return [f"{words}: store a copy of the part that is needed, .clone()"]
 
 

@@ -253,9 +253,9 @@ def _is_fixed(view: HeapView, region: Backward, number: int) -> bool:
 def _obstacle(view: HeapView, targets: Sequence[int], region: Backward) -> str:
     """Say why nothing can be cut."""
     if np.isin(view.roots, targets).any():
-        return "it is alive for its own sake: a module, a namespace, a running function or the like"
+        return "it is a root itself: a module, a namespace, a running function or the like"
     if not region.is_whole:
-        return "too much refers to it to look at all of it"
+        return "too many objects refer to it"
     return "a root reaches it through parts of objects only, none of which can be cut"
 
 

@@ -127,8 +127,8 @@ def _notes(graph: GraphNodes, storages: SavedStorages, found: FoundTensors, hold
     notes = []
     if graph.n_unwalked:
         notes.append(
-            f"the graph is larger than can be walked without harm: {len(graph.nodes):,} nodes were read, "
-            "and every figure is a lower bound"
+            f"the graph is too large to be read safely: {len(graph.nodes):,} nodes were read, so every figure is a "
+            "lower bound"
         )
     if not found.is_complete:
         notes.append(f"only the first {MAX_OBJECTS:,} objects were searched for tensors; every figure is a lower bound")
@@ -136,15 +136,15 @@ def _notes(graph: GraphNodes, storages: SavedStorages, found: FoundTensors, hold
         notes.append(f"only the first {MAX_OBJECTS:,} objects of the variables were searched for other holders")
     if storages.n_opaque:
         notes.append(
-            f"{storages.n_opaque:,} saved tensors were packed by hooks, such as those of a checkpoint, into objects "
-            "without a tensor; what the hooks themselves keep, for instance to compute again, is not counted"
+            f"{storages.n_opaque:,} saved tensors were packed by hooks (checkpointing does that) into objects that "
+            "hold no tensor; memory that the hooks keep is not counted"
         )
     if storages.n_unknown:
-        notes.append(f"torch does not tell the size of {storages.n_unknown:,} saved tensors; they count as nothing")
+        notes.append(f"torch does not report the size of {storages.n_unknown:,} saved tensors; they count as 0 bytes")
     if storages.unheld_leaf_bytes:
         notes.append(
-            f"{format_bytes(storages.unheld_leaf_bytes)} belong to leaves that no variable was found to hold: "
-            "if nothing else does, the graph alone keeps them"
+            f"{format_bytes(storages.unheld_leaf_bytes)} belong to leaves without a known variable: the graph may be "
+            "their only holder"
         )
     if not any(node.line for node in graph.nodes):
         notes.append(

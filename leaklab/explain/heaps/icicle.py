@@ -31,8 +31,8 @@ OWN_SHARE = 0.7
 YOURS, YOUR_MODULES, LIBRARIES, RUNNING, INTERPRETER = (
     "your variables", "your modules", "libraries", "functions that run", "the interpreter",
 )  # fmt: skip
-SEVERAL = "kept by several of them"
-UNSEEN, LEAKLAB, WHOLE = "nothing that is seen keeps it", "leaklab itself", "all objects"
+SEVERAL = "shared by several variables"
+UNSEEN, LEAKLAB, WHOLE = "no visible holder", "leaklab itself", "all objects"
 _OWN_GROUPS = frozenset({YOURS, SEVERAL, YOUR_MODULES, RUNNING})
 _ORDER = (YOURS, YOUR_MODULES, RUNNING, LIBRARIES, INTERPRETER, UNSEEN, LEAKLAB)
 _MODULE = re.compile(r"module '([^'.]+)")

@@ -33,7 +33,7 @@ _STEPS_TO_MODULE = 3  # its table of parameters, perhaps its dict, the module
 _MOST_REFERRERS = 64
 _LEAST_SHARE = 0.01
 """A holder of less than this part of all tensors is not worth a row."""
-_UNREACHED = "no variable: in use by a running expression, or held by C++"
+_UNREACHED = "no variable holds it: a running expression uses it, or C++ code holds it"
 _Key = tuple[object, ...]
 
 

@@ -153,7 +153,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             at += len(text[at:]) - len(text[at:].lstrip())
-            refuse(at, f"{text[at]!r} is no part of a condition; texts stand in quotes")
+            refuse(at, f"{text[at]!r} has no meaning in a condition; put texts in quotes")
         kind = str(match.lastgroup)
         found.append(_Token(kind, match[kind], match.start(kind)))
         if kind == "end":
@@ -201,7 +201,9 @@ class _Parser:
     def expect_end(self) -> None:
         """Refuse what stands behind a condition."""
         if self._now.kind != "end":
-            refuse(self._now.at, f"{_named(self._now)} stands behind a whole condition; join two by 'and' or 'or'")
+            refuse(
+                self._now.at, f"{_named(self._now)} follows a complete condition; join two conditions by 'and' or 'or'"
+            )
 
     def condition(self) -> Condition:
         """Return what stands here, up to where no ``or`` follows."""
@@ -240,7 +242,7 @@ class _Parser:
         while (sign := self._sign()) is not None:
             right = self._value()
             if isinstance(right, HeldBy):
-                refuse(right.at, "held_by(...) is a condition, and is compared with nothing")
+                refuse(right.at, "held_by(...) is a condition already; do not compare it")
             parts.append(_compare(left, sign, right))
             left = right
         if parts:
@@ -315,7 +317,7 @@ class _Parser:
         while self._take(close) is None:
             item = self._value()
             if not isinstance(item, Literal) or isinstance(item.value, tuple):
-                refuse(start.at, "between these brackets stand numbers or texts only")
+                refuse(start.at, "only numbers or texts may stand in these brackets")
             items.append(item.value)
             if self._take(",") is None and self._now.text != close:
                 refuse(self._now.at, f"',' or {close!r} is missing before {_named(self._now)}")
@@ -348,20 +350,20 @@ def _compare(left: Property | Literal, sign: str, right: Property | Literal) -> 
     """Return the comparison with a property on its left, refused where it makes no sense."""
     if isinstance(left, Literal):
         if isinstance(right, Literal):
-            refuse(left.at, f"two values are compared and no property; {did_you_mean('', list(PROPERTIES))}")
+            refuse(left.at, f"this compares two values and no property; {did_you_mean('', list(PROPERTIES))}")
         if sign not in _TURNED:
-            refuse(left.at, f"on the left of {sign!r} stands a property: dtype in ('float32', 'float16')")
+            refuse(left.at, f"put a property to the left of {sign!r}: dtype in ('float32', 'float16')")
         left, sign, right = right, _TURNED[sign], left
     kind = left.kind
     if isinstance(right, Property):
         if kind != "number" or right.kind != "number":
             refuse(right.at, "two properties can be compared only where both are numbers")
         if sign not in _TURNED:
-            refuse(right.at, f"behind {sign!r} stand values, not a property")
+            refuse(right.at, f"put values to the right of {sign!r}, not a property")
         return PropertyTest(left, sign, right)
     wanted = _wanted(kind, sign)
     if wanted is None:
-        refuse(left.at, f"{left} is a {kind}, which {sign!r} is not asked of")
+        refuse(left.at, f"{left} is a {kind}, to which {sign!r} does not apply")
     is_right, words = wanted
     if not is_right(right.value):
         refuse(right.at, f"{left} is compared with {words}, not with {_shown(right.value)}")

@@ -285,4 +285,4 @@ def _known(heap: SavedNodes, vertex: int) -> str:
     ]
     known = {name for name in names if name.startswith((".", "[")) and name != OWN_DICT}
     shown = ", ".join(sorted(known, key=lambda name: (len(name), name))[:_N_NAMES])
-    return f"it has {shown}" if shown else "nothing in it has a name"
+    return f"it has {shown}" if shown else "it has no named parts"

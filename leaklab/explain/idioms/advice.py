@@ -86,8 +86,8 @@ def with_effect(leaks: Sequence[Leak], slower: float | None = None, n_runs: int 
         return list(leaks)
     # The figures are those of the middle of the last and of the first third.
     share = (slower - 1) / (n_runs * 2 / 3) if n_runs else 0.0
-    each = f", each run by {share:.2g} % of the first" if (share := 100 * share) else ""
-    words = f"The runs get slower as it grows: {slower:.1f} times as long at the end as at the start{each}."
+    each = f", and each run adds {share:.2g} % of the first runs' time" if (share := 100 * share) else ""
+    words = f"The runs get slower as it grows: the last ones took {slower:.1f} times as long as the first ones{each}."
     return [
         replace(leak, advice=f"{leak.advice}\n{words}") if leak.advice and leak.fingerprint in chosen else leak
         for leak in leaks

@@ -42,7 +42,7 @@ _WRAPPERS = frozenset({_WEAK_KEYS, "weakref.WeakValueDictionary", "collections.U
 """Classes that are a dict to their users, and have one inside."""
 _MAPPING = re.compile(r"((^|[._]|default)dict|Dict|Dictionary|Counter|mappingproxy)$")
 """Types that by their name are mappings: nothing is said of the methods of any other, a ``PredictionStore``, say."""
-_RELEASES_ALL = "it would release what was there before the check, too"
+_RELEASES_ALL = "it would also release objects that existed before the check"
 
 
 def notebook_history(e: Evidence) -> Advice | None:
@@ -79,13 +79,13 @@ def cached_results(e: Evidence) -> Advice | None:
     why = (
         "Its arguments are kept too: cached on a method, that is the object itself, `self`."
         if of_self
-        else "Arguments that never repeat fill it for ever."
+        else "Arguments that never repeat make it grow without end."
     )
     empty = f"`{place}.cache_clear()`" if can and not is_private(place) else "its `cache_clear()`"
     return Advice(
         f"The cache of {named(place)} keeps every result. {why} Give it a limit where it is decorated "
         f"(`functools.lru_cache(maxsize=16)`), use arguments that repeat, or empty it between runs: {empty}.",
-        "Not if the same arguments come again and recomputing is dear: then empty it between runs only.",
+        "Not if the same arguments come again and recomputing is expensive: then empty it between runs only.",
     )
 
 
@@ -111,14 +111,14 @@ def global_cache(e: Evidence) -> Advice | None:
     if not is_mapping:
         return Advice(
             f"{place_words(e)} {where} and nothing is ever removed from it. Take an entry out when it is done, limit "
-            f"its length, or empty it when its entries have been used{clearing(e)}.",
+            f"its length, or empty it after use{clearing(e)}.",
             "Not while somebody still needs the entries.",
         )
     place = written(e.holder.removesuffix(_INNER) if wrapper else e.holder)
     return Advice(
         f"{named(place)} {where} and nothing is ever removed from it. Limit its size "
-        f"(`{place}.pop(next(iter({place})))` takes the oldest entry out), use keys that repeat, or empty it when its "
-        f"entries have been used (`{place}.clear()`).",
+        f"(`{place}.pop(next(iter({place})))` takes the oldest entry out), use keys that repeat, or empty it after "
+        f"use (`{place}.clear()`).",
         "Not if every entry is asked for again.",
     )
 
@@ -135,7 +135,7 @@ def _of_library(e: Evidence, known: KnownHolder) -> Advice:
     return Advice(
         f"{named(e.place)} is {known.name}: it lives as long as the program. Let go of it between runs: "
         f"{known.release}.",
-        "Not inside of the loop if filling it again is dear.",
+        "Not inside of the loop if filling it again is expensive.",
         also=("library-registry",),
     )
 
@@ -149,12 +149,11 @@ def table_of_library(e: Evidence) -> Advice:
     whose = whose or (entry.kind.partition(".")[0] if entry is not None and is_of_entry else "a library")
     if owner is not None and owner.kind.startswith(_FRONT_END):
         return Advice(
-            f"{named(e.place)} is what the notebook keeps for itself: it gets an entry with every cell, also with code "
-            "that your cell hands to `run_cell`. Run generated code with `exec`, or hand it over with "
-            "`store_history=False`.",
+            f"{named(e.place)} is a table of the notebook itself: every cell adds an entry, also with code that your "
+            "cell hands to `run_cell`. Run generated code with `exec`, or hand it over with `store_history=False`.",
             also=("library-registry",),
         )
-    release, once = may_release(owner), "Make or ask for that once, outside of what is repeated."
+    release, once = may_release(owner), "Do that once, outside the repeated code."
     if entry is not None and is_of_entry:
         name = entry.kind.rpartition(".")[2]
         release = (
@@ -176,7 +175,7 @@ def left_in_modules(e: Evidence) -> Advice | None:
     return Advice(
         "Every run leaves a module in `sys.modules` under a name of its own. There it stays until the program ends, "
         "with everything that its variables, functions and classes refer to. Use one name, so that each run replaces "
-        f"the module of the run before, or take it out when it has been used ({take}, for example).",
+        f"the module of the run before, or take it out after use ({take}, for example).",
         "Not while something is still to be imported from it, or unpickled by its name.",
     )
 
@@ -217,7 +216,9 @@ def results_emptied(case: Case) -> Iterator[Proposal]:
     if not case.is_variable or not is_kind_of(case.held, LRU_CACHE):
         return
     for proposal in case.at_start(f"Begin each run with an empty cache of `{name}`.", f"{name}.cache_clear()"):
-        yield replace(proposal, drops=f"what `{name}` has computed serves no later run: a bound keeps the newest")
+        yield replace(
+            proposal, drops=(f"later runs do not use what `{name}` has computed: a limit keeps only the newest")
+        )
     yield Proposal(f"Bound the cache of `{name}`: `@functools.lru_cache(maxsize=16)`.")
 
 

@@ -72,16 +72,16 @@ def _in_collection(e: Evidence) -> Advice:
     """Callbacks in a list, a set or a dict that may be the user's own."""
     if "method" not in e.entry_kinds:
         return Advice(
-            f"{place_words(e)} gets one more function by every run, and each keeps what it was given and what it uses."
-            f"{may_release(e.owner)} Take a function out when it has been called for the last time, or register it "
-            "once, outside of what is repeated.",
+            f"{place_words(e)} gets one more function in every run, and each keeps what it was given and what it "
+            f"uses.{may_release(e.owner)} Take a function out when it has been called for the last time, or register "
+            "it once, outside the repeated code.",
             "Not while it is still to be called.",
         )
     take = takes_one_out(e.holder_kind) if is_users(e) else ""
     how = f" (`{written(e.place)}.{take}(...)` with the same method)" if take else ""
     return Advice(
-        f"{place_words(e)} gets one more callback by every run, and a bound method keeps its object with all it has."
-        f"{may_release(e.owner)} Take the callback out when its object is done{how}, register it once, or keep it "
+        f"{place_words(e)} gets one more callback in every run, and a bound method keeps its object with all it "
+        f"has.{may_release(e.owner)} Take the callback out when its object is done{how}, register it once, or keep it "
         "there as a `weakref.WeakMethod`.",
         "Not weakly if the registry is the only owner: then nothing would keep the object at all.",
     )
@@ -91,7 +91,7 @@ def _finalizers(_e: Evidence) -> Advice:
     return Advice(
         "Each run calls `weakref.finalize(obj, function, ...)` with a function or an argument that refers to `obj` "
         "itself (a method of it, for example): `obj` is then kept alive by its own finalizer until the program ends. "
-        "Hand over a plain function, and the values that it needs instead of the object."
+        "Pass a plain function, with the values that it needs, not the object."
     )
 
 
@@ -102,16 +102,16 @@ def _logging(e: Evidence) -> Advice:
     closing = ", then call the handler's `close()`" if what == "handler" else ""
     return Advice(
         f"Every run adds one more {what} to {named(logger or e.place)}, which keeps everything that it refers to and "
-        f"is called for each message. Take it out when the run ends: {where}{closing}. Or add it once, outside of what "
-        "is repeated."
+        f"is called for each message. Take it out when the run ends: {where}{closing}. Or add it once, outside the "
+        "repeated code."
     )
 
 
 def _matplotlib(e: Evidence) -> Advice:
     return Advice(
-        f"{place_words(e)} belongs to matplotlib and gets one more callback by every run. Keep the number that "
+        f"{place_words(e)} belongs to matplotlib and gets one more callback in every run. Keep the number that "
         "`canvas.mpl_connect(...)` returns and hand it to `canvas.mpl_disconnect(...)` when the run ends, or connect "
-        "once, outside of what is repeated."
+        "once, outside the repeated code."
     )
 
 
@@ -132,7 +132,7 @@ def _observers(e: Evidence) -> Advice:
     owner = named(e.owner.code) if e.owner is not None and is_expression(e.owner.code) else "the widget"
     return Advice(
         f"Every run lets {owner} be observed by one more function, which is kept with all that it refers to. Call "
-        "`unobserve` with the same function when the run ends, or observe once, outside of what is repeated."
+        "`unobserve` with the same function when the run ends, or observe once, outside the repeated code."
     )
 
 
@@ -164,12 +164,12 @@ def registered_outside(e: Evidence) -> Advice | None:
 def _take_out(registry: Registry, e: Evidence) -> Advice:
     sure = "Probably " if e.path.root == registry.suspicion else ""
     each = "each run" if sure else "Each run"
-    unproved = " That is a guess by the pace: Python does not show what is in the table." if sure else ""
+    unproved = " This is inferred from the growth rate: Python does not show what is in the table." if sure else ""
     if registry.table == "stack":
         return Advice(
-            f"{sure}{each} enters `{registry.adds}` and does not leave it, so that an entry stays on its stack, with "
-            f"everything that the entry refers to, and is used by all that follows.{unproved} Enter it by `with`, so "
-            "that it is left again, also after an error; what `__enter__` has entered, `__exit__` leaves."
+            f"{sure}{each} enters `{registry.adds}` and does not leave it: an entry stays on its stack, with "
+            f"everything it refers to, and affects all code after it.{unproved} Enter it by `with`, so that it is "
+            "left again, also after an error; what `__enter__` has entered, `__exit__` leaves."
         )
     owner = written(e.holder) if is_expression(e.holder) else ""
     call = f"{owner}.{registry.adds.rpartition('.')[2]}" if owner else registry.adds
@@ -181,8 +181,8 @@ def _take_out(registry: Registry, e: Evidence) -> Advice:
     is_same = entry is not None and "(function)" in registry.removes and entry.kind in ("method", "function")
     same = f", with the same {entry.kind} (`{entry.summary}`)" if is_same and entry is not None else ""
     return Advice(
-        f"{sure}{each} calls `{call}` and leaves an entry in its table, with everything that the entry refers "
-        f"to, until the program ends.{unproved} Make that call once, outside of what is repeated{remedy}{same}."
+        f"{sure}{each} calls `{call}` and leaves an entry in its table, with everything that the entry refers to, "
+        f"until the program ends.{unproved} Call it once, outside the repeated code{remedy}{same}."
     )
 
 
@@ -197,8 +197,8 @@ def chained_handler(e: Evidence) -> Advice | None:
     back = call.replace("...", "previous")
     return Advice(
         f"Every run installs a new {what} (`{call}`), which keeps the one before it (in {named(e.place)}), and so all "
-        f"of them. Put the one before back when the run ends (`{back}`, in a `finally`), or install one, outside of "
-        "what is repeated.",
+        f"of them. Put the one before back when the run ends (`{back}`, in a `finally`), or install one, outside the "
+        "repeated code.",
         "Not while the new one is still needed.",
     )
 

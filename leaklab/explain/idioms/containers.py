@@ -59,8 +59,8 @@ def container_growth(e: Evidence) -> Advice | None:
     if not is_users(e) and not _is_local(e):
         return table_of_library(e)
     return Advice(
-        f"{place_words(e)} gets one more entry by every run. Take entries out when they are done, keep only the "
-        f"newest, or empty it when they have been used{clearing(e)}.",
+        f"{place_words(e)} gets one more entry in every run. Take entries out when they are done, keep only the "
+        f"newest, or empty it after use{clearing(e)}.",
         "Not while somebody still needs the entries.",
     )
 
@@ -75,18 +75,17 @@ def _is_local(e: Evidence) -> bool:
 def _how_to_limit(e: Evidence) -> str:
     place = written(e.holder)
     if e.holder_kind in ("_io.StringIO", "_io.BytesIO") and is_users(e):
-        return f"Empty it when it has been read: `{place}.seek(0); {place}.truncate()`."
+        return f"Empty it after reading it: `{place}.seek(0); {place}.truncate()`."
     if e.holder_kind == "collections.deque" and is_users(e):
         return (
-            "Give it a limit where it is made (`collections.deque(maxlen=...)`), or empty it once its content has been "
-            f"used{clearing(e)}."
+            f"Give it a limit where it is made (`collections.deque(maxlen=...)`), or empty it after use{clearing(e)}."
         )
     if e.holder_kind == "list" and is_users(e):
         return (
-            "Keep a sum or the newest entries only (`del "
-            f"{place}[:-100]` leaves the last 100), or empty it once its content has been used{clearing(e)}."
+            f"Keep a sum or the newest entries only (`del {place}[:-100]` leaves the last 100), or empty it after "
+            f"use{clearing(e)}."
         )
-    return f"Keep a sum or the newest entries only, or empty it once its content has been used{clearing(e)}."
+    return f"Keep a sum or the newest entries only, or empty it after use{clearing(e)}."
 
 
 def _replaced(e: Evidence) -> Advice:

@@ -85,15 +85,19 @@ def _where(e: Evidence) -> str:
     how = ""
     if ".grad" in references:
         how = (
-            " Gradients carry a graph after backward(create_graph=True): set them to None when they have been used, or "
-            "take them with `torch.autograd.grad(..., create_graph=True)`, which stores nothing in `.grad`."
+            " Gradients carry a graph after backward(create_graph=True): set them to None after use, or take them "
+            "with `torch.autograd.grad(..., create_graph=True)`, which stores nothing in `.grad`."
         )
     elif any("hook" in reference for reference in references):
         how = " Keep the handle that the hook's registration returns, and call its `remove()` when the run ends."
     if e.cut is None:
         return (how or " Cut one of its references: a hook's handle, or a `.grad` that carries a graph.").strip()
     words = f"Cut it at {e.cut.reference}: {e.cut.how}. {e.cut.words}".rstrip(".") + f".{how}"
-    return f"{words} leaklab.cut_cycles() tries it and says what comes back." if e.cut.is_safe else words
+    return (
+        f"{words} leaklab.cut_cycles() makes this cut and reports how much memory that frees."
+        if e.cut.is_safe
+        else words
+    )
 
 
 def native(e: Evidence) -> Advice | None:
@@ -101,13 +105,13 @@ def native(e: Evidence) -> Advice | None:
     if e.path.root != UNSEEN_ROOT and not e.in_cycle:
         return None
     text = (
-        "Its holder is not seen: no reference in Python keeps it. Look at extension modules (a reference count that is "
+        "Its holder is invisible: no Python reference keeps it. Look at extension modules (a reference count that is "
         "never taken back), at C++ objects, and at compiled or traced code that is made again in every run."
     )
     if e.unit != "bytes":
         return Advice(text)
     harmless = "; ".join(f"{cache.name} ({cache.sign})" for cache in NATIVE_CACHES)
-    return Advice(f"{text} What stops growing is no leak: {harmless}.")
+    return Advice(f"{text} It is not a leak if it stops growing: {harmless}.")
 
 
 def gradients_forgotten(case: Case) -> Iterator[Proposal]:
@@ -124,7 +128,7 @@ def gradients_forgotten(case: Case) -> Iterator[Proposal]:
         local = {_grad_of(node) for node in nodes} - {"", *case.program.namespace}
         patch = case.patch()
         if local and end_of(case, source, statement, patch, [f"{name}.grad = None" for name in sorted(local)]):
-            yield from case.proposal(f"Set the gradients to None when they have been used: {why}.", patch)
+            yield from case.proposal(f"Set the gradients to None after use: {why}.", patch)
     for name in sorted(names) if not adds_up_gradients(case) else ():
         line = _forgetting(name, case.program.namespace.get(name))
         if line:

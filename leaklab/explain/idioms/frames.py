@@ -62,9 +62,9 @@ def closure_kept(e: Evidence) -> Advice | None:
 def _in_closure(e: Evidence) -> Advice:
     if e.is_collected and not is_argument_of_partial(e):
         return Advice(
-            f"{place_words(e)} gets more by every run. It lives as long as the function does, and the function is kept "
-            "from run to run. Make the collection anew for each run, keep only the newest entries, or let the function "
-            "return what it has collected and begin again.",
+            f"{place_words(e)} gets more entries in every run. It lives as long as the function does, and the "
+            "function is kept from run to run. Make the collection anew for each run, keep only the newest entries, "
+            "or let the function return what it has collected and begin again.",
             "Not if all of it is needed together at the end.",
         )
     if is_argument_of_partial(e) or any(kind == _PARTIAL for kind in e.entry_kinds):
@@ -77,10 +77,10 @@ def _in_closure(e: Evidence) -> Advice:
     function = e.holder.partition(".__closure__")[0]
     place = named(function) if is_expression(function) and not is_private(function) else place_words(e)
     return Advice(
-        f"{place} keeps functions of earlier runs with the variables that they use: each run wraps the "
-        "function of the run before, or keeps one that lives on. Wrap the original function in each run, and hand "
-        "values in as arguments.",
-        "Not if every layer is really called for.",
+        f"{place} keeps functions of earlier runs with the variables that they use: each run wraps the function of "
+        "the previous run, or keeps one that lives on. Wrap the original function in each run, and pass values as "
+        "arguments.",
+        "Not if every layer is needed.",
     )
 
 
@@ -115,8 +115,8 @@ def traceback_kept(e: Evidence) -> Advice | None:
     if "logging.LogRecord" in kinds:
         return Advice(
             f"{place_words(e)} keeps log records with `exc_info`: each has its exception, {why}.{also} Keep the text "
-            "that the handler's formatter makes of a record, not the record; or empty it when it has been "
-            f"read{clearing(e)}.",
+            "that the handler's formatter makes of a record, not the record; or empty it after reading "
+            f"it{clearing(e)}.",
         )
     if references & {".__cause__", ".__context__"}:
         return Advice(

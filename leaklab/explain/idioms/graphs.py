@@ -40,11 +40,11 @@ def graph_kept(e: Evidence) -> Advice | None:
     else:
         what = (
             "Store the values without their graph (`.detach()`), for every tensor that is stored there. They still "
-            f"pile up then: keep only the newest, or empty it when they have been used{clearing(e)}."
+            f"pile up then: keep only the newest, or empty it after use{clearing(e)}."
         )
     return Advice(
-        f"What is stored in {place_words(e)} still carries its autograd graph: the operations of its run and, where no "
-        f"backward() has run through them, what they saved. {what}",
+        f"The tensors in {place_words(e)} still carry their autograd graph: the operations of their run and, until "
+        f"backward() has run through them, the tensors that they saved. {what}",
         "Don't do this if you still need backward() on these tensors: call it first, then let go of them. Detach what "
         "is stored, not what the loss is computed from.",
     )
@@ -74,9 +74,9 @@ def _handed_on(e: Evidence) -> Advice:
     )
     number = "; or add plain numbers (`.item()`)" if e.facts.is_scalar else ""
     return Advice(
-        f"Every run computes {named(place)} from the {named(place)} of the run before, so it carries the graph of all "
-        f"runs, and that keeps what their operations saved. Cut the history between two runs{how}, before the next run "
-        f"computes with it{number}.",
+        f"Every run computes {named(place)} from the {named(place)} of the previous run, so its graph spans all runs "
+        f"and keeps what their operations saved. Cut the history between two runs{how}, before the next run computes "
+        f"with it{number}.",
         "Not if one backward() is meant to go through all the runs: then the graph has to grow. Where no backward() "
         "follows at all, compute under torch.no_grad().",
     )
@@ -102,8 +102,8 @@ def autograd_ctx(e: Evidence) -> Advice | None:
     return Advice(
         f"{place_words(e)} keeps the `ctx` of a custom autograd.Function from every run, with everything the forward "
         "pass put on it. Don't store `ctx`; take the values out of it that are needed, and empty what was collected "
-        f"when it has been read{clearing(e)}. Tensors for backward() belong in `ctx.save_for_backward(...)`, which "
-        "lets go of them after backward()."
+        f"after reading it{clearing(e)}. Tensors for backward() belong in `ctx.save_for_backward(...)`, which lets go "
+        "of them after backward()."
     )
 
 

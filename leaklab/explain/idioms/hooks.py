@@ -46,8 +46,8 @@ def hook_left(e: Evidence) -> Advice | None:
     return Advice(
         f"Every run registers one more hook{where} and leaves it there, with everything the hook refers to; all of "
         f"them are called in every run. Keep the handle that {call} returns and call its `remove()` when the run ends "
-        "(in a `finally`, so that an error does not leave the hook), or register the hook once, outside of what is "
-        "repeated.",
+        "(in a `finally`, so that an error does not leave the hook), or register the hook once, outside the repeated "
+        "code.",
         "Not if the hook is meant for good: then register it once, before the loop.",
     )
 

@@ -44,7 +44,7 @@ def dropped(case: Case, emptied: tuple[str, ...]) -> str:
         held = evaluate(expression, case.program.namespace)
         kind = None if held is MISSING else _in_use(case, expression, held)
         if kind is not None:
-            return f"it drops {kind} that may be in use: `{expression}` holds {_n_in(held, kind)}"
+            return f"it would drop {kind} that may be in use: `{expression}` holds {_n_in(held, kind)}"
     return ""
 
 

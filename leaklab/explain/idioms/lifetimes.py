@@ -52,7 +52,7 @@ def left_open(e: Evidence) -> Advice | None:
     text = next((text for kind, text in _CLOSING.items() if kind in e.kinds), _CLOSING_ANY)
     if e.holder:
         return Advice(text)
-    return Advice(f"{text} No Python object that grows holds these descriptors: nothing closes them for you.")
+    return Advice(f"{text} No growing Python object holds these descriptors, so nothing will close them for you.")
 
 
 def left_running(e: Evidence) -> Advice | None:
@@ -133,8 +133,7 @@ def _queue_kept(e: Evidence) -> Advice:
     kind = queue.kind if queue is not None else ""
     limit = ", or give it a limit where it is made (`maxsize=`), so that `put()` waits" if kind in _LIMITED else ""
     return Advice(
-        f"{shown} is a queue that every run fills and that nobody empties fast enough. Let somebody take its "
-        f"items{take}{limit}.",
+        f"{shown} is a queue that runs fill faster than it is emptied. Take its items{take}{limit}.",
         "Not with a limit if the same thread puts and takes: it would wait for itself." if limit else "",
     )
 
@@ -171,8 +170,8 @@ def _worker_words(e: Evidence) -> str:
         return ""
     kept = "process is" if e.facts.n_workers == 1 else "processes are"
     return (
-        f" {e.facts.n_workers:,} child {kept} alive with {format_bytes(e.facts.worker_bytes)} resident memory, "
-        "which no figure of this process contains."
+        f" {e.facts.n_workers:,} child {kept} alive with {format_bytes(e.facts.worker_bytes)} of resident memory, "
+        "which the figures of this process do not include."
     )
 
 
@@ -194,8 +193,8 @@ def finished_tasks(e: Evidence) -> Advice | None:
     forget = takes_one_out(e.holder_kind)
     how = f": `task.add_done_callback({written(e.place)}.{forget})` where it is put there" if forget else ""
     return Advice(
-        f"{place_words(e)} keeps asyncio tasks that have ended, and each task keeps its result. Let each task leave it "
-        f"when it is done{how}; or empty it when the results have been used{clearing(e)}.",
+        f"{place_words(e)} keeps asyncio tasks that have ended, and each task keeps its result. Let each task leave "
+        f"it when it is done{how}; or empty it after use{clearing(e)}.",
         "Not while somebody will still ask a task for its result.",
         also=("finished-tasks",),
     )

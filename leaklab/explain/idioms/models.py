@@ -44,13 +44,13 @@ def optimizer_state(e: Evidence) -> Advice | None:
     owner = e.holder.removesuffix(".param_groups").removesuffix(".state")
     if e.place.endswith(".state") and gone:
         return Advice(
-            f"{named(owner)} has state of {unit_words(gone, 'parameters')} in no group any more: each run replaces "
-            f"parameters and leaves the state of the old ones in {named(e.place)}. Make a new optimizer when the "
-            f"parameters are replaced, or take the state of an old one out (`{written(owner)}.state.pop(...)` with "
-            "it).",
+            f"{named(owner)} still has the state of {unit_words(gone, 'parameters')} that no group contains: each run "
+            f"replaces parameters and leaves the state of the old ones in {named(e.place)}. Make a new optimizer when "
+            f"the parameters are replaced, or take the state of an old one out (`{written(owner)}.state.pop(...)` "
+            "with it).",
             "Not while the old parameters are still trained.",
         )
-    words = f" It has state of {unit_words(gone, 'parameters')} in no group any more." if gone else ""
+    words = f" It still has the state of {unit_words(gone, 'parameters')} that no group contains." if gone else ""
     return Advice(
         f"{named(owner)} keeps parameters of earlier runs in {named(e.place)}.{words} Make a new optimizer instead of "
         "adding a group in each run, or take the old group out together with the state of its parameters "
@@ -74,10 +74,10 @@ def run_switch(e: Evidence) -> Advice | None:
             "Not if the runs are compared live, model against model.",
         )
     return Advice(
-        f"{place_words(e)} keeps {what} of every run, so that two of them share the memory when the next one starts. "
-        "Keep the figures you need (metrics, the path of a checkpoint), save weights to a file, and let go of the rest "
-        f"before the next run begins{clearing(e)}.",
-        "Not if the runs are compared live, model against model; `with leaklab.training_run(name)` tells what "
+        f"{place_words(e)} keeps {what} of every run, so that two are in memory when the next run starts. Keep the "
+        "figures you need (metrics, the path of a checkpoint), save weights to a file, and let go of the rest before "
+        f"the next run begins{clearing(e)}.",
+        "Not if the runs are compared live, model against model; `with leaklab.training_run(name)` shows what "
         "survives.",
     )
 
@@ -109,8 +109,8 @@ def table_of_module(e: Evidence) -> Advice | None:
     key = re.fullmatch(r"\['([^\W\d]\w*)'\]|\.([^\W\d]\w*)", e.crossing.text)
     example = f" (`del {name}.{key[1] or key[2]}`, for example)" if key else ""
     return Advice(
-        f"`{name}` gets one more {one} by every run, each under a name of its own, and keeps all of them. Use one "
-        f"name, so that each replaces the one before, or delete the old one when it has been used{example}.",
+        f"`{name}` gets one more {one} in every run, each under a new name, and keeps all of them. Use one name, so "
+        f"that each replaces the one before, or delete the old one after use{example}.",
         "Not if the module computes with all of them.",
         also=("module-tables",),
     )

@@ -56,8 +56,8 @@ def tensor_kept(e: Evidence) -> Advice | None:
         )
     if _is_state_dict(e):
         return Advice(
-            f"{place_words(e)} keeps the weights of a model (a `state_dict`) from every run. Keep only the best or the "
-            f"newest, or write each to a file with `torch.save`; or empty it when they have been used{clearing(e)}.",
+            f"{place_words(e)} keeps the weights of a model (a `state_dict`) from every run. Keep only the best or "
+            f"the newest, or write each to a file with `torch.save`; or empty it after use{clearing(e)}.",
             "Not if all of them are compared at the end.",
             also=("state-dict-copies",),
         )
@@ -68,8 +68,8 @@ def tensor_kept(e: Evidence) -> Advice | None:
             "(`.clone()`)."
         )
     return Advice(
-        f"{place_words(e)} keeps the tensors of every run.{part} Store only the numbers that are needed, keep only the "
-        f"newest entries, or empty it when they have been used{clearing(e)}.",
+        f"{place_words(e)} keeps the tensors of every run.{part} Store only the numbers that are needed, keep only "
+        f"the newest entries, or empty it after use{clearing(e)}.",
         "Not if all of them are needed together at the end; then move them off the accelerator (`.cpu()`), and let go "
         "of them after use.",
     )
@@ -94,8 +94,8 @@ def _linked(e: Evidence) -> Advice:
         )
     how = f": `{written(e.place)} = None`" if is_users(e) else ""
     return Advice(
-        f"{named(e.place)} links to what earlier runs made, each to the one before. Cut the link when it is no longer "
-        f"needed{how}.",
+        f"{named(e.place)} links to the objects of earlier runs, each to the previous one. Cut the link when it is no "
+        f"longer needed{how}.",
         "Not while something still walks back along these links.",
     )
 
@@ -131,7 +131,7 @@ def link_cut(case: Case) -> Iterator[Proposal]:
     if not link or class_attribute(type(case.held), "__call__") is not None or _is_of_library(case):
         return
     place = f"{case.holder}{link}"
-    words = f"Cut `{place}`, which leads to all that earlier runs made, where a run ends."
+    words = f"At the end of each run, cut `{place}`: it links to the objects of all earlier runs."
     yield from case.at_end(words, f"{place} = None")
 
 

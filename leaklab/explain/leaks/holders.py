@@ -67,7 +67,7 @@ class RetainedBytes:
         """Return what was left out, as a sentence."""
         if self._n_asked <= MAX_MEASURED:
             return ()
-        return (f"what would come back, and who else holds it, was looked for in {MAX_MEASURED} of the leaks only",)
+        return (f"freed memory and further holders were computed for {MAX_MEASURED} of the leaks only",)
 
     def hold(self, group: Group, survivors: Sequence[int]) -> IndependentHold | None:
         """Return what keeps *survivors*, those of *group* that matter most; None if there were too many before."""
@@ -249,7 +249,7 @@ def _named(view: HeapView, chain: Sequence[int]) -> list[str]:
 
 def _folded(references: list[str]) -> list[str]:
     """Return *references* with what is repeated told once: the links of a chain are one way, however long it is."""
-    told: list[str] = []
+    shortened: list[str] = []
     place = 0
     while place < len(references):
         size, n_times = max(
@@ -257,12 +257,12 @@ def _folded(references: list[str]) -> list[str]:
             key=lambda repeated: repeated[0] * (repeated[1] if repeated[1] >= _OFTEN else 1),
         )
         if n_times >= _OFTEN:
-            told += [*references[place : place + size], REPEATED]
+            shortened += [*references[place : place + size], REPEATED]
             place += size * n_times
         else:
-            told.append(references[place])
+            shortened.append(references[place])
             place += 1
-    return told
+    return shortened
 
 
 def _n_times(references: Sequence[str], size: int) -> int:

@@ -62,7 +62,7 @@ class _Rule:
     is_meant: bool = True
     read: Callable[[Any], int | None] | None = None
     length: Callable[[Any], int] | None = None
-    when_full: str = "lets go of the oldest"
+    when_full: str = "drops its oldest entry"
     is_container: bool = False
     is_replaced: bool = False
 
@@ -89,8 +89,8 @@ _RULES: tuple[_Rule, ...] = (
         length=lambda cache: LRU_CACHE.cache_info(cache).currsize,
         is_container=True,
     ),
-    _Rule("queue", "Queue", "maxsize", when_full="lets put() wait"),
-    _Rule("asyncio", "Queue", "_maxsize", when_full="lets put() wait"),
+    _Rule("queue", "Queue", "maxsize", when_full="blocks put()"),
+    _Rule("asyncio", "Queue", "_maxsize", when_full="blocks put()"),
     _Rule("logging.handlers", "MemoryHandler", "capacity", when_full="is flushed"),
     _Rule(
         "numpy",
@@ -123,7 +123,7 @@ class Limit:
     entries: int
     is_meant: bool
     n_now: int | None = None
-    when_full: str = "lets go of the oldest"
+    when_full: str = "drops its oldest entry"
 
     def reason(self, per_run: float, bytes_per_run: float) -> str:
         """Say why this is bounded, and where it stops: after how many more runs, at how many bytes.

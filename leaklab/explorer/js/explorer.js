@@ -92,7 +92,7 @@ function render({ model, el }) {
         say("compared");
         question.replaceChildren(make("div", { class: fixed ? "ll-comparison ll-good" : "ll-comparison ll-worse" },
           make("b", {}, title), make("ul", {}, ...lines.map((words) => make("li", {}, words)))),
-          button("ok", "put this away", () => question.replaceChildren(), "no"));
+          button("ok", "close", () => question.replaceChildren(), "no"));
       }
     } catch (error) {
       say(error.message, true);
@@ -113,7 +113,7 @@ function render({ model, el }) {
     return make("div", { class: "ll-bar ll-tools" },
       button("run again", "check the same cell again; asks first", () => act("again"), "again"),
       button("Clear Out[] and last error", "drop outputs and tracebacks that the notebook keeps; asks first", () => act("release"), "release"),
-      others, button("compare", "what became of that check's leaks in this one", () => act("compare", { with: others.value }), "compare"),
+      others, button("compare", "compare this check with that one", () => act("compare", { with: others.value }), "compare"),
       file, button("export", "save the report to this file", () => act("export", { path: file.value }), "export"),
       button("close", "close the explorer and free all of it", () => model.send({ ask: "close" }), "close"));
   }

@@ -168,7 +168,10 @@ def load_heap(path: FilePath) -> HeapArrays:
         msg = f"cannot read {os.fspath(path)!r}: {error.strerror}; give a file that snapshot.save wrote"
         raise ReportError(msg) from error
     except (ValueError, OverflowError, zlib.error, msgspec.MsgspecError) as error:
-        msg = f"{os.fspath(path)!r} is no heap that this leaklab can read ({error}); give one saved by snapshot.save"
+        msg = (
+            f"{os.fspath(path)!r} is no saved heap that this leaklab can read ({error}); give one saved by "
+            "snapshot.save"
+        )
         raise ReportError(msg) from error
 
 
@@ -191,7 +194,7 @@ def _read(data: bytes) -> HeapArrays:
         _refuse("its arrays are not those of a heap")
     parts = [header.n_words_packed, *(array.n_packed for array in header.arrays)]
     if min(parts) < 0 or sum(parts) != len(data) - at - n_header:
-        _refuse("it is cut off, or something follows it")
+        _refuse("it is cut off, or has extra data at the end")
     places = np.cumsum([at + n_header, *parts]).tolist()
     blobs = [memoryview(data)[first:last] for first, last in itertools.pairwise(places)]
     _refuse_bombs(header)
@@ -207,9 +210,9 @@ def _refuse(problem: str) -> None:
 def _refuse_bombs(header: _HeapHeader) -> None:
     for array in header.arrays:
         if not 0 <= array.n_large <= array.n <= _MOST_NUMBERS or array.n > _MOST_RATIO * (array.n_packed + 1):
-            _refuse("it says that it is larger than a heap can be")
+            _refuse("its header gives an impossible size")
     if not 0 <= header.n_words <= min(_MOST_HEADER_BYTES, _MOST_RATIO * (header.n_words_packed + 1)):
-        _refuse("it says that it is larger than a heap can be")
+        _refuse("its header gives an impossible size")
 
 
 _MOST_RATIO: Final = 1100
@@ -221,7 +224,7 @@ def _unpacked_bytes(blob: memoryview, n_bytes: int) -> bytes:
     stream = zlib.decompressobj()
     found = stream.decompress(blob, n_bytes + 1)
     if len(found) != n_bytes or not stream.eof or stream.unused_data:
-        _refuse("a part of it is not as long as it says")
+        _refuse("a part has another length than its header says")
     return found
 
 

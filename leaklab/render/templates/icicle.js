@@ -2,7 +2,7 @@
 // explorer draw it with this one script; it makes all that it shows, so where no script runs nothing is shown.
 const PART_COLOURS = {parameter: "#9ec9f5", gradient: "#f7c59f", "optimizer state": "#c7b8ea", "saved for backward": "#f4a6a0",
                       buffer: "#a9dcc9", tensor: "#f2df8c", array: "#b9d98c", other: "#d5d9de"};
-const FOLDED_GROUPS = new Set(["libraries", "the interpreter", "nothing that is seen keeps it", "leaklab itself"]);
+const FOLDED_GROUPS = new Set(["libraries", "the interpreter", "no visible holder", "leaklab itself"]);
 const ROW_HEIGHT = 26, LEAST_WIDTH = 3, LEAST_LABEL = 40, LOST_SHARE = 0.25;
 
 // `devices`: [name, tree] for each memory, a tree as `icicle_rows` writes it. `onChoose(node, device)` is told what is

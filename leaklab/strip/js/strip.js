@@ -138,7 +138,7 @@ function facts(now) {
   const of = now.total === null ? "" : ` of ${now.total.toLocaleString("en")}`;
   const words = [`step ${now.step.toLocaleString("en")}${of}`];
   if (now.seconds > 0 && now.step) words.push(`${(now.step / now.seconds).toPrecision(3)} steps a second`);
-  const calm = now.state === "warming up" ? "nothing is known yet" : "nothing grows as far as is known";
+  const calm = now.state === "warming up" ? "nothing is known yet" : "no growth is known";
   words.push(now.perStep > 0 ? `${signed(now.perStep)} per step` : calm);
   if (now.full !== null) words.push(`memory full at step ${now.full.toLocaleString("en")}`);
   if (now.tensors !== null) words.push(`${now.tensors.toLocaleString("en")} tensors at the last look`);
