@@ -11,7 +11,7 @@ later runs made, or refer to the one that it replaced: then what is inside grows
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,12 +72,20 @@ class LengthWitness:
         return has_stopped and (self.n_places <= FAR or self.is_full)
 
 
-def split_by_container(view: HeapView, group: Group, measurement: Measurement) -> Iterator[Group]:
+def split_by_container(
+    view: HeapView, group: Group, measurement: Measurement, may_end: Callable[[int], str] = lambda _vertex: ""
+) -> Iterator[Group]:
     """Yield the parts of *group* that have an answer of their own: containers that grow, and those that do not.
 
     Places that differ in a position or a number only are one group. A limit, a rate, a holder belong to one container;
     those that are alike in this stay together. Where no container grows by itself and their sum does, as in a table
     that spreads its entries over many, all of them are one place.
+
+    Args:
+        view: The heap.
+        group: The places.
+        measurement: Knows their lengths.
+        may_end: Says of the vertex of a container why its growth may end; empty if nothing does.
     """
     parents = sorted({int(view.tree.parent[entry]) for entry in group.entries})
     if len(parents) == 1:
@@ -91,7 +99,8 @@ def split_by_container(view: HeapView, group: Group, measurement: Measurement) -
             limited.append(parent)
         else:
             growth = _judge(lengths, at_runs)
-            parts[None if growth is None else growth.outcome].append(parent)
+            outcome = None if growth is None else growth.outcome
+            parts[Outcome.INCONCLUSIVE if outcome is Outcome.LEAK and may_end(parent) else outcome].append(parent)
     flat = parts.pop(Outcome.CLEAN, []) + parts.pop(Outcome.BOUNDED, [])
     undecided = parts.pop(Outcome.INCONCLUSIVE, [])
     if (flat or undecided) and _grow_as_one(table[np.isin(parents, parts[Outcome.LEAK] + flat + undecided)], at_runs):

@@ -58,9 +58,10 @@ def explain_growth(session: CheckSession, judgement: Judgement) -> Explained:
     measurement = session.measurement
     addresses, _kinds, runs = measurement.cohorts.members()
     births = Births(addresses, runs, measurement.n_runs, measurement.graph_marks)
-    own, heap, summaries = (measurement, judgement), measurement.heap(), session.settings.summaries
+    own, heap, summaries = (measurement, judgement, session.branches), measurement.heap(), session.settings.summaries
     with borrow_heap(births, session.namespace, own, heap=heap, summaries=summaries) as view:
-        explained = _explain(Survey(view, measurement, judgement, GroupSizer(view), RetainedBytes(view)))
+        sizer, retained = GroupSizer(view), RetainedBytes(view)
+        explained = _explain(Survey(view, measurement, judgement, sizer, retained, session.branches))
     freed = _verify_garbage(measurement, explained.leaks)
     return replace(explained, notes=(*explained.notes, *freed)) if freed else explained
 
@@ -68,7 +69,8 @@ def explain_growth(session: CheckSession, judgement: Judgement) -> Explained:
 def _explain(survey: Survey) -> Explained:
     """Explain survivors, then what grows in place, then what is made anew, then the graph, then native memory."""
     view, measurement, judgement, n_runs = survey.view, survey.measurement, survey.judgement, survey.n_runs
-    survivors, in_place = surviving_places(survey), grown_places(view, judgement)
+    survivors = surviving_places(survey)
+    in_place = [_judged_by_code(survey, finding) for finding in grown_places(view, judgement)]
     before_graph = [*survivors, *in_place, *remade_places(survey)]
     graph = _graph(survey, before_graph)
     findings = attribute_counts(survey, [*before_graph, *graph])
@@ -100,6 +102,13 @@ def _explain(survey: Survey) -> Explained:
         charged=native.charged,
         noted=tuple(leak for leak in (*native.leaks, *aside) if leak not in leaks),
     )
+
+
+def _judged_by_code(survey: Survey, finding: Finding) -> Finding:
+    """Return *finding*, which grows in place, as not decided where the code may still end that."""
+    if not finding.is_leak or finding.address is None:
+        return finding
+    return finding.undecided(survey.may_end(survey.view.index.vertex_of(finding.address.chain[-1])))
 
 
 def _worth_showing(findings: Sequence[Finding], outcome: Outcome) -> Iterator[Finding]:

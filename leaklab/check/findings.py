@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leaklab.check.judging import Judgement
 from leaklab.decide.growth import Growth
+from leaklab.explain.leaks.code_names import names_in_code
 from leaklab.explain.leaks.groups import Group, LeakAddress
 from leaklab.explain.leaks.holders import RetainedBytes
 from leaklab.explain.leaks.sizes import GroupSizer
 from leaklab.heap.view import HeapView
+from leaklab.lines.branches import BranchWatch
+from leaklab.lines.open_branches import open_branch
 from leaklab.measure.measurement import Measurement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, StatementGrowth, TensorGrowth
 from leaklab.model.check import MemoryShare
@@ -52,6 +55,13 @@ class Finding:
         """Whether it grows without end."""
         return self.growth.outcome is Outcome.LEAK
 
+    def undecided(self, why: str) -> Finding:
+        """Return it as not decided, if it counts as a leak and there is a reason *why* it may be none."""
+        if not self.is_leak or not why:
+            return self
+        growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, f"{self.growth.reason}, {why}")
+        return replace(self, growth=growth, leak=replace(self.leak, reason=growth.reason))
+
     @property
     def members(self) -> Sequence[int]:
         """Its survivors; none for what grows in place."""
@@ -71,11 +81,22 @@ class Survey:
     judgement: Judgement
     sizer: GroupSizer
     retained: RetainedBytes
+    branches: BranchWatch | None = None
 
     @property
     def n_runs(self) -> int:
         """So many runs were measured."""
         return self.measurement.n_runs
+
+    def may_end(self, container: int) -> str:
+        """Return why the growth of the vertex *container* may end though the counts show a leak; empty if nothing does.
+
+        Few runs cannot tell a leak from what still fills. The code can, where it was watched.
+        """
+        if self.branches is None or container < 0:
+            return ""
+        found = open_branch(self.branches, names_in_code(self.view, container))
+        return "" if found is None else f"but it may end: {found.words}"
 
 
 Places = tuple[tuple[str, int], ...]

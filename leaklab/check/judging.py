@@ -30,6 +30,9 @@ _PACE_DOUBT = 0.1
 _FEWEST_ENTRIES = 2
 """A registry that gets less before the last phase keeps pace with anything."""
 
+_LEAST_LOOKS = 4
+"""What is made anew in every run comes in numbers of its own: two of them that rise are nothing yet."""
+
 _GROWING = (Outcome.LEAK, Outcome.INCONCLUSIVE)
 
 
@@ -226,6 +229,8 @@ def _judge_totals(measurement: Measurement, at_runs: tuple[int, ...]) -> Iterato
         if kept[-1] and not any(kept[:-1]):
             totals = [checkpoint.count_of(kind) for checkpoint in measurement.checkpoints]
             growth = judge_checkpoints(totals, at_runs, floor_per_run=REMADE_FLOOR)
+            if growth.outcome is Outcome.LEAK and len(at_runs) < _LEAST_LOOKS:
+                growth = Growth(Outcome.INCONCLUSIVE, growth.rate, f"{growth.reason}: too few looks")
             if growth.outcome in _GROWING:
                 yield kind, growth
 

@@ -11,6 +11,7 @@ import gc
 import platform
 import time
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
@@ -21,7 +22,7 @@ from leaklab.check.cures import find_cures, with_cures
 from leaklab.check.explaining import explain
 from leaklab.check.findings import Explained
 from leaklab.check.judging import judge
-from leaklab.check.line_search import MAX_TRACED_RUNS, find_lines, with_lines
+from leaklab.check.line_search import MAX_TRACED_RUNS, find_lines, whose, with_lines
 from leaklab.check.memory import discount_caches, with_rests
 from leaklab.check.process_leaks import children_note
 from leaklab.check.ranking import apart_from_small
@@ -39,6 +40,7 @@ from leaklab.check.session import (
 from leaklab.check.statement_runs import find_statements
 from leaklab.check.stores_in_c import find_native_lines, name_unseen
 from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
+from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
 from leaklab.measure.level_history import HolderLengths
@@ -55,6 +57,9 @@ _FEWEST_PHASES = 2
 _MOST_KEPT = 75_000
 """What grows is followed no further than the explanation takes a second or two for: so many objects, or a fifth of it
 in autograd nodes, of which Python must not touch too many."""
+_MOST_WATCHED, _WATCHED_SECONDS = 64, 0.05
+"""Where so few runs are made, or a run takes so long, counts alone do not tell a leak from a cache that still fills: it
+is watched which way the branches of the code go."""
 _SLOW_SECONDS = 3.0
 """Of a cell that takes longer, trials are made on request only."""
 _TRIALS_SHARE, _LEAST_TRIAL_SECONDS = 2.0, 5.0
@@ -139,7 +144,9 @@ def _measure_undisturbed(session: CheckSession) -> Generator[int, Ran, None]:
         or most_runs < _SHORT_RUNS
         or session.settings.max_seconds < _SHORT_RUNS * _SHORT_SECONDS
     )
+    is_slow = session.warmup_seconds > _WATCHED_SECONDS or most_runs <= _MOST_WATCHED
     while True:
+        session.branches = BranchWatch(whose) if is_slow and not session.in_loop else None
         session.collects = user_lets_collect() and not session.cell_freezes
         taker, room = session.baseline(), most_runs + MAX_TRACED_RUNS
         measurement = session.measurement = Measurement(
@@ -153,6 +160,8 @@ def _measure_undisturbed(session: CheckSession) -> Generator[int, Ran, None]:
             session.user_froze = True  # a cell that thaws would thaw our baseline again: list the heap instead
         else:
             session.measuring_seconds = time.perf_counter() - started
+            if measurement.n_runs > _MOST_WATCHED:
+                session.branches = None
             return
         finally:
             measurement.abandon()
@@ -196,7 +205,9 @@ def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> 
     for _ in range(n_runs):
         number = measurement.n_runs + 1
         measurement.start_run()
-        ran = yield number
+        watch = session.branches if number <= _MOST_WATCHED else None
+        with nullcontext() if watch is None else watch.installed():
+            ran = yield number
         session.seconds += ran[0]
         if not session.note(ran, f"run {number}"):
             break  # what it left is that of half a run

@@ -18,6 +18,7 @@ from leaklab.decide.verdict import MOST_RUNS
 from leaklab.errors import CheckRunningError
 from leaklab.heap.roots import other_threads
 from leaklab.heap.source_lines import CellNames
+from leaklab.lines.branches import BranchWatch
 from leaklab.measure.census import Baseline
 from leaklab.measure.level_history import HolderLengths
 from leaklab.measure.measurement import Measurement, choose_baseline
@@ -124,6 +125,7 @@ class CheckSession:
         user_froze: Whether frozen objects have to be listed too.
         cell_freezes: Whether the cell itself freezes objects.
         clocks: Of the other threads.
+        branches: Which way the user's code went in the measured runs, where few are made; else None.
     """
 
     settings: Settings
@@ -144,6 +146,7 @@ class CheckSession:
     user_froze: bool = field(default_factory=user_has_frozen)
     cell_freezes: bool = False
     clocks: ThreadClocks = field(default_factory=ThreadClocks)
+    branches: BranchWatch | None = None
 
     @property
     def in_loop(self) -> bool:

@@ -46,7 +46,7 @@ def surviving_places(survey: Survey) -> list[Finding]:
     view, n_runs = survey.view, survey.n_runs
     groups, orphans = group_survivors(view)
     joined = join_groups(view, groups, n_runs)
-    apart = [part for group in joined for part in split_by_container(view, group, survey.measurement)]
+    apart = [part for group in joined for part in split_by_container(view, group, survey.measurement, survey.may_end)]
     held = _siblings_as_one(view, [_of_group(survey, group) for group in join_chains(view, apart, n_runs)])
     return [*held, *(_of_orphans(survey, cycle) for cycle in group_orphans(view, orphans))]
 
@@ -77,12 +77,22 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     if growth.outcome in UNLIMITED and lives_by_its_keys(view, group):
         growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         finding = replace(finding, growth=growth)
+    if growth.outcome is Outcome.LEAK and (why := _may_end(survey, group)):
+        finding = finding.undecided(why)
+        leak, growth = finding.leak, finding.growth
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
         finding = replace(finding, freed=hold.freed)
     if growth.outcome is Outcome.LEAK:
         leak = replace(leak, ways=merged_ways(view, group, summary.main_objects))
     return replace(finding, leak=replace(leak, reason=growth.reason, n_places=n_places(view, group)))
+
+
+def _may_end(survey: Survey, group: Group) -> str:
+    """Return why what *group* gains may end, though the counts of few runs show a leak; empty if nothing does."""
+    if survey.branches is None or not group.entries:
+        return ""
+    return survey.may_end(int(survey.view.tree.parent[newest_leaked(survey.view, group.entries)]))
 
 
 def _limited(view: HeapView, finding: Finding, sample: int) -> Finding:

@@ -1,0 +1,349 @@
+"""Name what could still end the growth of a container: a branch of the code that no run has taken yet.
+
+After a few runs a cache that fills and a leak have the same counts. The code tells them apart: what can end the growth
+is a branch that was never taken, to the code that drops entries or past the code that adds them. Where every such
+branch was seen both ways, or there is none, the growth has been through all that the code can do about it.
+
+What was seen (`leaklab.lines.branches`) is read on the syntax tree: by the names under which the code knows a
+container, and by calls of functions that change it. A way to empty the container that nobody calls ends nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import linecache
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from leaklab.lines.branches import FELL_THROUGH, JUMPED, RAN, BranchWatch, Names
+from leaklab.text import shorten
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBranch:
+    """A branch that went one way only.
+
+    Attributes:
+        filename: Of the code.
+        line: Where the condition stands, or the code that never ran.
+        words: What was not seen, as the end of a sentence.
+    """
+
+    filename: str
+    line: int
+    words: str
+
+
+def open_branch(watch: BranchWatch, names: Names, lines: Collection[tuple[str, int]] = ()) -> OpenBranch | None:
+    """Return a branch that could end the growth of a container and was not taken in any run; None if there is none.
+
+    Args:
+        watch: What was seen of the user's functions.
+        names: By which the code knows the container.
+        lines: File name and number of lines that are known to add to it.
+    """
+    programs: dict[str, _Program] = {}
+    for code, seen in watch.codes(names):
+        if code.co_filename not in programs:
+            tree = _parsed(code.co_filename)
+            if tree is None:
+                continue
+            programs[code.co_filename] = _Program(tree, code.co_filename)
+        programs[code.co_filename].add(code, seen)
+    found = [one for program in programs.values() if (one := program.open_branch(names, lines)) is not None]
+    return found[0] if found else None
+
+
+def _parsed(filename: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(filename)))
+    except (SyntaxError, ValueError):
+        return None
+
+
+Span = tuple[int, int, int, int]
+"""First line, first column, last line, last column."""
+
+_ADDING = frozenset({
+    "append", "appendleft", "add", "insert", "extend", "extendleft", "update", "setdefault", "put", "put_nowait",
+    "push", "write", "register", "subscribe", "connect", "attach", "setitem",
+})  # fmt: skip
+_DROPPING = frozenset({
+    "clear", "pop", "popleft", "popitem", "remove", "discard", "get_nowait", "flush", "reset", "truncate", "drop",
+    "evict", "prune", "trim", "close",
+})  # fmt: skip
+_LEAVING = (ast.Return, ast.Continue, ast.Break)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Delete)
+_TEXT_LIMIT = 60
+_DEPTH = 4
+"""So many calls above the code that changes a container are looked at."""
+
+
+class _Program:
+    """One file of the user's, with what ran of it."""
+
+    def __init__(self, tree: ast.Module, filename: str) -> None:
+        self._tree, self._filename = tree, filename
+        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self._codes: dict[ast.AST, CodeType] = {}  # of the functions that ran
+        self._ran: list[Span] = []
+        self._edges: list[
+            tuple[Span, Span | None, bool]
+        ] = []  # of the condition, of what it led to, whether that is code
+
+    def add(self, code: CodeType, seen: bytes) -> None:
+        """Take in one function that ran."""
+        self._codes |= {node: code for node in (self._tree, *self._parents) if _is_of(node, code)}
+        instructions = {one.offset: one for one in dis.get_instructions(code)}
+        spans = {offset: _span(one) for offset, one in instructions.items()}
+        for offset, one in instructions.items():
+            if seen[offset >> 1] & RAN and (span := spans[offset]) is not None:
+                self._ran.append(span)
+            if not seen[offset >> 1] & (FELL_THROUGH | JUMPED) or (span := spans[offset]) is None:
+                continue
+            after = [offset + 2 + 2 * _n_caches(one), one.argval]
+            for way, target in zip((FELL_THROUGH, JUMPED), after, strict=True):
+                if seen[offset >> 1] & way:
+                    led_to = instructions.get(target)
+                    is_code = led_to is not None and not led_to.opname.startswith(("LOAD_CONST", "RETURN", "JUMP"))
+                    self._edges.append((span, spans.get(target), is_code))
+
+    def open_branch(self, names: Names, lines: Collection[tuple[str, int]]) -> OpenBranch | None:
+        """As `BranchWatch.open_branch`, in this file."""
+        numbers = {number for filename, number in lines if filename == self._filename}
+        adding, dropping = self._sites(names, numbers)
+        for site in dropping:
+            if not self._has_run(site):
+                line = getattr(site, "lineno", 0)
+                return OpenBranch(self._filename, line, f"line {line}, which drops entries, has not run yet")
+        return next(filter(None, (self._way_past(site) for site in adding if self._has_run(site))), None)
+
+    def _sites(self, names: Names, numbers: Collection[int]) -> tuple[list[ast.AST], list[ast.AST]]:
+        """Return the code that adds to the container and the code that drops from it, with the calls that lead there.
+
+        Only code of functions that ran counts: a way to empty the container that nobody calls ends nothing.
+        """
+        adding: list[ast.AST] = []
+        dropping: list[ast.AST] = []
+        for function, code in self._codes.items():
+            known = _Known(names.anywhere, set(names.in_code(code)))
+            nodes = list(_own_nodes(function))
+            for node in nodes:  # `items = self.items`: another name for it here
+                if isinstance(node, ast.Assign) and known.is_container(node.value):
+                    known.variables |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            for node in nodes:
+                if isinstance(node, _SIMPLE) and node.lineno in numbers:
+                    adding.append(node)
+                if effect := known.effect_of(node):
+                    (adding if effect > 0 else dropping).append(node)
+        return self._with_calls(adding), self._with_calls([*dropping, *self._droppers(names)])
+
+    def _droppers(self, names: Names) -> Iterator[ast.AST]:
+        """Yield the code of functions that have not run and that would drop entries, found by attributes alone."""
+        known = _Known(names.anywhere, set())
+        for function in self._parents:
+            if isinstance(function, _FUNCTIONS) and function not in self._codes:
+                yield from (node for node in _own_nodes(function) if known.effect_of(node) < 0)
+
+    def _with_calls(self, sites: list[ast.AST]) -> list[ast.AST]:
+        """Return those of *sites* in functions that ran, and the calls in such functions that lead to *sites*."""
+        found, new = [site for site in sites if self._is_reached(site)], sites
+        for _ in range(_DEPTH):
+            functions = {name for site in new if (name := self._function_name(site))}
+            new = [call for call in self._calls(functions) if call not in found]
+            found += new
+            if not new:
+                break
+        return found
+
+    def _function_name(self, node: ast.AST) -> str:
+        function = self._function_of(node)
+        return function.name if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else ""
+
+    def _function_of(self, node: ast.AST) -> ast.AST | None:
+        while (node := self._parents.get(node)) is not None:  # type: ignore[assignment]
+            if isinstance(node, _FUNCTIONS):
+                return node
+        return None
+
+    def _calls(self, functions: Collection[str]) -> Iterator[ast.AST]:
+        for function in self._codes:
+            for node in _own_nodes(function):
+                if isinstance(node, ast.Call) and _last_name(node.func) in functions:
+                    yield node
+
+    def _is_reached(self, node: ast.AST) -> bool:
+        """Return whether the function in which *node* stands has run."""
+        return (self._function_of(node) or self._tree) in self._codes
+
+    def _has_run(self, node: ast.AST) -> bool:
+        span = _span_of(node)
+        return any(_is_inside(one, span) for one in self._ran)
+
+    def _way_past(self, site: ast.AST) -> OpenBranch | None:
+        """Return a branch by which the code would pass *site* by, and that was never taken."""
+        node: ast.AST = site
+        while (above := self._parents.get(node)) is not None and not isinstance(node, _FUNCTIONS):
+            if isinstance(above, (ast.If, ast.IfExp)) and node is not above.test:
+                is_body = node in above.body if isinstance(above.body, list) else node is above.body
+                if not self._went(above, into=not is_body) and not _is_missing(above.test, past_body=is_body):
+                    return self._one_way(above.test)
+            for block in ("body", "orelse", "finalbody", "handlers"):
+                statements = getattr(above, block, None)
+                if isinstance(statements, list) and node in statements:
+                    for before in statements[: statements.index(node)]:
+                        if (found := self._unseen_exit(before)) is not None:
+                            return found
+            if isinstance(above, ast.BoolOp) and node is not above.values[0]:
+                return self._one_way(above.values[0])
+            node = above
+        return None
+
+    def _unseen_exit(self, statement: ast.stmt) -> OpenBranch | None:
+        """Return a branch in *statement* to a ``return``, ``continue`` or ``break`` that was never taken."""
+        if not isinstance(statement, (ast.If, ast.With, ast.Try)):
+            return None
+        for node in ast.walk(statement):
+            if isinstance(node, _LEAVING) and self._function_of(node) is self._function_of(statement):
+                branch = self._parents[node]
+                is_body = isinstance(branch, ast.If) and node in branch.body
+                if (
+                    isinstance(branch, ast.If)
+                    and not self._went(branch, into=is_body)
+                    and not _is_missing(branch.test, past_body=not is_body)
+                ):
+                    return self._one_way(branch.test)
+        return None
+
+    def _went(self, branch: ast.If | ast.IfExp, *, into: bool) -> bool:
+        """Return whether *branch* ever went into its body (*into*), or past it."""
+        bodies = branch.body if isinstance(branch.body, list) else [branch.body]
+        others = branch.orelse if isinstance(branch.orelse, list) else [branch.orelse]
+        if into:
+            return any(map(self._has_run, bodies)) or self._edge_to(branch, bodies)
+        return any(map(self._has_run, others)) if others else self._edge_past(branch, bodies)
+
+    def _edge_to(self, branch: ast.If | ast.IfExp, bodies: Sequence[ast.AST]) -> bool:
+        test = _span_of(branch.test)
+        inside = [_span_of(body) for body in bodies]
+        return any(
+            _is_inside(span, test) and target is not None and any(_is_inside(target, one) for one in inside)
+            for span, target, _is_code in self._edges
+        )
+
+    def _edge_past(self, branch: ast.If | ast.IfExp, bodies: Sequence[ast.AST]) -> bool:
+        test = _span_of(branch.test)
+        inside = [_span_of(body) for body in bodies]
+        for span, target, is_code in self._edges:
+            if not _is_inside(span, test):
+                continue
+            if target is None or not is_code:
+                if not (target is not None and any(_is_inside(target, one) for one in inside)):
+                    return True
+            elif not _is_inside(target, test) and not any(_is_inside(target, one) for one in inside):
+                return True
+        return False
+
+    def _one_way(self, test: ast.expr) -> OpenBranch:
+        text = shorten(ast.unparse(test), _TEXT_LIMIT)
+        return OpenBranch(self._filename, test.lineno, f"`{text}` in line {test.lineno} has gone one way only")
+
+
+def _is_missing(test: ast.expr, *, past_body: bool) -> bool:
+    """Return whether the way past the body of an ``if`` (or into it) is for a value that is None: no bound."""
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1):
+        return False
+    is_none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+    return is_none and isinstance(test.ops[0], ast.IsNot if past_body else ast.Is)
+
+
+def _is_of(node: ast.AST, code: CodeType) -> bool:
+    """Return whether *code* was compiled from *node*."""
+    if isinstance(node, ast.Module):
+        return code.co_name == "<module>"
+    if not isinstance(node, _FUNCTIONS):
+        return False
+    decorators = getattr(node, "decorator_list", [])
+    line = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+    return code.co_firstlineno == line and code.co_name == getattr(node, "name", "<lambda>")
+
+
+def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of *function* without those of the functions inside it."""
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _FUNCTIONS):
+            waiting += ast.iter_child_nodes(node)
+
+
+@dataclass(slots=True)
+class _Known:
+    """The names of a container within one function."""
+
+    anywhere: Collection[str]
+    variables: set[str]
+
+    def is_container(self, node: ast.AST) -> bool:
+        """Return whether *node* is one of the names, maybe with keys and attributes behind it."""
+        if isinstance(node, ast.Name):
+            return node.id in self.variables
+        if isinstance(node, ast.Attribute):
+            return node.attr in self.anywhere or self.is_container(node.value)
+        if isinstance(node, ast.Subscript):
+            return _text(node.slice) in self.anywhere or self.is_container(node.value)
+        return False
+
+    def effect_of(self, node: ast.AST) -> int:
+        """Return 1 where *node* adds to the container, -1 where it drops from it, else 0."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and self.is_container(node.func.value):
+            return (node.func.attr in _ADDING) - (node.func.attr in _DROPPING)
+        if isinstance(node, ast.Delete):
+            return -any(map(self.is_container, node.targets))
+        if isinstance(node, ast.AugAssign):
+            return int(self.is_container(node.target))
+        if not isinstance(node, ast.Assign):
+            return 0
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and self.is_container(target.value):
+                return -1 if isinstance(target.slice, ast.Slice) else 1
+            if self.is_container(target):
+                return 1 if any(map(self.is_container, ast.walk(node.value))) else -1
+        return 0
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _n_caches(one: dis.Instruction) -> int:
+    caches = getattr(dis, "_inline_cache_entries", None)
+    if caches is None:
+        return 0
+    return int(caches.get(one.opname, 0) if isinstance(caches, dict) else caches[one.opcode])
+
+
+def _span(one: dis.Instruction) -> Span | None:
+    positions = one.positions
+    if positions is None or None in positions:
+        return None
+    return positions.lineno, positions.col_offset, positions.end_lineno, positions.end_col_offset  # type: ignore[return-value]
+
+
+def _span_of(node: Any) -> Span:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+
+
+def _is_inside(one: Span, other: Span) -> bool:
+    return one[:2] >= other[:2] and one[2:] <= other[2:]

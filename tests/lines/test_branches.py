@@ -1,0 +1,377 @@
+"""Which branches that could end the growth of a container no run has taken: small programs, truth first."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import textwrap
+
+import pytest
+
+from leaklab.lines import branches
+from leaklab.lines.branches import BranchWatch, Names
+from leaklab.lines.open_branches import open_branch as branch_left_open
+
+pytestmark = pytest.mark.skipif(not branches.HAS_POSITIONS, reason="instructions have no columns before Python 3.11")
+_FILES = itertools.count()
+
+
+def open_branch(tmp_path, program, runs=6, *, name="kept", lines=()):
+    """Run ``run()`` of *program* so often; return the words of the open branch for the container *name*, or None."""
+    file = tmp_path / f"program_{next(_FILES)}.py"
+    file.write_text(textwrap.dedent(program))
+    variables = {}
+    exec(compile(file.read_text(), str(file), "exec"), variables)  # noqa: S102 - these programs are ours
+    watch = BranchWatch(lambda filename: filename == str(file))
+    for _ in range(runs):
+        with watch.installed():
+            variables["run"]()
+    names = Names(frozenset({name}), frozenset({name}))
+    found = branch_left_open(watch, names, [(str(file), line) for line in lines])
+    return None if found is None else found.words
+
+
+GOES_ON = {
+    "nothing in the way": """
+        kept = []
+        def run():
+            kept.append(1)
+    """,
+    "a branch that has to do with something else": """
+        kept, step = [], [0]
+        def run():
+            step[0] += 1
+            if step[0] % 100 == 0:
+                print(step)
+            kept.append(1)
+    """,
+    "an error that was not raised": """
+        kept = []
+        def run(value=1):
+            if value is None:
+                raise ValueError("no value")
+            kept.append(value)
+    """,
+    "a value that was never missing": """
+        kept, last = [], [1]
+        def run():
+            if last[0] is None:
+                return
+            if last[0] is not None:
+                kept.append(last[0])
+    """,
+    "a test that was seen both ways": """
+        kept, step = {}, [0]
+        def run():
+            for key in (step[0], 0):
+                if key not in kept:
+                    kept[key] = object()
+            step[0] += 1
+    """,
+    "entries that are dropped, but more slowly": """
+        kept, step = [], [0]
+        def run():
+            step[0] += 1
+            kept.extend((1, 2, 3))
+            if step[0] % 2 == 0:
+                kept.pop()
+    """,
+    "a way to empty it that nobody calls": """
+        class Trainer:
+            def __init__(self):
+                self.kept = []
+            def reset(self):
+                self.kept.clear()
+            def step(self):
+                self.kept.append(1)
+        trainer = Trainer()
+        run = trainer.step
+    """,
+    "a loop that is left": """
+        kept = []
+        def run():
+            for batch in range(3):
+                kept.append(batch)
+    """,
+    "a while that is left": """
+        kept = []
+        def run():
+            n = 0
+            while n < 2:
+                kept.append(n)
+                n += 1
+    """,
+    "a branch seen both ways within one line": """
+        kept, step = [], [0]
+        def run():
+            step[0] += 1
+            kept.append(1) if step[0] % 2 else None
+    """,
+    "two branches, each seen both ways": """
+        kept, step = [], [0]
+        def run():
+            step[0] += 1
+            if step[0] % 2 == 0 and step[0] > 1:
+                kept.append(1)
+    """,
+}
+
+MAY_END = {
+    "a cache whose key was new each time": ("""
+        kept, step = {}, [0]
+        def run():
+            key = step[0] % 50
+            step[0] += 1
+            if key not in kept:
+                kept[key] = object()
+    """, "key not in kept"),
+    "a cache that is asked first": (
+        """
+        kept, step = {}, [0]
+        def run():
+            step[0] += 1
+            found = kept.get(step[0] % 50)
+            if found is None:
+                kept[step[0] % 50] = object()
+    """,
+        "found is None",
+    ),
+    "a flush that has not come yet": ("""
+        kept = []
+        def run():
+            kept.append(1)
+            if len(kept) >= 100:
+                kept.clear()
+    """, "drops entries"),
+    "an early return": ("""
+        kept = []
+        def run():
+            if len(kept) >= 100:
+                return
+            kept.append(1)
+    """, "len(kept) >= 100"),
+    "a continue": ("""
+        kept = []
+        def run():
+            for value in range(3):
+                if value > 10:
+                    continue
+                kept.append(value)
+    """, "value > 10"),
+    "a conditional expression": ("""
+        kept = []
+        def run():
+            kept.clear() if len(kept) > 100 else kept.append(1)
+    """, "drops entries"),
+    "a condition around the call of the function that adds": ("""
+        kept, step = [], [0]
+        def keep(value):
+            kept.append(value)
+        def run():
+            step[0] += 1
+            if step[0] < 100:
+                keep(step[0])
+    """, "step[0] < 100"),
+    "a method that empties it, under a condition": ("""
+        class Trainer:
+            def __init__(self):
+                self.kept, self.step = [], 0
+            def end_epoch(self):
+                self.kept = []
+            def run(self):
+                self.kept.append(1)
+                self.step += 1
+                if self.step == 100:
+                    self.end_epoch()
+        run = Trainer().run
+    """, "drops entries"),
+    "another name for it": ("""
+        class Pool:
+            def __init__(self):
+                self.kept = []
+            def run(self):
+                items = self.kept
+                items.append(1)
+                if len(items) > 100:
+                    items.pop(0)
+        run = Pool().run
+    """, "drops entries"),
+    "a handler that has not run": ("""
+        kept = []
+        def run():
+            try:
+                kept.append(1)
+            except MemoryError:
+                kept.clear()
+    """, "drops entries"),
+    "a while that had nothing to do": ("""
+        kept = []
+        def run():
+            kept.append(1)
+            while len(kept) > 100:
+                del kept[0]
+    """, "drops entries"),
+    "a new one in its place": ("""
+        kept, step = [], [0]
+        def run():
+            global kept
+            kept.append(1)
+            step[0] += 1
+            if step[0] % 100 == 0:
+                kept = []
+    """, "drops entries"),
+    "an and": ("""
+        kept = []
+        def run():
+            len(kept) < 100 and kept.append(1)
+    """, "len(kept) < 100"),
+    "a bound in a condition of two parts, of which one was seen both ways": ("""
+        kept, step = [], [0]
+        def run():
+            step[0] += 1
+            if step[0] % 2 == 0 and len(kept) < 100:
+                kept.append(1)
+            elif len(kept) > 100:
+                kept.clear()
+    """, "drops entries"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", GOES_ON.values(), ids=GOES_ON)
+def test_where_nothing_was_left_untried_no_branch_is_open(tmp_path, program):
+    assert open_branch(tmp_path, program) is None
+
+
+@pytest.mark.parametrize(("program", "words"), MAY_END.values(), ids=MAY_END)
+def test_a_branch_that_could_end_the_growth_is_named(tmp_path, program, words):
+    assert words in open_branch(tmp_path, program)
+
+
+def test_once_it_was_taken_the_branch_is_open_no_more(tmp_path):
+    program = """
+        kept = []
+        def run():
+            kept.append(1)
+            if len(kept) >= 4:
+                kept.clear()
+    """
+    assert open_branch(tmp_path, program, runs=3) is not None
+    assert open_branch(tmp_path, program, runs=6) is None
+
+
+def test_a_line_that_is_known_to_add_counts_whatever_it_calls_the_container(tmp_path):
+    program = """\
+        kept = []
+        def run(store=kept, limit=100):
+            if len(store) < limit:
+                store.append(1)
+    """
+    assert open_branch(tmp_path, program, name="elsewhere") is None
+    assert "len(store) < limit" in open_branch(tmp_path, program, name="elsewhere", lines=[4])
+
+
+def test_free_variables_are_known_by_their_function_only(tmp_path):
+    program = """
+        def make():
+            kept = []
+            def run():
+                kept.append(1)
+            return run, kept
+        def other():
+            kept = []
+            if len(kept) > 3:
+                kept.clear()
+        run, hold = make()
+        def both(own=run):
+            own()
+            other()
+        own, run = run, both
+    """
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(program))
+    variables = {}
+    exec(compile(file.read_text(), str(file), "exec"), variables)  # noqa: S102 - these programs are ours
+    watch = BranchWatch(lambda filename: filename == str(file))
+    with watch.installed():
+        variables["run"]()
+    inside = Names(frozenset(), frozenset(), {variables["own"].__code__: frozenset({"kept"})})
+    assert branch_left_open(watch, inside) is None
+
+
+def test_a_tracer_of_somebody_else_is_left_alone(tmp_path):
+    watch, before = BranchWatch(lambda _filename: True), sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        mine = sys.gettrace()
+        with watch.installed():
+            assert sys.gettrace() is mine
+        assert sys.gettrace() is mine
+    finally:
+        sys.settrace(before)
+    assert not list(watch.codes(Names(frozenset())))
+
+
+def test_a_function_that_runs_long_is_watched_for_a_while(tmp_path):
+    program = """
+        kept = []
+        def run():
+            kept.append(1)
+            for n in range(100_000):
+                if n == 99_999:
+                    kept.clear()
+    """
+    assert "drops entries" in open_branch(tmp_path, program, runs=1)
+
+
+def test_two_objects_of_one_class_are_told_apart(tmp_path):
+    program = """
+        class Cache:
+            def __init__(self, limit):
+                self.kept, self.limit, self.n = {}, limit, 0
+            def ask(self):
+                key = self.n % self.limit
+                self.n += 1
+                if key not in self.kept:
+                    self.kept[key] = object()
+        small, large = Cache(2), Cache(200)
+        def run():
+            small.ask()
+            large.ask()
+    """
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(program))
+    variables = {}
+    exec(compile(file.read_text(), str(file), "exec"), variables)  # noqa: S102 - these programs are ours
+    watch = BranchWatch(lambda filename: filename == str(file))
+    for _ in range(6):
+        with watch.installed():
+            variables["run"]()
+    found = {
+        name: branch_left_open(watch, Names(frozenset({"kept"}), owners=frozenset({id(variables[name])})))
+        for name in ("small", "large")
+    }
+    assert found["small"] is None
+    assert "key not in self.kept" in found["large"].words
+
+
+def test_a_frame_that_is_kept_keeps_its_variables_and_nothing_of_the_watch(tmp_path):
+    program = """
+        import sys
+        frames = []
+        def run():
+            kept = object()
+            def inner():
+                frames.append(sys._getframe())
+                return kept
+            inner()
+    """
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(program))
+    variables = {}
+    exec(compile(file.read_text(), str(file), "exec"), variables)  # noqa: S102 - these programs are ours
+    watch = BranchWatch(lambda filename: filename == str(file))
+    with watch.installed():
+        variables["run"]()
+    (frame,) = variables["frames"]
+    assert frame.f_trace is None
+    assert frame.f_locals.keys() == {"kept"}
