@@ -234,7 +234,7 @@ _READINGS: dict[type, _Reading] = {
         _saved_by_lines,
     ),
     WhyAliveRecord: _Reading(
-        "explanations of live objects",
+        "answers to why something is alive",
         lambda alive: alive.asked,
         lambda alive: _bytes("what only it keeps", alive.retained.exclusive_bytes),
         _holders,
