@@ -30,6 +30,7 @@ from leaklab.explain.leaks.holders import RetainedBytes
 from leaklab.explain.leaks.sizes import GroupSizer
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.view import BASELINE, Births, HeapView
+from leaklab.lines.open_branches import OpenBranches
 from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak, ObjectGrowth, Outcome, TensorGrowth
 from leaklab.runtime.gc_control import collect_quietly
@@ -61,7 +62,8 @@ def explain_growth(session: CheckSession, judgement: Judgement) -> Explained:
     own, heap, summaries = (measurement, judgement, session.branches), measurement.heap(), session.settings.summaries
     with borrow_heap(births, session.namespace, own, heap=heap, summaries=summaries) as view:
         sizer, retained = GroupSizer(view), RetainedBytes(view)
-        explained = _explain(Survey(view, measurement, judgement, sizer, retained, session.branches))
+        branches = None if session.branches is None else OpenBranches(session.branches)
+        explained = _explain(Survey(view, measurement, judgement, sizer, retained, branches))
     freed = _verify_garbage(measurement, explained.leaks)
     return replace(explained, notes=(*explained.notes, *freed)) if freed else explained
 

@@ -12,8 +12,7 @@ from leaklab.explain.leaks.groups import Group, LeakAddress
 from leaklab.explain.leaks.holders import RetainedBytes
 from leaklab.explain.leaks.sizes import GroupSizer
 from leaklab.heap.view import HeapView
-from leaklab.lines.branches import BranchWatch
-from leaklab.lines.open_branches import open_branch
+from leaklab.lines.open_branches import OpenBranches
 from leaklab.measure.measurement import Measurement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, StatementGrowth, TensorGrowth
 from leaklab.model.check import MemoryShare
@@ -81,7 +80,7 @@ class Survey:
     judgement: Judgement
     sizer: GroupSizer
     retained: RetainedBytes
-    branches: BranchWatch | None = None
+    branches: OpenBranches | None = None
 
     @property
     def n_runs(self) -> int:
@@ -95,7 +94,7 @@ class Survey:
         """
         if self.branches is None or container < 0:
             return ""
-        found = open_branch(self.branches, names_in_code(self.view, container))
+        found = self.branches.of(names_in_code(self.view, container))
         return "" if found is None else f"but it may end: {found.words}"
 
 

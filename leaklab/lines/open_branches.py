@@ -21,6 +21,9 @@ from typing import Any
 from leaklab.lines.branches import FELL_THROUGH, JUMPED, RAN, BranchWatch, Names
 from leaklab.text import shorten
 
+MOST_ASKED = 64
+"""Of so many containers the code is read, some milliseconds each."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenBranch:
@@ -37,31 +40,58 @@ class OpenBranch:
     words: str
 
 
-def open_branch(watch: BranchWatch, names: Names, lines: Collection[tuple[str, int]] = ()) -> OpenBranch | None:
-    """Return a branch that could end the growth of a container and was not taken in any run; None if there is none.
+class OpenBranches:
+    """Answers for one container after the other, as long as *watch* sees no further run.
 
     Args:
         watch: What was seen of the user's functions.
-        names: By which the code knows the container.
-        lines: File name and number of lines that are known to add to it.
     """
-    programs: dict[str, _Program] = {}
-    for code, seen in watch.codes(names):
-        if code.co_filename not in programs:
-            tree = _parsed(code.co_filename)
-            if tree is None:
-                continue
-            programs[code.co_filename] = _Program(tree, code.co_filename)
-        programs[code.co_filename].add(code, seen)
-    found = [one for program in programs.values() if (one := program.open_branch(names, lines)) is not None]
-    return found[0] if found else None
+
+    def __init__(self, watch: BranchWatch) -> None:
+        self._watch = watch
+        self._sources: dict[str, _Source | None] = {}
+        self._n_asked = 0
+
+    def of(self, names: Names, lines: Collection[tuple[str, int]] = ()) -> OpenBranch | None:
+        """Return a branch that could end the growth of a container and was never taken; None if there is none.
+
+        After `MOST_ASKED` containers it is None for all others.
+
+        Args:
+            names: By which the code knows the container.
+            lines: File name and number of lines that are known to add to it.
+        """
+        self._n_asked += 1
+        if self._n_asked > MOST_ASKED:
+            return None
+        programs: dict[str, _Program] = {}
+        for code, seen in self._watch.codes(names):
+            if (source := self._source(code.co_filename)) is not None:
+                programs.setdefault(code.co_filename, _Program(source, code.co_filename)).add(code, seen)
+        found = (program.open_branch(names, lines) for program in programs.values())
+        return next((one for one in found if one is not None), None)
+
+    def _source(self, filename: str) -> _Source | None:
+        if filename not in self._sources:
+            self._sources[filename] = _Source.of(filename)
+        return self._sources[filename]
 
 
-def _parsed(filename: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(filename)))
-    except (SyntaxError, ValueError):
-        return None
+@dataclass(frozen=True, slots=True, eq=False)
+class _Source:
+    """The syntax tree of a file, and the node above each of its nodes."""
+
+    tree: ast.Module
+    parents: dict[ast.AST, ast.AST]
+
+    @classmethod
+    def of(cls, filename: str) -> _Source | None:
+        """Return the source of *filename*; None where there is none, or it is no Python."""
+        try:
+            tree = ast.parse("".join(linecache.getlines(filename)))
+        except (SyntaxError, ValueError):
+            return None
+        return cls(tree, {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)})
 
 
 Span = tuple[int, int, int, int]
@@ -86,14 +116,12 @@ _DEPTH = 4
 class _Program:
     """One file of the user's, with what ran of it."""
 
-    def __init__(self, tree: ast.Module, filename: str) -> None:
-        self._tree, self._filename = tree, filename
-        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    def __init__(self, source: _Source, filename: str) -> None:
+        self._tree, self._parents, self._filename = source.tree, source.parents, filename
         self._codes: dict[ast.AST, CodeType] = {}  # of the functions that ran
         self._ran: list[Span] = []
-        self._edges: list[
-            tuple[Span, Span | None, bool]
-        ] = []  # of the condition, of what it led to, whether that is code
+        # Of a condition, of what it led to, and whether that is code of its own.
+        self._edges: list[tuple[Span, Span | None, bool]] = []
 
     def add(self, code: CodeType, seen: bytes) -> None:
         """Take in one function that ran."""
@@ -113,7 +141,7 @@ class _Program:
                     self._edges.append((span, spans.get(target), is_code))
 
     def open_branch(self, names: Names, lines: Collection[tuple[str, int]]) -> OpenBranch | None:
-        """As `BranchWatch.open_branch`, in this file."""
+        """As `OpenBranches.of`, in this file."""
         numbers = {number for filename, number in lines if filename == self._filename}
         adding, dropping = self._sites(names, numbers)
         for site in dropping:

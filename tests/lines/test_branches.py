@@ -10,7 +10,7 @@ import pytest
 
 from leaklab.lines import branches
 from leaklab.lines.branches import BranchWatch, Names
-from leaklab.lines.open_branches import open_branch as branch_left_open
+from leaklab.lines.open_branches import MOST_ASKED, OpenBranches
 
 pytestmark = pytest.mark.skipif(not branches.HAS_POSITIONS, reason="instructions have no columns before Python 3.11")
 _FILES = itertools.count()
@@ -27,7 +27,7 @@ def open_branch(tmp_path, program, runs=6, *, name="kept", lines=()):
         with watch.installed():
             variables["run"]()
     names = Names(frozenset({name}), frozenset({name}))
-    found = branch_left_open(watch, names, [(str(file), line) for line in lines])
+    found = OpenBranches(watch).of(names, [(str(file), line) for line in lines])
     return None if found is None else found.words
 
 
@@ -295,7 +295,7 @@ def test_free_variables_are_known_by_their_function_only(tmp_path):
     with watch.installed():
         variables["run"]()
     inside = Names(frozenset(), frozenset(), {variables["own"].__code__: frozenset({"kept"})})
-    assert branch_left_open(watch, inside) is None
+    assert OpenBranches(watch).of(inside) is None
 
 
 def test_a_tracer_of_somebody_else_is_left_alone(tmp_path):
@@ -347,7 +347,7 @@ def test_two_objects_of_one_class_are_told_apart(tmp_path):
         with watch.installed():
             variables["run"]()
     found = {
-        name: branch_left_open(watch, Names(frozenset({"kept"}), owners=frozenset({id(variables[name])})))
+        name: OpenBranches(watch).of(Names(frozenset({"kept"}), owners=frozenset({id(variables[name])})))
         for name in ("small", "large")
     }
     assert found["small"] is None
@@ -375,3 +375,23 @@ def test_a_frame_that_is_kept_keeps_its_variables_and_nothing_of_the_watch(tmp_p
     (frame,) = variables["frames"]
     assert frame.f_trace is None
     assert frame.f_locals.keys() == {"kept"}
+
+
+def test_of_many_containers_the_first_are_asked_for(tmp_path):
+    program = """
+        kept = []
+        def run():
+            if len(kept) < 100:
+                kept.append(1)
+    """
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(program))
+    variables = {}
+    exec(compile(file.read_text(), str(file), "exec"), variables)  # noqa: S102 - these programs are ours
+    watch = BranchWatch(lambda filename: filename == str(file))
+    with watch.installed():
+        variables["run"]()
+    branches, names = OpenBranches(watch), Names(frozenset({"kept"}), frozenset({"kept"}))
+    found = [branches.of(names) for _ in range(MOST_ASKED + 1)]
+    assert None not in found[:-1]
+    assert found[-1] is None
