@@ -11,7 +11,6 @@ import gc
 import platform
 import time
 from collections.abc import Callable, Generator
-from contextlib import nullcontext
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
@@ -135,7 +134,7 @@ def _warm_up(session: CheckSession) -> Generator[int, Ran, None]:
             return
 
 
-def _measure_undisturbed(session: CheckSession) -> Generator[int, Ran, None]:
+def _measure_undisturbed(session: CheckSession) -> Generator[int | RunRequest, Ran, None]:
     """Measure; where the cell freezes or thaws objects, start again with a census that can bear it."""
     started = time.perf_counter()
     most_runs = session.max_runs or MOST_RUNS
@@ -167,7 +166,7 @@ def _measure_undisturbed(session: CheckSession) -> Generator[int, Ran, None]:
             measurement.abandon()
 
 
-def _measure(session: CheckSession, measurement: Measurement) -> Generator[int, Ran, None]:
+def _measure(session: CheckSession, measurement: Measurement) -> Generator[int | RunRequest, Ran, None]:
     """Run phase after phase until every question has its answer, or a limit is reached."""
     phases, session.judgement = 0, None
     session.seconds = session.counting_seconds = 0.0
@@ -200,14 +199,14 @@ def _would_keep(measurement: Measurement, n_runs: int) -> float:
     return measurement.n_kept * (1 + n_runs / max(measurement.n_runs, 1))
 
 
-def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> Generator[int, Ran, None]:
+def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> Generator[int | RunRequest, Ran, None]:
+    # Made now: an object that is made between two runs would be counted as one that a run made.
+    asked = [_asked(session, measurement.n_runs + 1 + place) for place in range(n_runs)]
     measurement.open_phase()
-    for _ in range(n_runs):
+    for wanted in asked:
         number = measurement.n_runs + 1
         measurement.start_run()
-        watch = session.branches if number <= _MOST_WATCHED else None
-        with nullcontext() if watch is None else watch.installed():
-            ran = yield number
+        ran = yield wanted
         session.seconds += ran[0]
         if not session.note(ran, f"run {number}"):
             break  # what it left is that of half a run
@@ -218,6 +217,13 @@ def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> 
         if session.full or session.seconds > session.settings.max_seconds:
             break
     measurement.close_phase()
+
+
+def _asked(session: CheckSession, number: int) -> int | RunRequest:
+    """Return what the front end is asked for run *number*: the run, or the run with its branches watched."""
+    if session.branches is None or number > _MOST_WATCHED:
+        return number
+    return RunRequest(number, 1, session.branches.installed())
 
 
 def _find_cures(

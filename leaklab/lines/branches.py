@@ -10,10 +10,13 @@ import dis
 import inspect
 import operator
 import sys
+from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
@@ -21,6 +24,8 @@ from leaklab.lines.change import Whose
 
 _MOST_EVENTS = 20_000
 """So many instructions of one function are watched in one run; one that runs on is watched no more in that run."""
+_LONGEST = 100_000
+"""A longer function, in bytes, is generated."""
 _MOST_APART = 64
 """For so many different objects a function is watched apart; for all others together."""
 _MOST_FUNCTIONS = 2_000
@@ -76,10 +81,12 @@ class BranchWatch:
 
     def __init__(self, whose: Whose) -> None:
         self._whose = whose
-        # For each code object and whom it ran for a byte per instruction. Bytes: the collector does not see them.
-        self._seen: dict[CodeType, dict[For, bytearray]] = {}
-        self._next: dict[CodeType, dict[int, int]] = {}
-        self._left: dict[CodeType, list[int]] = {}
+        # Numbers, bytes and code only, which the collector does not follow: all else would be left by the first run.
+        self._seen: dict[bytes, bytearray] = {}  # by number of the function and whom it ran for, a byte an instruction
+        self._numbers: dict[CodeType, int] = {}
+        self._next: dict[CodeType, bytes] = {}
+        self._left: dict[CodeType, int] = {}
+        self._n_apart: dict[CodeType, int] = {}
         self._users: dict[str, bool] = {}
 
     @contextmanager
@@ -88,8 +95,7 @@ class BranchWatch:
         if not HAS_POSITIONS or sys.gettrace() is not None:
             yield
             return
-        for left in self._left.values():
-            left[0] = _MOST_EVENTS
+        self._left.update(dict.fromkeys(self._left, _MOST_EVENTS))
         sys.settrace(self._on_call)
         try:
             yield
@@ -104,28 +110,38 @@ class BranchWatch:
         is_users = self._users.get(filename)
         if is_users is None:
             is_users = self._users[filename] = bool(self._whose(filename))
-        if not is_users:
+        if not is_users or len(code.co_code) > _LONGEST:
             return None
-        if code not in self._seen:
-            if len(self._seen) >= _MOST_FUNCTIONS:
+        number = self._numbers.get(code)
+        if number is None:
+            number = len(self._numbers)
+            if number >= _MOST_FUNCTIONS:
                 return None
-            self._seen[code], self._next[code], self._left[code] = {}, _branches_of(code), [_MOST_EVENTS]
-        if self._left[code][0] <= 0:
+            self._numbers[code], self._n_apart[code] = number, 0
+            self._next[code], self._left[code] = _branches_of(code), _MOST_EVENTS
+        if self._left[code] <= 0:
             return None
-        each = self._seen[code]
-        whom = _whom(frame) if len(each) < _MOST_APART else ()
-        if whom not in each:
-            each[whom] = bytearray(len(code.co_code) // 2 + 1)
+        key = array("q", (number, *_whom(frame))).tobytes()
+        if key not in self._seen:
+            self._n_apart[code] += 1
+            if self._n_apart[code] > _MOST_APART:
+                key = array("q", (number,)).tobytes()
+            self._seen.setdefault(key, bytearray(len(self._next[code]) // 2))
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return _FrameWatch(each[whom], self._next[code], self._left[code])
+        return _FrameWatch(self._seen[key], self._next[code], self._left)
 
     def codes(self, names: Names) -> Iterator[tuple[CodeType, bytes]]:
         """Yield every function of the user's that ran, with what was seen of its instructions.
 
-        A function that runs for several objects is told as it ran for those that *names* leads to, where it did.
+        A function that ran for several objects is given as it ran for those that *names* leads to, where it did.
         """
-        for code, each in self._seen.items():
-            own = [seen for whom, seen in each.items() if names.is_meant(code, whom)] or list(each.values())
+        by_number: dict[int, list[tuple[For, bytearray]]] = defaultdict(list)
+        for key, seen in self._seen.items():
+            number, *whom = array("q", key)
+            by_number[number].append((tuple(whom), seen))
+        for code, number in self._numbers.items():
+            each = by_number[number]
+            own = [seen for whom, seen in each if names.is_meant(code, whom)] or [seen for _whom, seen in each]
             yield code, bytes(reduce(operator.or_, column) for column in zip(*own, strict=True))
 
 
@@ -134,7 +150,7 @@ class _FrameWatch:
 
     __slots__ = ("_last", "_left", "_next", "_seen")
 
-    def __init__(self, seen: bytearray, after: dict[int, int], left: list[int]) -> None:
+    def __init__(self, seen: bytearray, after: bytes, left: dict[CodeType, int]) -> None:
         self._seen, self._next, self._last, self._left = seen, after, -1, left
 
     def __call__(self, frame: FrameType, event: str, _arg: object) -> _FrameWatch | None:
@@ -143,13 +159,13 @@ class _FrameWatch:
                 return self
             frame.f_trace = None  # an exception may keep the frame
             return None
-        at, last = frame.f_lasti, self._last
-        self._seen[at >> 1] |= RAN
+        at, last, after = frame.f_lasti >> 1, self._last, self._next
+        self._seen[at] |= RAN
         if last >= 0:
-            self._seen[last >> 1] |= FELL_THROUGH if at == self._next[last] else JUMPED
-        self._last = at if at in self._next else -1
-        self._left[0] -= 1
-        if self._left[0] < 0:
+            self._seen[last] |= FELL_THROUGH if at == after[2 * last] | after[2 * last + 1] << 8 else JUMPED
+        self._last = at if after[2 * at] | after[2 * at + 1] else -1
+        self._left[frame.f_code] -= 1
+        if self._left[frame.f_code] < 0:
             frame.f_trace_opcodes = False
         return self
 
@@ -164,12 +180,11 @@ def _whom(frame: FrameType) -> For:
     return tuple([id(found.get(name)) for name in names])
 
 
-def _branches_of(code: CodeType) -> dict[int, int]:
-    """Return for the offset of each conditional jump of *code* the offset of the instruction behind it."""
-    instructions = list(dis.get_instructions(code))
-    jumps = {}
-    for one, after in zip(instructions, instructions[1:]):  # noqa: B905, RUF007 - the last has none behind it
+def _branches_of(code: CodeType) -> bytes:
+    """Return for each conditional jump of *code* the place of the instruction behind it, else 0: two bytes each."""
+    after = bytearray(2 * (len(code.co_code) // 2 + 1))
+    for one, following in pairwise(dis.get_instructions(code)):
         is_jump = one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
         if is_jump and ("_IF_" in one.opname or one.opname == "FOR_ITER"):
-            jumps[one.offset] = after.offset
-    return jumps
+            after[one.offset : one.offset + 2] = (following.offset >> 1).to_bytes(2, "little")
+    return bytes(after)

@@ -64,10 +64,10 @@ class OpenBranches:
         self._n_asked += 1
         if self._n_asked > MOST_ASKED:
             return None
-        programs: dict[str, _Program] = {}
+        programs: dict[str, _RunFile] = {}
         for code, seen in self._watch.codes(names):
             if (source := self._source(code.co_filename)) is not None:
-                programs.setdefault(code.co_filename, _Program(source, code.co_filename)).add(code, seen)
+                programs.setdefault(code.co_filename, _RunFile(source, code.co_filename)).add(code, seen)
         found = (program.open_branch(names, lines) for program in programs.values())
         return next((one for one in found if one is not None), None)
 
@@ -113,13 +113,14 @@ _DEPTH = 4
 """So many calls above the code that changes a container are looked at."""
 
 
-class _Program:
+class _RunFile:
     """One file of the user's, with what ran of it."""
 
     def __init__(self, source: _Source, filename: str) -> None:
         self._tree, self._parents, self._filename = source.tree, source.parents, filename
         self._codes: dict[ast.AST, CodeType] = {}  # of the functions that ran
         self._ran: list[Span] = []
+        self._changing: set[str] = set()  # names of what runs may change
         # Of a condition, of what it led to, and whether that is code of its own.
         self._edges: list[tuple[Span, Span | None, bool]] = []
 
@@ -144,6 +145,8 @@ class _Program:
         """As `OpenBranches.of`, in this file."""
         numbers = {number for filename, number in lines if filename == self._filename}
         adding, dropping = self._sites(names, numbers)
+        self._changing = {name for function in self._codes for name in _changed_in(function)}
+        self._changing |= {*names.anywhere, *(name for code in self._codes.values() for name in names.in_code(code))}
         for site in dropping:
             if not self._has_run(site):
                 line = getattr(site, "lineno", 0)
@@ -158,7 +161,7 @@ class _Program:
         adding: list[ast.AST] = []
         dropping: list[ast.AST] = []
         for function, code in self._codes.items():
-            known = _Known(names.anywhere, set(names.in_code(code)))
+            known = _NamesHere(names.anywhere, set(names.in_code(code)))
             nodes = list(_own_nodes(function))
             for node in nodes:  # `items = self.items`: another name for it here
                 if isinstance(node, ast.Assign) and known.is_container(node.value):
@@ -172,7 +175,7 @@ class _Program:
 
     def _droppers(self, names: Names) -> Iterator[ast.AST]:
         """Yield the code of functions that have not run and that would drop entries, found by attributes alone."""
-        known = _Known(names.anywhere, set())
+        known = _NamesHere(names.anywhere, set())
         for function in self._parents:
             if isinstance(function, _FUNCTIONS) and function not in self._codes:
                 yield from (node for node in _own_nodes(function) if known.effect_of(node) < 0)
@@ -218,7 +221,7 @@ class _Program:
         while (above := self._parents.get(node)) is not None and not isinstance(node, _FUNCTIONS):
             if isinstance(above, (ast.If, ast.IfExp)) and node is not above.test:
                 is_body = node in above.body if isinstance(above.body, list) else node is above.body
-                if not self._went(above, into=not is_body) and not _is_missing(above.test, past_body=is_body):
+                if not self._went(above, into=not is_body) and self._may_turn(above.test, past_body=is_body):
                     return self._one_way(above.test)
             for block in ("body", "orelse", "finalbody", "handlers"):
                 statements = getattr(above, block, None)
@@ -242,10 +245,18 @@ class _Program:
                 if (
                     isinstance(branch, ast.If)
                     and not self._went(branch, into=is_body)
-                    and not _is_missing(branch.test, past_body=not is_body)
+                    and self._may_turn(branch.test, past_body=not is_body)
                 ):
                     return self._one_way(branch.test)
         return None
+
+    def _may_turn(self, test: ast.expr, *, past_body: bool) -> bool:
+        """Return whether *test* may come out differently later: not if nothing that runs changes what it asks for."""
+        if _is_missing(test, past_body=past_body):
+            return False
+        parts = list(ast.walk(test))
+        asks_plainly = not any(isinstance(part, (ast.Call, ast.Subscript, ast.Await, ast.NamedExpr)) for part in parts)
+        return not (asks_plainly and self._changing.isdisjoint(map(_last_name, parts)))
 
     def _went(self, branch: ast.If | ast.IfExp, *, into: bool) -> bool:
         """Return whether *branch* ever went into its body (*into*), or past it."""
@@ -300,6 +311,17 @@ def _is_of(node: ast.AST, code: CodeType) -> bool:
     return code.co_firstlineno == line and code.co_name == getattr(node, "name", "<lambda>")
 
 
+def _changed_in(function: ast.AST) -> Iterator[str]:
+    """Yield the names of the variables and attributes that *function* gives a value, and of its parameters."""
+    for node in _own_nodes(function):
+        if isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+            yield _last_name(node)
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            yield _last_name(node.value)
+        elif isinstance(node, ast.arg) and node.arg not in {"self", "cls"}:
+            yield node.arg
+
+
 def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of *function* without those of the functions inside it."""
     waiting = list(ast.iter_child_nodes(function))
@@ -311,7 +333,7 @@ def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
 
 
 @dataclass(slots=True)
-class _Known:
+class _NamesHere:
     """The names of a container within one function."""
 
     anywhere: Collection[str]

@@ -291,7 +291,7 @@ def test_view_on_a_huge_storage_is_noted():
     variables = {"first": torch.ones(1_000_000)[:10]}
     why = whyalive(variables["first"], namespace=variables)
     (note,) = why.notes
-    assert note.startswith("it shows 40 B of a storage of 3.81 MiB")
+    assert note.startswith("it is a view of 40 B, but keeps the whole storage of 3.81 MiB")
 
 
 def test_fan_in_is_one_box_and_the_list_one_path():

@@ -60,6 +60,16 @@ GOES_ON = {
             if last[0] is not None:
                 kept.append(last[0])
     """,
+    "a condition that no run changes": """
+        kept, rank = [], 1
+        class Model:
+            training = True
+            def forward(self):
+                if self.training and rank != 0:
+                    kept.append(1)
+        model = Model()
+        run = model.forward
+    """,
     "a test that was seen both ways": """
         kept, step = {}, [0]
         def run():
@@ -135,6 +145,17 @@ MAY_END = {
                 kept[step[0] % 50] = object()
     """,
         "found is None",
+    ),
+    "a condition on what a call is given": (
+        """
+        kept = []
+        def keep(value, limit):
+            if value < limit:
+                kept.append(value)
+        def run():
+            keep(len(kept), 100)
+    """,
+        "value < limit",
     ),
     "a flush that has not come yet": ("""
         kept = []

@@ -113,7 +113,7 @@ def test_demo_leaves_the_ipython_profile_of_the_user_alone(monkeypatch, tmp_path
 def test_demo_gives_up_after_the_time_limit(monkeypatch, tmp_path, capsys):
     shipped(monkeypatch, tmp_path, "import time\ntime.sleep(60)")
     assert cli.main(["demo", "--timeout", "1.5"]) == 1
-    assert "did not end in 1.5 seconds" in capsys.readouterr().err
+    assert "did not finish within 1.5 seconds" in capsys.readouterr().err
 
 
 def test_demo_refuses_a_page_in_a_folder_that_does_not_exist(tmp_path, capsys):

@@ -98,7 +98,7 @@ def test_rates_of_one_leak_that_differ_are_told_from_where_to_where():
 
 def test_a_rank_without_a_verdict_is_neither_clean_nor_passed_over():
     report = leaklab.merge([rank(n, INCONCLUSIVE if n == 3 else CLEAN) for n in range(4)])
-    assert first_line(report) == "NO VERDICT no leak in 3 of 4 ranks, but rank 3 has none: too noisy"
+    assert first_line(report) == "NO VERDICT no leak in 3 of 4 ranks, but rank 3 has no verdict: too noisy"
     assert not report.is_proven
     assert not report.leaked
 
@@ -123,7 +123,7 @@ def test_a_partial_check_that_found_nothing_is_no_proof():
 
 def test_a_missing_rank_is_a_row_of_its_own():
     report = leaklab.merge([rank(0, CLEAN), rank(1, CLEAN), rank(3, CLEAN)])
-    assert first_line(report) == "NO VERDICT no leak in 3 of 4 ranks, but rank 2 has none: nothing came from it"
+    assert first_line(report) == "NO VERDICT no leak in 3 of 4 ranks, but rank 2 has no verdict: nothing came from it"
     assert table_rows(report) == ["2", "0-1,"]
 
 
@@ -136,7 +136,7 @@ def test_two_answers_of_one_rank_are_both_kept_and_the_same_twice_is_one():
     report = leaklab.merge([rank(0, CLEAN, of=1), rank(0, LEAK, of=1)])
     assert [one.rank for one in report.record.ranks] == [0, 0]
     assert report.leaked
-    assert report.record.notes[0].startswith("rank 0 has 2 different answers")
+    assert report.record.notes[0].startswith("rank 0 sent 2 different answers")
     report = leaklab.merge([rank(0, CLEAN, of=1), rank(0, CLEAN, of=1)])
     assert len(report.record.ranks) == 1
     assert "came twice" in report.record.notes[0]

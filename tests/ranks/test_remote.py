@@ -120,7 +120,7 @@ def test_a_report_is_saved_as_the_file_of_its_rank(monkeypatch, tmp_path):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "3")
         assert leaklab.remote.save(report, tmp_path / "new").name == f"rank_{rank}.json"
-    assert "rank 2 has none: nothing came from it" in str(leaklab.merge(tmp_path / "new"))
+    assert "rank 2 has no verdict: nothing came from it" in str(leaklab.merge(tmp_path / "new"))
     with pytest.raises(TypeError, match="save needs a LeakReport or a MonitorReport, not str"):
         leaklab.remote.save("report", tmp_path)
 

@@ -179,7 +179,7 @@ def test_a_journal_keeps_the_newest_two_hundred_and_says_how_many_it_forgot():
         journal.note(LeakReport(named(samples.clean_check(), str(number))), f"In [{number}]")
     kept = journal.collect({})
     assert [noted.check.settings.name for noted in kept.checks] == [str(number) for number in range(3, 203)]
-    assert kept.notes[0].startswith("the 3 oldest reports of this notebook are not here")
+    assert kept.notes[0].startswith("the 3 oldest reports of this notebook are missing")
 
 
 def test_a_report_that_a_variable_holds_is_exported_once():
