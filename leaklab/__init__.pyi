@@ -4,13 +4,13 @@ from . import remote as remote
 from .ask.alive import whyalive as whyalive
 from .ask.autograd import autograd as autograd
 from .ask.comparing import compare as compare
-from .ask.comparing import load as load
 from .ask.cuda import compare_cuda_snapshots as compare_cuda_snapshots
 from .ask.cuda import load_cuda_snapshot as load_cuda_snapshot
 from .ask.cut_cycles import cut_cycles as cut_cycles
 from .ask.find import find as find
 from .ask.heap_diff import diff as diff
 from .ask.heap_diff import snapshot as snapshot
+from .ask.loading import load as load
 from .ask.training_run import training_run as training_run
 from .ask.watching import watch as watch
 from .check.api import leakcheck as leakcheck

@@ -1,113 +1,21 @@
-"""Open any file that leaklab wrote, and compare two things of one kind, before and after.
-
-What kind a file is of is seen by what is in it, not by its name.
-"""
+"""Compare two things of one kind, before and after: reports, snapshots, saved heaps, or the files of them."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from leaklab.ask.cuda import compare_cuda_snapshots
 from leaklab.ask.heap_diff import diff
-from leaklab.cuda.reading import read_pickle
-from leaklab.cuda.schema import memory_of
+from leaklab.ask.loading import load
 from leaklab.errors import ReportError
-from leaklab.files import FilePath
-from leaklab.heap.saved.file import MAGIC
-from leaklab.render.base import Report, read_bytes
-from leaklab.render.json import find_embedded, format_of
-from leaklab.reports.alive import WhyAlive
-from leaklab.reports.autograd import AutogradReport
+from leaklab.render.base import Report
 from leaklab.reports.check import LeakReport
 from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
-from leaklab.reports.found import FoundObjects
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
-from leaklab.reports.loop import MonitorReport
-from leaklab.reports.notebook import NotebookComparison, NotebookReport, compare_reports, load_report
-from leaklab.reports.process import ProcessReport
-from leaklab.reports.ranks import RanksReport
+from leaklab.reports.notebook import NotebookComparison, NotebookReport, compare_reports
 from leaklab.reports.saved_heap import HeapComparison, SavedHeap
 from leaklab.reports.side_by_side import SideBySide, side_by_side
-from leaklab.reports.training_run import TrainingRun
-from leaklab.runtime.gc_control import gc_paused
-
-_ZIP, _PICKLE = b"PK", b"\x80"
-_PICKLE_SUFFIXES = (".pickle", ".pkl")
-
-KINDS: dict[str, type[Any]] = {
-    "leaklab autograd": AutogradReport,
-    "leaklab before and after": SideBySide,
-    "leaklab check": LeakReport,
-    "leaklab checks": NotebookReport,
-    "leaklab difference": MemDiff,
-    "leaklab found": FoundObjects,
-    "leaklab heap comparison": HeapComparison,
-    "leaklab monitor": MonitorReport,
-    "leaklab process": ProcessReport,
-    "leaklab ranks": RanksReport,
-    "leaklab snapshot": CudaSnapshot,
-    "leaklab snapshot series": SnapshotComparison,
-    "leaklab training run": TrainingRun,
-    "leaklab whyalive": WhyAlive,
-}
-"""The report behind the ``format`` that a JSON file says it has; `load` reads it by the class's ``from_json``."""
-
-
-def load(path: FilePath) -> Any:
-    """Open a file that leaklab wrote, of whatever kind it is.
-
-    Args:
-        path: A report that `save` or `to_json` wrote (``.json``), the page of a check, a notebook or many ranks
-            (``.html``), a `HeapSnapshot` (``.npz``), a `SavedHeap` (``.heap``), or a file of
-            ``torch.cuda.memory._dump_snapshot`` (``.pickle``).
-            What is in the file decides, not its name, but for ``.pickle`` and ``.pkl``.
-
-    Returns:
-        What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `MemDiff`, `TrainingRun`,
-        `MonitorReport`, `ProcessReport`, `RanksReport`, `FoundObjects`, `HeapSnapshot`, `SavedHeap`,
-        `HeapComparison`, `SideBySide`, `CudaSnapshot` or `SnapshotComparison`.
-
-    Raises:
-        ReportError: if the file cannot be read, or holds nothing that this version of leaklab can read.
-        SnapshotError: if it is a damaged or hostile CUDA snapshot.
-    """
-    head = _first_bytes(path)
-    if head == MAGIC[: len(_ZIP)]:
-        return SavedHeap.load(path)
-    if head.startswith(_ZIP):
-        return HeapSnapshot.load(path)
-    if head.startswith(_PICKLE) or Path(path).suffix.lower() in _PICKLE_SUFFIXES:
-        with gc_paused():
-            return CudaSnapshot(memory_of(read_pickle(path, audited=None, progress=None), os.fspath(path)))
-    data = read_bytes(path)
-    is_page = data.lstrip()[:1] == b"<"
-    record = find_embedded(data) if is_page else data
-    form = "" if record is None else format_of(record)
-    if form in ("leaklab check", "leaklab checks"):
-        return load_report(path)
-    if form in KINDS and (not is_page or form == "leaklab ranks"):
-        return KINDS[form].load(path)
-    raise ReportError(_refusal(path, is_page=is_page))
-
-
-def _first_bytes(path: FilePath) -> bytes:
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(len(_ZIP))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        msg = f"cannot read {os.fspath(path)!r}: {reason}; give a file that leaklab wrote"
-        raise ReportError(msg) from error
-
-
-def _refusal(path: FilePath, *, is_page: bool) -> str:
-    name = os.fspath(path)
-    if is_page:
-        return f"{name!r} is a page without a record: give a page of %leakreport, leaklab run or LeakReport, or JSON"
-    return f"{name!r} is no file of leaklab: give a report (.json, .html), a heap snapshot (.npz) or a CUDA snapshot"
-
 
 Compared: TypeAlias = NotebookComparison | MemDiff | HeapComparison | SnapshotComparison | SideBySide
 _OF_CHECKS = (LeakReport, NotebookReport)

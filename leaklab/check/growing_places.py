@@ -27,8 +27,8 @@ from leaklab.heap.view import BASELINE, HeapView
 from leaklab.measure.slots import GrownSlot
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
 from leaklab.runtime.addresses import contents_of, get_referents
-from leaklab.runtime.autograd_graph import NO_MARKS, GraphMarks
 from leaklab.runtime.containers import keys_in
+from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
 from leaklab.runtime.objects import is_exactly, safe_len, summary, type_name
 from leaklab.runtime.ours import is_history_name
 from leaklab.runtime.sizes import node_bytes

@@ -26,7 +26,8 @@ from leaklab.heap.shortest_paths import PathTree, Start, paths_from
 from leaklab.heap.view import BASELINE, NO_BIRTHS, Births, HeapView
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.runtime.addresses import KindTable, kinds_of, picked
-from leaklab.runtime.autograd_graph import Edge, GraphMarks, inputs_of, is_node_type, next_number, number_of, result_of
+from leaklab.runtime.autograd_graph import Edge, inputs_of, is_node_type, number_of, result_of
+from leaklab.runtime.graph_marks import GraphMarks, next_number
 from leaklab.runtime.objects import is_tensor_type, no_torch_functions
 from leaklab.runtime.ours import own_addresses
 

@@ -24,7 +24,7 @@ from leaklab.heap.shared_data import Storages, storages_in
 from leaklab.heap.shortest_paths import PathTree, Reach, Start, path_to, reach
 from leaklab.model import RootPath, Status, Step
 from leaklab.runtime.addresses import Addresses, KindTable
-from leaklab.runtime.autograd_graph import NO_MARKS, GraphMarks
+from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
 from leaklab.runtime.objects import is_kind_of, is_tensor_type, summary
 from leaklab.runtime.ours import is_history_name
 

@@ -49,7 +49,7 @@ class OpenBranches:
 
     def __init__(self, watch: BranchWatch) -> None:
         self._watch = watch
-        self._sources: dict[str, _Source | None] = {}
+        self._sources: dict[str, _ParsedFile | None] = {}
         self._n_asked = 0
 
     def of(self, names: Names, lines: Collection[tuple[str, int]] = ()) -> OpenBranch | None:
@@ -71,21 +71,21 @@ class OpenBranches:
         found = (program.open_branch(names, lines) for program in programs.values())
         return next((one for one in found if one is not None), None)
 
-    def _source(self, filename: str) -> _Source | None:
+    def _source(self, filename: str) -> _ParsedFile | None:
         if filename not in self._sources:
-            self._sources[filename] = _Source.of(filename)
+            self._sources[filename] = _ParsedFile.of(filename)
         return self._sources[filename]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Source:
+class _ParsedFile:
     """The syntax tree of a file, and the node above each of its nodes."""
 
     tree: ast.Module
     parents: dict[ast.AST, ast.AST]
 
     @classmethod
-    def of(cls, filename: str) -> _Source | None:
+    def of(cls, filename: str) -> _ParsedFile | None:
         """Return the source of *filename*; None where there is none, or it is no Python."""
         try:
             tree = ast.parse("".join(linecache.getlines(filename)))
@@ -116,7 +116,7 @@ _DEPTH = 4
 class _RunFile:
     """One file of the user's, with what ran of it."""
 
-    def __init__(self, source: _Source, filename: str) -> None:
+    def __init__(self, source: _ParsedFile, filename: str) -> None:
         self._tree, self._parents, self._filename = source.tree, source.parents, filename
         self._codes: dict[ast.AST, CodeType] = {}  # of the functions that ran
         self._ran: list[Span] = []

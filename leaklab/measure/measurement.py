@@ -16,8 +16,8 @@ from leaklab.measure.meters import Meters
 from leaklab.measure.process_counts import ProcessCounts
 from leaklab.measure.slots import Slots, grown_slots
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, positions_of
-from leaklab.runtime.autograd_graph import GraphMarks
 from leaklab.runtime.gc_control import collect_quietly, gc_paused
+from leaklab.runtime.graph_marks import GraphMarks
 
 _NONE = np.empty(0, np.int64)
 _LEAST_RISE = 128

@@ -9,9 +9,6 @@ Python has no list of the hooks of C++ nodes. ``node.register_hook(f)`` first ha
 has none, together with ``f`` to the method ``_register_hook`` of ``torch.autograd.Function``, and only then gives a
 dict to a node without one. So a stand-in for that method which raises when it is shown a marker instead of a hook
 learns the dict, and the node stays as it was. That costs 3 us per node.
-
-torch numbers its nodes in the order in which they are made: `GraphMarks` are where the runs began. For the next number
-torch is asked only if it is loaded.
 """
 
 from __future__ import annotations
@@ -23,11 +20,11 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from leaklab.runtime.objects import HEAP_TYPE, class_dict, flags_of, loaded_variables, safe_len
+from leaklab.runtime.objects import HEAP_TYPE, class_dict, flags_of, safe_len
 
 Edge = tuple[Any, Any, str]
 """Source, target, and the reference as Python writes it, or in words."""
@@ -355,31 +352,3 @@ def _asking(home: Any) -> Iterator[Ask]:
         finally:
             home._register_hook = original  # noqa: SLF001
             shown.clear()
-
-
-class GraphMarks(NamedTuple):
-    """Numbers of the first autograd node that a run could make.
-
-    Attributes:
-        first: Of the first measured run.
-        previous: Of the last run but one.
-        newest: Of the last run.
-    """
-
-    first: int = 0
-    previous: int = 0
-    newest: int = 0
-
-    def next_run(self) -> GraphMarks:
-        """Return the marks as a further run starts."""
-        now = next_number()
-        return GraphMarks(self.first, self.newest, now) if self.newest else GraphMarks(now, now, now)
-
-
-NO_MARKS = GraphMarks()
-
-
-def next_number() -> int:
-    """Return the number of the next autograd node that this thread makes; 0 where torch does not tell."""
-    peek = loaded_variables("torch._C._autograd").get("_get_sequence_nr")
-    return 0 if peek is None else int(peek())

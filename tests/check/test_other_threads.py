@@ -68,7 +68,7 @@ def test_growth_by_another_thread_is_said_to_be_its_own():
         # Long runs: the thread goes on while the heap is looked at, and that has no pace by the run.
         report = leaklab.leakcheck(lambda: time.sleep(0.2), runs=12, namespace=globals())
     notes = " ".join(report.check.notes)
-    assert "thread 'filler' ran meanwhile" in notes
+    assert "thread 'filler' ran during the check" in notes
     assert "FILLED also grows between runs: thread 'filler' adds to it" in notes
     (site,) = next(leak for leak in report.leaks if leak.holder == "FILLED").sites
     assert "FILLED.append(bytearray(5_000))  # makes it, in thread 'filler'" in site

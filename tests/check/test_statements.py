@@ -141,7 +141,7 @@ def test_an_error_in_a_later_run_ends_it_and_the_report_stays(cell):
     assert cell.user["n"] == 12
     assert report.record.statements == ()
     assert any(
-        "it is not known what each statement leaves behind: AssertionError" in note for note in report.record.notes
+        "leaves behind: statement-by-statement run 1 ended with AssertionError" in note for note in report.record.notes
     )
 
 

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from leaklab.heap.borrow import carried_tensors
-from leaklab.runtime.autograd_graph import GraphMarks, inputs_of
+from leaklab.runtime.autograd_graph import inputs_of
+from leaklab.runtime.graph_marks import GraphMarks
 
 
 def nodes_of(*tensors):

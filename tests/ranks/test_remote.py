@@ -87,7 +87,7 @@ def test_a_redacted_answer_does_not_quote_the_error():
 def test_a_check_inside_a_check_is_an_answer():
     inner = []
     leaklab.leakcheck(lambda: inner.append(leaklab.remote.check(int)) if not inner else None, runs=5, sites=False)
-    assert answer_of(inner[0]).error.startswith("CheckRunningError: a check is running in this thread")
+    assert answer_of(inner[0]).error.startswith("CheckRunningError: a check is already running in this thread")
 
 
 def test_a_leak_that_fails_the_check_is_an_answer_all_the_same():

@@ -15,7 +15,8 @@ from leaklab.explain.autograd.nodes import GraphNodes, NameFile, read_graph
 from leaklab.explain.autograd.saved import MAX_OBJECTS, FoundTensors, SavedStorages
 from leaklab.heap.view import HeapView
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, Sharing
-from leaklab.runtime.autograd_graph import GraphMarks, number_of
+from leaklab.runtime.autograd_graph import number_of
+from leaklab.runtime.graph_marks import GraphMarks
 from leaklab.runtime.objects import is_tensor, no_torch_functions, type_name
 from leaklab.runtime.sizes import node_bytes
 from leaklab.text import format_bytes

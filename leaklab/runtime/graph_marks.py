@@ -1,0 +1,35 @@
+"""Where in torch's numbering of autograd nodes the runs began; torch is asked only if it is loaded."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from leaklab.runtime.objects import loaded_variables
+
+
+class GraphMarks(NamedTuple):
+    """Numbers of the first autograd node that a run could make.
+
+    Attributes:
+        first: Of the first measured run.
+        previous: Of the last run but one.
+        newest: Of the last run.
+    """
+
+    first: int = 0
+    previous: int = 0
+    newest: int = 0
+
+    def next_run(self) -> GraphMarks:
+        """Return the marks as a further run starts."""
+        now = next_number()
+        return GraphMarks(self.first, self.newest, now) if self.newest else GraphMarks(now, now, now)
+
+
+NO_MARKS = GraphMarks()
+
+
+def next_number() -> int:
+    """Return the number of the next autograd node that this thread makes; 0 where torch does not tell."""
+    peek = loaded_variables("torch._C._autograd").get("_get_sequence_nr")
+    return 0 if peek is None else int(peek())
