@@ -145,7 +145,7 @@ def _measure_undisturbed(session: CheckSession) -> Generator[int | RunRequest, R
     )
     is_slow = session.warmup_seconds > _WATCHED_SECONDS or most_runs <= _MOST_WATCHED
     while True:
-        session.branches = BranchWatch(whose) if is_slow and not session.in_loop else None
+        session.branches = BranchWatch(whose) if is_slow and not (session.in_loop or session.among_ranks) else None
         session.collects = user_lets_collect() and not session.cell_freezes
         taker, room = session.baseline(), most_runs + MAX_TRACED_RUNS
         measurement = session.measurement = Measurement(

@@ -133,9 +133,8 @@ def isolated_steps(make_steps: Callable[[], Steps], *, awaits: bool = False) -> 
         return (yield from _ordinary(make_steps, why))
     with closing(make_steps()) as steps:
         first = next(steps)
-        if not isinstance(first, int):  # no check begins so
-            return (yield from _answered(steps, first))
-        is_warm_up = not first
+        number = first if isinstance(first, int) else first.number
+        is_warm_up = not number
         ran: Ran | None = (yield first) if is_warm_up else None
         if ran is not None and ran[1]:
             return (yield from _sent(steps, ran))
@@ -147,7 +146,7 @@ def isolated_steps(make_steps: Callable[[], Steps], *, awaits: bool = False) -> 
         except OSError:
             return (yield from _ordinary(make_steps, "the system could not start another process"))
     try:
-        ended_by = yield from wait_for([child], first)
+        ended_by = yield from wait_for([child], number)
     finally:
         child.kill()
     if ended_by:
@@ -159,7 +158,7 @@ def isolated_steps(make_steps: Callable[[], Steps], *, awaits: bool = False) -> 
         why = child.failure if check is None else f"the code raised there ({check.failure})"
         return (yield from _ordinary(make_steps, why))
     if not is_warm_up:
-        yield first  # the run that the user sees
+        yield number  # the run that the user sees
     return _with_note(
         check, "the runs happened in a copy of the process: your variables are as they were after one run"
     )
