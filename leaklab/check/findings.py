@@ -95,7 +95,7 @@ class Survey:
         if self.branches is None or container < 0:
             return ""
         found = self.branches.of(names_in_code(self.view, container))
-        return "" if found is None else f"but it may end: {found.words}"
+        return "" if found is None else f"but it may end: {found.words}; more runs (-n) would show"
 
 
 Places = tuple[tuple[str, int], ...]

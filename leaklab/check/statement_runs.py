@@ -42,7 +42,7 @@ def find_statements(session: CheckSession, explained: Explained) -> Generator[in
     cell = session.cell
     if cell is None:
         return _with_rows(explained, (), "only the statements of a cell can be run one by one, not those of a function")
-    births = _Births(session)
+    births = _StatementBirths(session)
     started = time.perf_counter()
     with cell.by_statement(births.count) as statements:
         births.begin(len(statements))
@@ -70,7 +70,7 @@ def _with_rows(explained: Explained, rows: tuple[StatementGrowth, ...], *notes: 
     return replace(explained, statements=rows, later_notes=(*explained.later_notes, *filter(None, notes)))
 
 
-class _Births:
+class _StatementBirths:
     """What was born before the first statement of each run and in every statement, by its slot.
 
     Args:

@@ -52,14 +52,13 @@ class OpenBranches:
         self._sources: dict[str, _ParsedFile | None] = {}
         self._n_asked = 0
 
-    def of(self, names: Names, lines: Collection[tuple[str, int]] = ()) -> OpenBranch | None:
+    def of(self, names: Names) -> OpenBranch | None:
         """Return a branch that could end the growth of a container and was never taken; None if there is none.
 
         After `MOST_ASKED` containers it is None for all others.
 
         Args:
             names: By which the code knows the container.
-            lines: File name and number of lines that are known to add to it.
         """
         self._n_asked += 1
         if self._n_asked > MOST_ASKED:
@@ -68,7 +67,7 @@ class OpenBranches:
         for code, seen in self._watch.codes(names):
             if (source := self._source(code.co_filename)) is not None:
                 programs.setdefault(code.co_filename, _RunFile(source, code.co_filename)).add(code, seen)
-        found = (program.open_branch(names, lines) for program in programs.values())
+        found = (program.open_branch(names) for program in programs.values())
         return next((one for one in found if one is not None), None)
 
     def _source(self, filename: str) -> _ParsedFile | None:
@@ -107,7 +106,6 @@ _DROPPING = frozenset({
 })  # fmt: skip
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Delete)
 _TEXT_LIMIT = 60
 _DEPTH = 4
 """So many calls above the code that changes a container are looked at."""
@@ -141,10 +139,9 @@ class _RunFile:
                     is_code = led_to is not None and not led_to.opname.startswith(("LOAD_CONST", "RETURN", "JUMP"))
                     self._edges.append((span, spans.get(target), is_code))
 
-    def open_branch(self, names: Names, lines: Collection[tuple[str, int]]) -> OpenBranch | None:
+    def open_branch(self, names: Names) -> OpenBranch | None:
         """As `OpenBranches.of`, in this file."""
-        numbers = {number for filename, number in lines if filename == self._filename}
-        adding, dropping = self._sites(names, numbers)
+        adding, dropping = self._sites(names)
         self._changing = {name for function in self._codes for name in _changed_in(function)}
         self._changing |= {*names.anywhere, *(name for code in self._codes.values() for name in names.in_code(code))}
         for site in dropping:
@@ -153,7 +150,7 @@ class _RunFile:
                 return OpenBranch(self._filename, line, f"line {line}, which drops entries, has not run yet")
         return next(filter(None, (self._way_past(site) for site in adding if self._has_run(site))), None)
 
-    def _sites(self, names: Names, numbers: Collection[int]) -> tuple[list[ast.AST], list[ast.AST]]:
+    def _sites(self, names: Names) -> tuple[list[ast.AST], list[ast.AST]]:
         """Return the code that adds to the container and the code that drops from it, with the calls that lead there.
 
         Only code of functions that ran counts: a way to empty the container that nobody calls ends nothing.
@@ -167,8 +164,6 @@ class _RunFile:
                 if isinstance(node, ast.Assign) and known.is_container(node.value):
                     known.variables |= {target.id for target in node.targets if isinstance(target, ast.Name)}
             for node in nodes:
-                if isinstance(node, _SIMPLE) and node.lineno in numbers:
-                    adding.append(node)
                 if effect := known.effect_of(node):
                     (adding if effect > 0 else dropping).append(node)
         return self._with_calls(adding), self._with_calls([*dropping, *self._droppers(names)])

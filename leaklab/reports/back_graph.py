@@ -88,7 +88,7 @@ class BackGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _DrawnWay:
     """A path to be merged: its steps, a key for the object of each, and the steps whose reference is to be cut."""
 
     path: RootPath
@@ -100,13 +100,13 @@ def graph_of_alive(alive: WhyAliveRecord) -> BackGraph:
     """Return the graph of all paths to the object asked about, or of the cycle that keeps it."""
     alive = clipped(alive, SHOWN_LIMIT)
     if alive.paths:
-        ways = [_Way(one.path, one.places, one.cut_at) for one in alive.paths]
+        ways = [_DrawnWay(one.path, one.places, one.cut_at) for one in alive.paths]
     elif alive.cycle is not None:
         n_steps = len(alive.cycle.steps)
-        ways = [_Way(alive.cycle, (*range(1, n_steps), 1), ())]
+        ways = [_DrawnWay(alive.cycle, (*range(1, n_steps), 1), ())]
     else:
         unseen = RootPath(alive.hold.value, (Step("", alive.what, "", Status.UNKNOWN),))
-        ways = [_Way(unseen, (0,), ())]
+        ways = [_DrawnWay(unseen, (0,), ())]
     graph = _merged(ways, asked=0)
     for more in alive.fan_in:
         _add_more(graph, more)
@@ -118,12 +118,12 @@ def graph_of_leak(leak: Leak) -> BackGraph:
     leak = clipped(leak, SHOWN_LIMIT)
     if not leak.path.steps:
         steps = (Step("", leak.what, "", Status.LEAKED),)
-        return _merged([_Way(RootPath(leak.path.root, steps), (0,), ())], asked=0)
+        return _merged([_DrawnWay(RootPath(leak.path.root, steps), (0,), ())], asked=0)
     last = len(leak.path.steps) - 1
-    return _merged([_Way(leak.path, tuple(range(last + 1)), ())], asked=last)
+    return _merged([_DrawnWay(leak.path, tuple(range(last + 1)), ())], asked=last)
 
 
-def _merged(ways: Sequence[_Way], asked: Hashable) -> BackGraph:
+def _merged(ways: Sequence[_DrawnWay], asked: Hashable) -> BackGraph:
     """Merge the ways; the more boxes that makes, the more of the middle of the long ones is left out."""
     longest = max(len(way.path.steps) for way in ways)
     for n_steps in range(max(min(longest, MAX_BOXES), _FEWEST_STEPS), _FEWEST_STEPS - 1, -1):
@@ -135,7 +135,7 @@ def _merged(ways: Sequence[_Way], asked: Hashable) -> BackGraph:
     return graph
 
 
-def _add_way(graph: BackGraph, way: _Way, number: int, asked: Hashable, n_steps: int) -> None:
+def _add_way(graph: BackGraph, way: _DrawnWay, number: int, asked: Hashable, n_steps: int) -> None:
     steps, suspects = way.path.steps, suspect_references(way.path)
     root = Box(way.path.root, "", Status.EXPECTED, "", "root")
     before = graph.box(("root", way.path.root), root)
@@ -168,7 +168,7 @@ def _add_more(graph: BackGraph, more: FanIn) -> None:
     graph.arrow(box, graph.box(more.place, Box("", "", Status.UNKNOWN, "", "object")), "")
 
 
-class _Reference(NamedTuple):
+class _DrawnReference(NamedTuple):
     """An arrow seen from the box that it leaves."""
 
     text: str
@@ -233,9 +233,9 @@ def _chains(graph: BackGraph, stand_ins: Sequence[object]) -> list[list[object]]
 
 def _stand_ins(graph: BackGraph) -> list[object]:
     """Return an object for each box; each refers to those that its box has arrows to."""
-    references: list[list[_Reference]] = [[] for _ in graph.boxes]
+    references: list[list[_DrawnReference]] = [[] for _ in graph.boxes]
     for arrow in graph.arrows:
-        references[arrow.source].append(_Reference(arrow.reference, arrow.target))
+        references[arrow.source].append(_DrawnReference(arrow.reference, arrow.target))
     stand_ins = [_stand_in(box, len(held)) for box, held in zip(graph.boxes, references, strict=True)]
     for stand_in, held in zip(stand_ins, references, strict=True):
         for number, reference in enumerate(held):

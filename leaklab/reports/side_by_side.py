@@ -83,7 +83,7 @@ class _Item(NamedTuple):
     words: str
 
 
-class _Reading(NamedTuple):
+class _RowsOfKind(NamedTuple):
     """How a report of one kind is read: what it is called, its sums, its single things."""
 
     kind: str
@@ -207,33 +207,33 @@ def _holders(record: WhyAliveRecord) -> Iterator[_Item]:
         yield _Item(path.holder, quoted(path.holder), 1.0, "holds it")
 
 
-_READINGS: dict[type, _Reading] = {
-    TrainingRunRecord: _Reading("training runs", lambda run: run.name, _levels_of_run, _survivors),
-    MonitorRecord: _Reading(
+_READINGS: dict[type, _RowsOfKind] = {
+    TrainingRunRecord: _RowsOfKind("training runs", lambda run: run.name, _levels_of_run, _survivors),
+    MonitorRecord: _RowsOfKind(
         "watches of loops",
         lambda watch: watch.status.name,
         _levels_of_loop,
         _growing_places,
         "a place that is gone is not proven to be fixed: the second loop may have made fewer steps",
     ),
-    RanksRecord: _Reading(
+    RanksRecord: _RowsOfKind(
         "reports of ranks",
         lambda ranks: f"{len(ranks.ranks)} ranks",
         lambda _: (),
         _leaks_of_ranks,
         "a leak that is gone is not proven to be fixed: see the verdicts of the ranks",
     ),
-    ProcessRecord: _Reading("processes", lambda process: process.program, _levels_of_process, _tensors_of_process),
-    FoundRecord: _Reading(
+    ProcessRecord: _RowsOfKind("processes", lambda process: process.program, _levels_of_process, _tensors_of_process),
+    FoundRecord: _RowsOfKind(
         "searches", lambda found: found.where, lambda found: _bytes("all that was found", found.n_bytes), _found
     ),
-    AutogradRecord: _Reading(
+    AutogradRecord: _RowsOfKind(
         "autograd graphs",
         lambda graph: graph.name,
         lambda graph: _bytes("saved by the graph", graph.saved_bytes),
         _saved_by_lines,
     ),
-    WhyAliveRecord: _Reading(
+    WhyAliveRecord: _RowsOfKind(
         "answers to why something is alive",
         lambda alive: alive.asked,
         lambda alive: _bytes("what only it keeps", alive.retained.exclusive_bytes),

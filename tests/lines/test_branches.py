@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not branches.HAS_POSITIONS, reason="instructions
 _FILES = itertools.count()
 
 
-def open_branch(tmp_path, program, runs=6, *, name="kept", lines=()):
+def open_branch(tmp_path, program, runs=6, *, name="kept"):
     """Run ``run()`` of *program* so often; return the words of the open branch for the container *name*, or None."""
     file = tmp_path / f"program_{next(_FILES)}.py"
     file.write_text(textwrap.dedent(program))
@@ -27,7 +27,7 @@ def open_branch(tmp_path, program, runs=6, *, name="kept", lines=()):
         with watch.installed():
             variables["run"]()
     names = Names(frozenset({name}), frozenset({name}))
-    found = OpenBranches(watch).of(names, [(str(file), line) for line in lines])
+    found = OpenBranches(watch).of(names)
     return None if found is None else found.words
 
 
@@ -278,17 +278,6 @@ def test_once_it_was_taken_the_branch_is_open_no_more(tmp_path):
     """
     assert open_branch(tmp_path, program, runs=3) is not None
     assert open_branch(tmp_path, program, runs=6) is None
-
-
-def test_a_line_that_is_known_to_add_counts_whatever_it_calls_the_container(tmp_path):
-    program = """\
-        kept = []
-        def run(store=kept, limit=100):
-            if len(store) < limit:
-                store.append(1)
-    """
-    assert open_branch(tmp_path, program, name="elsewhere") is None
-    assert "len(store) < limit" in open_branch(tmp_path, program, name="elsewhere", lines=[4])
 
 
 def test_free_variables_are_known_by_their_function_only(tmp_path):
