@@ -93,20 +93,20 @@ def split_by_container(
         return
     table = _lengths(view, parents, measurement)
     at_runs = [checkpoint.after_run for checkpoint in measurement.checkpoints]
-    limited, parts = list[int](), defaultdict[Outcome | None, list[int]](list)
+    limited, may_stop, parts = list[int](), list[int](), defaultdict[Outcome | None, list[int]](list)
     for parent, lengths in zip(parents, table, strict=True):
         if parent >= 0 and known_limit([view.objects[parent]]) is not None:
             limited.append(parent)
         else:
             growth = _judge(lengths, at_runs)
             outcome = None if growth is None else growth.outcome
-            parts[Outcome.INCONCLUSIVE if outcome is Outcome.LEAK and may_end(parent) else outcome].append(parent)
+            (may_stop if outcome is Outcome.LEAK and may_end(parent) else parts[outcome]).append(parent)
     flat = parts.pop(Outcome.CLEAN, []) + parts.pop(Outcome.BOUNDED, [])
     undecided = parts.pop(Outcome.INCONCLUSIVE, [])
     if (flat or undecided) and _grow_as_one(table[np.isin(parents, parts[Outcome.LEAK] + flat + undecided)], at_runs):
         parts[Outcome.LEAK] += flat + undecided
         flat = undecided = []
-    for chosen in (*parts.values(), limited, flat, undecided):
+    for chosen in (*parts.values(), limited, flat, undecided, may_stop):
         if chosen:
             yield group.part(view, set(chosen))
 

@@ -35,11 +35,15 @@ from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak, ObjectGrowth, Outcome, TensorGrowth
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
+from leaklab.text import unit_words
 
 _NO_MEMORY = (
     "the runs leave objects behind, but memory ran out before their holder was found: free memory, or allow "
     "fewer runs with -n"
 )
+
+_ENOUGH_RUNS = 24
+"""What so many runs have not reached is no doubt any more."""
 
 
 def explain(session: CheckSession) -> Explained:
@@ -47,11 +51,27 @@ def explain(session: CheckSession) -> Explained:
     none = (0,) * session.measurement.n_runs
     nothing = Explained(kept=session.measurement.cohorts.sizes(), tensors_kept=none, tensor_bytes_kept=none)
     if session.judgement is None or not session.judgement.says_anything:
-        return nothing
+        return _doubted(session, nothing)
     try:
-        return explain_growth(session, session.judgement)
+        return _doubted(session, explain_growth(session, session.judgement))
     except MemoryError:
         return replace(nothing, open_questions=(_NO_MEMORY,))
+
+
+def _doubted(session: CheckSession, explained: Explained) -> Explained:
+    """Return *explained* with the question what code would do that no run has reached, where nothing else is asked.
+
+    Of a few runs, that nothing leaks is said of what they did.
+    """
+    n_runs = session.measurement.n_runs
+    is_said = explained.leaks or explained.open_questions or session.failure
+    if session.branches is None or is_said or n_runs >= _ENOUGH_RUNS:
+        return explained
+    unseen = OpenBranches(session.branches).unseen_growth()
+    if unseen is None:
+        return explained
+    doubt = f"nothing leaks in {unit_words(n_runs, 'runs')}, but {unseen.words}; more runs (-n) would show"
+    return replace(explained, open_questions=(doubt,))
 
 
 def explain_growth(session: CheckSession, judgement: Judgement) -> Explained:
@@ -103,14 +123,21 @@ def _explain(survey: Survey) -> Explained:
         shares=explained_shares(judgement, native.parts),
         charged=native.charged,
         noted=tuple(leak for leak in (*native.leaks, *aside) if leak not in leaks),
+        is_endless=_are_endless(leaks, findings),
     )
+
+
+def _are_endless(leaks: Sequence[Leak], findings: Sequence[Finding]) -> bool:
+    """Return whether of all *leaks* the code was watched, and no branch of it could end them."""
+    endless = {finding.leak.fingerprint for finding in findings if finding.is_endless}
+    return bool(leaks) and all(leak.fingerprint in endless for leak in leaks)
 
 
 def _judged_by_code(survey: Survey, finding: Finding) -> Finding:
     """Return *finding*, which grows in place, as not decided where the code may still end that."""
-    if not finding.is_leak or finding.address is None:
+    if finding.address is None:
         return finding
-    return finding.undecided(survey.may_end(survey.view.index.vertex_of(finding.address.chain[-1])))
+    return finding.judged_by_code(survey, survey.view.index.vertex_of(finding.address.chain[-1]))
 
 
 def _worth_showing(findings: Sequence[Finding], outcome: Outcome) -> Iterator[Finding]:

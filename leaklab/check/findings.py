@@ -12,7 +12,7 @@ from leaklab.explain.leaks.groups import Group, LeakAddress
 from leaklab.explain.leaks.holders import RetainedBytes
 from leaklab.explain.leaks.sizes import GroupSizer
 from leaklab.heap.view import HeapView
-from leaklab.lines.open_branches import OpenBranches
+from leaklab.lines.open_branches import OpenBranches, Reading
 from leaklab.measure.measurement import Measurement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, StatementGrowth, TensorGrowth
 from leaklab.model.check import MemoryShare
@@ -35,6 +35,7 @@ class Finding:
         is_opaque: Whether what grows may have native memory of unknown size.
         freed: What no root reaches any more once all holders let go; None where that was not asked.
         is_log: Whether it gains a few numbers in their order, and no more.
+        is_endless: Whether the code that fills it was watched, and no branch of that code could end its growth.
     """
 
     leak: Leak
@@ -48,18 +49,24 @@ class Finding:
     is_opaque: bool = False
     freed: Ints | None = None
     is_log: bool = False
+    is_endless: bool = False
 
     @property
     def is_leak(self) -> bool:
         """Whether it grows without end."""
         return self.growth.outcome is Outcome.LEAK
 
-    def undecided(self, why: str) -> Finding:
-        """Return it as not decided, if it counts as a leak and there is a reason *why* it may be none."""
-        if not self.is_leak or not why:
+    def judged_by_code(self, survey: Survey, container: int) -> Finding:
+        """Return it as not decided, if it counts as a leak and the code that fills *container* may still end that.
+
+        Otherwise it is noted whether that code was seen.
+        """
+        if not self.is_leak:
             return self
-        growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, f"{self.growth.reason}, {why}")
-        return replace(self, growth=growth, leak=replace(self.leak, reason=growth.reason))
+        if why := survey.may_end(container):
+            growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, f"{self.growth.reason}, {why}")
+            return replace(self, growth=growth, leak=replace(self.leak, reason=growth.reason))
+        return replace(self, is_endless=survey.reading(container).is_filled)
 
     @property
     def members(self) -> Sequence[int]:
@@ -92,10 +99,14 @@ class Survey:
 
         Few runs cannot tell a leak from what still fills. The code can, where it was watched.
         """
-        if self.branches is None or container < 0:
-            return ""
-        found = self.branches.of(names_in_code(self.view, container))
+        found = self.reading(container).branch
         return "" if found is None else f"but it may end: {found.words}; more runs (-n) would show"
+
+    def reading(self, container: int) -> Reading:
+        """Return what the code says about the growth of the vertex *container*, where the code was watched."""
+        if self.branches is None or container < 0:
+            return Reading()
+        return self.branches.of(names_in_code(self.view, container))
 
 
 Places = tuple[tuple[str, int], ...]
@@ -142,6 +153,7 @@ class Explained:
         lines: What each search for lines has found.
         statements: What each statement of a cell leaves behind.
         later_notes: What the reader should know of the runs after those that were counted.
+        is_endless: Whether of all leaks the code was watched, and no branch of it could end them.
     """
 
     leaks: tuple[Leak, ...] = ()
@@ -166,3 +178,4 @@ class Explained:
     lines: tuple[FoundLines, ...] = ()
     statements: tuple[StatementGrowth, ...] = ()
     later_notes: tuple[str, ...] = ()
+    is_endless: bool = False

@@ -40,6 +40,8 @@ from leaklab.text import unit_words
 _N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
 """So many runs of each kind for leaks that leave something in every run; fewer once every leak has its line."""
 _MAX_EACH = 64
+_SLOW_SECONDS = 0.6
+"""Of a run that takes longer, one is made for both the lines that keep and those that make."""
 _LONG_SECONDS = 10.0
 """After so many seconds of runs that look for lines, no more are made for what leaks in some runs only."""
 MAX_TRACED_RUNS = 3 * _MAX_EACH
@@ -82,9 +84,13 @@ def find_lines(session: CheckSession, explained: Explained) -> Generator[int, Ra
     making = _MakingLines(runs, keeping)
     try:
         with runs.phase():
-            yield from keeping.runs()
-            if keeping.missing or not session.in_loop:
-                yield from making.runs()
+            if session.run_seconds > _SLOW_SECONDS and not session.in_loop:
+                yield from making.runs(with_keeping=True)
+                yield from keeping.runs()
+            else:
+                yield from keeping.runs()
+                if keeping.missing or not session.in_loop:
+                    yield from making.runs()
     finally:
         keeping.points.clear()  # they hold objects of the user's
     making.name_by_survivor()
@@ -176,6 +182,9 @@ class _KeepingLines:
         self.points = watch_places(runs.measurement, addresses, runs.session.namespace)
         of_threads = [threads_point(leak.fingerprint) for leak in runs.leaks if leak.path.root.startswith("thread ")]
         self.points += [point for point in of_threads if point is not None]
+        self._arrivals = arrival_lines(runs.leaks)
+        self._watch = LineWatch(self.points, whose, self._arrivals)
+        self._n_made = 0
         self.lines: _Lines = {}
         self.grows_anyway: set[str] = set()
 
@@ -184,27 +193,38 @@ class _KeepingLines:
         """The leaks of which no line is known that keeps."""
         return {leak.fingerprint for leak in self._runs.leaks if leak.fingerprint not in self.lines}
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch one run, unless somebody else traces."""
+        if sys.gettrace() is not None:
+            yield
+            return
+        with self._watch.installed(running_too=self._runs.session.in_loop):
+            yield
+
+    def note_run(self, seconds: float) -> None:
+        """Take in that a watched run has ended."""
+        self._n_made += 1
+        self.lines = self._watch.lines
+        self._watch_between(seconds)
+
     def runs(self) -> Generator[int, Ran, None]:
-        """Run with a trace function."""
-        runs = self._runs
+        """Run with a trace function, as often as a line is missing."""
+        runs, watch = self._runs, self._watch
         if sys.gettrace() is not None:
             runs.notes.append(
                 "a debugger or coverage tool uses the tracer: the report names the lines that create the objects, "
                 "not the lines that keep them"
             )
             return
-        arrivals = arrival_lines(runs.leaks)
-        watch = LineWatch(self.points, whose, arrivals)
         self.lines = watch.lines
-        places = {point.fingerprint for point in self.points}.union(*(each.fingerprints for each in arrivals))
+        places = {point.fingerprint for point in self.points}.union(*(each.fingerprints for each in self._arrivals))
         watched = places & {leak.fingerprint for leak in runs.leaks}
-        for number in itertools.count():
-            if not runs.goes_on(watched - watch.lines.keys(), _N_WATCHED, number):
-                break
-            with watch.installed(running_too=runs.session.in_loop):
+        while runs.goes_on(watched - watch.lines.keys(), _N_WATCHED, self._n_made):
+            with self.watched():
                 ran = yield runs.start()
             runs.finish(ran)
-            self._watch_between(ran[0])
+            self.note_run(ran[0])
         for fingerprint in self.grows_anyway:  # whatever line ran meanwhile has nothing to do with it
             watch.lines.pop(fingerprint, None)
         for fingerprint in watched:
@@ -240,8 +260,8 @@ class _MakingLines:
         self.elsewhere: _Lines = defaultdict(Counter)
         self.shapes: tuple[CycleShape, ...] = ()
 
-    def runs(self) -> Generator[int, Ran, None]:
-        """Run with tracemalloc and a dispatch mode."""
+    def runs(self, *, with_keeping: bool = False) -> Generator[int, Ran, None]:
+        """Run with tracemalloc and a dispatch mode; the first run *with_keeping* with a trace function as well."""
         runs, keeping = self._runs, self._keeping
         storages = nullcontext(True) if runs.session.in_loop else self._makers.storages.noted()  # noqa: FBT003 - is exact
         with python_traces() as n_frames, storages as is_exact:
@@ -250,8 +270,12 @@ class _MakingLines:
                 if runs.is_over or (number and not runs.goes_on(keeping.missing, _N_TRACED, number)):
                     break
                 before = [point.token() for point in keeping.points]
-                ran = yield runs.start()
+                is_both = with_keeping and not number
+                with keeping.watched() if is_both else nullcontext():
+                    ran = yield runs.start()
                 runs.finish(ran)
+                if is_both:
+                    keeping.note_run(ran[0])
                 for point, token in zip(keeping.points, before, strict=True):
                     made = self._makers.made_of(point.new_entries(token, point.token()))
                     self._note(point.fingerprint, Counter(made))

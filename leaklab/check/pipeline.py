@@ -44,8 +44,9 @@ from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
 from leaklab.measure.level_history import HolderLengths
 from leaklab.measure.measurement import Measurement
-from leaklab.model import MIN_RUNS, Check, Run, Settings
+from leaklab.model import MIN_RUNS, Check, Progress, Run, Settings
 from leaklab.model.cure import Cure
+from leaklab.runtime.child import why_no_child
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect
 from leaklab.text import format_seconds
 from leaklab.version import environment
@@ -56,11 +57,15 @@ _FEWEST_PHASES = 2
 _MOST_KEPT = 75_000
 """What grows is followed no further than the explanation takes a second or two for: so many objects, or a fifth of it
 in autograd nodes, of which Python must not touch too many."""
-_MOST_WATCHED, _WATCHED_SECONDS = 64, 0.05
+_MOST_WATCHED, _WATCHED_SECONDS = 64, 0.005
 """Where so few runs are made, or a run takes so long, counts alone do not tell a leak from a cache that still fills: it
 is watched which way the branches of the code go."""
-_SLOW_SECONDS = 3.0
-"""Of a cell that takes longer, trials are made on request only."""
+_SLOW_SECONDS = 0.6
+"""Of a run that takes longer, an explanation costs less than the runs that it may save."""
+_FIRST_SURE_PHASE = 3
+"""Of quick runs, so many phases are made in any case."""
+_MOST_TRIED_SECONDS = 3.0
+"""Of a run that takes longer, trials that would keep the notebook busy are made on request only."""
 _TRIALS_SHARE, _LEAST_TRIAL_SECONDS = 2.0, 5.0
 """So many times as long as the counted runs, and at least so many seconds, may trials take that nobody asked for."""
 
@@ -79,6 +84,7 @@ def check_steps(
     *,
     in_loop: HolderLengths | None = None,
     among_ranks: bool = False,
+    on_progress: Callable[[Progress], object] | None = None,
 ) -> Steps:
     """Check what the front end runs whenever this yields.
 
@@ -90,6 +96,7 @@ def check_steps(
         in_loop: Is told the places that grow, where a run is the next stretch of a loop that goes on: nothing is
             switched or tried there, and the functions that run are traced as well.
         among_ranks: Whether other processes make the same runs: they would wait for one whose trial fails.
+        on_progress: Is told what grows while more runs are made, and what was found while more is looked for.
 
     Returns:
         The record, through ``StopIteration``; also after a failed run, with what was measured until then.
@@ -102,21 +109,23 @@ def check_steps(
         require_memray()
     state = GcState.now()
     cell = None if isinstance(checked, FunctionType) else checked
-    session = CheckSession(settings, namespace, cell_name, cell, in_loop, among_ranks)
+    session = CheckSession(settings, namespace, cell_name, cell, in_loop, among_ranks, on_progress)
     restored: tuple[str, ...] = ()
     try:
         yield from _warm_up(session)
         yield from _measure_undisturbed(session)
-        explained = explain(session)
+        explained = session.explained = session.explained or explain(session)
         for step in _MEASURING_STEPS:
             explained = yield from step(session, explained)
         explained = apart_from_small(explained, settings.min_bytes)
         check = _record(session, explained)
         if in_loop is not None:
             in_loop.note(explained.addresses)
+        session.tell("lines", explained.leaks, check)
         # From here on nothing is measured: what tracing does to the figures is in no record.
         for step in _TRACING_STEPS:
             explained = yield from step(session, explained)
+        session.tell("changes", explained.leaks, _completed(check, explained, {}, ()))
         cures = yield from _find_cures(session, explained, checked)
     finally:
         restored = state.restore() if in_loop is None else ()
@@ -168,7 +177,7 @@ def _measure_undisturbed(session: CheckSession) -> Generator[int | RunRequest, R
 
 def _measure(session: CheckSession, measurement: Measurement) -> Generator[int | RunRequest, Ran, None]:
     """Run phase after phase until every question has its answer, or a limit is reached."""
-    phases, session.judgement = 0, None
+    phases, session.judgement, session.explained = 0, None, None
     session.seconds = session.counting_seconds = 0.0
     while not (session.failure or session.full):
         n_runs = next_phase(
@@ -179,6 +188,7 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
             seconds_left=session.seconds_left,
             growing=session.judgement is None or session.judgement.growing,
             is_open=session.judgement is None or session.judgement.is_open,
+            is_sure=_is_sure(session),
         )
         # A short third phase is made in any case: it shows whether growth keeps its pace.
         is_enough = phases > _FEWEST_PHASES or (phases == _FEWEST_PHASES and n_runs > measurement.n_runs)
@@ -192,6 +202,32 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
             return
         phases += 1
         session.judgement = judge(measurement) if measurement.n_runs else None
+        _look_early(session, phases)
+
+
+def _look_early(session: CheckSession, phases: int) -> None:
+    """Explain what grows before the runs are over, where that may save further ones, or where these take long."""
+    session.explained = None
+    judgement, measurement = session.judgement, session.measurement
+    is_wanted = session.run_seconds > _SLOW_SECONDS or phases == _FIRST_SURE_PHASE
+    if session.branches is None or judgement is None or not (judgement.growing and is_wanted):
+        return
+    with measurement.meters.leaving_out():
+        session.explained = explain(session)
+        session.tell("runs", (*session.explained.leaks, *session.explained.suspects))
+    measurement.look_again()
+
+
+def _is_sure(session: CheckSession) -> bool:
+    """Return whether the counts agree, and the code has nothing that could end the growth.
+
+    Where a run takes long it is enough that nothing of that kind is seen: a library's cache looks the same in twice as
+    many runs. Quick cells are run until the caches of most libraries are full, unless the code that fills was seen.
+    """
+    explained, judgement = session.explained, session.judgement
+    if explained is None or judgement is None or explained.open_questions or judgement.has_unread_rise:
+        return False
+    return bool(explained.leaks) and (explained.is_endless or session.run_seconds > _SLOW_SECONDS)
 
 
 def _would_keep(measurement: Measurement, n_runs: int) -> float:
@@ -214,7 +250,7 @@ def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> 
         measurement.finish_run(ran[0])
         session.counting_seconds += time.perf_counter() - before
         session.full = measurement.full_words() if number >= MIN_RUNS else ""
-        if session.full or session.seconds > session.settings.max_seconds:
+        if session.full or session.seconds_left < 0:
             break
     measurement.close_phase()
 
@@ -235,7 +271,8 @@ def _find_cures(
     if not is_wanted or session.in_loop or session.failure or not explained.leaks:
         return {}
     unasked = max(_TRIALS_SHARE * session.measuring_seconds, _LEAST_TRIAL_SECONDS)
-    obstacle = f"a run takes {format_seconds(per_run)}" if per_run > _SLOW_SECONDS else ""
+    has_child = not (why_no_child() or getattr(checked, "awaits", False))
+    obstacle = f"a run takes {format_seconds(per_run)}" if per_run > _MOST_TRIED_SECONDS and not has_child else ""
     obstacle = "if a trial failed on one rank, the other ranks would wait for it" if session.among_ranks else obstacle
     return (
         yield from find_cures(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leaklab.check.judging import Judgement
 from leaklab.cure.applying import ReplaceableCell
@@ -22,9 +22,12 @@ from leaklab.lines.branches import BranchWatch
 from leaklab.measure.census import Baseline
 from leaklab.measure.level_history import HolderLengths
 from leaklab.measure.measurement import Measurement, choose_baseline
-from leaklab.model import Check, Settings
+from leaklab.model import MIN_RUNS, Check, Leak, Progress, Settings
 from leaklab.runtime.child import Ran, RunRequest
 from leaklab.runtime.gc_control import user_has_frozen
+
+if TYPE_CHECKING:
+    from leaklab.check.findings import Explained
 
 __all__ = ["Ran", "RunRequest", "Steps"]
 
@@ -36,6 +39,7 @@ record. A single run is asked for by a bare number: a request, being an object, 
 _LEAST_NANOSECONDS = 500_000
 """A thread that waits in turns of a second uses a tenth of this in a whole check."""
 _N_NAMED = 3
+_N_FOR_LINES, _MORE_TIME = 2, 1.5
 
 
 class ThreadClocks:
@@ -113,8 +117,10 @@ class CheckSession:
         cell: What the front end runs, where that is a cell.
         lengths: Is told the places that grow, where a run is the next stretch of a loop that goes on; else None.
         among_ranks: Whether other processes make the same runs.
+        on_progress: Is told what is known while the check is under way.
         measurement: What was counted in the last attempt; there is none before the first.
         judgement: What the rules say of that; None if nothing was run.
+        explained: What grows, as of the last run; None where the heap was not asked since.
         seconds: The user's code took, warm-ups not counted.
         counting_seconds: Counting took.
         measuring_seconds: All of that took, with the looks at the heap.
@@ -134,8 +140,10 @@ class CheckSession:
     cell: SplitCell | None = None
     lengths: HolderLengths | None = None
     among_ranks: bool = False
+    on_progress: Callable[[Progress], object] | None = None
     measurement: Measurement = field(init=False)
     judgement: Judgement | None = None
+    explained: Explained | None = None
     seconds: float = 0.0
     counting_seconds: float = 0.0
     measuring_seconds: float = 0.0
@@ -171,8 +179,18 @@ class CheckSession:
 
     @property
     def seconds_left(self) -> float:
-        """How long the user's code may still run; further runs take theirs off by themselves."""
-        return self.settings.max_seconds - self.seconds
+        """How long the user's code may still run; further runs take theirs off by themselves.
+
+        The runs that a verdict needs, and then two that name the lines, may take half as long again.
+        """
+        n_runs, limit = self.measurement.n_runs, self.settings.max_seconds
+        n_needed = MIN_RUNS if n_runs < MIN_RUNS else n_runs + _N_FOR_LINES if self.explained is not None else 0
+        return max(limit, min(n_needed * self.run_seconds, _MORE_TIME * limit)) - self.seconds
+
+    def tell(self, stage: str, growing: Sequence[Leak] = (), check: Check | None = None) -> None:
+        """Say what is known so far to whoever wants to hear it."""
+        if self.on_progress is not None:
+            self.on_progress(Progress(stage, self.measurement.n_runs, tuple(growing), check))
 
     @property
     def next_run(self) -> int:

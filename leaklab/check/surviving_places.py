@@ -77,8 +77,9 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     if growth.outcome in UNLIMITED and lives_by_its_keys(view, group):
         growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         finding = replace(finding, growth=growth)
-    if growth.outcome is Outcome.LEAK and (why := _may_end(survey, group)):
-        finding = finding.undecided(why)
+    if growth.outcome is Outcome.LEAK and group.entries:
+        container = int(view.tree.parent[newest_leaked(view, group.entries)])
+        finding = finding.judged_by_code(survey, container)
         leak, growth = finding.leak, finding.growth
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
@@ -86,13 +87,6 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     if growth.outcome is Outcome.LEAK:
         leak = replace(leak, ways=merged_ways(view, group, summary.main_objects))
     return replace(finding, leak=replace(leak, reason=growth.reason, n_places=n_places(view, group)))
-
-
-def _may_end(survey: Survey, group: Group) -> str:
-    """Return why what *group* gains may end, though the counts of few runs show a leak; empty if nothing does."""
-    if survey.branches is None or not group.entries:
-        return ""
-    return survey.may_end(int(survey.view.tree.parent[newest_leaked(survey.view, group.entries)]))
 
 
 def _limited(view: HeapView, finding: Finding, sample: int) -> Finding:

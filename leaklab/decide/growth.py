@@ -186,6 +186,9 @@ SETTLED_RATIO = 0.9
 
 MIN_STEPS = 3
 
+_FEW_RUNS = 8
+"""Before so many runs a pause is not called an end."""
+
 
 def judge_checkpoints(levels: Sequence[float], at_runs: Sequence[int], *, floor_per_run: float = 0.0) -> Growth:
     """Judge the levels at checkpoints.
@@ -252,6 +255,9 @@ def _judge_pause(
     if moves[-1] == 1:
         rate = (levels[-1] - levels[-2]) / (at_runs[-1] - at_runs[-2])
         return Growth(Outcome.INCONCLUSIVE, rate, f"grew in the last phase, not in the one before: {words}")
+    if at_runs[-1] < _FEW_RUNS:
+        rate = (levels[-1] - levels[0]) / at_runs[-1]
+        return Growth(Outcome.INCONCLUSIVE, rate, f"grew, then paused, in too few runs to say that it stopped: {words}")
     return Growth(Outcome.BOUNDED, 0.0, f"grew, then stopped: {words}")
 
 

@@ -97,7 +97,7 @@ MIN_COHORTS = 4
 """Complete cohorts (the newest is never one) below which nothing is said."""
 
 FEW_COHORTS = 7
-"""Below this, a leak must show in every cohort."""
+"""Below this, a leak must show in every cohort, and only where nothing is left is nothing said to be."""
 
 ENOUGH_COHORTS = 10
 """From here on one silent cohort at the end, or one lone survivor, is no reason to go on."""
@@ -190,7 +190,7 @@ def _nothing(cohorts: SurvivorCounts) -> Growth | None:
 
 
 def _warm_up_only(cohorts: SurvivorCounts) -> Growth | None:
-    if cohorts.hits != (0,):
+    if cohorts.hits != (0,) or cohorts.n < FEW_COHORTS:
         return None
     return Growth(
         Outcome.CLEAN,
@@ -200,7 +200,7 @@ def _warm_up_only(cohorts: SurvivorCounts) -> Growth | None:
 
 
 def _newest_two(cohorts: SurvivorCounts) -> Growth | None:
-    if cohorts.hits != (cohorts.n - 1,):
+    if cohorts.hits != (cohorts.n - 1,) or cohorts.n < FEW_COHORTS:
         return None
     reason = f"nothing piled up in {cohorts.n + 1} runs: only the latest two runs' objects are alive"
     return Growth(Outcome.CLEAN, 0.0, reason)
@@ -231,8 +231,6 @@ def _is_falling(counts: Sequence[float]) -> bool:
 def _few_runs(cohorts: SurvivorCounts) -> Growth | None:
     if cohorts.n >= FEW_COHORTS:
         return None
-    if cohorts.counts[0] and cohorts.settled.tail >= MIN_SILENCE and len(cohorts.hits) == cohorts.hits[-1] + 1:
-        return _stopped_after(cohorts)
     return _open(cohorts, f"{cohorts.words}: too few runs to see a regular pattern")
 
 

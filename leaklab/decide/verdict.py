@@ -137,7 +137,7 @@ def _runs(count: int) -> str:
 _FASTEST_PHASES = (42, 69, 440, 449)
 _FEWEST_OF_FASTEST = 2 * _FASTEST_PHASES[0] + _FASTEST_PHASES[1]
 _FAST_PHASES = (8, 7, 9, 16, 31, 67, 150)
-_SLOW_PHASES = (4, 3, 5, 8)
+_SLOW_PHASES = (3, 2, 3, 8)
 _FASTEST_SECONDS_PER_RUN = 0.005
 _FAST_SECONDS_PER_RUN = 0.6
 MOST_FOLLOWED = sum(_FASTEST_PHASES[:3])
@@ -169,6 +169,7 @@ def next_phase(
     seconds_left: float,
     growing: bool,
     is_open: bool,
+    is_sure: bool = False,
 ) -> int:
     """Return the number of runs of the next phase, 0 if the check is over.
 
@@ -180,6 +181,7 @@ def next_phase(
         seconds_left: Seconds until the time limit.
         growing: Whether anything seems to grow.
         is_open: Whether any question is still without an answer.
+        is_sure: Whether the counts of all runs agree, and no branch of the code could end the growth any more.
     """
     limit = run_limit(max_runs, seconds_per_run)
     if runs_done >= limit or seconds_left <= 0:
@@ -187,6 +189,8 @@ def next_phase(
     phases = _phases(limit, seconds_per_run)
     cheap = seconds_per_run * runs_done < _CHEAP_SECONDS
     if phases_done == 2 and not (growing or cheap):  # noqa: PLR2004 - two phases are the least that shows growth
+        return 0
+    if is_sure and (phases_done > 2 or not cheap):  # noqa: PLR2004
         return 0
     if phases_done > 2 and not is_open:  # noqa: PLR2004
         if not growing:

@@ -50,6 +50,7 @@ class Names:
         free: Of variables of enclosing functions, by the code objects that have them.
         address: Of the container; 0 if it does not matter.
         owners: Addresses of the objects that lead to it.
+        has_identity_keys: Whether its keys are objects that equal only themselves: no new one is found there.
     """
 
     anywhere: frozenset[str]
@@ -57,6 +58,7 @@ class Names:
     free: Mapping[CodeType, frozenset[str]] = field(default_factory=dict)
     address: int = 0
     owners: frozenset[int] = frozenset()
+    has_identity_keys: bool = False
 
     def is_meant(self, code: CodeType, whom: For) -> bool:
         """Return whether *code*, when it ran for *whom*, had to do with this container and not another like it."""

@@ -21,6 +21,7 @@ from typing import Any
 from leaklab.lines.branches import FELL_THROUGH, JUMPED, RAN, BranchWatch, Names
 from leaklab.text import shorten
 
+NO_NAMES = Names(frozenset())
 MOST_ASKED = 64
 """Of so many containers the code is read, some milliseconds each."""
 
@@ -40,6 +41,19 @@ class OpenBranch:
     words: str
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the code says about the growth of a container.
+
+    Attributes:
+        branch: One that could end the growth and was never taken; None if there is none.
+        is_filled: Whether code that adds to the container was seen to run.
+    """
+
+    branch: OpenBranch | None = None
+    is_filled: bool = False
+
+
 class OpenBranches:
     """Answers for one container after the other, as long as *watch* sees no further run.
 
@@ -50,25 +64,35 @@ class OpenBranches:
     def __init__(self, watch: BranchWatch) -> None:
         self._watch = watch
         self._sources: dict[str, _ParsedFile | None] = {}
-        self._n_asked = 0
+        self._readings: dict[int, Reading] = {}
 
-    def of(self, names: Names) -> OpenBranch | None:
-        """Return a branch that could end the growth of a container and was never taken; None if there is none.
-
-        After `MOST_ASKED` containers it is None for all others.
+    def of(self, names: Names) -> Reading:
+        """Return what the code says about a container; after `MOST_ASKED` of them nothing is read of all others.
 
         Args:
             names: By which the code knows the container.
         """
-        self._n_asked += 1
-        if self._n_asked > MOST_ASKED:
-            return None
+        if names.address not in self._readings:
+            is_asked = len(self._readings) < MOST_ASKED
+            self._readings[names.address] = self._read(names) if is_asked else Reading()
+        return self._readings[names.address]
+
+    def unseen_growth(self) -> OpenBranch | None:
+        """Return code that would add to something that outlives a run, and that no run has reached yet."""
+        found = (program.unseen_growth() for program in self._programs(NO_NAMES).values())
+        return next((one for one in found if one is not None), None)
+
+    def _read(self, names: Names) -> Reading:
+        readings = [program.read(names) for program in self._programs(names).values()]
+        branch = next((one.branch for one in readings if one.branch is not None), None)
+        return Reading(branch, any(one.is_filled for one in readings))
+
+    def _programs(self, names: Names) -> dict[str, _RunFile]:
         programs: dict[str, _RunFile] = {}
         for code, seen in self._watch.codes(names):
             if (source := self._source(code.co_filename)) is not None:
                 programs.setdefault(code.co_filename, _RunFile(source, code.co_filename)).add(code, seen)
-        found = (program.open_branch(names) for program in programs.values())
-        return next((one for one in found if one is not None), None)
+        return programs
 
     def _source(self, filename: str) -> _ParsedFile | None:
         if filename not in self._sources:
@@ -104,6 +128,8 @@ _DROPPING = frozenset({
     "clear", "pop", "popleft", "popitem", "remove", "discard", "get_nowait", "flush", "reset", "truncate", "drop",
     "evict", "prune", "trim", "close",
 })  # fmt: skip
+_GROWING = frozenset({"append", "appendleft", "add", "insert", "extend", "extendleft"})
+"""What a container of Python's is filled by, and little else is called."""
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _TEXT_LIMIT = 60
@@ -119,6 +145,8 @@ class _RunFile:
         self._codes: dict[ast.AST, CodeType] = {}  # of the functions that ran
         self._ran: list[Span] = []
         self._changing: set[str] = set()  # names of what runs may change
+        self._anywhere: Collection[str] = ()
+        self._has_identity_keys = False
         # Of a condition, of what it led to, and whether that is code of its own.
         self._edges: list[tuple[Span, Span | None, bool]] = []
 
@@ -139,16 +167,46 @@ class _RunFile:
                     is_code = led_to is not None and not led_to.opname.startswith(("LOAD_CONST", "RETURN", "JUMP"))
                     self._edges.append((span, spans.get(target), is_code))
 
-    def open_branch(self, names: Names) -> OpenBranch | None:
+    def read(self, names: Names) -> Reading:
         """As `OpenBranches.of`, in this file."""
         adding, dropping = self._sites(names)
-        self._changing = {name for function in self._codes for name in _changed_in(function)}
-        self._changing |= {*names.anywhere, *(name for code in self._codes.values() for name in names.in_code(code))}
+        self._note_what_changes(names)
+        running = [site for site in adding if self._has_run(site)]
         for site in dropping:
             if not self._has_run(site):
                 line = getattr(site, "lineno", 0)
-                return OpenBranch(self._filename, line, f"line {line}, which drops entries, has not run yet")
-        return next(filter(None, (self._way_past(site) for site in adding if self._has_run(site))), None)
+                branch = OpenBranch(self._filename, line, f"line {line}, which drops entries, has not run yet")
+                return Reading(branch, bool(running))
+        return Reading(next(filter(None, map(self._way_past, running)), None), bool(running))
+
+    def unseen_growth(self) -> OpenBranch | None:
+        """As `OpenBranches.unseen_growth`, in this file."""
+        self._note_what_changes(NO_NAMES)
+        for function, code in self._codes.items():
+            own = {*code.co_varnames, *code.co_cellvars}
+            for node in _own_nodes(function):
+                if (kept := _kept_by(node)) is None or (isinstance(kept, ast.Name) and kept.id in own):
+                    continue
+                if not self._has_run(node) and self._may_run_later(node):
+                    text, line = shorten(ast.unparse(node), _TEXT_LIMIT), kept.lineno
+                    return OpenBranch(self._filename, line, f"`{text}` in line {line} has not run yet")
+        return None
+
+    def _note_what_changes(self, names: Names) -> None:
+        self._anywhere, self._has_identity_keys = names.anywhere, names.has_identity_keys
+        self._changing = {name for function in self._codes for name in _changed_in(function)}
+        self._changing |= {*names.anywhere, *(name for code in self._codes.values() for name in names.in_code(code))}
+
+    def _may_run_later(self, node: ast.AST) -> bool:
+        """Return whether *node* stands behind a condition that may turn, and not where an error is handled."""
+        is_behind = False
+        while (above := self._parents.get(node)) is not None and not isinstance(node, _FUNCTIONS):
+            if isinstance(above, ast.ExceptHandler):
+                return False
+            if isinstance(above, ast.If) and node is not above.test and self._has_run(above.test):
+                is_behind |= _is_of_time(above.test) and self._may_turn(above.test, past_body=node in above.orelse)
+            node = above
+        return is_behind
 
     def _sites(self, names: Names) -> tuple[list[ast.AST], list[ast.AST]]:
         """Return the code that adds to the container and the code that drops from it, with the calls that lead there.
@@ -216,7 +274,11 @@ class _RunFile:
         while (above := self._parents.get(node)) is not None and not isinstance(node, _FUNCTIONS):
             if isinstance(above, (ast.If, ast.IfExp)) and node is not above.test:
                 is_body = node in above.body if isinstance(above.body, list) else node is above.body
-                if not self._went(above, into=not is_body) and self._may_turn(above.test, past_body=is_body):
+                if (
+                    not self._went(above, into=not is_body)
+                    and self._may_turn(above.test, past_body=is_body)
+                    and not (is_body and _keeps_record(above))
+                ):
                     return self._one_way(above.test)
             for block in ("body", "orelse", "finalbody", "handlers"):
                 statements = getattr(above, block, None)
@@ -247,11 +309,18 @@ class _RunFile:
 
     def _may_turn(self, test: ast.expr, *, past_body: bool) -> bool:
         """Return whether *test* may come out differently later: not if nothing that runs changes what it asks for."""
-        if _is_missing(test, past_body=past_body):
+        if _is_missing(test, past_body=past_body) or self._asks_for_new_key(test):
             return False
         parts = list(ast.walk(test))
         asks_plainly = not any(isinstance(part, (ast.Call, ast.Subscript, ast.Await, ast.NamedExpr)) for part in parts)
         return not (asks_plainly and self._changing.isdisjoint(map(_last_name, parts)))
+
+    def _asks_for_new_key(self, test: ast.expr) -> bool:
+        """Return whether *test* looks for a key in the container that only the very same object could be."""
+        if not (self._has_identity_keys and isinstance(test, ast.Compare) and len(test.ops) == 1):
+            return False
+        is_asked = any(map(_NamesHere(self._anywhere, set()).is_container, test.comparators))
+        return is_asked and isinstance(test.ops[0], (ast.In, ast.NotIn))
 
     def _went(self, branch: ast.If | ast.IfExp, *, into: bool) -> bool:
         """Return whether *branch* ever went into its body (*into*), or past it."""
@@ -285,6 +354,38 @@ class _RunFile:
     def _one_way(self, test: ast.expr) -> OpenBranch:
         text = shorten(ast.unparse(test), _TEXT_LIMIT)
         return OpenBranch(self._filename, test.lineno, f"`{text}` in line {test.lineno} has gone one way only")
+
+
+def _kept_by(node: ast.AST) -> ast.expr | None:
+    """Return the container to which *node* would add one entry more each time it runs; None if it is no such code."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWING:
+        return node.func.value
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        key = node.targets[0].slice
+        return None if isinstance(key, (ast.Constant, ast.Slice)) else node.targets[0].value
+    return None
+
+
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+def _is_of_time(test: ast.expr) -> bool:
+    """Return whether *test* asks for a turn, a size or a chance, which come in some runs only: not for a key."""
+    parts = list(ast.walk(test))
+    return any(
+        isinstance(part, ast.Mod) or (isinstance(part, ast.Compare) and isinstance(part.ops[0], _ORDERS))
+        for part in parts
+    )
+
+
+def _keeps_record(branch: ast.If | ast.IfExp) -> bool:
+    """Return whether *branch* is taken for a value that beats all before it: nothing in the code bounds how often."""
+    test = branch.test
+    if not (isinstance(branch, ast.If) and isinstance(test, ast.Compare) and isinstance(test.ops[0], _ORDERS)):
+        return False
+    sides = {ast.unparse(test.left), ast.unparse(test.comparators[0])}
+    assigned = [node for node in branch.body if isinstance(node, ast.Assign)]
+    return any({ast.unparse(node.targets[0]), ast.unparse(node.value)} == sides for node in assigned)
 
 
 def _is_missing(test: ast.expr, *, past_body: bool) -> bool:

@@ -7,7 +7,7 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
@@ -37,6 +37,17 @@ class Lengths:
         """Return the lengths of the containers at *addresses*, -1 where there was none, shape ``(len(addresses),)``."""
         rows = positions_of(addresses, self.addresses)
         return np.where(rows >= 0, self.lengths.take(rows, mode="clip"), -1) if len(self.lengths) else rows
+
+    def as_if_grown(self, before: Lengths, after: Lengths) -> Lengths:
+        """Return these lengths with what each container gained from *before* to *after*, two later moments."""
+        was, is_now = before.lengths_of(self.addresses), after.lengths_of(self.addresses)
+        gained = np.where((was >= 0) & (is_now >= 0), is_now - was, 0)
+        return Lengths(self.addresses, self.kinds, self.lengths + gained)
+
+    def only_of(self, earlier: Lengths) -> Lengths:
+        """Return those of these containers that *earlier* has as well."""
+        stay = np.isin(self.addresses, earlier.addresses)
+        return Lengths(self.addresses[stay], self.kinds[stay], self.lengths[stay])
 
 
 def position(stream: io.StringIO | io.BytesIO) -> int:
@@ -147,6 +158,18 @@ class Checkpoint:
         """Return how many objects of the type at address *kind* were alive."""
         place = int(np.searchsorted(self.kinds, kind))
         return int(self.counts[place]) if place < len(self.kinds) and self.kinds[place] == kind else 0
+
+    def as_if_grown(self, before: Checkpoint, after: Checkpoint) -> Checkpoint:
+        """Return this checkpoint with what each container gained from *before* to *after*, two later moments."""
+        slots = self.slots
+        if slots is not None and before.slots is not None and after.slots is not None:
+            slots = slots.as_if_grown(before.slots, after.slots)
+        return replace(self, lengths=self.lengths.as_if_grown(before.lengths, after.lengths), slots=slots)
+
+    def only_of(self, earlier: Checkpoint) -> Checkpoint:
+        """Return this checkpoint with those containers only that *earlier* has as well."""
+        slots = self.slots if self.slots is None or earlier.slots is None else self.slots.only_of(earlier.slots)
+        return replace(self, lengths=self.lengths.only_of(earlier.lengths), slots=slots)
 
 
 def heap_objects(*, frozen_too: bool) -> list[object]:

@@ -212,6 +212,18 @@ class Measurement:
         if self.n_runs and (not self.checkpoints or self.checkpoints[-1].after_run != self.n_runs):
             self._check_heap()
 
+    def look_again(self) -> None:
+        """Measure the heap anew behind a phase: what was done with it since is no run's doing.
+
+        A container that has grown meanwhile (the cache of regular expressions, as whoever looks compiles some) counts
+        as if it had been so much longer all the time, and one that is new is not followed.
+        """
+        before = self.checkpoints.pop()
+        self._check_heap()
+        after = self.checkpoints[-1]
+        earlier = (one.as_if_grown(before, after) for one in self.checkpoints[:-1])
+        self.checkpoints[:] = [*earlier, after.only_of(before)]
+
     def abandon(self) -> None:
         """Give the baseline up, measuring nothing; does nothing outside a phase."""
         if self._in_phase:

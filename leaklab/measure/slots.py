@@ -15,7 +15,7 @@ import gc
 import types
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import compress, pairwise
 from typing import Any
@@ -209,6 +209,19 @@ class Slots:
     def keys(self) -> npt.NDArray[np.int64]:
         """One number per slot: addresses have 47 bits, which leaves 16 for the ordinal."""
         return self.owners + (self.ordinals << 47)
+
+    def as_if_grown(self, before: Slots, after: Slots) -> Slots:
+        """Return these slots with what the content of each gained from *before* to *after*, two later moments."""
+        if not (len(self.keys) and len(before.keys) and len(after.keys)):
+            return self
+        was, is_now = _rows_of(before, self.keys), _rows_of(after, self.keys)
+        gained = np.where((was >= 0) & (is_now >= 0), after.sizes[is_now] - before.sizes[was], 0)
+        return replace(self, sizes=self.sizes + gained)
+
+    def only_of(self, earlier: Slots) -> Slots:
+        """Return those of these slots that *earlier* has as well."""
+        stay = np.isin(self.keys, earlier.keys)
+        return Slots(*(getattr(self, name)[stay] for name in Slots.__slots__))
 
 
 def find_slots(

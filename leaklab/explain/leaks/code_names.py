@@ -9,9 +9,10 @@ from collections import defaultdict
 from leaklab.heap.names import best_reference
 from leaklab.heap.view import HeapView
 from leaklab.lines.branches import Names
-from leaklab.runtime.containers import items_in
-from leaklab.runtime.objects import has_base
+from leaklab.runtime.containers import items_in, newest_items, newest_pairs
+from leaklab.runtime.objects import has_base, loaded_type
 
+_N_KEYS = 4
 _DEPTH = 3
 """A container in a container in a container is known by the name of the outermost."""
 _MOST_REFERRERS = 100
@@ -53,6 +54,24 @@ def names_in_code(view: HeapView, vertex: int) -> Names:
         {code: frozenset(one) for code, one in free.items()},
         id(view.objects[vertex]),
         frozenset(owners),
+        _has_identity_keys(view, vertex),
+    )
+
+
+def _has_identity_keys(view: HeapView, vertex: int) -> bool:
+    """Return whether the container is a dict or a set whose newest keys are objects that equal only themselves."""
+    container = view.objects[vertex]
+    if has_base(type(container), dict):
+        keys = [key for key, _value in newest_pairs(container, _N_KEYS)]
+    elif has_base(type(container), set):
+        keys = newest_items(container, _N_KEYS)
+    else:
+        return False
+    tensor = loaded_type("torch", "Tensor")
+    return bool(keys) and all(
+        type.__getattribute__(type(key), "__hash__") is object.__hash__
+        or (tensor is not None and has_base(type(key), tensor))
+        for key in keys
     )
 
 
