@@ -40,6 +40,7 @@ from .model.check import Settings as Settings
 from .model.check import Verdict as Verdict
 from .model.paths import CutResult as CutResult
 from .model.paths import RootPath as RootPath
+from .model.progress import Progress as Progress
 from .process.listen import Listener as Listener
 from .process.listen import listen as listen
 from .process.out_of_memory import OutOfMemoryWatch as OutOfMemoryWatch

@@ -14,6 +14,7 @@ from leaklab.check.runner import Finished, drive, isolated_steps, without_own_fr
 from leaklab.errors import LeakFound, RankError
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import Check, Settings
+from leaklab.model.progress import Progress
 from leaklab.ranks.agreement import Agreement
 from leaklab.render.json import redacted
 from leaklab.reports.check import LeakReport
@@ -39,6 +40,7 @@ def leakcheck(
     group: Any = None,
     group_timeout: float = 300.0,
     min_bytes: int = 0,
+    on_progress: Callable[[Progress], object] | None = None,
 ) -> LeakReport:
     """Run *function* repeatedly and say whether it leaks, what grows, and who holds it.
 
@@ -68,6 +70,9 @@ def leakcheck(
         group_timeout: So many seconds a rank waits for the others before the check is ended.
         min_bytes: What leaks fewer bytes per call is told in the notes, and is no leak of the verdict. Threads,
             callbacks, hooks, file descriptors and child processes that pile up are leaks however small.
+        on_progress: Called with a `leaklab.Progress` when something is known before the report is: what grows so far,
+            where a call takes long; the verdict, before the lines are looked for; the lines, before changes are tried.
+            ``on_progress=print`` shows all of it. Not called if *isolated*.
 
     Returns:
         The report of this process; on the first rank of *group* its attribute ``ranks`` is the report on all of them.
@@ -102,6 +107,7 @@ def leakcheck(
         cure=cure,
         isolated=isolated,
         min_bytes=min_bytes,
+        on_progress=on_progress,
     )
     if isolated and group:
         msg = "isolated and group exclude each other: ranks that check together run in their own processes"
@@ -121,7 +127,12 @@ def leakcheck(
         if setup is not None:
             setup()
         make_steps = functools.partial(
-            check_steps, settings or wanted, variables, running_cell_name, _python_function(function)
+            check_steps,
+            settings or wanted,
+            variables,
+            running_cell_name,
+            _python_function(function),
+            on_progress=None if isolated else on_progress,
         )
         steps = isolated_steps(make_steps) if isolated else make_steps()
         # Not named here: what the function raises would be in a cycle with this frame.
@@ -130,7 +141,12 @@ def leakcheck(
         if setup is not None:
             setup()
         steps = check_steps(
-            settings or wanted, variables, running_cell_name, _python_function(function), among_ranks=True
+            settings or wanted,
+            variables,
+            running_cell_name,
+            _python_function(function),
+            among_ranks=True,
+            on_progress=on_progress,
         )
         return _finish(
             drive(agreement.agreed(steps), lambda _number: function()),
@@ -229,6 +245,7 @@ def _refuse_wrong_types(**arguments: object) -> None:
         "sites": ((bool, type(None)), "True, False or None"),
         "cure": ((bool, type(None)), "True, False or None"),
         "setup": ((Callable, type(None)), "a function without arguments"),
+        "on_progress": ((Callable, type(None)), "a function of one argument"),
         "settings": ((Settings, type(None)), "a leaklab.Settings"),
     }
     for name, value in arguments.items():

@@ -44,8 +44,10 @@ from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
 from leaklab.measure.level_history import HolderLengths
 from leaklab.measure.measurement import Measurement
-from leaklab.model import MIN_RUNS, Check, Progress, Run, Settings
+from leaklab.model import MIN_RUNS, Check, Run, Settings
 from leaklab.model.cure import Cure
+from leaklab.model.progress import CHANGES, LINES, RUNS, Progress
+from leaklab.model.sentences import growth_sentence
 from leaklab.runtime.child import why_no_child
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect
 from leaklab.text import format_seconds
@@ -114,19 +116,19 @@ def check_steps(
     try:
         yield from _warm_up(session)
         yield from _measure_undisturbed(session)
-        explained = session.explained = session.explained or explain(session)
+        session.is_measured = True
+        explained = session.explained or explain(session)
         for step in _MEASURING_STEPS:
             explained = yield from step(session, explained)
         explained = apart_from_small(explained, settings.min_bytes)
         check = _record(session, explained)
         if in_loop is not None:
             in_loop.note(explained.addresses)
-        session.tell("lines", explained.leaks, check)
+        session.tell(LINES, explained.leaks, check)
         # From here on nothing is measured: what tracing does to the figures is in no record.
         for step in _TRACING_STEPS:
             explained = yield from step(session, explained)
-        session.tell("changes", explained.leaks, _completed(check, explained, {}, ()))
-        cures = yield from _find_cures(session, explained, checked)
+        cures = yield from _find_cures(session, explained, checked, check)
     finally:
         restored = state.restore() if in_loop is None else ()
     return _completed(check, explained, cures, restored)
@@ -214,7 +216,7 @@ def _look_early(session: CheckSession, phases: int) -> None:
         return
     with measurement.meters.leaving_out():
         session.explained = explain(session)
-        session.tell("runs", (*session.explained.leaks, *session.explained.suspects))
+        session.tell(RUNS, (*session.explained.leaks, *session.explained.suspects))
     measurement.look_again()
 
 
@@ -263,7 +265,7 @@ def _asked(session: CheckSession, number: int) -> int | RunRequest:
 
 
 def _find_cures(
-    session: CheckSession, explained: Explained, checked: SplitCell | FunctionType | None
+    session: CheckSession, explained: Explained, checked: SplitCell | FunctionType | None, check: Check
 ) -> Generator[int | RunRequest, Ran, dict[str, tuple[Cure, ...]]]:
     """Try the changes that would end the leaks, where the settings want that; not after a run that failed."""
     settings, per_run = session.settings, session.run_seconds
@@ -274,6 +276,12 @@ def _find_cures(
     has_child = not (why_no_child() or getattr(checked, "awaits", False))
     obstacle = f"a run takes {format_seconds(per_run)}" if per_run > _MOST_TRIED_SECONDS and not has_child else ""
     obstacle = "if a trial failed on one rank, the other ranks would wait for it" if session.among_ranks else obstacle
+    # Beside this process a trial keeps nobody from reading what has been found: it has the time of the check once more.
+    seconds = session.seconds_left if settings.cure or not has_child else settings.max_seconds
+    seconds = seconds if settings.cure else min(seconds, unasked)
+    obstacle = f"{obstacle}: --cure (cure=True) tries it" if obstacle and settings.cure is None else ""
+    if not obstacle:
+        session.tell(CHANGES, explained.leaks, _completed(check, explained, {}, ()), seconds)
     return (
         yield from find_cures(
             session.measurement,
@@ -282,8 +290,8 @@ def _find_cures(
             session.namespace,
             checked,
             cell_name=session.cell_name,
-            seconds=session.seconds_left if settings.cure else min(session.seconds_left, unasked),
-            obstacle=f"{obstacle}: --cure (cure=True) tries it" if obstacle and settings.cure is None else "",
+            seconds=seconds,
+            obstacle=obstacle,
             run_seconds=per_run,
         )
     )
@@ -314,12 +322,19 @@ def _record(session: CheckSession, explained: Explained) -> Check:
         tensors=explained.tensors,
         containers=explained.containers,
         runs=_run_rows(session.measurement, explained),
-        notes=(*explained.notes, *_notes(session)),
+        notes=(*explained.notes, *_notes(session), *_withdrawn(session, explained)),
         failure=session.failure,
         environment=(*environment(), ("system", platform.platform(terse=True))),
         shares=tuple(with_rests(explained.shares, found, explained.bounded, explained.charged)),
         noted=explained.noted,
     )
+
+
+def _withdrawn(session: CheckSession, explained: Explained) -> list[str]:
+    """Say of what was shown as growing, and is in the report nowhere, that it did not go on."""
+    known = {leak.holder for leak in (*explained.leaks, *explained.bounded, *explained.suspects, *explained.noted)}
+    gone = [leak for leak in session.shown if leak.holder not in known]
+    return [f"while the check was running, it showed: {growth_sentence(leak)}; that did not go on" for leak in gone[:1]]
 
 
 def _run_rows(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:

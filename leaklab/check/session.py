@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from leaklab.check.judging import Judgement
 from leaklab.cure.applying import ReplaceableCell
-from leaklab.decide.verdict import MOST_RUNS
+from leaklab.decide.verdict import MORE_TIME, MOST_RUNS
 from leaklab.errors import CheckRunningError
 from leaklab.heap.roots import other_threads
 from leaklab.heap.source_lines import CellNames
@@ -22,7 +22,8 @@ from leaklab.lines.branches import BranchWatch
 from leaklab.measure.census import Baseline
 from leaklab.measure.level_history import HolderLengths
 from leaklab.measure.measurement import Measurement, choose_baseline
-from leaklab.model import MIN_RUNS, Check, Leak, Progress, Settings
+from leaklab.model import MIN_RUNS, Check, Leak, Settings
+from leaklab.model.progress import Progress
 from leaklab.runtime.child import Ran, RunRequest
 from leaklab.runtime.gc_control import user_has_frozen
 
@@ -39,7 +40,7 @@ record. A single run is asked for by a bare number: a request, being an object, 
 _LEAST_NANOSECONDS = 500_000
 """A thread that waits in turns of a second uses a tenth of this in a whole check."""
 _N_NAMED = 3
-_N_FOR_LINES, _MORE_TIME = 2, 1.5
+_N_FOR_LINES = 2
 
 
 class ThreadClocks:
@@ -118,9 +119,11 @@ class CheckSession:
         lengths: Is told the places that grow, where a run is the next stretch of a loop that goes on; else None.
         among_ranks: Whether other processes make the same runs.
         on_progress: Is told what is known while the check is under way.
+        shown: What it was told that grows, before the verdict.
         measurement: What was counted in the last attempt; there is none before the first.
         judgement: What the rules say of that; None if nothing was run.
         explained: What grows, as of the last run; None where the heap was not asked since.
+        is_measured: Whether all runs have been made that are counted.
         seconds: The user's code took, warm-ups not counted.
         counting_seconds: Counting took.
         measuring_seconds: All of that took, with the looks at the heap.
@@ -141,9 +144,11 @@ class CheckSession:
     lengths: HolderLengths | None = None
     among_ranks: bool = False
     on_progress: Callable[[Progress], object] | None = None
+    shown: tuple[Leak, ...] = ()
     measurement: Measurement = field(init=False)
     judgement: Judgement | None = None
     explained: Explained | None = None
+    is_measured: bool = False
     seconds: float = 0.0
     counting_seconds: float = 0.0
     measuring_seconds: float = 0.0
@@ -184,13 +189,16 @@ class CheckSession:
         The runs that a verdict needs, and then two that name the lines, may take half as long again.
         """
         n_runs, limit = self.measurement.n_runs, self.settings.max_seconds
-        n_needed = MIN_RUNS if n_runs < MIN_RUNS else n_runs + _N_FOR_LINES if self.explained is not None else 0
-        return max(limit, min(n_needed * self.run_seconds, _MORE_TIME * limit)) - self.seconds
+        n_needed = n_runs + _N_FOR_LINES if self.is_measured else MIN_RUNS
+        return max(limit, min(n_needed * self.run_seconds, MORE_TIME * limit)) - self.seconds
 
-    def tell(self, stage: str, growing: Sequence[Leak] = (), check: Check | None = None) -> None:
+    def tell(self, stage: str, growing: Sequence[Leak] = (), check: Check | None = None, seconds: float = 0.0) -> None:
         """Say what is known so far to whoever wants to hear it."""
-        if self.on_progress is not None:
-            self.on_progress(Progress(stage, self.measurement.n_runs, tuple(growing), check))
+        if self.on_progress is None:
+            return
+        if check is None:
+            self.shown = tuple(growing)
+        self.on_progress(Progress(stage, self.measurement.n_runs, tuple(growing), check, seconds))
 
     @property
     def next_run(self) -> int:

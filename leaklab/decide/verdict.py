@@ -152,6 +152,18 @@ MOST_RUNS = 1000
 """No question is worth more runs, unless somebody asks for them."""
 
 
+MORE_TIME = 1.5
+"""By so much the time limit may be exceeded by the runs that a verdict needs, and by those that name its lines."""
+
+
+def usual_runs(max_runs: int | None, seconds_per_run: float) -> tuple[int, int]:
+    """Return how many runs of so many seconds a check makes: where the answer is plain, and at most."""
+    limit = run_limit(max_runs, seconds_per_run)
+    phases = _phases(limit, seconds_per_run)
+    n_sure = 2 if phases is _SLOW_PHASES else 3
+    return min(sum(phases[:n_sure]), limit), min(sum(phases[:3]), limit) if phases is _SLOW_PHASES else limit
+
+
 def run_limit(max_runs: int | None, seconds_per_run: float) -> int:
     """Return the upper limit of measured runs: the user's, or by what a run costs, 40 to 1,000."""
     if max_runs is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 import time
 import uuid
@@ -17,7 +18,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display, update_display
 from traitlets import Bool, Float, Integer, observe
 
-from leaklab.decide.verdict import MOST_RUNS, run_limit
+from leaklab.decide.verdict import MORE_TIME, usual_runs
 from leaklab.errors import MissingExtraError
 from leaklab.magics.options import (
     MAX_PATHS,
@@ -30,8 +31,9 @@ from leaklab.magics.options import (
     warn_of_old_option,
 )
 from leaklab.model import MIN_RUNS, Check, Outcome, Settings
-from leaklab.reports.check import SUFFIXES, Comparison, compare_checks
-from leaklab.text import read_bytes_words
+from leaklab.model.progress import LINES, RUNS, Progress
+from leaklab.reports.check import SUFFIXES, Comparison, LeakReport, compare_checks
+from leaklab.text import read_bytes_words, shorten
 
 if TYPE_CHECKING:
     from leaklab.check.runner import Finished
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 50
 """Checks that are kept for a comparison, some kilobytes each; of more names the longest unused are forgotten."""
-_QUIET_SECONDS = 0.5  # a check that takes no longer shows nothing
+_WORTH_A_REPORT = 2.0
+"""So many seconds of trials are worth showing the report before them."""
 _PERIOD_SECONDS = 0.25
 _MINUTE = 60
 Result = TypeVar("Result")
@@ -118,6 +121,7 @@ class LeakLab(ShellMagics):
             loss = trainer.step(batch)
         """
         __tracebackhide__ = True
+        from leaklab.check.api import report_on
         from leaklab.check.pipeline import check_steps
         from leaklab.check.runner import drive, isolated_steps
         from leaklab.magics.cell import Cell
@@ -143,13 +147,24 @@ class LeakLab(ShellMagics):
         if setup is not None:
             with agreement or nullcontext():
                 setup.run(shown=True)
+        progress = ProgressLine(
+            self.shell,
+            settings,
+            is_shown=not (options.quiet or options.show_output),
+            make_report=partial(report_on, agreement=None, redact=options.redact),
+        )
         make_steps = partial(
-            check_steps, settings, self._namespace, code.cell_name, code, among_ranks=agreement is not None
+            check_steps,
+            settings,
+            self._namespace,
+            code.cell_name,
+            code,
+            among_ranks=agreement is not None,
+            on_progress=None if options.isolated else progress.note,
         )
         steps = isolated_steps(make_steps, awaits=code.awaits) if options.isolated else make_steps()
         if agreement is not None:
             steps = agreement.agreed(steps)
-        progress = ProgressLine(self.shell, settings, is_shown=not (options.quiet or options.show_output))
         if code.awaits:
             return self._check_awaiting(code, steps, options, settings, progress, agreement=agreement)
         once = progress.ticking(lambda number: code.run(number, shown=_is_shown(number, settings, options)))
@@ -289,24 +304,29 @@ def compare_with_last(owner: object, check: Check, *, quiet: bool = False) -> Co
 
 
 class ProgressLine:
-    """One line, written anew at most four times a second: as an updated display in a notebook, else on a terminal.
+    """Says how far a check is and what it knows: as an updated display in a notebook, else as one line on a terminal.
 
-    It is written between the runs, and is not created at all for a short check. In a notebook the report takes its
-    place, so nothing of it is saved; where neither a kernel nor a terminal is, nothing is written.
+    It is written between the runs, at most four times a second. In a notebook the report takes its place as soon as the
+    verdict stands, and is shown again when a change has held; where neither a kernel nor a terminal is, nothing is
+    written.
 
     Args:
         shell: The user's shell.
         settings: Of the check, for the limits.
         is_shown: False keeps it quiet.
+        make_report: Makes the report of a record.
     """
 
-    def __init__(self, shell: Any, settings: Settings, *, is_shown: bool) -> None:
-        self._settings, self._stream = settings, sys.stdout
+    def __init__(
+        self, shell: Any, settings: Settings, *, is_shown: bool, make_report: Callable[[Check], object] = LeakReport
+    ) -> None:
+        self._settings, self._stream, self._make_report = settings, sys.stdout, make_report
         self._write = self._writer(shell) if is_shown else None
-        self._started = time.perf_counter()
-        self._next = self._started + _QUIET_SECONDS
+        self._started = self._next = time.perf_counter()
         self._n_begun = 0
-        self._display_id = ""
+        self._known = ""
+        self._is_measured = False
+        self._display_id = self._report_id = ""
         self._n_written = 0
 
     def ticking(self, run_once: Callable[[int], Result]) -> Callable[[int], Result]:
@@ -319,8 +339,30 @@ class ProgressLine:
 
         return tick_and_run
 
+    def note(self, progress: Progress) -> None:
+        """Take in what the check knows by now, and show it."""
+        if self._write is None:
+            return
+        self._is_measured = progress.check is not None
+        if self._is_measured or progress.growing:
+            self._known = str(progress)
+        if progress.stage == RUNS:
+            return  # the next run's line says it
+        if progress.stage == LINES:
+            self._say("the line that leaks is looked for")
+            return
+        if self._write == self._write_display and progress.seconds >= _WORTH_A_REPORT and progress.check:
+            self._show_early(self._make_report(progress.check))
+        limit = f", for at most {_rounded(progress.seconds)}" if progress.seconds >= 1 else ""
+        self._say(f"changes that would end the leak are tried{limit}; interrupt to keep the report as it is")
+
     def show(self, report: object) -> None:
         """Display *report*, in the place of the line if there is one."""
+        if self._report_id:
+            place, self._report_id = self._report_id, ""
+            self.close()
+            update_display(report, display_id=place)
+            return
         if self._display_id:
             place, self._display_id = self._display_id, ""
             update_display(report, display_id=place)
@@ -337,6 +379,12 @@ class ProgressLine:
             print("\r" + " " * self._n_written, end="\r", file=self._stream, flush=True)
             self._n_written = 0
 
+    def _show_early(self, report: object) -> None:
+        """Show *report* while more is tried; the line goes on below it."""
+        self._report_id, self._display_id = self._display_id or uuid.uuid4().hex, ""
+        update_display(report, display_id=self._report_id)
+        self._known = ""
+
     def _writer(self, shell: Any) -> Callable[[str], None] | None:
         kernel = getattr(shell, "kernel", None)
         # What an engine of ipyparallel displays is shown by its client, but no update of it: the report would be lost.
@@ -350,26 +398,31 @@ class ProgressLine:
         now = time.perf_counter()
         if self._write is not None and now >= self._next:
             self._next = now + _PERIOD_SECONDS
-            self._write(self._words(number, now - self._started))
+            self._say(self._words(number, now - self._started))
         self._n_begun += 1
+
+    def _say(self, words: str) -> None:
+        if self._write is not None:
+            self._write("\n".join(filter(None, [f"leaklab: {words} ...", self._known])))
 
     def _words(self, number: int, elapsed_seconds: float) -> str:
         limit = self._settings.max_runs
-        if type(number) is not int or number > (limit or MOST_RUNS):  # the traced runs are numbered in their own way
-            return "leaklab: running once more to find the lines that leak ..."
+        if self._is_measured or type(number) is not int:
+            return "running once more to find the line that leaks"
         if not number:
-            return "leaklab: warming up ..."
+            return "warming up"
         per_run, max_seconds = elapsed_seconds / max(self._n_begun, 1), self._settings.max_seconds
-        limit = run_limit(limit, per_run)
-        if number < MIN_RUNS and MIN_RUNS * per_run > max_seconds:
+        fewest, most = usual_runs(limit, per_run)
+        if number < MIN_RUNS and MIN_RUNS * per_run > MORE_TIME * max_seconds:
             enough = math.ceil(1.1 * MIN_RUNS * per_run)
             return (
-                f"leaklab: run {number:,}; a run takes {_rounded(per_run)} and {MIN_RUNS} runs are needed, more than "
+                f"run {number:,}; a run takes {_rounded(per_run)} and {MIN_RUNS} runs are needed, more than "
                 f"the limit of {_rounded(max_seconds)} allows: interrupt and raise it (-t {enough}), or check a "
                 "smaller piece"
             )
-        left = min((limit - number + 1) * per_run, max(max_seconds - elapsed_seconds, 0.0))
-        return f"leaklab: run {number:,} of at most {limit:,}, at most {_rounded(left)} left, then the explanation"
+        left = min((most - number + 1) * per_run, max(MORE_TIME * max_seconds - elapsed_seconds, 0.0))
+        runs = f"{fewest:,} to {most:,}" if fewest < most else f"at most {most:,}"
+        return f"run {number:,} of {runs}" + (f", at most {_rounded(left)} left, then the line" if left >= 1 else "")
 
     def _write_display(self, words: str) -> None:
         if self._display_id:
@@ -381,8 +434,9 @@ class ProgressLine:
         self._stream.flush()
 
     def _write_terminal(self, words: str) -> None:
-        print("\r" + words.ljust(self._n_written), end="", file=self._stream, flush=True)
-        self._n_written = len(words)
+        line = shorten(words.replace("\n", " "), shutil.get_terminal_size().columns - 1)
+        print("\r" + line.ljust(self._n_written), end="", file=self._stream, flush=True)
+        self._n_written = len(line)
 
 
 def _rounded(seconds: float) -> str:

@@ -103,23 +103,6 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What a check knows while it is under way.
-
-    Attributes:
-        stage: What is done next: ``runs``, ``lines`` (of the leaks), ``changes`` (that would end these are tried).
-        n_runs: Measured runs so far.
-        growing: What grows so far, the largest first; whether these are leaks may still be open.
-        check: What has been found, once the verdict stands; until then None.
-    """
-
-    stage: str
-    n_runs: int
-    growing: tuple[Leak, ...] = ()
-    check: Check | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """One measured run.
 
