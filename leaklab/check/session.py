@@ -41,6 +41,8 @@ _LEAST_NANOSECONDS = 500_000
 """A thread that waits in turns of a second uses a tenth of this in a whole check."""
 _N_NAMED = 3
 _N_FOR_LINES = 2
+SLOW_SECONDS = 0.6
+"""Of a run that takes longer, an explanation costs less than the runs that it may save."""
 
 
 class ThreadClocks:
@@ -191,6 +193,10 @@ class CheckSession:
         n_runs, limit = self.measurement.n_runs, self.settings.max_seconds
         n_needed = n_runs + _N_FOR_LINES if self.is_measured else MIN_RUNS
         return max(limit, min(n_needed * self.run_seconds, MORE_TIME * limit)) - self.seconds
+
+    def n_further(self, usual: int) -> int:
+        """Return how many further runs of one kind are made, where *usual* are of quick ones."""
+        return usual if self.run_seconds <= SLOW_SECONDS else max(usual // 3, 1)
 
     def tell(self, stage: str, growing: Sequence[Leak] = (), check: Check | None = None, seconds: float = 0.0) -> None:
         """Say what is known so far to whoever wants to hear it."""

@@ -220,9 +220,11 @@ class Measurement:
         """
         before = self.checkpoints.pop()
         self._check_heap()
-        after = self.checkpoints[-1]
-        earlier = (one.as_if_grown(before, after) for one in self.checkpoints[:-1])
-        self.checkpoints[:] = [*earlier, after.only_of(before)]
+        with self.meters.leaving_out():
+            after = self.checkpoints.pop()
+            self.checkpoints[:] = [one.as_if_grown(before, after) for one in self.checkpoints]
+            self.checkpoints.append(after.only_of(before))
+            del before, after
 
     def abandon(self) -> None:
         """Give the baseline up, measuring nothing; does nothing outside a phase."""
