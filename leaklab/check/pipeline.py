@@ -51,7 +51,7 @@ from leaklab.model.cure import Cure
 from leaklab.model.progress import CHANGES, LINES, RUNS, Progress
 from leaklab.model.sentences import growth_sentence
 from leaklab.runtime.child import why_no_child
-from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, collect_quietly, user_lets_collect
+from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect
 from leaklab.text import format_seconds
 from leaklab.version import environment
 
@@ -217,9 +217,6 @@ def _look_early(session: CheckSession, phases: int) -> None:
             return
         session.explained = explain(session)
         session.tell(RUNS, (*session.explained.leaks, *session.explained.suspects))
-        if measurement.collects:
-            collect_quietly()  # what has been made for the look is garbage now, and would be given back in a run
-    measurement.look_again()
 
 
 def _is_growing(session: CheckSession) -> bool:
@@ -246,6 +243,8 @@ def _is_sure(session: CheckSession) -> bool:
     explained, judgement = session.explained, session.judgement
     if explained is None or judgement is None or explained.open_questions or judgement.has_unread_rise:
         return False
+    if session.measurement.n_runs < MIN_RUNS:
+        return False
     levels = session.measurement.meters.heap(session.measurement.n_runs)
     if levels is not None:  # before a rule can judge so noisy a level, what no object explains is a question
         known = sum(leak.bytes_per_run for leak in explained.leaks)
@@ -260,6 +259,8 @@ def _would_keep(measurement: Measurement, n_runs: int) -> float:
 
 
 def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> Generator[int | RunRequest, Ran, None]:
+    if session.explained is not None:
+        measurement.look_again()
     # Made now: an object that is made between two runs would be counted as one that a run made.
     asked = [_asked(session, measurement.n_runs + 1 + place) for place in range(n_runs)]
     measurement.open_phase()

@@ -157,7 +157,7 @@ class _RunFile:
         self._ran: list[Span] = []
         self._changing: set[str] = set()  # names of what runs may change
         self.calls: Sequence[ast.Call] = ()
-        self._anywhere: Collection[str] = ()
+        self._container = _NamesHere((), set())
         self._has_identity_keys = False
         # Of a condition, of what it led to, and whether that is code of its own.
         self._edges: list[tuple[Span, Span | None, bool]] = []
@@ -210,9 +210,10 @@ class _RunFile:
         return None
 
     def _note_what_changes(self, names: Names) -> None:
-        self._anywhere, self._has_identity_keys = names.anywhere, names.has_identity_keys
+        own = {name for code in self._codes.values() for name in names.in_code(code)}
+        self._container, self._has_identity_keys = _NamesHere(names.anywhere, own), names.has_identity_keys
         self._changing = {name for function in self._codes for name in _changed_in(function, self.calls)}
-        self._changing |= {*names.anywhere, *(name for code in self._codes.values() for name in names.in_code(code))}
+        self._changing |= {*names.anywhere, *own}
 
     def _is_shut(self, site: ast.AST) -> bool:
         """Return whether *site* stands behind a condition that was asked and cannot turn."""
@@ -347,7 +348,7 @@ class _RunFile:
         """Return whether *test* looks for a key in the container that only the very same object could be."""
         if not (self._has_identity_keys and isinstance(test, ast.Compare) and len(test.ops) == 1):
             return False
-        is_asked = any(map(_NamesHere(self._anywhere, set()).is_container, test.comparators))
+        is_asked = any(map(self._container.is_container, test.comparators))
         return is_asked and isinstance(test.ops[0], (ast.In, ast.NotIn))
 
     def _went(self, branch: ast.If | ast.IfExp, *, into: bool) -> bool:
@@ -455,16 +456,19 @@ def _fixed_parameters(function: ast.AST, calls: Sequence[ast.Call]) -> set[str]:
     own = [call for call in calls if _last_name(call.func) == getattr(function, "name", "")]
     if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or not own:
         return set()
-    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    arguments = function.args
+    names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+    defaults: dict[str, ast.expr | None] = dict(zip(reversed(names), reversed(arguments.defaults), strict=False))
+    defaults |= dict(zip((one.arg for one in arguments.kwonlyargs), arguments.kw_defaults, strict=True))
     names = names[1:] if names[:1] in (["self"], ["cls"]) else names
-    given: dict[str, set[str]] = {name: set() for name in (*names, *(one.arg for one in function.args.kwonlyargs))}
+    given: dict[str, set[str]] = {name: set() for name in (*names, *(one.arg for one in arguments.kwonlyargs))}
     for call in own:
         if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
             return set()
         by_name = {**dict(zip(names, call.args, strict=False)), **{str(one.arg): one.value for one in call.keywords}}
         for name, values in given.items():
-            value = by_name.get(name)
-            values.add("" if value is None else ast.dump(value) if isinstance(value, ast.Constant) else name)
+            value = by_name.get(name, defaults.get(name))
+            values.add(ast.dump(value) if isinstance(value, ast.Constant) else name)
     return {name for name, values in given.items() if len(values) == 1 and name not in values}
 
 

@@ -37,6 +37,25 @@ GOES_ON = {
         def run():
             kept.append(1)
     """,
+    "a flag that every call leaves as it is": """
+        kept = []
+        def add(flush=False):
+            kept.append(1)
+            if flush:
+                kept.clear()
+        def run():
+            add()
+            add(False)
+    """,
+    "a record that is beaten": """
+        kept, best = [], 100
+        def run():
+            global best
+            value = best - 1
+            if value < best:
+                best = value
+                kept.append(value)
+    """,
     "a branch that has to do with something else": """
         kept, step = [], [0]
         def run():
