@@ -12,7 +12,7 @@ from leaklab.explain.leaks.groups import Group, LeakAddress
 from leaklab.explain.leaks.holders import RetainedBytes
 from leaklab.explain.leaks.sizes import GroupSizer
 from leaklab.heap.view import HeapView
-from leaklab.lines.open_branches import OpenBranches, Reading
+from leaklab.lines.open_branches import CodeReading, OpenBranches
 from leaklab.measure.measurement import Measurement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, StatementGrowth, TensorGrowth
 from leaklab.model.check import MemoryShare
@@ -102,10 +102,10 @@ class Survey:
         found = self.reading(container).branch
         return "" if found is None else f"but it may end: {found.words}; more runs (-n) would show"
 
-    def reading(self, container: int) -> Reading:
+    def reading(self, container: int) -> CodeReading:
         """Return what the code says about the growth of the vertex *container*, where the code was watched."""
         if self.branches is None or container < 0:
-            return Reading()
+            return CodeReading()
         return self.branches.of(names_in_code(self.view, container))
 
 

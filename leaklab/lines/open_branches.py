@@ -19,6 +19,18 @@ from types import CodeType
 from typing import Any
 
 from leaklab.lines.branches import FELL_THROUGH, JUMPED, RAN, BranchWatch, Names
+from leaklab.lines.syntax import (
+    FUNCTION_NODES,
+    NamesHere,
+    changed_in,
+    is_compiled_from,
+    is_missing,
+    is_of_time,
+    keeps_record,
+    kept_by,
+    last_name,
+    own_nodes,
+)
 from leaklab.text import shorten
 
 NO_NAMES = Names(frozenset())
@@ -42,7 +54,7 @@ class OpenBranch:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CodeReading:
     """What the code says about the growth of a container.
 
     Attributes:
@@ -64,10 +76,10 @@ class OpenBranches:
     def __init__(self, watch: BranchWatch) -> None:
         self._watch = watch
         self._sources: dict[str, _ParsedFile | None] = {}
-        self._readings: dict[int, Reading] = {}
+        self._readings: dict[int, CodeReading] = {}
         self._n_asked = 0
 
-    def of(self, names: Names) -> Reading:
+    def of(self, names: Names) -> CodeReading:
         """Return what the code says about a container; after `MOST_ASKED` of them nothing is read of all others.
 
         Args:
@@ -76,7 +88,7 @@ class OpenBranches:
         if names.address in self._readings:
             return self._readings[names.address]
         self._n_asked += 1
-        reading = self._read(names) if self._n_asked <= MOST_ASKED else Reading()
+        reading = self._read(names) if self._n_asked <= MOST_ASKED else CodeReading()
         if names.address:
             self._readings[names.address] = reading
         return reading
@@ -86,10 +98,10 @@ class OpenBranches:
         found = (program.unseen_growth() for program in self._programs(NO_NAMES).values())
         return next((one for one in found if one is not None), None)
 
-    def _read(self, names: Names) -> Reading:
+    def _read(self, names: Names) -> CodeReading:
         readings = [program.read(names) for program in self._programs(names).values()]
         branch = next((one.branch for one in readings if one.branch is not None), None)
-        return Reading(branch, any(one.is_filled for one in readings))
+        return CodeReading(branch, any(one.is_filled for one in readings))
 
     def _programs(self, names: Names) -> dict[str, _RunFile]:
         programs: dict[str, _RunFile] = {}
@@ -127,18 +139,7 @@ class _ParsedFile:
 Span = tuple[int, int, int, int]
 """First line, first column, last line, last column."""
 
-_ADDING = frozenset({
-    "append", "appendleft", "add", "insert", "extend", "extendleft", "update", "setdefault", "put", "put_nowait",
-    "push", "write", "register", "subscribe", "connect", "attach", "setitem",
-})  # fmt: skip
-_DROPPING = frozenset({
-    "clear", "pop", "popleft", "popitem", "remove", "discard", "get_nowait", "flush", "reset", "truncate", "drop",
-    "evict", "prune", "trim", "close",
-})  # fmt: skip
-_GROWING = frozenset({"append", "appendleft", "add", "insert", "extend", "extendleft"})
-"""What a container of Python's is filled by, and little else is called."""
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _TEXT_LIMIT = 60
 _DEPTH = 4
 """So many calls above the code that changes a container are looked at."""
@@ -157,14 +158,14 @@ class _RunFile:
         self._ran: list[Span] = []
         self._changing: set[str] = set()  # names of what runs may change
         self.calls: Sequence[ast.Call] = ()
-        self._container = _NamesHere((), set())
+        self._container = NamesHere((), set())
         self._has_identity_keys = False
         # Of a condition, of what it led to, and whether that is code of its own.
         self._edges: list[tuple[Span, Span | None, bool]] = []
 
     def add(self, code: CodeType, seen: bytes) -> None:
         """Take in one function that ran."""
-        self._codes |= {node: code for node in (self._tree, *self._parents) if _is_of(node, code)}
+        self._codes |= {node: code for node in (self._tree, *self._parents) if is_compiled_from(node, code)}
         instructions = {one.offset: one for one in dis.get_instructions(code)}
         spans = {offset: _span(one) for offset, one in instructions.items()}
         for offset, one in instructions.items():
@@ -182,9 +183,9 @@ class _RunFile:
     def own_calls(self) -> Iterator[ast.Call]:
         """Yield the calls that stand in functions of this file that ran."""
         for function in self._codes:
-            yield from (node for node in _own_nodes(function) if isinstance(node, ast.Call))
+            yield from (node for node in own_nodes(function) if isinstance(node, ast.Call))
 
-    def read(self, names: Names) -> Reading:
+    def read(self, names: Names) -> CodeReading:
         """As `OpenBranches.of`, in this file."""
         adding, dropping = self._sites(names)
         self._note_what_changes(names)
@@ -193,16 +194,16 @@ class _RunFile:
             if not self._has_run(site) and not self._is_shut(site):
                 line = getattr(site, "lineno", 0)
                 branch = OpenBranch(self._filename, line, f"line {line}, which drops entries, has not run yet")
-                return Reading(branch, bool(running))
-        return Reading(next(filter(None, map(self._way_past, running)), None), bool(running))
+                return CodeReading(branch, bool(running))
+        return CodeReading(next(filter(None, map(self._way_past, running)), None), bool(running))
 
     def unseen_growth(self) -> OpenBranch | None:
         """As `OpenBranches.unseen_growth`, in this file."""
         self._note_what_changes(NO_NAMES)
         for function, code in self._codes.items():
             own = {*code.co_varnames, *code.co_cellvars}
-            for node in _own_nodes(function):
-                if (kept := _kept_by(node)) is None or (isinstance(kept, ast.Name) and kept.id in own):
+            for node in own_nodes(function):
+                if (kept := kept_by(node)) is None or (isinstance(kept, ast.Name) and kept.id in own):
                     continue
                 if not self._has_run(node) and self._may_run_later(node):
                     text, line = shorten(ast.unparse(node), _TEXT_LIMIT), kept.lineno
@@ -211,14 +212,14 @@ class _RunFile:
 
     def _note_what_changes(self, names: Names) -> None:
         own = {name for code in self._codes.values() for name in names.in_code(code)}
-        self._container, self._has_identity_keys = _NamesHere(names.anywhere, own), names.has_identity_keys
-        self._changing = {name for function in self._codes for name in _changed_in(function, self.calls)}
+        self._container, self._has_identity_keys = NamesHere(names.anywhere, own), names.has_identity_keys
+        self._changing = {name for function in self._codes for name in changed_in(function, self.calls)}
         self._changing |= {*names.anywhere, *own}
 
     def _is_shut(self, site: ast.AST) -> bool:
         """Return whether *site* stands behind a condition that was asked and cannot turn."""
         node = site
-        while (above := self._parents.get(node)) is not None and not isinstance(node, _FUNCTIONS):
+        while (above := self._parents.get(node)) is not None and not isinstance(node, FUNCTION_NODES):
             if isinstance(above, ast.If) and node is not above.test and self._has_run(above.test):
                 is_body = node in above.body
                 if not self._went(above, into=is_body) and not self._may_turn(above.test, past_body=not is_body):
@@ -229,11 +230,11 @@ class _RunFile:
     def _may_run_later(self, node: ast.AST) -> bool:
         """Return whether *node* stands behind a condition that may turn, and not where an error is handled."""
         is_behind = False
-        while (above := self._parents.get(node)) is not None and not isinstance(node, _FUNCTIONS):
+        while (above := self._parents.get(node)) is not None and not isinstance(node, FUNCTION_NODES):
             if isinstance(above, ast.ExceptHandler):
                 return False
             if isinstance(above, ast.If) and node is not above.test and self._has_run(above.test):
-                is_behind |= _is_of_time(above.test) and self._may_turn(above.test, past_body=node in above.orelse)
+                is_behind |= is_of_time(above.test) and self._may_turn(above.test, past_body=node in above.orelse)
             node = above
         return is_behind
 
@@ -245,8 +246,8 @@ class _RunFile:
         adding: list[ast.AST] = []
         dropping: list[ast.AST] = []
         for function, code in self._codes.items():
-            known = _NamesHere(names.anywhere, set(names.in_code(code)))
-            nodes = list(_own_nodes(function))
+            known = NamesHere(names.anywhere, set(names.in_code(code)))
+            nodes = list(own_nodes(function))
             for node in nodes:  # `items = self.items`: another name for it here
                 if isinstance(node, ast.Assign) and known.is_container(node.value):
                     known.variables |= {target.id for target in node.targets if isinstance(target, ast.Name)}
@@ -257,10 +258,10 @@ class _RunFile:
 
     def _droppers(self, names: Names) -> Iterator[ast.AST]:
         """Yield the code of functions that have not run and that would drop entries, found by attributes alone."""
-        known = _NamesHere(names.anywhere, set())
+        known = NamesHere(names.anywhere, set())
         for function in self._parents:
-            if isinstance(function, _FUNCTIONS) and function not in self._codes:
-                yield from (node for node in _own_nodes(function) if known.effect_of(node) < 0)
+            if isinstance(function, FUNCTION_NODES) and function not in self._codes:
+                yield from (node for node in own_nodes(function) if known.effect_of(node) < 0)
 
     def _with_calls(self, sites: list[ast.AST]) -> list[ast.AST]:
         """Return those of *sites* in functions that ran, and the calls in such functions that lead to *sites*."""
@@ -279,14 +280,14 @@ class _RunFile:
 
     def _function_of(self, node: ast.AST) -> ast.AST | None:
         while (node := self._parents.get(node)) is not None:  # type: ignore[assignment]
-            if isinstance(node, _FUNCTIONS):
+            if isinstance(node, FUNCTION_NODES):
                 return node
         return None
 
     def _calls(self, functions: Collection[str]) -> Iterator[ast.AST]:
         for function in self._codes:
-            for node in _own_nodes(function):
-                if isinstance(node, ast.Call) and _last_name(node.func) in functions:
+            for node in own_nodes(function):
+                if isinstance(node, ast.Call) and last_name(node.func) in functions:
                     yield node
 
     def _is_reached(self, node: ast.AST) -> bool:
@@ -300,13 +301,13 @@ class _RunFile:
     def _way_past(self, site: ast.AST) -> OpenBranch | None:
         """Return a branch by which the code would pass *site* by, and that was never taken."""
         node: ast.AST = site
-        while (above := self._parents.get(node)) is not None and not isinstance(node, _FUNCTIONS):
+        while (above := self._parents.get(node)) is not None and not isinstance(node, FUNCTION_NODES):
             if isinstance(above, (ast.If, ast.IfExp)) and node is not above.test:
                 is_body = node in above.body if isinstance(above.body, list) else node is above.body
                 if (
                     not self._went(above, into=not is_body)
                     and self._may_turn(above.test, past_body=is_body)
-                    and not (is_body and _keeps_record(above))
+                    and not (is_body and keeps_record(above))
                 ):
                     return self._one_way(above.test)
             for block in ("body", "orelse", "finalbody", "handlers"):
@@ -338,11 +339,11 @@ class _RunFile:
 
     def _may_turn(self, test: ast.expr, *, past_body: bool) -> bool:
         """Return whether *test* may come out differently later: not if nothing that runs changes what it asks for."""
-        if _is_missing(test, past_body=past_body) or self._asks_for_new_key(test):
+        if is_missing(test, past_body=past_body) or self._asks_for_new_key(test):
             return False
         parts = list(ast.walk(test))
         asks_plainly = not any(isinstance(part, (ast.Call, ast.Subscript, ast.Await, ast.NamedExpr)) for part in parts)
-        return not (asks_plainly and self._changing.isdisjoint(map(_last_name, parts)))
+        return not (asks_plainly and self._changing.isdisjoint(map(last_name, parts)))
 
     def _asks_for_new_key(self, test: ast.expr) -> bool:
         """Return whether *test* looks for a key in the container that only the very same object could be."""
@@ -383,148 +384,6 @@ class _RunFile:
     def _one_way(self, test: ast.expr) -> OpenBranch:
         text = shorten(ast.unparse(test), _TEXT_LIMIT)
         return OpenBranch(self._filename, test.lineno, f"`{text}` in line {test.lineno} has gone one way only")
-
-
-def _kept_by(node: ast.AST) -> ast.expr | None:
-    """Return the container to which *node* would add one entry more each time it runs; None if it is no such code."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWING:
-        return node.func.value
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        key = node.targets[0].slice
-        return None if isinstance(key, (ast.Constant, ast.Slice)) else node.targets[0].value
-    return None
-
-
-_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-
-
-def _is_of_time(test: ast.expr) -> bool:
-    """Return whether *test* asks for a turn, a size or a chance, which come in some runs only: not for a key."""
-    parts = list(ast.walk(test))
-    return any(
-        isinstance(part, ast.Mod) or (isinstance(part, ast.Compare) and isinstance(part.ops[0], _ORDERS))
-        for part in parts
-    )
-
-
-def _keeps_record(branch: ast.If | ast.IfExp) -> bool:
-    """Return whether *branch* is taken for a value that beats all before it: nothing in the code bounds how often."""
-    test = branch.test
-    if not (isinstance(branch, ast.If) and isinstance(test, ast.Compare) and isinstance(test.ops[0], _ORDERS)):
-        return False
-    sides = {ast.unparse(test.left), ast.unparse(test.comparators[0])}
-    assigned = [node for node in branch.body if isinstance(node, ast.Assign)]
-    return any({ast.unparse(node.targets[0]), ast.unparse(node.value)} == sides for node in assigned)
-
-
-def _is_missing(test: ast.expr, *, past_body: bool) -> bool:
-    """Return whether the way past the body of an ``if`` (or into it) is for a value that is None: no bound."""
-    if not (isinstance(test, ast.Compare) and len(test.ops) == 1):
-        return False
-    is_none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
-    return is_none and isinstance(test.ops[0], ast.IsNot if past_body else ast.Is)
-
-
-def _is_of(node: ast.AST, code: CodeType) -> bool:
-    """Return whether *code* was compiled from *node*."""
-    if isinstance(node, ast.Module):
-        return code.co_name == "<module>"
-    if not isinstance(node, _FUNCTIONS):
-        return False
-    decorators = getattr(node, "decorator_list", [])
-    line = min([node.lineno, *(decorator.lineno for decorator in decorators)])
-    return code.co_firstlineno == line and code.co_name == getattr(node, "name", "<lambda>")
-
-
-def _changed_in(function: ast.AST, calls: Sequence[ast.Call]) -> Iterator[str]:
-    """Yield the names of the variables and attributes that *function* gives a value.
-
-    Of its parameters those that *calls*, all that stand in code that ran, do not always leave to the default or give
-    the same constant.
-    """
-    fixed = _fixed_parameters(function, calls)
-    for node in _own_nodes(function):
-        if isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
-            yield _last_name(node)
-        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            yield _last_name(node.value)
-        elif isinstance(node, ast.arg) and node.arg not in {"self", "cls"} | fixed:
-            yield node.arg
-
-
-def _fixed_parameters(function: ast.AST, calls: Sequence[ast.Call]) -> set[str]:
-    own = [call for call in calls if _last_name(call.func) == getattr(function, "name", "")]
-    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or not own:
-        return set()
-    arguments = function.args
-    names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
-    defaults: dict[str, ast.expr | None] = dict(zip(reversed(names), reversed(arguments.defaults), strict=False))
-    defaults |= dict(zip((one.arg for one in arguments.kwonlyargs), arguments.kw_defaults, strict=True))
-    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
-    given: dict[str, set[str]] = {name: set() for name in (*names, *(one.arg for one in arguments.kwonlyargs))}
-    for call in own:
-        if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
-            return set()
-        by_name = {**dict(zip(names, call.args, strict=False)), **{str(one.arg): one.value for one in call.keywords}}
-        for name, values in given.items():
-            value = by_name.get(name, defaults.get(name))
-            values.add(ast.dump(value) if isinstance(value, ast.Constant) else name)
-    return {name for name, values in given.items() if len(values) == 1 and name not in values}
-
-
-def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of *function* without those of the functions inside it."""
-    waiting = list(ast.iter_child_nodes(function))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, _FUNCTIONS):
-            waiting += ast.iter_child_nodes(node)
-
-
-@dataclass(slots=True)
-class _NamesHere:
-    """The names of a container within one function."""
-
-    anywhere: Collection[str]
-    variables: set[str]
-
-    def is_container(self, node: ast.AST) -> bool:
-        """Return whether *node* is one of the names, maybe with keys and attributes behind it."""
-        if isinstance(node, ast.Name):
-            return node.id in self.variables
-        if isinstance(node, ast.Attribute):
-            return node.attr in self.anywhere or self.is_container(node.value)
-        if isinstance(node, ast.Subscript):
-            return _text(node.slice) in self.anywhere or self.is_container(node.value)
-        return False
-
-    def effect_of(self, node: ast.AST) -> int:
-        """Return 1 where *node* adds to the container, -1 where it drops from it, else 0."""
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and self.is_container(node.func.value):
-            return (node.func.attr in _ADDING) - (node.func.attr in _DROPPING)
-        if isinstance(node, ast.Delete):
-            return -any(map(self.is_container, node.targets))
-        if isinstance(node, ast.AugAssign):
-            return int(self.is_container(node.target))
-        if not isinstance(node, ast.Assign):
-            return 0
-        for target in node.targets:
-            if isinstance(target, ast.Subscript) and self.is_container(target.value):
-                return -1 if isinstance(target.slice, ast.Slice) else 1
-            if self.is_container(target):
-                return 1 if any(map(self.is_container, ast.walk(node.value))) else -1
-        return 0
-
-
-def _text(node: ast.AST) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def _last_name(node: ast.AST) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    return node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _n_caches(one: dis.Instruction) -> int:

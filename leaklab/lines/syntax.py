@@ -1,0 +1,161 @@
+"""Read single statements of the user's code: what they add or drop, what their conditions ask, what they change."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+
+_ADDING = frozenset({
+    "append", "appendleft", "add", "insert", "extend", "extendleft", "update", "setdefault", "put", "put_nowait",
+    "push", "write", "register", "subscribe", "connect", "attach", "setitem",
+})  # fmt: skip
+_DROPPING = frozenset({
+    "clear", "pop", "popleft", "popitem", "remove", "discard", "get_nowait", "flush", "reset", "truncate", "drop",
+    "evict", "prune", "trim", "close",
+})  # fmt: skip
+_GROWING = frozenset({"append", "appendleft", "add", "insert", "extend", "extendleft"})
+"""What a container of Python's is filled by, and little else is called."""
+FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+def kept_by(node: ast.AST) -> ast.expr | None:
+    """Return the container to which *node* would add one entry more each time it runs; None if it is no such code."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWING:
+        return node.func.value
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        key = node.targets[0].slice
+        return None if isinstance(key, (ast.Constant, ast.Slice)) else node.targets[0].value
+    return None
+
+
+def is_of_time(test: ast.expr) -> bool:
+    """Return whether *test* asks for a turn, a size or a chance, which come in some runs only: not for a key."""
+    parts = list(ast.walk(test))
+    return any(
+        isinstance(part, ast.Mod) or (isinstance(part, ast.Compare) and isinstance(part.ops[0], _ORDERS))
+        for part in parts
+    )
+
+
+def keeps_record(branch: ast.If | ast.IfExp) -> bool:
+    """Return whether *branch* is taken for a value that beats all before it: nothing in the code bounds how often."""
+    test = branch.test
+    if not (isinstance(branch, ast.If) and isinstance(test, ast.Compare) and isinstance(test.ops[0], _ORDERS)):
+        return False
+    sides = {ast.unparse(test.left), ast.unparse(test.comparators[0])}
+    assigned = [node for node in branch.body if isinstance(node, ast.Assign)]
+    return any({ast.unparse(node.targets[0]), ast.unparse(node.value)} == sides for node in assigned)
+
+
+def is_missing(test: ast.expr, *, past_body: bool) -> bool:
+    """Return whether the way past the body of an ``if`` (or into it) is for a value that is None: no bound."""
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1):
+        return False
+    is_none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+    return is_none and isinstance(test.ops[0], ast.IsNot if past_body else ast.Is)
+
+
+def is_compiled_from(node: ast.AST, code: CodeType) -> bool:
+    """Return whether *code* was compiled from *node*."""
+    if isinstance(node, ast.Module):
+        return code.co_name == "<module>"
+    if not isinstance(node, FUNCTION_NODES):
+        return False
+    decorators = getattr(node, "decorator_list", [])
+    line = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+    return code.co_firstlineno == line and code.co_name == getattr(node, "name", "<lambda>")
+
+
+def changed_in(function: ast.AST, calls: Sequence[ast.Call]) -> Iterator[str]:
+    """Yield the names of the variables and attributes that *function* gives a value.
+
+    Of its parameters those that *calls*, all that stand in code that ran, do not always leave to the default or give
+    the same constant.
+    """
+    fixed = _fixed_parameters(function, calls)
+    for node in own_nodes(function):
+        if isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+            yield last_name(node)
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            yield last_name(node.value)
+        elif isinstance(node, ast.arg) and node.arg not in {"self", "cls"} | fixed:
+            yield node.arg
+
+
+def _fixed_parameters(function: ast.AST, calls: Sequence[ast.Call]) -> set[str]:
+    own = [call for call in calls if last_name(call.func) == getattr(function, "name", "")]
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or not own:
+        return set()
+    arguments = function.args
+    names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+    defaults: dict[str, ast.expr | None] = dict(zip(reversed(names), reversed(arguments.defaults), strict=False))
+    defaults |= dict(zip((one.arg for one in arguments.kwonlyargs), arguments.kw_defaults, strict=True))
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    given: dict[str, set[str]] = {name: set() for name in (*names, *(one.arg for one in arguments.kwonlyargs))}
+    for call in own:
+        if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
+            return set()
+        by_name = {**dict(zip(names, call.args, strict=False)), **{str(one.arg): one.value for one in call.keywords}}
+        for name, values in given.items():
+            value = by_name.get(name, defaults.get(name))
+            values.add(ast.dump(value) if isinstance(value, ast.Constant) else name)
+    return {name for name, values in given.items() if len(values) == 1 and name not in values}
+
+
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of *function* without those of the functions inside it."""
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, FUNCTION_NODES):
+            waiting += ast.iter_child_nodes(node)
+
+
+@dataclass(slots=True)
+class NamesHere:
+    """The names of a container within one function."""
+
+    anywhere: Collection[str]
+    variables: set[str]
+
+    def is_container(self, node: ast.AST) -> bool:
+        """Return whether *node* is one of the names, maybe with keys and attributes behind it."""
+        if isinstance(node, ast.Name):
+            return node.id in self.variables
+        if isinstance(node, ast.Attribute):
+            return node.attr in self.anywhere or self.is_container(node.value)
+        if isinstance(node, ast.Subscript):
+            return _text(node.slice) in self.anywhere or self.is_container(node.value)
+        return False
+
+    def effect_of(self, node: ast.AST) -> int:
+        """Return 1 where *node* adds to the container, -1 where it drops from it, else 0."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and self.is_container(node.func.value):
+            return (node.func.attr in _ADDING) - (node.func.attr in _DROPPING)
+        if isinstance(node, ast.Delete):
+            return -any(map(self.is_container, node.targets))
+        if isinstance(node, ast.AugAssign):
+            return int(self.is_container(node.target))
+        if not isinstance(node, ast.Assign):
+            return 0
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and self.is_container(target.value):
+                return -1 if isinstance(target.slice, ast.Slice) else 1
+            if self.is_container(target):
+                return 1 if any(map(self.is_container, ast.walk(node.value))) else -1
+        return 0
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def last_name(node: ast.AST) -> str:
+    """Return the name of a variable, or the last one of ``owner.attribute``; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
