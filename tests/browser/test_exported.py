@@ -16,7 +16,7 @@ from leaklab.reports.check import LeakReport
 from leaklab.reports.notebook import NotebookReport, load_report
 from leaklab.reports.saved_heap import render_heap_page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.untraced]
 
 
 LONG = "x" * 1_000_000

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from jupyter_pages import assert_report_is_readable, expect, open_notebook, picture, run, write
 
-pytestmark = [pytest.mark.browser, pytest.mark.notebook]
+pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.untraced]
 
 
 SETUP = "%load_ext leaklab\nimport torch\nmodel = torch.nn.Linear(64, 64)\nhistory = []"

@@ -10,6 +10,8 @@ import pytest
 
 import leaklab
 
+pytestmark = pytest.mark.untraced
+
 HISTORY: list[object] = []
 
 

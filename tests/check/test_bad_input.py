@@ -9,6 +9,8 @@ import pytest
 import torch
 from notebook_shell import Notebook
 
+pytestmark = pytest.mark.untraced
+
 LEAK = "history.append(torch.ones(1000))\n"
 
 

@@ -12,6 +12,8 @@ import torch
 
 import leaklab
 
+pytestmark = pytest.mark.untraced
+
 CALLED: list[str] = []
 ARMED: list[bool] = []
 

@@ -11,6 +11,8 @@ from notebook_shell import Notebook
 
 from leaklab.reports.check import LeakReport
 
+pytestmark = pytest.mark.untraced
+
 LEAKY = "history.append(torch.ones(1000))"
 QUICK = "-n 6 --no-sites --no-cure"
 """Where it is not the check that is tested; one test makes it with its defaults."""

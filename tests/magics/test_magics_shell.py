@@ -13,6 +13,8 @@ from notebook_shell import Notebook
 from leaklab.magics import AwaitRewriter
 from leaklab.magics.leakcheck import LeakLab
 
+pytestmark = pytest.mark.untraced
+
 
 def traces(notebook: Notebook) -> dict[str, int]:
     """How often leaklab is to be found in the shell."""
