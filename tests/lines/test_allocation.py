@@ -309,7 +309,7 @@ def test_a_copys_objects_and_storages_belong_to_the_line_that_asked_for_it_the_o
 
 
 def copy_at_the_address_of_another(original):
-    """Return a copy whose_but_copys storage has the address of one that is gone, and the line that made that."""
+    """Return a copy whose storage has the address of one that is gone, and the line that made that."""
     made_here, kept = set(), []
     for _ in range(1000):
         gone = torch.ones(3).mean()

@@ -16,6 +16,8 @@ import torch
 
 from leaklab.lines.change import LineWatch, watchpoint
 
+pytestmark = pytest.mark.untraced
+
 THINGS: list[object] = []
 
 
@@ -39,7 +41,6 @@ def appends():
     value = 2
 
 
-@pytest.mark.untraced
 def test_the_line_that_appends_is_named():
     assert lines_of(appends) == [(2, "appends")]
 
@@ -48,7 +49,6 @@ def at_the_very_end():
     THINGS.append(1)
 
 
-@pytest.mark.untraced
 def test_the_last_line_of_a_function_is_named():
     assert lines_of(at_the_very_end) == [(1, "at_the_very_end")]
 
@@ -60,7 +60,6 @@ def appends_what_a_call_returns():
     THINGS.append(inner())
 
 
-@pytest.mark.untraced
 def test_the_line_is_the_callers_when_the_call_inside_it_has_returned():
     assert lines_of(appends_what_a_call_returns) == [(4, "appends_what_a_call_returns")]
 
@@ -70,7 +69,6 @@ def through_a_library():
     THINGS.pop()
 
 
-@pytest.mark.untraced
 def test_a_callback_of_a_library_is_the_users_line():
     assert (1, "through_a_library.<locals>.<lambda>") in lines_of(through_a_library)
 
@@ -85,7 +83,6 @@ def from_a_generator():
         pass
 
 
-@pytest.mark.untraced
 def test_a_line_of_a_generator_is_named():
     assert lines_of(from_a_generator) == [(3, "from_a_generator.<locals>.numbers")]
 
@@ -96,13 +93,11 @@ def in_another_thread():
     thread.join()
 
 
-@pytest.mark.untraced
 def test_a_thread_that_begins_meanwhile_is_watched_too():
     offset = inspect.getsourcelines(at_the_very_end)[1] - inspect.getsourcelines(in_another_thread)[1]
     assert lines_of(in_another_thread) == [(offset + 1, "at_the_very_end")]
 
 
-@pytest.mark.untraced
 def test_tracing_is_off_afterwards_also_after_an_error():
     watch = LineWatch([], whose)
     with pytest.raises(ZeroDivisionError), watch.installed():
@@ -131,7 +126,6 @@ class Worker(threading.Thread):
         return self.is_traced
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize("is_users", [True, False])
 def test_a_thread_that_outlives_the_watch_is_traced_no_more(is_users):
     worker = Worker()
@@ -144,7 +138,6 @@ def test_a_thread_that_outlives_the_watch_is_traced_no_more(is_users):
         assert not worker.says()
 
 
-@pytest.mark.untraced
 def test_a_thread_that_waits_keeps_nothing_that_it_has_let_go_of():
     class Big:
         pass
@@ -166,7 +159,6 @@ def test_a_thread_that_waits_keeps_nothing_that_it_has_let_go_of():
     may_end.set()
 
 
-@pytest.mark.untraced
 def test_the_tracer_that_threads_get_from_the_code_inside_is_left_to_it():
     def own(frame, event, arg):
         return None
@@ -179,7 +171,6 @@ def test_the_tracer_that_threads_get_from_the_code_inside_is_left_to_it():
         threading.settrace(None)
 
 
-@pytest.mark.untraced
 def test_a_tracer_that_the_code_installs_itself_is_left_to_it():
     def own(frame, event, arg):
         return None
@@ -192,7 +183,6 @@ def test_a_tracer_that_the_code_installs_itself_is_left_to_it():
         sys.settrace(None)
 
 
-@pytest.mark.untraced
 def test_the_variables_of_a_suspended_generator_are_not_kept_by_tracing():
     def holds():
         big = Big()
