@@ -121,11 +121,6 @@ def test_summaries_can_be_switched_off(notebook):
     assert notebook.check("pass", "-n 5").check.settings.summaries is False
 
 
-def test_summaries_can_be_left_out_of_one_check(notebook):
-    assert notebook.check("pass", "-n 5 --no-summaries").check.settings.summaries is False
-    assert notebook.check("pass", "-n 5").check.settings.summaries is True
-
-
 FIGURE = "plt.figure()\nplt.plot([1, 2])\n"
 
 
