@@ -70,7 +70,7 @@ def train():
 def line(mark: str) -> str:
     """Where a site is that carries *mark*, as reports write it."""
     number = next(n for n, text in enumerate(SOURCE, 1) if text.endswith(f"# mark: {mark}"))
-    return f"test_extra_runs.py:{number} in "
+    return f"{Path(__file__).name}:{number} in "
 
 
 @pytest.fixture(scope="module")
