@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies
 from notebook_shell import Notebook, open_notebook
 from played_cuda import device  # noqa: F401 - a fixture
-from whole_checks import checks_whole_process
 
 settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("untimed")
@@ -29,12 +28,9 @@ def process_switches() -> dict[str, object]:
     }
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out, where coverage or a debugger traces, the tests that its own objects would disturb."""
     for item in items:
-        if checks_whole_process(item.path):
-            item.add_marker(pytest.mark.untraced)
         if sys.gettrace() is not None and item.get_closest_marker("untraced"):
             item.add_marker(pytest.mark.skip(reason="a tracer makes objects of its own: run with -m untraced"))
 

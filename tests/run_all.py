@@ -1,10 +1,12 @@
 """Run all tests: ``python tests/run_all.py``. Ends with 0 if all of them passed, and says at the end which did not.
 
-Two runs of pytest are under way at any time. One is that of the single parts; ``--coverage`` measures which lines they
-run, and takes half as long again. The others check a whole process, each file in a process of its own, forked from one
-that has imported torch: a check goes through every object of its process, and with all test files imported these are
-three times as many as a notebook with torch has. Coverage is never on there: a tracer's own growth would be in their
-verdicts, and rightly.
+With files as arguments it runs those.
+
+Each file is run in a process of its own, forked from one that has imported torch: a check goes through every object of
+its process, and with all test files imported these are three times as many as a notebook with torch has.
+
+``--coverage`` measures which lines the tests of single parts run. Coverage is never on where a whole process is
+checked: a tracer's own growth would be in its verdicts, and rightly.
 """
 
 from __future__ import annotations
@@ -15,26 +17,34 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 
 from apart import Apart
-from whole_checks import FOLDER, files_with_whole_checks
 
-N_AT_ONCE = 2
+FOLDER = Path(__file__).parent
+N_AT_ONCE = 3  # some wait for servers and other processes: two do not keep two processors busy
 FILE_SECONDS = 1200
 PASSED, FAILED, NO_TESTS = 0, 1, 5
+LONGEST = (
+    "browser", "test_leaks.py", "test_notebooks.py", "test_trials.py", "test_bad_input.py", "test_magics.py",
+    "test_first_patient.py", "test_api.py", "test_monitor.py", "test_plugin.py", "test_hostile_objects.py",
+)  # fmt: skip
+"""A minute and more: begun last, one of them would run alone at the end."""
 
 
 def main() -> int:
-    """Run everything, also when something has failed; return how many of the runs failed."""
+    """Run everything, also when something has failed; return how many files failed."""
     parser = argparse.ArgumentParser(description="Run all tests.")
+    parser.add_argument("files", nargs="*", type=Path, help="only these files of tests")
     parser.add_argument("--coverage", action="store_true", help="measure which lines the tests of single parts run")
-    coverage = ["--cov"] if parser.parse_args().coverage else []
-    # Those of single parts wait for servers and other processes: two workers do not keep two processors busy.
+    options = parser.parse_args()
+    if options.coverage:
+        command = [sys.executable, "-m", "pytest", "-n", "2", "--cov", "-m", "not untraced"]
+        return subprocess.run(command, cwd=FOLDER.parent, check=False).returncode
     failed = []
     with ThreadPoolExecutor(N_AT_ONCE) as pool:
-        running = {pool.submit(single_parts, "-n", "2", *coverage, "-m", "not untraced"): "single parts"}
-        for file in files_with_whole_checks():
-            running[pool.submit(whole_checks, str(file))] = str(file.relative_to(FOLDER.parent))
+        chosen = [file.resolve() for file in options.files] or files()
+        running = {pool.submit(run, file): str(file.relative_to(FOLDER.parent)) for file in chosen}
         for done in as_completed(running):
             status, output, seconds = done.result()
             name = running[done]
@@ -47,20 +57,17 @@ def main() -> int:
     return len(failed)
 
 
-def single_parts(*arguments: str) -> tuple[int, str, float]:
-    """Run pytest; return its exit status, what it wrote, and the seconds that it took."""
-    started = time.monotonic()
-    command = [sys.executable, "-m", "pytest", *arguments]
-    done = subprocess.run(
-        command, cwd=FOLDER.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    return done.returncode, done.stdout, time.monotonic() - started
+def files() -> list[Path]:
+    """Return every file of tests, and as one the folder whose files share a browser; the longest first."""
+    browser = FOLDER / "browser"
+    found = [browser, *(file for file in sorted(FOLDER.rglob("test_*.py")) if file.parent != browser)]
+    return sorted(found, key=lambda file: LONGEST.index(file.name) if file.name in LONGEST else len(LONGEST))
 
 
-def whole_checks(file: str) -> tuple[int, str, float]:
-    """Run the whole checks of one file; return the same."""
+def run(file: Path) -> tuple[int, str, float]:
+    """Run the tests of *file*; return pytest's exit status, what it wrote, and the seconds that it took."""
     started = time.monotonic()
-    with Apart(pytest_main, "-m", "untraced", file) as process:
+    with Apart(pytest_main, str(file)) as process:
         try:
             status, output = process.result(FILE_SECONDS), process.output
         except AssertionError as failure:  # it died, or did not end

@@ -12,6 +12,8 @@ import torch
 import leaklab
 from leaklab.ask.watching import CellWatcher, watch
 
+pytestmark = pytest.mark.untraced
+
 KEPT: list[object] = []
 
 

@@ -12,7 +12,7 @@ from leaklab.cuda.schema import memory_of
 from leaklab.reports.cuda import CudaSnapshot
 from leaklab.text import format_bytes
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.untraced]
 HOSTILE = stack("/home/me/</script><script>alert(1)</script>.py:3 <b>forward</b>", "/home/me/project/train.py:41 step")
 
 

@@ -3,7 +3,7 @@
 import pytest
 from jupyter_pages import IDLE, START_MS, TIMEOUT_MS, expect, new_context, open_notebook, picture, run, watch, write
 
-pytestmark = [pytest.mark.browser, pytest.mark.notebook]
+pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.untraced]
 
 SETUP = """
 %load_ext leaklab

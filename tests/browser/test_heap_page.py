@@ -8,7 +8,7 @@ from leaklab.model.heap import HeapHolder, HeapShape, IcicleNode
 from leaklab.reports.saved_heap import render_heap_page
 from leaklab.text import format_bytes
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.untraced]
 MIB = 1 << 20
 SHAPE = HeapShape(
     "now", 0.0, 1_000_000, 3_000_000, 40 * MIB, 30 * MIB, (HeapHolder("model", "Net", "notebook variable", MIB, 3),), ()

@@ -1,13 +1,16 @@
-"""The report in front of a reader: JupyterLab live, JupyterLab untrusted, and an exported page."""
+"""The report and the strip of a loop in front of a reader: JupyterLab live, untrusted, and a saved notebook."""
+
+from __future__ import annotations
 
 import subprocess
 import sys
 
 import nbformat
 import pytest
-from jupyter_pages import assert_report_is_readable, open_notebook, picture, run, write
+from jupyter_pages import assert_report_is_readable, expect, open_notebook, picture, run, write
 
-pytestmark = [pytest.mark.browser, pytest.mark.notebook]
+pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.untraced]
+
 
 SETUP = "%load_ext leaklab\nimport torch\nmodel = torch.nn.Linear(64, 64)\nhistory = []"
 LEAK = "%%leakcheck --name epoch\nhistory.append(model(torch.ones(8, 64)).sum())"
@@ -52,3 +55,40 @@ def test_exported_page_is_self_contained(tmp_path, page, saved):
     page.goto((tmp_path / "leak.html").as_uri())
     assert_report_is_readable(page, ".jp-OutputArea-output")
     picture(page, "exported.png", full_page=True)
+
+
+LOOP = """
+import os, time, leaklab
+history = []
+with leaklab.monitor("epoch", total_steps=10**6) as watch:
+    while not os.path.exists("enough"):
+        history.append(bytearray(10_000))
+        time.sleep(0.005)
+        watch.step()
+"""
+STEP = "() => Number(document.querySelector('.lls-facts').textContent.match(/step ([0-9,]+)/)[1].replaceAll(',', ''))"
+
+
+def test_the_strip_lives_while_its_cell_runs_and_leaves_a_picture(lab, page):
+    write(lab.files / "strip.ipynb", LOOP)
+    open_notebook(page, lab.url("strip.ipynb"))
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    strip = page.locator(".leaklab-strip")
+    expect(strip).to_contain_text("epoch", timeout=60_000)
+    expect(strip.locator("polyline")).to_have_count(2, timeout=20_000)
+    first = page.evaluate(STEP)
+    page.wait_for_function(f"() => ({STEP})() > {first} + 50")
+    strip.get_by_role("button", name="Report so far").click()
+    expect(strip.locator("pre")).to_contain_text("loop 'epoch'")
+    picture(page, "strip-live.png")
+    (lab.files / "enough").touch()
+    expect(strip).to_have_count(0, timeout=60_000)
+    left = page.locator(".jp-OutputArea-output").filter(has=page.locator("details"))
+    expect(left).to_contain_text("loop 'epoch'")
+    assert left.locator("img").evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
+    run(page, "docmanager:save")
+    picture(page, "strip-ended.png")
+    outputs = nbformat.read(lab.files / "strip.ipynb", 4).cells[0].outputs
+    (data,) = [output.data for output in outputs if "data" in output]
+    assert sorted(data) == ["text/html", "text/plain"]
+    assert "native heap" in data["text/plain"]

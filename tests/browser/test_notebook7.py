@@ -14,7 +14,7 @@ from jupyter_pages import (
     write,
 )
 
-pytestmark = [pytest.mark.browser, pytest.mark.notebook]
+pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.untraced]
 
 SETUP = """
 %load_ext leaklab

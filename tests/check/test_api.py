@@ -10,7 +10,11 @@ import pytest
 
 import leaklab
 
+pytestmark = pytest.mark.untraced
+
 HISTORY: list[object] = []
+SHORT = {"runs": 16, "sites": False}
+"""Where it is only asked who holds what is left."""
 
 
 def leak_into_global() -> None:
@@ -33,7 +37,7 @@ def test_a_leak_into_a_global_is_named_as_the_function_would_write_it():
 
 def test_a_leak_into_a_local_of_the_calling_function_is_told_in_words():
     history: list[object] = []
-    report = leaklab.leakcheck(lambda: history.append([0.0] * 1000))
+    report = leaklab.leakcheck(lambda: history.append([0.0] * 1000), **SHORT)
     assert report.leaked
     assert "history" in report.leaks[0].holder
     assert "test_a_leak_into_a_local_of_the_calling_function" in str(report.leaks[0].path)
@@ -73,13 +77,13 @@ TRAINER = Trainer()
 )
 def test_the_globals_of_methods_callables_and_partials_are_searched(function):
     TRAINER.seen.clear()
-    report = leaklab.leakcheck(function)
+    report = leaklab.leakcheck(function, **SHORT)
     assert report.leaks[0].holder == "TRAINER.seen"
 
 
 def test_a_namespace_may_be_given():
     names = {"mine": []}
-    report = leaklab.leakcheck(lambda: names["mine"].append([0.0] * 1000), namespace=names)
+    report = leaklab.leakcheck(lambda: names["mine"].append([0.0] * 1000), namespace=names, **SHORT)
     assert report.leaks[0].holder == "mine"
 
 
@@ -216,7 +220,7 @@ def test_a_decorated_function_is_followed_to_its_own_globals():
     def decorated() -> None:
         leak_into_global()
 
-    assert leaklab.leakcheck(decorated).leaks[0].holder == "HISTORY"
+    assert leaklab.leakcheck(decorated, **SHORT).leaks[0].holder == "HISTORY"
 
 
 def test_an_unknown_public_name_is_an_attribute_error():

@@ -9,7 +9,11 @@ import pytest
 import torch
 from notebook_shell import Notebook
 
+pytestmark = pytest.mark.untraced
+
 LEAK = "history.append(torch.ones(1000))\n"
+FEW = "-n 16"
+"""A leak is seen in as many; what is clean is followed for as long as by default."""
 
 
 @pytest.fixture
@@ -46,7 +50,7 @@ CHANGES = {
 def test_a_cell_that_turns_the_collectors_switches_gets_a_right_verdict(notebook, user, change, leaks):
     user["print_nothing"] = lambda phase, info: None
     before = gc.isenabled(), gc.get_threshold(), gc.get_debug(), list(gc.callbacks)
-    report = notebook.check(f"{change}\n{LEAK if leaks else 'x = torch.ones(1000)'}")
+    report = notebook.check(f"{change}\n{LEAK if leaks else 'x = torch.ones(1000)'}", FEW if leaks else "")
     assert (gc.isenabled(), gc.get_threshold(), gc.get_debug(), list(gc.callbacks)) == before
     gc.garbage.clear()
     if leaks:
@@ -59,12 +63,12 @@ def test_a_cell_that_turns_the_collectors_switches_gets_a_right_verdict(notebook
 
 
 def test_what_was_put_back_is_told(notebook, user):
-    assert note_with(notebook.check("gc.disable()"), "put back: on again")
+    assert note_with(notebook.check("gc.disable()", FEW), "put back: on again")
 
 
 def test_a_cell_that_freezes_gets_a_right_verdict_and_a_note(notebook, user):
     try:
-        report = notebook.check(f"{LEAK}gc.freeze()")
+        report = notebook.check(f"{LEAK}gc.freeze()", FEW)
         assert report.leaked
         assert note_with(report, "gc.freeze()")
     finally:
@@ -100,7 +104,7 @@ def test_a_clean_cell_is_clean_beside_frozen_objects(notebook, frozen_list):
 
 
 def test_a_leak_into_a_frozen_list_is_found_with_its_holder(notebook, frozen_list):
-    report = notebook.check("frozen_history.append(torch.ones(1000))")
+    report = notebook.check("frozen_history.append(torch.ones(1000))", FEW)
     assert report.leaked
     assert report.leaks[0].holder == "frozen_history"
 

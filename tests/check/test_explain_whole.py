@@ -16,6 +16,8 @@ from leaklab.check.session import CheckSession
 from leaklab.measure.measurement import Measurement, choose_baseline
 from leaklab.model import Outcome, Settings
 
+pytestmark = pytest.mark.untraced
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "whole_report.txt"
 
 

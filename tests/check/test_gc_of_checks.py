@@ -10,6 +10,8 @@ from leaklab.check.pipeline import check_steps
 from leaklab.model import Settings
 from leaklab.runtime.gc_control import GcState, user_has_frozen
 
+pytestmark = pytest.mark.untraced
+
 SETTINGS = Settings(max_runs=6, n_warmups=1)
 
 

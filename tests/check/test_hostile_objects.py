@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import types
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 import leaklab
+
+pytestmark = pytest.mark.untraced
+
 
 CALLED: list[str] = []
 ARMED: list[bool] = []
@@ -249,3 +255,13 @@ def test_objects_that_hang_do_not_hold_the_check_up():
     report = leaklab.leakcheck(lambda: HISTORY.append((Slow(), [0.0] * 500)), runs=8)
     assert time.perf_counter() - started < 55
     assert report.leaked
+
+
+def test_no_question_ends_the_process() -> None:
+    """Lists with empty places, parsers, tables that change, frames in every state, objects that were never ready."""
+    program = Path(__file__).parents[1] / "half_built_questions.py"
+    command = [sys.executable, "-X", "faulthandler", program, "1", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.endswith("asked everything\n")

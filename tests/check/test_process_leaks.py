@@ -20,15 +20,18 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.measure.process_counts import open_descriptors
+from leaklab.check.process_leaks import numbers_kept
+from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS, open_descriptors
 
 pytestmark = [
     pytest.mark.untraced,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of a fork beside threads, from Python 3.12 on
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.skipif(sys.platform != "linux", reason="children are counted on Linux only"),
 ]
+
+
 NOTHING = "nothing that Python can see"
 STATE = types.SimpleNamespace(kept=[])
 
@@ -220,3 +223,34 @@ def test_children_that_grow_are_a_note_and_no_verdict():
     (note,) = (note for note in report.record.notes if "child process" in note)
     assert note.startswith("1 child process grew by ")
     assert "leaklab.watch_calls" in note
+
+
+class Pipe:
+    """Keeps a descriptor and the process behind it."""
+
+    def __init__(self, fd, pid):
+        self.read_fd, self.pid, self.count = fd, pid, 70_003
+
+
+class Reader(Pipe):
+    """Fails when it is asked for its process."""
+
+    def __init__(self, fd, pid):
+        self.read_fd, self._pid, self.count = fd, pid, 70_003
+
+    @property
+    def pid(self):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("kind", [Pipe, Reader])
+@pytest.mark.parametrize("looks", [False, True], ids=["inline", "dict"])
+def test_numbers_are_read_by_their_names_and_no_dict_is_made(kind, looks):
+    pipe = kind(70_001, 70_002)
+    if looks:
+        assert vars(pipe)
+    before = [id(one) for one in gc.get_referents(pipe)]
+    wanted = {70_001, 70_002, 70_003}
+    assert numbers_kept([pipe], DESCRIPTORS, wanted) == {70_001}
+    assert numbers_kept([pipe], CHILDREN, wanted) == {70_002}
+    assert [id(one) for one in gc.get_referents(pipe)] == before

@@ -1,4 +1,4 @@
-"""Leaks that only a table of the interpreter's or torch's own keeps, which Python does not show."""
+"""Leaks that only a table in C keeps, the interpreter's, torch's or another library's, which Python does not show."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import atexit
 import codecs
 import ctypes
 import itertools
+import lzma
 import os
 import readline
 import sqlite3
 import sys
+import xml.etree.ElementTree as ET
+import zlib
 
 import pytest
 import torch
@@ -262,3 +265,47 @@ def test_what_a_store_replaces_or_gives_back_is_no_leak():
         codecs.unregister(search)
 
     assert not leaklab.leakcheck(replaces, runs=16).leaked
+
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("make", [zlib.compressobj, lambda: lzma.LZMACompressor(preset=0)])
+def test_a_table_of_names_that_the_collector_does_not_list_has_the_memory_of_its_objects(make):
+    streams: dict[str, object] = {}
+    names = map("peer {}".format, itertools.count())
+
+    def connect() -> None:
+        streams[next(names)] = make()
+
+    report = leaklab.leakcheck(connect, runs=24, cure=False, namespace={"streams": streams})
+    (leak,) = report.leaks
+    assert leak.holder == "streams"
+    assert leak.bytes_per_run > 100_000
+
+
+@pytest.mark.untraced
+def test_memory_that_leaks_more_often_than_a_table_gets_longer_is_not_that_tables():
+    streams: dict[str, list[object]] = {}
+    numbers = itertools.count()
+
+    def connect() -> None:
+        number = next(numbers)
+        libc.malloc(30_000)
+        if number % 3 == 0:
+            streams[f"peer {number}"] = [zlib.decompressobj()]
+
+    report = leaklab.leakcheck(connect, runs=60, cure=False, namespace={"streams": streams})
+    assert sorted(leak.what for leak in report.leaks) == ["list", "native memory (malloc)"]
+
+
+def test_an_element_that_keeps_its_children_in_c_is_a_container_that_grows():
+    root = ET.Element("feed")
+    report = leaklab.leakcheck(
+        lambda: ET.SubElement(root, "item"), runs=8, sites=False, cure=False, namespace={"root": root}
+    )
+    (leak,) = report.leaks
+    assert (leak.holder, leak.cause) == ("root", "container-growth")
+    assert "`root.clear()`" in leak.advice

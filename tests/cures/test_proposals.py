@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import PROGRAMS, Leaking
 
 from leaklab.cure.case import Case
 from leaklab.cure.proposal import Program, Proposal
 from leaklab.explain.idioms import proposals_for
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.cure import Change
-from tests.cures.programs import PROGRAMS, Leaking
 
 _CELL, _SETUP = "<the cell>", "<the setup>"
 _N_RUNS = 8

@@ -1,9 +1,10 @@
-"""Changes are tried in whole checks: what is said of them, and what is left of them behind."""
+"""Changes are tried in whole checks: what is said of them, what is left behind, how the first run is looked at."""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import linecache
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ import torch
 from notebook_shell import Notebook
 
 import leaklab
-from leaklab.cure.proposal import Proposal
+from leaklab.cure.proposal import Program, Proposal
+from leaklab.cure.trial_runs import names_missing
 from leaklab.model.cure import Change, Cure, CureOutcome
 from leaklab.text import format_bytes
 
@@ -82,7 +84,7 @@ def test_every_outcome_is_told_with_its_figures(notebook, propose):
         ("detaches", "history.append(loss)", "history.append(loss.detach())"),
         filename=file_of(notebook, "train"),
     )  # fmt: skip
-    (leak,) = notebook.check("train()", "--cure", cures=True).leaks
+    (leak,) = notebook.check("train()", "--cure -n 16", cures=True).leaks
     found, why = outcomes(leak.cures), evidence(leak.cures)
     assert found == {
         "detaches": CureOutcome.LESSENED, "nothing": CureOutcome.NO_EFFECT, "breaks": CureOutcome.HARMFUL,
@@ -100,7 +102,7 @@ def test_a_change_that_ends_the_leak_is_shown_as_code_with_its_proof(notebook, p
     notebook.run(SETUP)
     propose(("Store only the number.", "history.append(loss)", "history.append(loss.item())"),
             filename=file_of(notebook, "train"))  # fmt: skip
-    report = notebook.check("train()", "--cure", cures=True)
+    report = notebook.check("train()", "--cure -n 16", cures=True)
     (cure,) = report.leaks[0].cures
     assert cure.outcome is CureOutcome.CURED
     told = format_bytes(report.leaks[0].bytes_per_run)
@@ -120,17 +122,17 @@ def test_a_change_that_ends_the_leak_is_shown_as_code_with_its_proof(notebook, p
 def test_what_a_change_empties_is_there_again_afterwards(notebook, propose):
     notebook.run(f"{SETUP}\nhistory.append('mine')")
     propose(("empty", "train()", "train(); history.clear()"), emptied=("history",))
-    (leak,) = notebook.check("train()", "--cure", cures=True).leaks
+    (leak,) = notebook.check("train()", "--cure -n 16", cures=True).leaks
     assert outcomes(leak.cures) == {"empty": CureOutcome.CURED}
     assert notebook.user["history"][0] == "mine"
-    assert len(notebook.user["history"]) > 20
+    assert len(notebook.user["history"]) > 17  # the warm-up, those that are measured, those that are traced
 
 
 def test_a_variable_may_get_another_type_where_the_changed_line_binds_it(notebook, propose):
     notebook.run("import torch\nseen = []\ntotal, other = torch.zeros(3), torch.zeros(3)")
     cell = "total = torch.ones(3)\nother = total + 1\nseen.append(torch.ones(300))"
     propose(("another", "total = torch.ones(3)", "total = 3.0"), ("own", "seen.append(torch.ones(300))", "total = 3.0"))
-    (leak,) = notebook.check(cell, "--cure", cures=True).leaks
+    (leak,) = notebook.check(cell, "--cure -n 16", cures=True).leaks
     assert outcomes(leak.cures) == {"another": CureOutcome.HARMFUL, "own": CureOutcome.CURED}
     assert "other is float instead of torch.Tensor" in evidence(leak.cures)["another"]
     assert type(notebook.user["total"]) is torch.Tensor
@@ -143,7 +145,7 @@ def test_an_interrupt_in_a_trial_ends_all_of_them_and_is_raised_after_the_report
     propose(("interrupted", "history.append(loss)", "raise KeyboardInterrupt"),
             ("later", "history.append(loss)", "history.append(1)"), filename=file_of(notebook, "train"))  # fmt: skip
     state = gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()
-    typed = notebook.run("%%leakcheck -q -v report --cure\ntrain()")
+    typed = notebook.run("%%leakcheck -q -v report --cure -n 16\ntrain()")
     assert isinstance(typed.error, KeyboardInterrupt)
     (leak,) = notebook.user["report"].leaks
     assert outcomes(leak.cures) == dict.fromkeys(("interrupted", "later"), CureOutcome.NOT_TRIED)
@@ -159,7 +161,7 @@ def test_an_interrupt_while_a_child_works_is_raised_after_the_report(notebook, p
     notebook.run("import torch\nhistory = []")
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
     monkeypatch.setattr("leaklab.runtime.child.select.select", interrupted)
-    typed = notebook.run("%%leakcheck -q -v report --cure\nhistory.append(torch.ones(500))")
+    typed = notebook.run("%%leakcheck -q -v report --cure -n 16\nhistory.append(torch.ones(500))")
     assert isinstance(typed.error, KeyboardInterrupt)
     (leak,) = notebook.user["report"].leaks
     assert outcomes(leak.cures) == {"local": CureOutcome.NOT_TRIED}
@@ -209,7 +211,7 @@ def test_a_thread_may_run_the_changed_code_meanwhile(notebook, propose):
     thread = threading.Thread(target=call)
     thread.start()
     try:
-        report = notebook.check("step()", "--cure", cures=True)
+        report = notebook.check("step()", "--cure -n 16", cures=True)
     finally:
         stop.set()
         thread.join()
@@ -222,7 +224,7 @@ def test_a_cell_that_awaits_and_one_with_magics_are_changed_as_they_run(notebook
     notebook.run("import asyncio, torch\nhistory = []")
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
     cell = "await asyncio.sleep(0)\n%pwd\nhistory.append(torch.ones(500))"
-    (leak,) = notebook.check(cell, "--cure", cures=True).leaks
+    (leak,) = notebook.check(cell, "--cure -n 16", cures=True).leaks
     assert outcomes(leak.cures) == {"local": CureOutcome.CURED}
     assert leak.cures[0].changes[0].where == "this cell, line 4"
 
@@ -243,7 +245,7 @@ def test_a_slow_cell_is_changed_on_request_only(notebook, propose, monkeypatch):
     (leak,) = notebook.check(cell, cures=True).leaks
     assert outcomes(leak.cures) == {"local": CureOutcome.NOT_TRIED}
     assert "--cure" in leak.cures[0].evidence
-    (leak,) = notebook.check(cell, "--cure", cures=True).leaks
+    (leak,) = notebook.check(cell, "--cure -n 16", cures=True).leaks
     assert outcomes(leak.cures) == {"local": CureOutcome.CURED}
 
 
@@ -253,7 +255,7 @@ def test_on_request_the_trials_take_all_the_time_that_is_left(notebook, propose,
     monkeypatch.setattr("leaklab.check.pipeline._LEAST_TRIAL_SECONDS", 0.0)
     monkeypatch.setattr("leaklab.check.pipeline._TRIALS_SHARE", 0.0)
     (untried,) = notebook.check("history.append(torch.ones(500))", cures=True).leaks[0].cures
-    (tried,) = notebook.check("history.append(torch.ones(500))", "--cure", cures=True).leaks[0].cures
+    (tried,) = notebook.check("history.append(torch.ones(500))", "--cure -n 16", cures=True).leaks[0].cures
     assert (untried.outcome, tried.outcome) == (CureOutcome.NOT_TRIED, CureOutcome.CURED)
     assert "--cure -t 300" in untried.evidence
 
@@ -277,7 +279,7 @@ def test_two_leaks_of_one_cell_are_cured_together(notebook, propose):
     propose(("one", "first.append(torch.ones(900))", "torch.ones(900)"),
             ("two", "second.append({'n': torch.ones(300)})", "torch.ones(300)"))  # fmt: skip
     report = notebook.check(
-        "first.append(torch.ones(900))\nsecond.append({'n': torch.ones(300)})", "--cure", cures=True
+        "first.append(torch.ones(900))\nsecond.append({'n': torch.ones(300)})", "--cure -n 16", cures=True
     )
     best = [leak.cures[0] for leak in report.leaks]
     assert [cure.outcome for cure in best] == [CureOutcome.CURED] * len(report.leaks)
@@ -299,7 +301,7 @@ def test_a_function_of_a_module_is_changed_in_memory_only(module, propose, tmp_p
     source = (tmp_path / "cured_module.py").read_text("utf-8")
     code = module.work.__code__
     propose(("local", "kept.append(bytearray(5000))", "[].append(bytearray(5000))"))
-    report = leaklab.leakcheck(module.work, cure=True)
+    report = leaklab.leakcheck(module.work, cure=True, runs=16)
     assert outcomes(report.leaks[0].cures) == {"local": CureOutcome.CURED}
     assert report.patch().startswith("--- ")
     assert module.work.__code__ is code
@@ -315,6 +317,77 @@ def test_a_function_that_torch_scripted_is_not_tried(tmp_path, monkeypatch, prop
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module("scripted_module")
     propose(("local", "y = x * 2", "y = x * 3"))
-    (leak,) = leaklab.leakcheck(module.work, cure=True).leaks
+    (leak,) = leaklab.leakcheck(module.work, cure=True, runs=16).leaks
     assert outcomes(leak.cures) == {"local": CureOutcome.NOT_TRIED}
     assert "scripted" in leak.cures[0].evidence
+
+
+@pytest.fixture(autouse=True)
+def no_other_cells(monkeypatch):
+    monkeypatch.setattr(linecache, "cache", {})  # cells that other tests ran in this process bind names as well
+
+
+def program(cell: str, function: str = "") -> Program:
+    return Program({}, lambda _name: cell, lambda _name, line: f"line {line}", "<the cell>", function)
+
+
+def change_of(cell: str, after: str) -> Change:
+    return Change("line", cell.splitlines()[0], after, "<the cell>", 1)
+
+
+@pytest.mark.parametrize(("cell", "first_line"), [
+    ("net = make()\nnet.train()", "net.zero_grad()\nnet = make()"),
+    ("from torch import nn\nnn.Linear(1, 1)", "nn.init\nfrom torch import nn"),
+    ("import numpy.linalg\nnumpy.ones(1)", "numpy.ones(2)\nimport numpy.linalg"),
+    ("for step in range(3): pass\nprint(step)", "print(step)\nfor step in range(3): pass"),
+    ("with open(p) as f: f.read()", "f.close()\nwith open(p) as f: f.read()"),
+    ("def work(): return 1\nwork()", "work()\ndef work(): return 1"),
+    ("total = 0\ntotal += 1", "total += 0"),
+    ("rows = [1]\nrows", "seen = [row for row in rows]\nrows = [1]"),
+    ("(n := 3)\nprint(n)", "print(n)\n(n := 3)"),
+    ("a, *b = 1, 2\nprint(b)", "b.clear(); a, *b = 1, 2"),
+    ("class Net: pass\nNet()", "Net.cache = 1\nclass Net: pass"),
+    ("x = 1\ndef f(): return x\nf()", "def g(): return x\ng()\nx = 1"),
+])  # fmt: skip
+def test_a_name_that_only_the_run_binds_may_not_be_read_before(cell, first_line):
+    assert names_missing([change_of(cell, first_line)], program(cell))
+
+
+@pytest.mark.parametrize(("cell", "first_line"), [
+    ("net = make()\nnet.train()", "net = make()\nnet.zero_grad()"),
+    ("history.append(1)", "history.clear()\nhistory.append(1)"),  # of another cell: the unchanged one reads it as well
+    ("y = [x for x in xs]\nx = 3", "y = [x + 1 for x in xs]"),
+    ("y = {k: v for k, v in d.items()}\nk = v = 1", "y = {k: v + 1 for k, v in d.items()}"),
+    ("if a: x = 1\nprint(a)", "if a: x = 1; print(x)"),
+    ("x = 1\ny = x", "def later(): return x\nx = 1"),
+    ("f = lambda x: x\nx = 1", "f = lambda x: x + 1"),
+    ("def f(x=1): return x\nx = f()", "def f(x=2):\n    y = x\n    return y"),
+    ("try: go()\nexcept OSError as e: e.add_note('')", "try: go(1)"),
+    ("import os\nos.name", "import os; os.name"),
+])  # fmt: skip
+def test_a_name_that_is_there_may_be_read(cell, first_line):
+    assert names_missing([change_of(cell, first_line)], program(cell)) == ()
+
+
+def test_a_name_that_another_cell_binds_is_there_unless_that_is_the_same_cell_earlier(monkeypatch):
+    cell = "net = make()\nout = net(x)\nout.backward()"
+    tried = [change_of(cell, "net.zero_grad()\nnet = make()")]
+    monkeypatch.setitem(linecache.cache, "/home/me/<cell 1>", (9, None, [cell.replace("x", "x2")], "/home/me/<cell 1>"))
+    assert names_missing(tried, program(cell)) == ("net",)
+    monkeypatch.setitem(linecache.cache, "/home/me/<cell 2>", (9, None, ["net = Other()\n"], "/home/me/<cell 2>"))
+    assert names_missing(tried, program(cell)) == ()
+
+
+def test_of_a_function_the_names_count_that_it_binds_for_all():
+    text = "def step():\n    global net\n    net = make()\n    loss = net(x)"
+    changes = [Change("line", "    net = make()", "    net.zero_grad()\n    net = make()", "<the cell>", 3)]
+    assert names_missing(changes, program(text, "step")) == ("net",)
+    assert names_missing(changes, program("net = None\n\n" + text, "step")) == ()
+
+
+def test_a_name_that_a_module_binds_for_itself_is_not_there(monkeypatch, tmp_path):
+    cell = "net = make()\nout = net(x)"
+    module = tmp_path / "models.py"
+    module.write_text("net = None\n")
+    monkeypatch.setitem(linecache.cache, str(module), (11, module.stat().st_mtime, ["net = None\n"], str(module)))
+    assert names_missing([change_of(cell, "net.zero_grad()\nnet = make()")], program(cell)) == ("net",)

@@ -1,8 +1,11 @@
-"""Groups of survivors in numbers and words; limits of holders; the longest graph."""
+"""Groups of survivors in numbers and words; limits of holders, tables and logs; the size of a graph."""
 
 from __future__ import annotations
 
+import array
 import collections
+import ctypes
+import datetime as dt
 import functools
 import gc
 import logging.handlers
@@ -13,9 +16,13 @@ import pytest
 import torch
 from explain_builders import Link, Node, vertex_of, view_of
 
+import leaklab
+from leaklab.decide.growth import LOG_BYTES, is_log
 from leaklab.explain.autograd.retention import graph_size, largest_graph
-from leaklab.explain.leaks.limits import FAR, Limit, known_limit
+from leaklab.explain.leaks.limits import FAR, Limit, gains_log_entries, known_limit
 from leaklab.explain.leaks.sizes import GroupSizer, has_optimizer
+from leaklab.heap.saved.taking import take_heap
+from leaklab.runtime.sizes import node_bytes
 
 
 def tally_of(born, variables=None, entries=None):
@@ -257,3 +264,109 @@ def test_an_array_is_a_limit_while_it_is_less_than_half_full(size, n_entries, is
     assert (limit is not None) is is_limit
     if limit is not None:
         assert (limit.entries, limit.n_now) == (size, n_entries)
+
+
+N_LOSSES = 50
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd u f uordblks g keep".split()]  # noqa: SIM905
+
+
+def malloc_level() -> int:
+    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if ask is None:
+        pytest.skip("malloc of this system does not tell how much it has handed out")
+    ask.restype = _Mallinfo2
+    return ask().uordblks
+
+
+def losses() -> tuple[torch.nn.Module, list[torch.Tensor]]:
+    model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+    kept = []
+    for _ in range(N_LOSSES):
+        loss = model(torch.rand(32, 256)).square().mean()
+        loss.backward()
+        kept.append(loss)
+    return model, kept
+
+
+def test_the_skeleton_of_a_graph_is_counted_after_its_backward_pass():
+    _model, kept = losses()
+    record = leaklab.autograd(kept).record
+    assert record.n_nodes == 7 * N_LOSSES + 4
+    assert record.saved_bytes == 0
+    assert f"and take about {record.node_bytes / 1024:.0f} KiB themselves" in str(leaklab.autograd(kept))
+    before = malloc_level()
+    kept.clear()
+    freed = before - malloc_level()
+    # The losses themselves, a C++ tensor each, are in what malloc gets back, too.
+    assert record.node_bytes == pytest.approx(freed - 515 * N_LOSSES, rel=0.15)
+
+
+def test_a_file_of_the_heap_has_the_nodes_with_their_bytes():
+    weight = torch.ones(3, requires_grad=True)
+    namespace = {"kept": (weight * 2).digamma()}  # no other test has such a node
+    namespace["kept"].grad_fn.name()  # the wrapper is made
+    heap = take_heap("now", namespace)
+    nodes = [row for row, kind in enumerate(heap.kinds) if kind.name == "DigammaBackward0"]
+    sizes = heap.own_bytes[[place for place, row in enumerate(heap.kind_of) if row in nodes]]
+    assert len(sizes) == 1
+    assert sizes[0] >= node_bytes(1, 1)
+
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+LOGS = {
+    "numbers": [0.5, 1, True, None, 2j],
+    "numpy's numbers": [np.float32(1), np.int64(2), np.bool_(0)],
+    "a deque": collections.deque([1, 2, 3]),
+    "records of numbers": [(1, 0.5), (2, 0.25), (3, None)],
+    "records with labels": [(("train", "test")[i % 2], i, 0.5) for i in range(20)],
+    "times": [(NOW, 0.5), (NOW, 0.25)],
+    "numbers under steps": {10: 0.5, 20: 0.25, 30: 0.125},
+    "records under times": {0.5: (1, 2), 1.5: (3, 4)},
+    "machine numbers": array.array("d", [1.0, 2.0]),
+    "an array of numbers": np.zeros(8),
+    "a tensor": torch.zeros(8),
+    "messages of errors": ["shape mismatch in step 3", "RuntimeError('mat1 and mat2 do not fit')"],
+    "numbers and messages": [0.5, "the loss is not finite", 0.25],
+}
+TABLES = {
+    "texts": ["step 1", "step 2"],
+    "labels alone": ["train"] * 20,
+    "texts of configurations": ["Config(lr=0.1, wd=0.0, n=3)", "Config(lr=0.2, wd=0.0, n=3)"],
+    "messages as keys": {"the loss is not finite": 1},
+    "records with names": [(f"model-{i}", i) for i in range(20)],
+    "dicts": [{"loss": 0.5}, {"loss": 0.25}],
+    "long records": [tuple(range(100)), tuple(range(100))],
+    "a set of numbers": {1, 2, 3},
+    "names": {"a": 1, "b": 2},
+    "hashes": {812: 1, 77: 2, 4004: 3},
+    "tuples as keys": {(1, 2): 3, (2, 3): 4},
+    "texts under steps": {1: "one", 2: "two"},
+    "switches as keys": {False: 1, True: 2},
+    "a counter": collections.Counter("ab"),
+    "bytes": bytearray(b"abc"),
+    "an array of objects": np.array([None, None], object),
+    "an array of texts": np.array(["a", "b"]),
+}
+
+
+@pytest.mark.parametrize("what", LOGS)
+def test_numbers_in_their_order_are_a_log(what):
+    assert gains_log_entries(LOGS[what], 100)
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_anything_else_is_a_table(what):
+    assert not gains_log_entries(TABLES[what], 100)
+
+
+def test_only_what_is_new_decides():
+    assert gains_log_entries(["epoch", "loss", 0.5, 0.25], 2)
+
+
+def test_a_log_that_gains_much_is_none():
+    assert is_log(gains_log_entries=True, bytes_per_run=LOG_BYTES - 1)
+    assert not is_log(gains_log_entries=True, bytes_per_run=LOG_BYTES)
+    assert not is_log(gains_log_entries=False, bytes_per_run=1)

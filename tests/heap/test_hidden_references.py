@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from edge_builders import EDGES, Token
+from explain_builders import real_view_of
 from torch.utils.checkpoint import checkpoint
 
 from leaklab.heap.hidden_references import ArraySearch, hidden_edges
@@ -380,3 +382,32 @@ def test_looking_leaves_nothing_behind_for_the_collector():
         assert watch() is None
     finally:
         gc.enable()
+
+
+@pytest.fixture(scope="module")
+def paths():
+    """The path to the token of every builder, as text; empty where no root reaches it."""
+    tokens, edges = {}, {}
+    for build in EDGES:
+        token = Token()
+        tokens[build] = id(token)
+        edges[build] = build(token)
+        del token
+    names = {f"holder_{build.__name__}": edge.holder for build, edge in edges.items() if edge.holder is not None}
+    try:
+        with real_view_of(names) as view:
+            found = {}
+            for build, address in tokens.items():
+                vertex = view.index.vertex_of(address)
+                found[build] = str(view.describe(vertex).path) if vertex >= 0 and view.is_reached(vertex) else ""
+        yield found
+    finally:
+        for edge in edges.values():
+            for release in edge.release:
+                release()
+
+
+@pytest.mark.parametrize("build", EDGES, ids=lambda build: build.__name__)
+def test_a_hidden_reference_is_followed_and_named(paths, build):
+    assert paths[build]
+    assert all(words in paths[build] for words in EDGES[build]), paths[build]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from notebook_shell import Notebook
 
-from leaklab.reports.check import LeakReport
+from leaklab.magics.leakcheck import LeakLab
+from leaklab.magics.options import parse_options
+from leaklab.model import Settings
+from leaklab.reports.check import SUFFIXES, LeakReport
+
+pytestmark = pytest.mark.untraced
 
 LEAKY = "history.append(torch.ones(1000))"
 QUICK = "-n 6 --no-sites --no-cure"
@@ -36,13 +42,6 @@ def test_the_line_magic_checks_one_statement_behind_its_options(notebook, histor
     assert len(history) == 7
 
 
-def test_the_magic_itself_has_no_value(notebook, history):
-    typed = notebook.run(f"%%leakcheck {QUICK}\n{LEAKY}")
-    assert typed.result.result is None
-    assert notebook.user["Out"] == {}
-    assert notebook.user.get("_", "") == ""
-
-
 def test_help_tells_every_option(notebook):
     shown = notebook.run("%leakcheck?").out
     for option in ("-n", "-w", "-t", "--setup", "--name", "-q", "-o", "-v", "-T", "--show-output", "--fail-on-leak"):
@@ -50,36 +49,42 @@ def test_help_tells_every_option(notebook):
     assert "Run the cell repeatedly and say whether it leaks" in shown
 
 
-@pytest.mark.parametrize("option", ["-n 6", "--runs 6"])
-def test_n_limits_the_measured_runs_and_a_warm_up_comes_on_top(notebook, history, option):
-    report = notebook.check(LEAKY, f"--no-sites {option}")
-    assert report.verdict.n_runs == 6
-    assert len(history) == 7
+OPTIONS = {
+    "": {},
+    "-n 6": {"max_runs": 6},
+    "--runs 6": {"max_runs": 6},
+    "-w 3": {"n_warmups": 3},
+    "-t 0.5": {"max_seconds": 0.5},
+    "--name 'my first check'": {"name": "my first check"},
+    "--no-summaries": {"summaries": False},
+    "--sites": {"sites": True},
+    "--no-sites": {"sites": False},
+    "--cure": {"cure": True},
+    "--no-cure": {"cure": False},
+    "--statements": {"statements": True},
+    "--min-bytes 4KiB": {"min_bytes": 4096},
+}
 
 
-def test_w_sets_the_number_of_warm_ups(notebook, history):
-    notebook.check(LEAKY, "--no-sites -n 6 -w 3")
-    assert len(history) == 9
+@pytest.mark.parametrize(("line", "fields"), OPTIONS.items(), ids=OPTIONS)
+def test_each_option_is_a_field_of_the_settings(notebook, line, fields):
+    magics = notebook.shell.find_cell_magic("leakcheck").__self__
+    assert magics._settings(parse_options(LeakLab.leakcheck, line, SUFFIXES)) == replace(Settings(), **fields)
 
 
-def test_without_warm_up_only_the_measured_runs_happen(notebook, history):
-    notebook.check(LEAKY, "--no-sites -n 6 -w 0")
-    assert len(history) == 6
+@pytest.mark.parametrize(("options", "n_calls"), [("-n 6", 7), ("-n 6 -w 3", 9), ("-n 6 -w 0", 6)])
+def test_the_measured_runs_are_limited_and_the_warm_up_comes_on_top(notebook, history, options, n_calls):
+    assert notebook.check(LEAKY, f"--no-sites {options}").verdict.n_runs == 6
+    assert len(history) == n_calls
 
 
-def test_t_ends_the_check_after_so_many_seconds(notebook, history):
-    report = notebook.check(f"import time\ntime.sleep(0.06)\n{LEAKY}", "-t 0.2")
-    assert 2 <= report.verdict.n_runs <= 5
-
-
-def test_setup_runs_once_and_may_hold_quotes_and_blanks(notebook):
-    notebook.check("words.append([])", "--no-sites -n 5 --setup \"words = ['a b'] ; n = 1\"")
-    assert notebook.user["words"][0] == "a b"
-    assert len(notebook.user["words"]) == 7
-
-
-def test_the_name_is_shown(notebook, history):
-    assert '"my first check"' in notebook.run(f"%%leakcheck {QUICK} --name 'my first check'\n{LEAKY}").out
+def test_the_report_is_shown_with_its_name_and_stored_and_is_no_value_of_the_cell(notebook, history):
+    typed = notebook.run(f"%%leakcheck {QUICK} --name 'my first check' -v found\n{LEAKY}")
+    assert '"my first check"' in typed.out
+    assert notebook.user["found"].leaked
+    assert typed.result.result is None
+    assert notebook.user["Out"] == {}
+    assert notebook.user.get("_", "") == ""
 
 
 def test_q_shows_nothing(notebook, history):
@@ -92,22 +97,21 @@ def test_o_returns_the_report(notebook, history):
     assert result.leaked
 
 
-def test_v_stores_the_report(notebook, history):
-    notebook.run(f"%%leakcheck {QUICK} -q -v found\n{LEAKY}")
-    assert notebook.user["found"].leaked
+def test_the_report_is_saved_in_the_form_its_suffix_asks_for(notebook, history, tmp_path):
+    target = tmp_path / "a report.json"
+    assert f"saved to {target}" in notebook.run(f"%%leakcheck {QUICK} -T '{target}'\n{LEAKY}").out
+    assert json.loads(target.read_text(encoding="utf-8"))["verdict"]["outcome"] == "leak"
 
 
-@pytest.mark.parametrize("suffix", ["html", "json", "csv"])
-def test_the_report_is_saved_in_the_form_its_suffix_asks_for(notebook, history, tmp_path, suffix):
-    target = tmp_path / f"a report.{suffix}"
-    shown = notebook.run(f"%%leakcheck {QUICK} -T '{target}'\n{LEAKY}").out
-    assert f"saved to {target}" in shown
-    text = target.read_text(encoding="utf-8")
-    assert "history" in text
-    if suffix == "json":
-        assert json.loads(text)["verdict"]["outcome"] == "leak"
-    if suffix == "html":
-        assert text.startswith("<!")
+def test_t_ends_the_check_after_so_many_seconds(notebook, history):
+    report = notebook.check(f"import time\ntime.sleep(0.06)\n{LEAKY}", "-t 0.2")
+    assert 2 <= report.verdict.n_runs <= 5
+
+
+def test_setup_runs_once_and_may_hold_quotes_and_blanks(notebook):
+    notebook.check("words.append([])", "--no-sites -n 5 --setup \"words = ['a b'] ; n = 1\"")
+    assert notebook.user["words"][0] == "a b"
+    assert len(notebook.user["words"]) == 7
 
 
 def test_output_of_the_first_run_only_is_shown(notebook):

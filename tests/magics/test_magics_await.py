@@ -8,6 +8,8 @@ import pytest
 import torch
 from notebook_shell import Notebook
 
+pytestmark = pytest.mark.untraced
+
 IMPORT = "import asyncio\n"
 
 

@@ -10,6 +10,8 @@ import pytest
 from IPython.core.error import UsageError
 from notebook_shell import Notebook
 
+pytestmark = pytest.mark.untraced
+
 
 def own_lines(error: BaseException) -> list[tuple[str, int]]:
     """Function and line of each frame that belongs to the user's cell."""

@@ -13,6 +13,8 @@ from notebook_shell import Notebook
 from leaklab.magics import AwaitRewriter
 from leaklab.magics.leakcheck import LeakLab
 
+pytestmark = pytest.mark.untraced
+
 
 def traces(notebook: Notebook) -> dict[str, int]:
     """How often leaklab is to be found in the shell."""
@@ -117,11 +119,6 @@ def test_a_refused_default_changes_nothing(notebook, caplog):
 def test_summaries_can_be_switched_off(notebook):
     notebook.run("%config LeakLab.summaries = False")
     assert notebook.check("pass", "-n 5").check.settings.summaries is False
-
-
-def test_summaries_can_be_left_out_of_one_check(notebook):
-    assert notebook.check("pass", "-n 5 --no-summaries").check.settings.summaries is False
-    assert notebook.check("pass", "-n 5").check.settings.summaries is True
 
 
 FIGURE = "plt.figure()\nplt.plot([1, 2])\n"

@@ -9,6 +9,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from textwrap import dedent
 
 import pytest
+from IPython.core import history
 from notebook_shell import Notebook
 
 from leaklab.magics.cell import Cell
@@ -120,3 +121,55 @@ def test_a_stream_that_is_put_back_is_clean(notebook):
 def test_the_report_is_shown_where_a_cell_has_taken_the_stream_away(notebook):
     typed = notebook.run("%%leakcheck -n 5\nimport io, sys\nsys.stdout = io.StringIO()")
     assert typed.out.startswith("CLEAN")
+
+
+def lengths(notebook):
+    return {number: len(outputs) for number, outputs in notebook.shell.history_manager.outputs.items()}
+
+
+@pytest.mark.untraced
+@pytest.mark.skipif(not hasattr(history, "HistoryOutput"), reason="IPython keeps outputs from version 9 on")
+def test_a_cell_that_prints_much_leaks_into_ipythons_records(notebook):
+    report = notebook.check("print('x' * 30_000)", "-n 16 --no-sites")
+    assert report.leaked
+    leak = report.leaks[0]
+    assert leak.holder.endswith("HistoryManager.outputs")
+    assert leak.cause == "notebook-history"
+    assert leak.bytes_per_run > 25_000
+
+
+@pytest.mark.untraced
+@pytest.mark.skipif(not hasattr(history, "HistoryOutput"), reason="IPython keeps outputs from version 9 on")
+def test_what_is_displayed_is_counted_too(notebook):
+    notebook.run("from IPython.display import HTML, display")
+    report = notebook.check("display(HTML('<p>' + 'x' * 30_000))", "-n 16 --no-sites")
+    assert report.leaks[0].holder.endswith("HistoryManager.outputs")
+
+
+@pytest.mark.untraced
+@pytest.mark.skipif(not hasattr(history, "HistoryOutput"), reason="IPython keeps outputs from version 9 on")
+def test_the_records_are_those_of_one_execution_afterwards(notebook):
+    before = lengths(notebook)
+    notebook.check("print('x' * 30_000)", "-n 16")
+    after = lengths(notebook)
+    (new,) = after.keys() - before.keys()
+    assert new > 0
+    assert after[new] == 1  # what the first run printed: the only one whose output is shown
+    assert {number: after[number] for number in before} == before
+
+
+@pytest.mark.untraced
+@pytest.mark.skipif(not hasattr(history, "HistoryOutput"), reason="IPython keeps outputs from version 9 on")
+def test_a_cell_that_fails_leaves_no_records_of_dropped_runs(notebook):
+    notebook.run("n = [0]")
+    typed = notebook.run("%%leakcheck -q\nprint('x' * 30_000)\nn[0] += 1\nif n[0] == 7: raise ValueError")
+    assert isinstance(typed.error, ValueError)
+    assert min(lengths(notebook)) > 0
+
+
+@pytest.mark.untraced
+@pytest.mark.skipif(not hasattr(history, "HistoryOutput"), reason="IPython keeps outputs from version 9 on")
+def test_the_few_lines_that_most_cells_print_are_not_worth_a_word(notebook):
+    report = notebook.check("print('loss', 0.25)", "-n 16")
+    assert not report.leaked
+    assert not report.check.notes

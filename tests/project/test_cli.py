@@ -16,6 +16,8 @@ from leaklab import notebooks as demo
 from leaklab.errors import LeaklabError
 from leaklab.reports.check import LeakReport
 
+pytestmark = pytest.mark.untraced
+
 OUTSIDE = re.compile(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?https?:""")
 
 

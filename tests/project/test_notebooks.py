@@ -11,7 +11,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 SIXTH = "06_many_engines.ipynb"
 MAX_BYTES = 1_000_000
 
-pytestmark = pytest.mark.notebook
+pytestmark = [pytest.mark.untraced, pytest.mark.notebook]
 
 
 @pytest.fixture(scope="module")

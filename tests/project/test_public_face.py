@@ -1,8 +1,10 @@
-"""The public face: names, old and new, and the classes that they give."""
+"""The public face: names, old and new, the classes that they give, and nothing imported before it is asked for."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -170,3 +172,39 @@ def test_the_package_can_be_run_as_the_command():
 def test_the_record_of_every_report_is_called_record_and_its_old_name_works(name, old):
     report = leaklab.load(RECORDS / name)
     assert report.record == getattr(report, old)
+
+
+def facades():
+    """Each package that gives out names of its modules, and where each name is."""
+    for found in pkgutil.iter_modules(leaklab.__path__, "leaklab."):
+        package = importlib.import_module(found.name) if found.ispkg else None
+        if package is not None and "__getattr__" in vars(package):
+            yield package, inspect.getclosurevars(vars(package)["__getattr__"]).nonlocals["homes"]
+
+
+FACADES = list(facades())
+
+
+@pytest.mark.parametrize(("package", "homes"), FACADES, ids=[package.__name__ for package, _ in FACADES])
+def test_every_name_of_a_facade_is_in_its_module(package, homes):
+    for name, module in homes.items():
+        given = getattr(package, name)
+        assert given is getattr(importlib.import_module(f"{package.__name__}.{module}"), name)
+        assert getattr(given, "__module__", None) in {None, f"{package.__name__}.{module}"} or not callable(given)
+
+
+@pytest.mark.parametrize(("package", "homes"), FACADES, ids=[package.__name__ for package, _ in FACADES])
+def test_no_name_of_a_facade_is_a_module(package, homes):
+    assert not homes.keys() & {module.name for module in pkgutil.iter_modules(package.__path__)}
+
+
+def test_a_name_that_no_module_has_is_an_attribute_error():
+    assert len(FACADES) == 2
+    with pytest.raises(AttributeError, match=r"module 'leaklab\.metrics' has no attribute 'nothing'"):
+        leaklab.metrics.nothing  # noqa: B018 - asking is the test
+
+
+def test_a_facade_imports_nothing_by_itself():
+    code = "import sys, leaklab.metrics; print(*(name for name in sys.modules if name.startswith('leaklab.')))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert set(done.stdout.split()) == {"leaklab.lazy", "leaklab.metrics"}

@@ -1,9 +1,12 @@
-"""Facts about how numbers are written."""
+"""How numbers are written, and levels drawn as a few characters."""
+
+from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leaklab.render.sparkline import draw_levels
 from leaklab.text import format_bytes, format_rate, unit_words
 
 
@@ -60,3 +63,21 @@ def test_written_bytes_are_true_to_one_in_a_hundred(n_bytes):
 )
 def test_one_of_a_unit_is_singular(count, unit, text):
     assert unit_words(count, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("levels", "encoding", "drawn"),
+    [
+        ([], "utf-8", ""),
+        ([5], "utf-8", "▁"),
+        ([0, 50, 100], "utf-8", "▁▅█"),
+        ([100, 0], "utf-8", "█▁"),
+        ([0, 50, 100], "ascii", "_=#"),
+        ([0, 100], None, "_#"),
+        ([0, 100], "no-such-encoding", "_#"),
+        ([1_000_000, 1_001_000, 1_000_000], "utf-8", "▁▁▁"),
+        ([0, 0], "utf-8", "▁▁"),
+    ],
+)
+def test_the_least_level_is_the_lowest_sign_and_noise_is_flat(levels, encoding, drawn):
+    assert draw_levels(levels, encoding=encoding) == drawn

@@ -86,14 +86,6 @@ def test_no_line_is_longer_than_100_columns_whatever_a_name_is():
     assert max(map(len, str(MemDiff(long)).splitlines())) <= 100
 
 
-def test_names_cannot_break_out_of_the_page():
-    evil = replace(FULL, tensors=(replace(FULL.tensors[0], holders=("<script>alert(1)</script>",)),))
-    page = MemDiff(evil).to_html()
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
-    assert "http" not in page
-
-
 def test_the_csv_has_one_line_for_each_change(tmp_path):
     MemDiff(FULL).save(tmp_path / "d.csv")
     lines = (tmp_path / "d.csv").read_text().splitlines()

@@ -140,3 +140,13 @@ def test_checks_of_one_name_stand_together_in_the_page_of_a_notebook(tmp_path):
     assert "since check 1 of the same name" in text[again:other]
     assert Path(page).stat().st_size < 2 * MIB
     assert len(leaklab.load_report(page).reports) == 3
+
+
+RECORDS = Path(__file__).parents[1] / "guards" / "records"
+
+
+@pytest.mark.parametrize("name", ["ranks_seven.json", "ranks_of_loops.json", "ranks_hostile.json"])
+def test_what_ranks_have_in_common_with_themselves_is_still_there(name):
+    report = leaklab.load(RECORDS / name)
+    compared = leaklab.compare(report, report)
+    assert str(compared).splitlines()[0].endswith(f": {len(report.leaks)} still there")

@@ -1,15 +1,23 @@
-"""What a plug-in of pytest keeps for itself is told, and fails no test."""
+"""What the plug-in keeps for itself, the screen of a suite, and the file of known leaks."""
 
 from __future__ import annotations
 
+import itertools
+import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import samples
+from hypothesis import given
+from hypothesis import strategies as st
 
+from leaklab.errors import ReportError
 from leaklab.model import Status
 from leaklab.model.paths import RootPath, Step
-from leaklab.testing.checking import annotation_of, kept_by_plugin
+from leaklab.testing import assert_no_leak
+from leaklab.testing.baseline import read_baseline, stale_entries, write_baseline
+from leaklab.testing.checking import annotation_of, kept_by_plugin, leaves_something
 
 
 def leak_below(*kinds: str):
@@ -35,3 +43,83 @@ def test_an_annotation_is_one_line_on_the_line_that_keeps():
     leak = replace(samples.hook_leak(), sites=("tests/test_a.py:7 in test_a: keep(x)  # keeps it",))
     assert annotation_of(leak).startswith("::error file=tests/test_a.py,line=7,title=leak::")
     assert annotation_of(replace(leak, sites=())).startswith("::error::")
+
+
+class Kept:
+    def __init__(self):
+        self.rows, self.table, self.names = [], {}, set()
+        self._numbers = itertools.count(10**6)
+
+    def arrays(self):
+        self.rows.append(np.zeros(1000))
+
+    def numbers(self):
+        self.table[next(self._numbers)] = next(self._numbers)
+
+    def texts(self):
+        self.names.add(f"row {next(self._numbers)}")
+
+    def objects(self):
+        self.rows.append(object.__new__(Kept))
+
+    def nothing(self):
+        json.loads('{"a": [1, 2, 3]}')
+
+    def rings(self):
+        ring = []
+        ring.append(ring)
+
+    def much_for_a_while(self):
+        return [np.zeros(10) for _ in range(100)]
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("name", ["arrays", "numbers", "texts", "objects"])
+def test_what_every_run_leaves_is_seen(name):
+    assert leaves_something(getattr(Kept(), name))
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("name", ["nothing", "rings", "much_for_a_while"])
+def test_what_is_gone_after_the_run_is_not(name):
+    assert not leaves_something(getattr(Kept(), name))
+
+
+NAMES = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), min_size=1, max_size=20).filter(
+    lambda name: not name.startswith("#")
+)
+
+
+@given(
+    st.dictionaries(NAMES, st.dictionaries(st.text("0123456789abcdef", min_size=12, max_size=12), NAMES, min_size=1))
+)
+def test_what_is_written_is_read(tmp_path_factory, known):
+    path = tmp_path_factory.mktemp("baseline") / "known.txt"
+    write_baseline(path, known)
+    assert read_baseline(path) == known
+
+
+def test_entries_are_stale_only_for_tests_that_were_checked():
+    known = {"a": {"1": "x", "2": "y"}, "b": {"3": "z"}}
+    assert stale_entries(known, {"a": {"1": ""}}) == [("a", "2")]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("    0123  x\n", "line 1 .* is a fingerprint before any test"), (None, "cannot read")]
+)
+def test_a_file_that_cannot_be_understood_is_refused(tmp_path, text, words):
+    path = tmp_path / "known.txt"
+    if text is not None:
+        path.write_text(text, "utf-8")
+    with pytest.raises(ReportError, match=words):
+        read_baseline(path)
+
+
+@pytest.mark.untraced
+def test_the_assertion_fails_with_the_report_and_accepts_what_is_known():
+    kept = []
+    with pytest.raises(AssertionError, match="kept") as caught:
+        assert_no_leak(lambda: kept.append([0]), runs=12)
+    fingerprint = str(caught.value).partition("  id          ")[2].split()[0]
+    assert assert_no_leak(lambda: kept.append([0]), runs=12, known=[fingerprint]).leaked
+    assert not assert_no_leak(lambda: [0], runs=8).leaked

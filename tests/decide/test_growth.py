@@ -1,11 +1,67 @@
-"""Facts about the judgement of levels at checkpoints."""
+"""Whether series go on growing: levels at checkpoints, cells run by hand, times of runs."""
+
+from __future__ import annotations
+
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide.growth import judge_checkpoints
+from leaklab.decide.growth import judge_checkpoints, judge_habit, judge_slowdown, kendall_tau, mann_kendall_z
 from leaklab.model import Outcome
+from leaklab.model.heap_diff import Totals
+
+
+def runs(*tensors: int, each_bytes: int = 4000, n_objects: int = 3) -> list[Totals]:
+    return [Totals(n_objects, n, n * each_bytes, 0) for n in tensors]
+
+
+def test_three_executions_after_the_first_that_leave_a_tensor_are_a_habit():
+    habit = judge_habit(runs(1, 1, 1, 1))
+    assert habit is not None
+    assert habit.n_runs == 3
+    assert habit.words == "+1 tensor, +3.91 KiB in tensors"
+
+
+def test_three_executions_are_too_few():
+    assert judge_habit(runs(1, 1, 1)) is None
+
+
+def test_the_first_execution_may_do_what_it_wants():
+    assert judge_habit(runs(50, 0, 0, 0)) is None
+    assert judge_habit(runs(0, 2, 2, 2)) is not None
+
+
+def test_a_cell_that_gives_back_has_no_habit():
+    assert judge_habit(runs(1, 1, -1, 1, 1)) is None
+
+
+def test_a_cache_that_fills_has_no_habit():
+    assert judge_habit(runs(9, 8, 4, 2, 1)) is None
+
+
+def test_two_or_three_objects_of_the_notebook_itself_raise_no_alarm():
+    assert judge_habit(runs(0, 0, 0, 0, 0, n_objects=3)) is None
+
+
+def test_many_objects_of_each_execution_do():
+    habit = judge_habit(runs(0, 0, 0, 0, n_objects=40))
+    assert habit is not None
+    assert habit.words == "+40 other objects"
+
+
+def test_the_heap_counts_from_64_kib_on():
+    assert judge_habit([Totals(0, 0, 0, 60_000)] * 5) is None
+    habit = judge_habit([Totals(0, 0, 0, 1 << 20)] * 5)
+    assert habit is not None
+    assert habit.words == "+1.00 MiB of native heap"
+
+
+def test_totals_subtract_and_an_unknown_heap_counts_as_unchanged():
+    assert Totals(5, 3, 100, 900).since(Totals(2, 1, 40, 400)) == Totals(3, 2, 60, 500)
+    assert Totals(5, 3, 100, -1).since(Totals(2, 1, 40, 400)).heap_bytes == 0
+
 
 LEAK, CLEAN, BOUNDED, OPEN = Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED, Outcome.INCONCLUSIVE
 AT = (0, 8, 15, 24)
@@ -97,3 +153,70 @@ def test_a_steady_step_is_a_leak_after_any_first_phase(step, start):
     growth = judge_checkpoints(levels, AT)
     assert growth.outcome is LEAK
     assert growth.rate == pytest.approx(step)
+
+
+def test_a_run_that_takes_longer_every_time_is_told_with_its_ratio():
+    assert judge_slowdown([1.0 + 0.1 * run for run in range(12)]) == pytest.approx(1.95 / 1.15)
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        [],
+        [1.0 + run for run in range(11)],
+        [1.0] * 24,
+        [0.0] * 24,
+        [2.0 - 0.05 * run for run in range(24)],
+        [1.0 + 0.005 * run for run in range(24)],
+        [1.0] * 12 + [2.0] * 12,
+        [1.0] * 23 + [9.0],
+        [1.0, 9.0] * 12,
+        [5.0] + [1.0] * 23,
+    ],
+    ids=[
+        "none",
+        "11 runs",
+        "constant",
+        "zero",
+        "faster",
+        "12 % slower",
+        "one jump",
+        "last spike",
+        "alternating",
+        "cold",
+    ],
+)
+def test_what_is_not_a_steady_rise_is_not_told(seconds):
+    assert judge_slowdown(seconds) is None
+
+
+def test_a_spike_hides_no_rise():
+    seconds = [1.0 + 0.1 * run for run in range(24)]
+    seconds[3] = 30.0
+    assert judge_slowdown(seconds) == pytest.approx(2.95 / 1.45)
+
+
+def test_random_noise_is_told_as_a_slowdown_less_than_once_in_200_series():
+    told = 0
+    for seed in range(2000):
+        rng = random.Random(seed)
+        told += judge_slowdown([rng.lognormvariate(-3, 0.15) for _ in range(rng.choice((12, 18, 24, 40)))]) is not None
+    assert told < 10
+
+
+def test_a_doubling_of_the_time_is_found_in_noise():
+    found = 0
+    for seed in range(200):
+        rng = random.Random(seed)
+        found += judge_slowdown([(1 + run / 24) * rng.lognormvariate(-3, 0.15) for run in range(24)]) is not None
+    assert found > 170
+
+
+def test_rank_statistics_have_the_values_of_their_definition():
+    assert kendall_tau([1, 2, 3]) == 1.0
+    assert kendall_tau([3, 1, 2]) == pytest.approx(-1 / 3)
+    assert kendall_tau([5]) == 0.0
+    assert mann_kendall_z([7, 7, 7, 7]) == 0.0
+    assert mann_kendall_z([1, 2, 3, 4]) == pytest.approx((6 - 1) / (4 * 3 * 13 / 18) ** 0.5)
+    assert mann_kendall_z([1, 1, 0, 0]) == pytest.approx((-4 + 1) / ((4 * 3 * 13 - 2 * 2 * 1 * 9) / 18) ** 0.5)
+    assert mann_kendall_z([1, 1, 1], [2, 2, 2]) == 0.0

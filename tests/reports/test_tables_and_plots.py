@@ -1,3 +1,5 @@
+"""Tables and plots of a check: columns and types, what is missing, what many leaks become, nothing left in pyplot."""
+
 from __future__ import annotations
 
 import sys
@@ -8,6 +10,38 @@ import pytest
 import samples
 
 from leaklab.reports.plots import plot_alt, plot_growth, plot_png
+from leaklab.reports.tables import container_table, leak_table, object_table, run_table, tensor_table
+
+TABLES = (object_table, tensor_table, container_table, run_table, leak_table)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_an_empty_table_has_the_columns_and_types_of_a_full_one(table):
+    full, empty = table(samples.leaky_check(cuda=True)), table(samples.empty_check())
+    assert len(full) > 0
+    assert len(empty) == 0
+    assert list(full.dtypes.items()) == list(empty.dtypes.items())
+    assert full.index.name == empty.index.name
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_hostile_text_does_not_stop_a_table(table):
+    assert len(table(samples.hostile_check()).to_string()) > 0
+
+
+def test_a_level_that_was_not_measured_is_missing_and_not_zero():
+    table = run_table(samples.leaky_check(cuda=False))
+    assert table["accelerator_bytes"].isna().all()
+    assert str(table.dtypes["heap_bytes"]) == "Int64"  # bytes stay whole numbers beside missing ones
+    assert table.loc[12, "heap_bytes"] == 64 * samples.MIB + 36 * 10_924
+
+
+def test_leaks_are_numbered_from_one():
+    table = leak_table(samples.leaky_check())
+    assert list(table.index) == [1, 2]
+    assert table.loc[2, "cause"] == "hook-left"
+    assert table["retained_bytes"].isna().tolist() == [False, True]
+
 
 CHECKS = {
     "leak": samples.leaky_check(cuda=True),
@@ -44,13 +78,6 @@ def test_the_figure_dies_with_its_last_reference():
     figure = weakref.ref(plot_growth(samples.leaky_check()))
     gc.collect()
     assert figure() is None
-
-
-def test_bars_are_stacked_by_leak_and_sum_up_to_what_each_run_kept():
-    left, _ = plot_growth(samples.leaky_check()).axes
-    assert labels(left) == ["leak 1: trainer.history", "leak 2: model.layer1._forward_hooks"]
-    tops = [bar.get_y() + bar.get_height() for bar in left.containers[-1]]
-    assert tops == [3] * 12
 
 
 def test_objects_of_no_leak_are_the_others():

@@ -1,4 +1,4 @@
-"""The answer drawn and written from records alone, made by hand here."""
+"""Paths drawn as graphs and written as text, from records alone, made by hand here."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 import samples
 
-from leaklab import LeakReport
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.alive import AlivePath, CountItem, Counts, Cut, CutReference, FanIn, Hold, Retained, WhyAliveRecord
 from leaklab.reports.alive_text import render_alive, told
 from leaklab.reports.answer_html import render_alive_html
 from leaklab.reports.back_graph import MAX_BOXES, graph_of_alive, graph_of_leak, objgraph_dot
-from leaklab.reports.graphs import BackReferenceGraph, PathGraph, back_graph_dot
+from leaklab.reports.graphs import BackReferenceGraph, PathGraph, back_graph_dot, path_graph
 
 TARGET = Step("['loss']", "torch.Tensor", "(2,) float32 cpu", Status.UNKNOWN, "the object you asked about")
 
@@ -155,14 +154,6 @@ def test_leak_is_drawn_by_objgraph_too():
     assert len([line for line in source.splitlines() if "label=" in line and "->" not in line]) == n_boxes
 
 
-def test_report_draws_a_leak_in_either_style():
-    report = LeakReport(samples.leaky_check())
-    assert report.graph(0, style="objgraph").style == "objgraph"
-    assert report.graph(0).style == "leaklab"
-    with pytest.raises(ValueError, match='style must be "leaklab" or "objgraph", not \'mosaic\''):
-        report.graph(0, style="mosaic")
-
-
 def test_both_styles_can_be_drawn():
     for style in ("leaklab", "objgraph"):
         svg = BackReferenceGraph(two_paths(), style).svg
@@ -214,3 +205,49 @@ def test_a_cut_is_told_in_one_line():
     assert repr(cut) == "<Cut: kept.clear(); del loss  # frees 1 object, at least 4,096 bytes>"
     unknown = Cut((), is_exact=True, frees_object=False, n_freed=0, freed_bytes=0, obstacle="a module holds it")
     assert repr(unknown) == "<Cut: no set of references to cut is known: a module holds it>"
+
+
+def line_of(source: str, start: str) -> str:
+    """The one line of DOT text that begins with *start*."""
+    (line,) = [line.strip() for line in source.splitlines() if line.strip().startswith(start)]
+    return line
+
+
+def test_more_than_five_other_kinds_are_counted():
+    leak = replace(samples.history_leak(), others=tuple((f"kind{i}", 1.0) for i in range(8)))
+    line = line_of(path_graph(leak).source, "others [")
+    assert "kind4" in line
+    assert "kind5" not in line
+    assert "and 3 other kinds" in line
+
+
+def test_a_place_that_does_not_grow_has_no_rate():
+    assert "by each run" not in path_graph(samples.window()).source
+
+
+def test_the_text_of_the_user_is_escaped():
+    source = path_graph(samples.hostile_leak()).source
+    assert "<script>" not in source
+    assert "&lt;script&gt;" in source
+    assert "\x1b" not in source
+
+
+def test_a_very_long_name_is_cut_after_four_lines():
+    source = path_graph(samples.hostile_leak()).source
+    assert max(map(len, re.findall("K+", source))) == 38
+    assert source.count("K" * 38) == 3
+
+
+def test_a_path_of_200_objects_loses_its_middle_and_says_so():
+    steps = tuple(Step(f".n{i}", "Node", "", Status.LEAKED) for i in range(200))
+    leak = replace(samples.hook_leak(), path=RootPath("notebook variable", steps))
+    source = path_graph(leak).source
+    assert "140 more objects" in line_of(source, "cut [")
+    assert len(re.findall(r"^\s+step\d+ \[", source, flags=re.MULTILINE)) == 60
+
+
+def test_a_leak_that_nothing_in_python_holds_is_a_root_with_its_rate():
+    leak = replace(samples.history_leak(), path=RootPath("nothing in Python", ()))
+    source = path_graph(leak).source
+    assert line_of(source, "root -> rate")
+    assert line_of(source, "root -> others")
