@@ -51,8 +51,9 @@ from .render.advice import LineGroup as LineGroup
 from .reports.alive import WhyAlive as WhyAlive
 from .reports.answer_html import AutogradGraph as AutogradGraph
 from .reports.autograd import AutogradReport as AutogradReport
-from .reports.check import Comparison as Comparison
 from .reports.check import LeakReport as LeakReport
+from .reports.comparison import Comparison as Comparison
+from .reports.comparison import NotebookComparison as NotebookComparison
 from .reports.cuda import CudaSnapshot as CudaSnapshot
 from .reports.cuda import SnapshotComparison as SnapshotComparison
 from .reports.figure import ReportFigure as ReportFigure
@@ -62,7 +63,6 @@ from .reports.graphs import PathGraph as PathGraph
 from .reports.heap_diff import HeapSnapshot as HeapSnapshot
 from .reports.heap_diff import MemDiff as MemDiff
 from .reports.loop import MonitorReport as MonitorReport
-from .reports.notebook import NotebookComparison as NotebookComparison
 from .reports.notebook import NotebookReport as NotebookReport
 from .reports.notebook import load_report as load_report
 from .reports.process import ProcessReport as ProcessReport

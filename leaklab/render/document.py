@@ -172,10 +172,12 @@ class Changes(DocumentBlock):
     Attributes:
         rows: The rows.
         has_fates: Whether it is said what became of each.
+        is_verdict: Whether what is new is a fault, and red: what is new in a heap is none.
     """
 
     rows: tuple[ChangeRow, ...]
     has_fates: bool = True
+    is_verdict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,13 @@ class Bullet(DocumentBlock):
 
     words: Words
     blocks: tuple[DocumentBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Points(DocumentBlock):
+    """Sentences as a list, a dash before each in text."""
+
+    items: tuple[Words, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from leaklab.render.document import (
     Lines,
     Notes,
     Panel,
+    Points,
     Prose,
     Remark,
     Table,
@@ -102,6 +103,11 @@ def _bullet(block: Bullet, indent: int) -> Iterator[str]:
     yield from _all(block.blocks, indent + _BELOW_A_BULLET)
 
 
+def _points(block: Points, indent: int) -> Iterator[str]:
+    for item in block.items:
+        yield from wrap(plain(item), f"{' ' * indent}  - ", " " * (indent + 4))
+
+
 def _prose(block: Prose, indent: int) -> Iterator[str]:
     for line in block.words.splitlines():
         own = indent + len(line) - len(line.lstrip(" "))
@@ -151,6 +157,7 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Lines: _lines,
     Notes: _notes,
     Panel: _panel,
+    Points: _points,
     Prose: _prose,
     Remark: _remark,
     Table: _table,
