@@ -49,7 +49,7 @@ from .ranks.gathering import merge as merge
 from .remote import gather as gather
 from .render.advice import LineGroup as LineGroup
 from .reports.alive import WhyAlive as WhyAlive
-from .reports.answer_html import AutogradGraph as AutogradGraph
+from .reports.autograd import AutogradGraph as AutogradGraph
 from .reports.autograd import AutogradReport as AutogradReport
 from .reports.check import LeakReport as LeakReport
 from .reports.comparison import Comparison as Comparison

@@ -25,9 +25,8 @@ from leaklab.render.words import (
     projection_words,
     render_path,
 )
-from leaklab.reports import autograd_text, tables
+from leaklab.reports import autograd, tables
 from leaklab.reports.alive_text import render_alive
-from leaklab.reports.answer_html import AutogradGraph
 from leaklab.reports.back_graph import BackGraph, graph_of_leak
 from leaklab.text import clip, clip_block, unit_words
 
@@ -289,12 +288,12 @@ def explanation_data(alive: WhyAliveRecord) -> Data:
 def autograd_data(record: AutogradRecord) -> Data:
     """Return what the graph keeps: its sentence, its tables, its drawing as DOT."""
     return {
-        "title": clip(autograd_text.headline(record), 1000),
-        "lines": [clip(line, 1000) for line in autograd_text.details(record)],
+        "title": clip(autograd.headline(record), 1000),
+        "lines": [clip(line, 1000) for line in autograd.details(record)],
         "tables": {
             "Operations": table_data(tables.part_table(record.operations, "operation")),
             "Forward lines": table_data(tables.part_table(record.lines, "line")),
             "Saved tensors": table_data(tables.kept_table(record)),
         },
-        "dot": AutogradGraph(record.name, record.drawings[0]).dot if record.drawings else "",
+        "dot": autograd.AutogradGraph(record.name, record.drawings[0]).dot if record.drawings else "",
     }

@@ -152,17 +152,31 @@ class Table(DocumentBlock):
         rows: The cells of each row. A cell without a column, the last, stands below the table.
         lines: How a row stands in text.
         has_head: Whether text has the names of the columns as well.
+        n_shown: How many rows are shown; None for all.
+        place: Where the others are, ``report.tensors``; empty where text only says how many there are.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Words, ...], ...]
     lines: tuple[RowLine, ...] = ()
     has_head: bool = False
+    n_shown: int | None = None
+    place: str = ""
+
+    @property
+    def shown(self) -> tuple[tuple[Words, ...], ...]:
+        """The rows that are shown."""
+        return self.rows[: self.n_shown]
+
+    @property
+    def n_more(self) -> int:
+        """How many are not."""
+        return len(self.rows) - len(self.shown)
 
     @property
     def below(self) -> tuple[Words, ...]:
         """The cells without a column."""
-        return tuple(cell for row in self.rows for cell in row[len(self.columns) :] if plain(cell))
+        return tuple(cell for row in self.shown for cell in row[len(self.columns) :] if plain(cell))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +305,12 @@ class Document:
     """
 
     blocks: tuple[DocumentBlock, ...]
+
+
+def environment_of(pairs: Sequence[tuple[str, str]], before: str = "") -> tuple[DocumentBlock, ...]:
+    """Return names with their versions, *before* them what else was looked at: the last line of a report."""
+    words = before + ", ".join(f"{name} {version}" for name, version in pairs)
+    return (Gap(), Remark(faint(words), hang=0)) if words else ()
 
 
 def notes_of(notes: Sequence[str], indent: int = 0) -> tuple[Remark, ...]:

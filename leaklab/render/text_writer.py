@@ -52,9 +52,10 @@ def _wrapped(text: str, first: int, hang: int) -> list[str]:
 
 def _headline(block: Headline, indent: int) -> Iterator[str]:
     badge = f"{block.badge}  " if block.badge else ""
-    yield from _wrapped(f"{badge}{block.words}", indent, indent + (len(badge) or 2))
+    start = indent + (len(badge) or 2)
+    yield from _wrapped(f"{badge}{block.words}", indent, start)
     for line in filter(plain, block.below):
-        yield from _wrapped(shorten(plain(line), _BELOW_LIMIT), indent + 2, indent + 4)
+        yield from _wrapped(shorten(plain(line), _BELOW_LIMIT), start, start + 2)
 
 
 def _panel(block: Panel, indent: int) -> Iterator[str]:
@@ -68,11 +69,13 @@ def _table(block: Table, indent: int) -> Iterator[str]:
     if block.has_head:
         line = block.lines[0]
         yield " " * line.indent + line.form.format(*(name.removeprefix(">") for name in block.columns))
-    for row in block.rows:
+    for row in block.shown:
         cells = [plain(cell) for cell in row]
         for line in block.lines:
             if words := line.form.format(*cells).rstrip():
                 yield from _wrapped(words, indent + line.indent, indent + line.hang)
+    if block.n_more:
+        yield f"{' ' * indent}  ... {block.n_more:,} more{f' in {block.place}' if block.place else ''}"
 
 
 def _changes(block: Changes, _indent: int) -> Iterator[str]:

@@ -26,8 +26,6 @@ from leaklab.render.document import (
     code,
     faint,
 )
-from leaklab.render.html_writer import html_of
-from leaklab.render.templates import page
 from leaklab.reports.heap_diff_lines import Line, headline, levels, lines_of, remarks, title
 from leaklab.reports.heap_snapshot_file import load_heap_snapshot, save_heap_snapshot
 from leaklab.reports.tables import csv_of, frame_of
@@ -162,13 +160,6 @@ def _bars(difference: Difference) -> tuple[ChangeRow, ...]:
     )
 
 
-_N_BARS, _LEAST_SHARE = 10, 0.01
-
-
-def _page(difference: Difference) -> str:
-    return page(f"memdiff: {title(difference)}", html_of(document_of(difference, is_page=True)))
-
-
 def _joined_holders(row: Any) -> str:
     return ", ".join(row.holders)
 
@@ -224,7 +215,7 @@ _FORMS = Forms(
     format="leaklab difference",
     schema=MOMENT_SCHEMA,
     document=document_of,
-    page=_page,
+    title=lambda difference: f"memdiff: {title(difference)}",
     more={".csv": _changes_csv},
 )
 SUFFIXES: Final = _FORMS.suffixes
