@@ -48,6 +48,7 @@ from .process.out_of_memory import on_oom as on_oom
 from .ranks.gathering import merge as merge
 from .remote import gather as gather
 from .render.advice import LineGroup as LineGroup
+from .reports.alive import BackReferenceGraph as BackReferenceGraph
 from .reports.alive import WhyAlive as WhyAlive
 from .reports.autograd import AutogradGraph as AutogradGraph
 from .reports.autograd import AutogradReport as AutogradReport
@@ -58,7 +59,6 @@ from .reports.cuda import CudaSnapshot as CudaSnapshot
 from .reports.cuda import SnapshotComparison as SnapshotComparison
 from .reports.figure import ReportFigure as ReportFigure
 from .reports.found import FoundObjects as FoundObjects
-from .reports.graphs import BackReferenceGraph as BackReferenceGraph
 from .reports.graphs import PathGraph as PathGraph
 from .reports.heap_diff import HeapSnapshot as HeapSnapshot
 from .reports.heap_diff import MemDiff as MemDiff

@@ -16,6 +16,7 @@ from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
 from leaklab.model.sentences import TreeLine, growth_sentence
 from leaklab.render.advice import LineGroup, ShownAdvice, advice_of, cell_to_copy, headline, line_groups
+from leaklab.render.text_writer import text_of
 from leaklab.render.words import (
     effort_words,
     failure_words,
@@ -26,7 +27,7 @@ from leaklab.render.words import (
     render_path,
 )
 from leaklab.reports import autograd, tables
-from leaklab.reports.alive_text import render_alive
+from leaklab.reports.alive import document_of
 from leaklab.reports.back_graph import BackGraph, graph_of_leak
 from leaklab.text import clip, clip_block, unit_words
 
@@ -281,7 +282,7 @@ def explanation_data(alive: WhyAliveRecord) -> Data:
     return {
         "title": clip(f"{alive.asked or alive.what}: {alive.reason}", 1000),
         "cut": [{"code": one.is_statement, "text": clip_block(one.advice)} for one in cut],
-        "text": clip_block(render_alive(alive)),
+        "text": clip_block(text_of(document_of(alive))),
     }
 
 

@@ -7,12 +7,13 @@ where the two say a thing in other words, the block has both.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
+from leaklab.model import RootPath
 from leaklab.model.comparison import ChangeRow
 from leaklab.render.advice import DiffLine
 
@@ -99,11 +100,11 @@ class Headline(DocumentBlock):
         words: One sentence.
         tone: What its colour says.
         below: What belongs to it: a line each.
-        badge: A word before the sentence, in which code then stands between backticks.
+        badge: A word before the sentence.
         is_large: Whether the sentence is set in large letters; with a badge it always is.
     """
 
-    words: str
+    words: Words
     tone: Tone = Tone.CALM
     below: tuple[Words, ...] = ()
     badge: str = ""
@@ -196,7 +197,7 @@ class Changes(DocumentBlock):
 
 @dataclass(frozen=True, slots=True)
 class Chapter(DocumentBlock):
-    """Blocks under a title; nothing where there are no blocks.
+    """Blocks under a title; nothing where they say nothing.
 
     Attributes:
         title: The title.
@@ -229,6 +230,43 @@ class Points(DocumentBlock):
     """Sentences as a list, a dash before each in text."""
 
     items: tuple[Words, ...]
+
+
+class Fact(NamedTuple):
+    """A label, and the lines beside it."""
+
+    label: str
+    lines: tuple[Words, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts(DocumentBlock):
+    """Labels with what stands beside them.
+
+    Attributes:
+        facts: The rows.
+        width: Columns of the labels in text.
+    """
+
+    facts: tuple[Fact, ...]
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PathSteps(DocumentBlock):
+    """A path, root first, a reference on each line, the suspect ones marked.
+
+    Attributes:
+        path: The path.
+        cut_at: Positions of the references to cut, which HTML marks.
+        label: What stands before it in text.
+        width: Columns of the label.
+    """
+
+    path: RootPath
+    cut_at: Collection[int] = ()
+    label: str = ""
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,10 +308,18 @@ class Diff(DocumentBlock):
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn(DocumentBlock):
-    """HTML that is made when it is shown, because that takes time: a report with its drawings. Text has nothing."""
+class Image(DocumentBlock):
+    """A picture, as an ``<svg>`` or as a PNG; *alt* says what it shows. Text has nothing."""
 
-    make: Callable[[], Markup]
+    image: str | bytes
+    alt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn(DocumentBlock):
+    """What takes time, and is made when HTML is shown: blocks, or a report that is HTML itself. Text has nothing."""
+
+    make: Callable[[], Markup | Iterable[DocumentBlock]]
 
 
 @dataclass(frozen=True, slots=True)

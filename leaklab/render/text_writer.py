@@ -15,17 +15,21 @@ from leaklab.render.document import (
     DocumentBlock,
     Drawn,
     Either,
+    Facts,
     Gap,
     Headline,
+    Image,
     Lines,
     Notes,
     Panel,
+    PathSteps,
     Points,
     Prose,
     Remark,
     Table,
     plain,
 )
+from leaklab.render.words import render_path
 from leaklab.text import shorten, wrap
 
 N_CHANGES = 40
@@ -53,7 +57,7 @@ def _wrapped(text: str, first: int, hang: int) -> list[str]:
 def _headline(block: Headline, indent: int) -> Iterator[str]:
     badge = f"{block.badge}  " if block.badge else ""
     start = indent + (len(badge) or 2)
-    yield from _wrapped(f"{badge}{block.words}", indent, start)
+    yield from _wrapped(f"{badge}{plain(block.words)}", indent, start)
     for line in filter(plain, block.below):
         yield from _wrapped(shorten(plain(line), _BELOW_LIMIT), start, start + 2)
 
@@ -95,10 +99,8 @@ def _changes(block: Changes, _indent: int) -> Iterator[str]:
 
 
 def _chapter(block: Chapter, indent: int) -> Iterator[str]:
-    if block.blocks:
-        yield ""
-        yield from _wrapped(f"{plain(block.title)} {block.legend}".rstrip(), indent, indent)
-        yield from _all(block.blocks, indent)
+    if lines := list(_all(block.blocks, indent)):
+        yield from ("", *_wrapped(f"{plain(block.title)} {block.legend}".rstrip(), indent, indent + 2), *lines)
 
 
 def _bullet(block: Bullet, indent: int) -> Iterator[str]:
@@ -132,7 +134,21 @@ def _gap(_block: Gap, _indent: int) -> tuple[str, ...]:
     return ("",)
 
 
-def _nothing(_block: Drawn, _indent: int) -> tuple[str, ...]:
+def _facts(block: Facts, indent: int) -> Iterator[str]:
+    """Yield each text beside its label; the layout of code is kept."""
+    for label, lines in block.facts:
+        for number, line in enumerate(map(plain, lines)):
+            own = " " * (indent + block.width + len(line) - len(line.lstrip(" ")))
+            start = f"{' ' * indent}  {'' if number else label}"
+            yield from wrap(line.lstrip(" "), f"{start:<{len(own)}}", own)
+
+
+def _steps(block: PathSteps, indent: int) -> Iterator[str]:
+    for number, line in enumerate(render_path(block.path).splitlines()):
+        yield " " * indent + f"  {'' if number else block.label}".ljust(block.width) + line
+
+
+def _nothing(_block: Drawn | Image, _indent: int) -> tuple[str, ...]:
     return ()
 
 
@@ -155,11 +171,14 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Diff: _diff,
     Drawn: _nothing,
     Either: _either,
+    Facts: _facts,
     Gap: _gap,
     Headline: _headline,
+    Image: _nothing,
     Lines: _lines,
     Notes: _notes,
     Panel: _panel,
+    PathSteps: _steps,
     Points: _points,
     Prose: _prose,
     Remark: _remark,

@@ -74,7 +74,7 @@ def document_of(record: AutogradRecord, *, is_page: bool = False) -> Document:
             _parts("forward line", record.lines, is_open=is_page),
             _tensors(record.tensors),
             Either(html=tuple(_picture(AutogradGraph(record.name, drawing)) for drawing in drawings)),
-            Chapter("Notes", (Points(record.notes),) if record.notes else ()),
+            Chapter("Notes", (Points(record.notes),)),
             *environment_of(record.environment),
         )
     )
@@ -152,8 +152,6 @@ def sharing_words(row: KeptTensor) -> str:
 
 def _parts(what: str, parts: Sequence[GraphPart], *, is_open: bool) -> Either:
     """Return a table of parts; what only one part saves and nobody else holds is its own."""
-    if not parts:
-        return Either()
     names = ("nodes", "saved", "freed", "bytes", "its own")
     width = columns() - _N_NUMBER_COLUMNS
     title, column = f"By {what}", what.rpartition(" ")[2]
@@ -163,7 +161,7 @@ def _parts(what: str, parts: Sequence[GraphPart], *, is_open: bool) -> Either:
     table = Table(titles, _part_rows(parts, _CELL_LIMIT), n_shown=_N_HTML_ROWS, place=f"report.{column}s")
     return Either(
         (Chapter(f"{title:<{width}}{_NUMBERS.format('', *names)}", (in_text,)),),
-        (Chapter(f"{title} ({len(parts):,})", (table,), is_open),),
+        (Chapter(f"{title} ({len(parts):,})", (table,) if parts else (), is_open),),
     )
 
 
@@ -185,9 +183,7 @@ def _tensors(tensors: Sequence[KeptTensor]) -> Either:
     place = "report.tensors"
     in_text = Table((), _tensor_rows(tensors, 2 * columns()), lines, n_shown=_N_TEXT_ROWS, place=place)
     table = Table(titles, _tensor_rows(tensors, _CELL_LIMIT), n_shown=_N_HTML_ROWS, place=place)
-    if not tensors:
-        return Either()
-    return Either((Chapter(title, (in_text,)),), (Chapter(f"{title} ({len(tensors):,})", (table,)),))
+    return Either((Chapter(title, (in_text,)),), (Chapter(f"{title} ({len(tensors):,})", (table,) if tensors else ()),))
 
 
 def _tensor_rows(tensors: Sequence[KeptTensor], limit: int) -> tuple[tuple[Words, ...], ...]:

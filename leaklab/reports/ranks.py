@@ -94,7 +94,7 @@ def document_of(record: RanksRecord, *, is_page: bool = False) -> Document:
     view = _RanksView(record)
     titles = (f"{view.noun}s", "verdict", "leaves behind", "worst place, or why there is no verdict")
     blocks: list[DocumentBlock] = [
-        Headline(view.headline, _TONES[view.outcome], badge=view.badge),
+        Headline(marked(view.headline), _TONES[view.outcome], badge=view.badge),
         Either(
             (Gap(), Lines(tuple(_text_table(view, titles)))),
             (Table(titles, tuple(_cells(view))), *_more(len(view.rows) - _N_HTML_ROWS, "rows", "report.to_frame()")),
