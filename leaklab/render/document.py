@@ -240,7 +240,7 @@ class Fact(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts(DocumentBlock):
+class FactTable(DocumentBlock):
     """Labels with what stands beside them.
 
     Attributes:

@@ -15,7 +15,7 @@ from leaklab.render.document import (
     DocumentBlock,
     Drawn,
     Either,
-    Facts,
+    FactTable,
     Gap,
     Headline,
     Image,
@@ -134,7 +134,7 @@ def _gap(_block: Gap, _indent: int) -> tuple[str, ...]:
     return ("",)
 
 
-def _facts(block: Facts, indent: int) -> Iterator[str]:
+def _facts(block: FactTable, indent: int) -> Iterator[str]:
     """Yield each text beside its label; the layout of code is kept."""
     for label, lines in block.facts:
         for number, line in enumerate(map(plain, lines)):
@@ -171,7 +171,7 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Diff: _diff,
     Drawn: _nothing,
     Either: _either,
-    Facts: _facts,
+    FactTable: _facts,
     Gap: _gap,
     Headline: _headline,
     Image: _nothing,

@@ -29,7 +29,7 @@ from leaklab.render.document import (
     Drawn,
     Either,
     Fact,
-    Facts,
+    FactTable,
     Gap,
     Headline,
     Image,
@@ -103,9 +103,9 @@ def _path(alive: WhyAliveRecord, number: int, *, is_open: bool) -> Chapter:
     held = Fact("held by", (code(shorten(holder_words(path), _TITLE_LIMIT)),))
     known = (Fact("known", (path.remark,)),) if path.remark else ()
     steps = PathSteps(*shown_path(path.path, path.cut_at), "path", _LABEL_WIDTH)
-    in_text = (Facts((held,), _LABEL_WIDTH), steps, Facts(known, _LABEL_WIDTH))
+    in_text = (FactTable((held,), _LABEL_WIDTH), steps, FactTable(known, _LABEL_WIDTH))
     title = shorten(path_title(alive, number), _TITLE_LIMIT)
-    return Chapter(title, (Either(in_text, (Facts((held, *known)), steps)),), is_open)
+    return Chapter(title, (Either(in_text, (FactTable((held, *known)), steps)),), is_open)
 
 
 def _cycle(alive: WhyAliveRecord) -> Iterator[DocumentBlock]:
@@ -114,7 +114,7 @@ def _cycle(alive: WhyAliveRecord) -> Iterator[DocumentBlock]:
         steps = (PathSteps(cycle, width=_LABEL_WIDTH),), (PathSteps(*shown_path(cycle)),)
         yield Chapter("The cycle that keeps it", (Either(*steps),))
     if best is not None:
-        facts = Facts((Fact("to cut", (shorten(best.how, _CODE_LIMIT), best.words)),), _LABEL_WIDTH)
+        facts = FactTable((Fact("to cut", (shorten(best.how, _CODE_LIMIT), best.words)),), _LABEL_WIDTH)
         yield Either((facts,), (Panel(bold("To cut it"), Tone.GOOD, (code(best.how), faint(best.words))),))
 
 
@@ -166,8 +166,8 @@ def _figures(alive: WhyAliveRecord) -> Either:
     in_html = (Fact(f"{label} count", (text,)) for label, text in counts)
     autograd = (Fact("autograd", tuple(map(autograd_words, alive.autograd))),) if alive.autograd else ()
     return Either(
-        (Gap(), Facts((Fact("frees", (retained_words(alive),)), *in_text), _LABEL_WIDTH)),
-        (Facts((*in_html, *autograd)),),
+        (Gap(), FactTable((Fact("frees", (retained_words(alive),)), *in_text), _LABEL_WIDTH)),
+        (FactTable((*in_html, *autograd)),),
     )
 
 
