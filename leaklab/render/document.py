@@ -15,7 +15,10 @@ from markupsafe import Markup
 
 from leaklab.model import RootPath
 from leaklab.model.comparison import ChangeRow
+from leaklab.model.sentences import TreeLine
 from leaklab.render.advice import DiffLine
+
+_MOST_BARS = 60
 
 
 class Typeface(enum.Enum):
@@ -27,6 +30,7 @@ class Typeface(enum.Enum):
     FAINT = "faint"
     BOLD = "bold"
     PILL = "pill"  # a word on its tone
+    SOURCE = "source"  # code that keeps its blanks
 
 
 class Tone(enum.Enum):
@@ -77,9 +81,9 @@ def parts_of(words: Words) -> tuple[Styled, ...]:
     return tuple(part if isinstance(part, Styled) else Styled(part) for part in parts)
 
 
-def plain(words: Words) -> str:
-    """Return *words* without their looks."""
-    return "".join(part.words for part in parts_of(words))
+def plain(words: Cell) -> str:
+    """Return *words* without their looks; nothing for a block."""
+    return "" if isinstance(words, DocumentBlock) else "".join(part.words for part in parts_of(words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,10 @@ class DocumentBlock:
         return type(self).__name__
 
 
+Cell: TypeAlias = Words | DocumentBlock
+"""What stands in a table: words, or a block, for which text has nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Headline(DocumentBlock):
     """The answer, in a box.
@@ -102,6 +110,7 @@ class Headline(DocumentBlock):
         below: What belongs to it: a line each.
         badge: A word before the sentence.
         is_large: Whether the sentence is set in large letters; with a badge it always is.
+        blocks: What stands below that in HTML.
     """
 
     words: Words
@@ -109,6 +118,7 @@ class Headline(DocumentBlock):
     below: tuple[Words, ...] = ()
     badge: str = ""
     is_large: bool = False
+    blocks: tuple[DocumentBlock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +168,14 @@ class Table(DocumentBlock):
     """
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[Words, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]
     lines: tuple[RowLine, ...] = ()
     has_head: bool = False
     n_shown: int | None = None
     place: str = ""
 
     @property
-    def shown(self) -> tuple[tuple[Words, ...], ...]:
+    def shown(self) -> tuple[tuple[Cell, ...], ...]:
         """The rows that are shown."""
         return self.rows[: self.n_shown]
 
@@ -175,7 +185,7 @@ class Table(DocumentBlock):
         return len(self.rows) - len(self.shown)
 
     @property
-    def below(self) -> tuple[Words, ...]:
+    def below(self) -> tuple[Cell, ...]:
         """The cells without a column."""
         return tuple(cell for row in self.shown for cell in row[len(self.columns) :] if plain(cell))
 
@@ -236,7 +246,7 @@ class Fact(NamedTuple):
     """A label, and the lines beside it."""
 
     label: str
-    lines: tuple[Words, ...]
+    lines: tuple[Cell, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,12 +271,63 @@ class PathSteps(DocumentBlock):
         cut_at: Positions of the references to cut, which HTML marks.
         label: What stands before it in text.
         width: Columns of the label.
+        title: What stands before it in HTML.
     """
 
     path: RootPath
     cut_at: Collection[int] = ()
     label: str = ""
     width: int = 0
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree(DocumentBlock):
+    """Merged paths, an edge on each line. Text has nothing, as for all blocks that follow to `Drawn`."""
+
+    lines: tuple[TreeLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bars(DocumentBlock):
+    """A bar for each run, as high as what is still alive of it."""
+
+    numbers: tuple[int, ...]
+    tone: Tone
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is one to see, and not more than can be told apart."""
+        return max(self.numbers, default=0) > 0 and len(self.numbers) <= _MOST_BARS
+
+
+@dataclass(frozen=True, slots=True)
+class ShareBar(DocumentBlock):
+    """How much of a whole is known, and how much more is an estimate or a limit, as parts of 1."""
+
+    known: float
+    guessed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beside(DocumentBlock):
+    """Blocks beside others, where there is room."""
+
+    left: tuple[DocumentBlock, ...]
+    right: tuple[DocumentBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellToCopy(DocumentBlock):
+    """A whole cell under a title that copies it.
+
+    Attributes:
+        cell: The cell, every character as it is, escaped.
+        handler: JavaScript of the title, escaped; empty for none.
+    """
+
+    cell: Markup
+    handler: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +370,7 @@ class Diff(DocumentBlock):
 
 @dataclass(frozen=True, slots=True)
 class Image(DocumentBlock):
-    """A picture, as an ``<svg>`` or as a PNG; *alt* says what it shows. Text has nothing."""
+    """A picture, as an ``<svg>`` or as a PNG; *alt* says what it shows."""
 
     image: str | bytes
     alt: str

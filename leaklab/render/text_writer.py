@@ -7,7 +7,10 @@ from typing import Any
 
 from leaklab.model.comparison import Fate
 from leaklab.render.document import (
+    Bars,
+    Beside,
     Bullet,
+    CellToCopy,
     Changes,
     Chapter,
     Diff,
@@ -26,7 +29,9 @@ from leaklab.render.document import (
     Points,
     Prose,
     Remark,
+    ShareBar,
     Table,
+    Tree,
     plain,
 )
 from leaklab.render.words import render_path
@@ -148,7 +153,7 @@ def _steps(block: PathSteps, indent: int) -> Iterator[str]:
         yield " " * indent + f"  {'' if number else block.label}".ljust(block.width) + line
 
 
-def _nothing(_block: Drawn | Image, _indent: int) -> tuple[str, ...]:
+def _nothing(_block: DocumentBlock, _indent: int) -> tuple[str, ...]:
     return ()
 
 
@@ -169,12 +174,10 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Changes: _changes,
     Chapter: _chapter,
     Diff: _diff,
-    Drawn: _nothing,
     Either: _either,
     FactTable: _facts,
     Gap: _gap,
     Headline: _headline,
-    Image: _nothing,
     Lines: _lines,
     Notes: _notes,
     Panel: _panel,
@@ -183,4 +186,5 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Prose: _prose,
     Remark: _remark,
     Table: _table,
+    **dict.fromkeys((Bars, CellToCopy, Beside, Drawn, Image, ShareBar, Tree), _nothing),
 }

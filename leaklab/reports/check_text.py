@@ -20,6 +20,7 @@ from leaklab.render.document import (
     Points,
     Remark,
     environment_of,
+    marked,
 )
 from leaklab.render.text_writer import text_of
 from leaklab.render.words import (
@@ -69,7 +70,7 @@ def render_text(check: Check) -> str:
                 *_verdict(check),
                 *(_leaks(check.leaks) if has_leaks else ()),
                 Chapter(STATEMENTS_TITLE, tuple(_statements(check.statements))),
-                Chapter("Not counted as leaks, because they stop growing:", (Points(tuple(_bounded(check.bounded))),)),
+                Chapter("Not counted as leaks, because they stop growing:", (bounded_points(check.bounded),)),
                 Chapter("Notes", (Points(check.notes),)),
                 Chapter("Runs", (Lines(tuple(_run_lines(check.runs))),) if has_runs else ()),
                 *environment_of(check.environment),
@@ -184,11 +185,11 @@ def _statement_lines(statements: Sequence[StatementGrowth]) -> Iterator[str]:
         yield f"  ... {unit_words(hidden, 'more statements')}"
 
 
-def _bounded(places: tuple[Leak, ...]) -> Iterator[str]:
-    """Yield the places that grew and stopped: no leaks, and said so."""
-    for place in places:
-        grew = "" if not place.count_per_run else f" ({growth_words(place)} every run while it grew)"
-        yield f"{place_words(place)}: {place.reason}{grew}"
+def bounded_points(places: Sequence[Leak]) -> Points:
+    """Return why places that grew and stopped are no leaks."""
+    grew = (f" ({growth_words(place)} every run while it grew)" if place.count_per_run else "" for place in places)
+    reasons = (f"{place_words(place)}: {place.reason}" for place in places)
+    return Points(tuple(marked(reason + more) for reason, more in zip(reasons, grew, strict=True)))
 
 
 def _run_lines(runs: tuple[Run, ...]) -> Iterator[str]:

@@ -7,9 +7,13 @@ from markupsafe import Markup
 
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.comparison import ChangeRow, Fate
+from leaklab.model.sentences import TreeLine
 from leaklab.render.advice import DiffLine
 from leaklab.render.document import (
+    Bars,
+    Beside,
     Bullet,
+    CellToCopy,
     Changes,
     Chapter,
     Diff,
@@ -30,9 +34,11 @@ from leaklab.render.document import (
     Prose,
     Remark,
     RowLine,
+    ShareBar,
     Styled,
     Table,
     Tone,
+    Tree,
     Typeface,
     code,
     notes_of,
@@ -58,11 +64,19 @@ ONE_OF_EACH = (
     Remark((*(Styled(SIGN, look) for look in Typeface), SIGN)),
     Table((SIGN,), ((SIGN, SIGN),), (RowLine("{0}"), RowLine("{1}")), has_head=True),
 )
+IN_HTML_ALONE = (
+    Bars((0, 1), Tone.BAD),
+    CellToCopy(Markup("x = 1"), ""),
+    Beside((Remark(SIGN),), ()),
+    Image("", ""),
+    ShareBar(0.5, 0.1),
+    Tree((TreeLine(0, SIGN),)),
+)
 SILENT = (Gap(), Drawn(lambda: Markup("")), Drawn(lambda: (Gap(),)))
 
 
 def test_the_samples_are_of_every_kind():
-    kinds = {block.kind for block in (*ONE_OF_EACH, *SILENT, Image("", ""))}
+    kinds = {block.kind for block in (*ONE_OF_EACH, *IN_HTML_ALONE, *SILENT)}
     assert kinds == {kind.__name__ for kind in DocumentBlock.__subclasses__()}
 
 
@@ -79,6 +93,13 @@ def test_a_picture_is_in_html_alone_with_the_words_for_those_who_cannot_see_it()
         document = Document((Image(image, SIGN),))
         assert text_of(document).strip() == ""
         assert 'alt="&lt;i&gt;"' in html_of(document)
+
+
+@pytest.mark.parametrize("block", IN_HTML_ALONE, ids=lambda block: block.kind)
+def test_some_blocks_are_in_html_alone(block):
+    assert text_of(Document((block,))).strip() == ""
+    assert html_of(Document((block,))) != html_of(Document(()))
+    assert SIGN not in html_of(Document((block,)))
 
 
 @pytest.mark.parametrize("block", SILENT, ids=lambda block: block.kind)
