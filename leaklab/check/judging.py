@@ -143,6 +143,12 @@ class Judgement:
         """Whether more runs could answer a question."""
         return any(growth.outcome is Outcome.INCONCLUSIVE for growth in self.all_growths())
 
+    @property
+    def is_open_of_memory(self) -> bool:
+        """Whether more runs could tell whether memory grows."""
+        levels = [growth for growth in (self.native, self.accelerator) if growth is not None]
+        return self.has_unread_rise or any(growth.outcome is Outcome.INCONCLUSIVE for growth in levels)
+
     def suspect(self, kept: tuple[int, ...] = (), *, has_callables: bool = True) -> GrownRegistry | None:
         """Return the one registry that grows as a leak does whose holder is not seen; None if it is none or several.
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from leaklab.check.findings import Explained, FoundLines, Places
 from leaklab.check.process_leaks import arrival_lines
-from leaklab.check.session import CheckSession, Ran, thread_words
+from leaklab.check.session import SLOW_SECONDS, CheckSession, Ran, thread_words
 from leaklab.check.traced_runs import earlier_key, later_key, survivors_by_leak, threads_point, watch_places
 from leaklab.explain.idioms.advice import with_line
 from leaklab.explain.leaks.groups import LeakAddress
@@ -40,8 +40,6 @@ from leaklab.text import unit_words
 _N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
 """So many runs of each kind for leaks that leave something in every run; fewer once every leak has its line."""
 _MAX_EACH = 64
-_SLOW_SECONDS = 0.6
-"""Of a run that takes longer, one is made for both the lines that keep and those that make."""
 _LONG_SECONDS = 10.0
 """After so many seconds of runs that look for lines, no more are made for what leaks in some runs only."""
 MAX_TRACED_RUNS = 3 * _MAX_EACH
@@ -84,7 +82,7 @@ def find_lines(session: CheckSession, explained: Explained) -> Generator[int, Ra
     making = _MakingLines(runs, keeping)
     try:
         with runs.phase():
-            if session.run_seconds > _SLOW_SECONDS and not session.in_loop:
+            if session.run_seconds > SLOW_SECONDS and not session.in_loop:  # one run for both
                 yield from making.runs(with_keeping=True)
                 yield from keeping.runs()
             else:

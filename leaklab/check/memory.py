@@ -408,7 +408,7 @@ def discount_caches(session: CheckSession, explained: Explained) -> Generator[in
         return explained
     levels: list[int] = []
     with native_caches_off() as free_buffers:
-        for number in range(next_run, next_run + N_RUNS):
+        for number in range(next_run, next_run + session.n_further(N_RUNS)):
             seconds, failure = yield number
             seconds_left -= seconds
             if failure:

@@ -27,6 +27,7 @@ from leaklab.check.process_leaks import children_note
 from leaklab.check.ranking import apart_from_small
 from leaklab.check.replaced import find_replaced
 from leaklab.check.session import (
+    SLOW_SECONDS,
     CheckSession,
     Ran,
     RunRequest,
@@ -38,6 +39,7 @@ from leaklab.check.session import (
 )
 from leaklab.check.statement_runs import find_statements
 from leaklab.check.stores_in_c import find_native_lines, name_unseen
+from leaklab.decide.growth import NATIVE_FLOOR_BYTES
 from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
 from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
@@ -62,8 +64,6 @@ in autograd nodes, of which Python must not touch too many."""
 _MOST_WATCHED, _WATCHED_SECONDS = 64, 0.005
 """Where so few runs are made, or a run takes so long, counts alone do not tell a leak from a cache that still fills: it
 is watched which way the branches of the code go."""
-_SLOW_SECONDS = 0.6
-"""Of a run that takes longer, an explanation costs less than the runs that it may save."""
 _FIRST_SURE_PHASE = 3
 """Of quick runs, so many phases are made in any case."""
 _MOST_TRIED_SECONDS = 3.0
@@ -188,8 +188,8 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
             max_runs=session.max_runs,
             seconds_per_run=session.cost_of_run,
             seconds_left=session.seconds_left,
-            growing=session.judgement is None or session.judgement.growing,
-            is_open=session.judgement is None or session.judgement.is_open,
+            growing=_is_growing(session),
+            is_open=_is_open(session),
             is_sure=_is_sure(session),
         )
         # A short third phase is made in any case: it shows whether growth keeps its pace.
@@ -209,15 +209,29 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
 
 def _look_early(session: CheckSession, phases: int) -> None:
     """Explain what grows before the runs are over, where that may save further ones, or where these take long."""
-    session.explained = None
     judgement, measurement = session.judgement, session.measurement
-    is_wanted = session.run_seconds > _SLOW_SECONDS or phases == _FIRST_SURE_PHASE
-    if session.branches is None or judgement is None or not (judgement.growing and is_wanted):
-        return
+    is_wanted = session.run_seconds > SLOW_SECONDS or phases == _FIRST_SURE_PHASE
     with measurement.meters.leaving_out():
+        session.explained = None
+        if session.branches is None or judgement is None or not (judgement.growing and is_wanted):
+            return
         session.explained = explain(session)
         session.tell(RUNS, (*session.explained.leaks, *session.explained.suspects))
-    measurement.look_again()
+
+
+def _is_growing(session: CheckSession) -> bool:
+    """Return whether anything seems to grow, once the heap was asked: anything that is worth a word."""
+    if session.judgement is None or session.explained is None:
+        return session.judgement is None or session.judgement.growing
+    return bool(session.explained.leaks) or _is_open(session)
+
+
+def _is_open(session: CheckSession) -> bool:
+    """Return whether more runs could answer a question, once the heap was asked: one that is worth a word."""
+    if session.judgement is None or session.explained is None:
+        return session.judgement is None or session.judgement.is_open
+    is_asked = bool(session.explained.open_questions) and session.judgement.is_open
+    return is_asked or session.judgement.is_open_of_memory
 
 
 def _is_sure(session: CheckSession) -> bool:
@@ -229,7 +243,14 @@ def _is_sure(session: CheckSession) -> bool:
     explained, judgement = session.explained, session.judgement
     if explained is None or judgement is None or explained.open_questions or judgement.has_unread_rise:
         return False
-    return bool(explained.leaks) and (explained.is_endless or session.run_seconds > _SLOW_SECONDS)
+    if session.measurement.n_runs < MIN_RUNS:
+        return False
+    levels = session.measurement.meters.heap(session.measurement.n_runs)
+    if levels is not None:  # before a rule can judge so noisy a level, what no object explains is a question
+        known = sum(leak.bytes_per_run for leak in explained.leaks)
+        if (levels[-1] - levels[1]) / (len(levels) - 2) - known > max(NATIVE_FLOOR_BYTES, known / 2):
+            return False
+    return bool(explained.leaks) and (explained.is_endless or session.run_seconds > SLOW_SECONDS)
 
 
 def _would_keep(measurement: Measurement, n_runs: int) -> float:
@@ -238,6 +259,8 @@ def _would_keep(measurement: Measurement, n_runs: int) -> float:
 
 
 def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> Generator[int | RunRequest, Ran, None]:
+    if session.explained is not None:
+        measurement.look_again()
     # Made now: an object that is made between two runs would be counted as one that a run made.
     asked = [_asked(session, measurement.n_runs + 1 + place) for place in range(n_runs)]
     measurement.open_phase()

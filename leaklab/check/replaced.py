@@ -36,7 +36,7 @@ from leaklab.runtime.objects import (
     type_name,
 )
 from leaklab.runtime.sizes import base_of, is_leaf, owned_bytes, shallow_bytes, storages_of
-from leaklab.text import format_bytes
+from leaklab.text import format_bytes, unit_words
 
 _N_EACH = 3
 """So many runs are made twice: what grows in both halves alike is no accident."""
@@ -74,10 +74,10 @@ def find_replaced(session: CheckSession, explained: Explained) -> Generator[int,
     if is_explained or int(measurement.checkpoints[-1].counts.sum()) > _MAX_OBJECTS:
         return explained
     weigher = _Weigher(session, rate, must_carry=leak is None)
-    for number in range(2 * _N_EACH):
+    for number in range(2 * weigher.n_each):
         if seconds_left <= 0:
             return explained
-        if number % _N_EACH == 0:
+        if number % weigher.n_each == 0:
             weigher.weigh()
         seconds, failure = yield next_run + number
         seconds_left -= seconds
@@ -132,6 +132,7 @@ class _Weigher:
     def __init__(self, session: CheckSession, rate: float, *, must_carry: bool) -> None:
         self._session, self._measurement = session, session.measurement
         self._rate, self._must_carry = rate, must_carry
+        self.n_each = session.n_further(_N_EACH)
         self._moments: list[dict[Place, tuple[int, int, tuple[Ends, ...]]]] = []
 
     def weigh(self) -> list[tuple[Leak, LeakAddress]]:
@@ -143,7 +144,9 @@ class _Weigher:
             if len(self._moments) <= 2:  # noqa: PLR2004 - before and between
                 return []
             named = _deepest(self._gains())
-            return [_found(view, weights[place], gains) for place, gains in named.items() if place in weights]
+            return [
+                _found(view, weights[place], gains, self.n_each) for place, gains in named.items() if place in weights
+            ]
 
     def _gains(self) -> dict[Place, tuple[float, float]]:
         """Return the places that gained in both halves about the same, with both gains per run.
@@ -154,10 +157,10 @@ class _Weigher:
         gains = {}
         for place in before.keys() & between.keys() & after.keys():
             levels = [moment[place][0] for moment in self._moments]
-            first, second = ((high - low) / _N_EACH for low, high in pairwise(levels))
+            first, second = ((high - low) / self.n_each for low, high in pairwise(levels))
             is_steady = min(first, second) >= max(_SHARE * self._rate, max(first, second) / 2)
             is_carried_on = not self._must_carry or is_carried(before[place][2], after[place][2])
-            if is_steady and is_carried_on and after[place][1] - before[place][1] < 2 * _N_EACH:
+            if is_steady and is_carried_on and after[place][1] - before[place][1] < 2 * self.n_each:
                 gains[place] = first, second
         return gains
 
@@ -287,12 +290,12 @@ def _is_private(reference: str) -> bool:
     return not reference.startswith((".", "[")) or reference.startswith(("._", ".base"))
 
 
-def _found(view: HeapView, weight: _Weight, gains: tuple[float, float]) -> tuple[Leak, LeakAddress]:
+def _found(view: HeapView, weight: _Weight, gains: tuple[float, float], n_each: int) -> tuple[Leak, LeakAddress]:
     rate = sum(gains) / 2
     thing = weight.below[-1] if weight.below else view.objects[weight.vertex]
     reason = (
-        f"each run replaces it with a larger value: it grew by {format_bytes(gains[0])} per run over {_N_EACH} more "
-        f"runs, and by {format_bytes(gains[1])} per run over the next {_N_EACH}"
+        f"each run replaces it with a larger value: it grew by {format_bytes(gains[0])} per run over "
+        f"{unit_words(n_each, 'more runs')}, and by {format_bytes(gains[1])} per run over the next {n_each}"
     )
     words = f"{type_name(type(thing))} {summary(thing) if view.summaries else ''}".strip()
     leak = leak_in_place(

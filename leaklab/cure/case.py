@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import dis
 import math
 import re
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +19,22 @@ from leaklab.cure.source import FUNCTIONS, Patch, SourceText
 from leaklab.measure.registries import registry_on
 from leaklab.model import Leak
 from leaklab.text import visible
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return the variables that the code *text* reads."""
+    return frozenset(node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
+
+
+def _reaches_nothing(function: object, named: frozenset[str]) -> bool:
+    """Return whether *function* is one of C, or one of Python's that calls nothing and reads none of *named*."""
+    if isinstance(function, types.BuiltinFunctionType):
+        return True
+    if not isinstance(function, types.FunctionType):
+        return False
+    calls = any(one.opname.startswith("CALL") for one in dis.get_instructions(function))
+    return not calls and named.isdisjoint(function.__code__.co_names)
+
 
 ADDS_ONE = frozenset({
     "append", "appendleft", "add", "insert", "put", "put_nowait", "push", "write", "setdefault", "heappush",
@@ -146,14 +165,24 @@ class Case:
         return Patch(self.program)
 
     def at_end_of_run(self, patch: Patch, *lines: str) -> None:
-        """Write *lines* where a run ends."""
+        """Write *lines* where a run ends; before statements at its end that have nothing to do with what they name."""
         body = self.run_body
         if not body or self.cell is None:
             patch.is_possible = False
         elif isinstance(body[-1], ast.Return):
             patch.before(self.cell, body[-1], lines)
         else:
-            patch.after(self.cell, body[-1], lines)
+            named = names_in("\n".join(lines))
+            last = next((one for one in reversed(body) if not self._is_apart(one, named)), body[-1])
+            patch.after(self.cell, last, lines)
+
+    def _is_apart(self, statement: ast.stmt, named: frozenset[str]) -> bool:
+        """Return whether *statement* is a mere call of something that cannot reach the variables *named*."""
+        if not isinstance(statement, ast.Expr) or not named.isdisjoint(names_in(ast.unparse(statement))):
+            return False
+        calls = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+        known = {**vars(builtins), **self.program.namespace}
+        return bool(calls) and all(_reaches_nothing(evaluate(ast.unparse(call), known), named) for call in calls)
 
     def at_end(self, words: str, *lines: str, emptied: tuple[str, ...] = ()) -> Iterator[Proposal]:
         """Yield the proposal to write *lines* where a run ends."""

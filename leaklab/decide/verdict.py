@@ -138,6 +138,8 @@ _FASTEST_PHASES = (42, 69, 440, 449)
 _FEWEST_OF_FASTEST = 2 * _FASTEST_PHASES[0] + _FASTEST_PHASES[1]
 _FAST_PHASES = (8, 7, 9, 16, 31, 67, 150)
 _SLOW_PHASES = (3, 2, 3, 8)
+_THREE_PHASES = 12
+"""From so many runs on, three phases tell more than two longer ones."""
 _FASTEST_SECONDS_PER_RUN = 0.005
 _FAST_SECONDS_PER_RUN = 0.6
 MOST_FOLLOWED = sum(_FASTEST_PHASES[:3])
@@ -202,7 +204,7 @@ def next_phase(
     cheap = seconds_per_run * runs_done < _CHEAP_SECONDS
     if phases_done == 2 and not (growing or cheap):  # noqa: PLR2004 - two phases are the least that shows growth
         return 0
-    if is_sure and (phases_done > 2 or not cheap):  # noqa: PLR2004
+    if is_sure and phases_done >= (3 if cheap else 2):
         return 0
     if phases_done > 2 and not is_open:  # noqa: PLR2004
         if not growing:
@@ -232,7 +234,7 @@ def _share(phases: tuple[int, ...], runs_left: int, phases_done: int) -> int:
     if phases is _FASTEST_PHASES:
         return runs_left
     if phases_done == 0 and runs_left < sum(phases[:3]):
-        return math.ceil(runs_left / 2) if runs_left < sum(_SLOW_PHASES[:3]) else math.ceil(runs_left / 3)
+        return math.ceil(runs_left / 2) if runs_left < _THREE_PHASES else math.ceil(runs_left / 3)
     if phases_done == 1 and runs_left > phases[1]:
         return math.ceil(runs_left / 2) if runs_left < sum(phases[1:3]) else runs_left
     return runs_left

@@ -65,6 +65,7 @@ class OpenBranches:
         self._watch = watch
         self._sources: dict[str, _ParsedFile | None] = {}
         self._readings: dict[int, Reading] = {}
+        self._n_asked = 0
 
     def of(self, names: Names) -> Reading:
         """Return what the code says about a container; after `MOST_ASKED` of them nothing is read of all others.
@@ -72,10 +73,13 @@ class OpenBranches:
         Args:
             names: By which the code knows the container.
         """
-        if names.address not in self._readings:
-            is_asked = len(self._readings) < MOST_ASKED
-            self._readings[names.address] = self._read(names) if is_asked else Reading()
-        return self._readings[names.address]
+        if names.address in self._readings:
+            return self._readings[names.address]
+        self._n_asked += 1
+        reading = self._read(names) if self._n_asked <= MOST_ASKED else Reading()
+        if names.address:
+            self._readings[names.address] = reading
+        return reading
 
     def unseen_growth(self) -> OpenBranch | None:
         """Return code that would add to something that outlives a run, and that no run has reached yet."""
@@ -92,6 +96,9 @@ class OpenBranches:
         for code, seen in self._watch.codes(names):
             if (source := self._source(code.co_filename)) is not None:
                 programs.setdefault(code.co_filename, _RunFile(source, code.co_filename)).add(code, seen)
+        calls = [call for program in programs.values() for call in program.own_calls()]
+        for program in programs.values():
+            program.calls = calls
         return programs
 
     def _source(self, filename: str) -> _ParsedFile | None:
@@ -138,14 +145,19 @@ _DEPTH = 4
 
 
 class _RunFile:
-    """One file of the user's, with what ran of it."""
+    """One file of the user's, with what ran of it.
+
+    Attributes:
+        calls: All that stand in functions that ran, of all files.
+    """
 
     def __init__(self, source: _ParsedFile, filename: str) -> None:
         self._tree, self._parents, self._filename = source.tree, source.parents, filename
         self._codes: dict[ast.AST, CodeType] = {}  # of the functions that ran
         self._ran: list[Span] = []
         self._changing: set[str] = set()  # names of what runs may change
-        self._anywhere: Collection[str] = ()
+        self.calls: Sequence[ast.Call] = ()
+        self._container = _NamesHere((), set())
         self._has_identity_keys = False
         # Of a condition, of what it led to, and whether that is code of its own.
         self._edges: list[tuple[Span, Span | None, bool]] = []
@@ -167,13 +179,18 @@ class _RunFile:
                     is_code = led_to is not None and not led_to.opname.startswith(("LOAD_CONST", "RETURN", "JUMP"))
                     self._edges.append((span, spans.get(target), is_code))
 
+    def own_calls(self) -> Iterator[ast.Call]:
+        """Yield the calls that stand in functions of this file that ran."""
+        for function in self._codes:
+            yield from (node for node in _own_nodes(function) if isinstance(node, ast.Call))
+
     def read(self, names: Names) -> Reading:
         """As `OpenBranches.of`, in this file."""
         adding, dropping = self._sites(names)
         self._note_what_changes(names)
         running = [site for site in adding if self._has_run(site)]
         for site in dropping:
-            if not self._has_run(site):
+            if not self._has_run(site) and not self._is_shut(site):
                 line = getattr(site, "lineno", 0)
                 branch = OpenBranch(self._filename, line, f"line {line}, which drops entries, has not run yet")
                 return Reading(branch, bool(running))
@@ -193,9 +210,21 @@ class _RunFile:
         return None
 
     def _note_what_changes(self, names: Names) -> None:
-        self._anywhere, self._has_identity_keys = names.anywhere, names.has_identity_keys
-        self._changing = {name for function in self._codes for name in _changed_in(function)}
-        self._changing |= {*names.anywhere, *(name for code in self._codes.values() for name in names.in_code(code))}
+        own = {name for code in self._codes.values() for name in names.in_code(code)}
+        self._container, self._has_identity_keys = _NamesHere(names.anywhere, own), names.has_identity_keys
+        self._changing = {name for function in self._codes for name in _changed_in(function, self.calls)}
+        self._changing |= {*names.anywhere, *own}
+
+    def _is_shut(self, site: ast.AST) -> bool:
+        """Return whether *site* stands behind a condition that was asked and cannot turn."""
+        node = site
+        while (above := self._parents.get(node)) is not None and not isinstance(node, _FUNCTIONS):
+            if isinstance(above, ast.If) and node is not above.test and self._has_run(above.test):
+                is_body = node in above.body
+                if not self._went(above, into=is_body) and not self._may_turn(above.test, past_body=not is_body):
+                    return True
+            node = above
+        return False
 
     def _may_run_later(self, node: ast.AST) -> bool:
         """Return whether *node* stands behind a condition that may turn, and not where an error is handled."""
@@ -319,7 +348,7 @@ class _RunFile:
         """Return whether *test* looks for a key in the container that only the very same object could be."""
         if not (self._has_identity_keys and isinstance(test, ast.Compare) and len(test.ops) == 1):
             return False
-        is_asked = any(map(_NamesHere(self._anywhere, set()).is_container, test.comparators))
+        is_asked = any(map(self._container.is_container, test.comparators))
         return is_asked and isinstance(test.ops[0], (ast.In, ast.NotIn))
 
     def _went(self, branch: ast.If | ast.IfExp, *, into: bool) -> bool:
@@ -407,15 +436,40 @@ def _is_of(node: ast.AST, code: CodeType) -> bool:
     return code.co_firstlineno == line and code.co_name == getattr(node, "name", "<lambda>")
 
 
-def _changed_in(function: ast.AST) -> Iterator[str]:
-    """Yield the names of the variables and attributes that *function* gives a value, and of its parameters."""
+def _changed_in(function: ast.AST, calls: Sequence[ast.Call]) -> Iterator[str]:
+    """Yield the names of the variables and attributes that *function* gives a value.
+
+    Of its parameters those that *calls*, all that stand in code that ran, do not always leave to the default or give
+    the same constant.
+    """
+    fixed = _fixed_parameters(function, calls)
     for node in _own_nodes(function):
         if isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
             yield _last_name(node)
         elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             yield _last_name(node.value)
-        elif isinstance(node, ast.arg) and node.arg not in {"self", "cls"}:
+        elif isinstance(node, ast.arg) and node.arg not in {"self", "cls"} | fixed:
             yield node.arg
+
+
+def _fixed_parameters(function: ast.AST, calls: Sequence[ast.Call]) -> set[str]:
+    own = [call for call in calls if _last_name(call.func) == getattr(function, "name", "")]
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or not own:
+        return set()
+    arguments = function.args
+    names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+    defaults: dict[str, ast.expr | None] = dict(zip(reversed(names), reversed(arguments.defaults), strict=False))
+    defaults |= dict(zip((one.arg for one in arguments.kwonlyargs), arguments.kw_defaults, strict=True))
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    given: dict[str, set[str]] = {name: set() for name in (*names, *(one.arg for one in arguments.kwonlyargs))}
+    for call in own:
+        if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
+            return set()
+        by_name = {**dict(zip(names, call.args, strict=False)), **{str(one.arg): one.value for one in call.keywords}}
+        for name, values in given.items():
+            value = by_name.get(name, defaults.get(name))
+            values.add(ast.dump(value) if isinstance(value, ast.Constant) else name)
+    return {name for name, values in given.items() if len(values) == 1 and name not in values}
 
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:

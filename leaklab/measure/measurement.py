@@ -218,11 +218,16 @@ class Measurement:
         A container that has grown meanwhile (the cache of regular expressions, as whoever looks compiles some) counts
         as if it had been so much longer all the time, and one that is new is not followed.
         """
+        with self.meters.leaving_out():
+            if self.collects:
+                collect_quietly()  # garbage of the look would be given back in a run
         before = self.checkpoints.pop()
-        self._check_heap()
-        after = self.checkpoints[-1]
-        earlier = (one.as_if_grown(before, after) for one in self.checkpoints[:-1])
-        self.checkpoints[:] = [*earlier, after.only_of(before)]
+        self._check_heap(is_collected=True)
+        with self.meters.leaving_out():
+            after = self.checkpoints.pop()
+            self.checkpoints[:] = [one.as_if_grown(before, after) for one in self.checkpoints]
+            self.checkpoints.append(after.only_of(before))
+            del before, after
 
     def abandon(self) -> None:
         """Give the baseline up, measuring nothing; does nothing outside a phase."""
@@ -255,8 +260,8 @@ class Measurement:
         with self.heap() as objects:
             self.cohorts.keep_alive_ones(addresses_of(objects), kinds_of(objects))
 
-    def _check_heap(self) -> None:
-        if self.collects:
+    def _check_heap(self, *, is_collected: bool = False) -> None:
+        if self.collects and not is_collected:
             collect_quietly()
         recorded = self.cohorts.n_bytes
         with self.meters.leaving_out():

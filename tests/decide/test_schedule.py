@@ -13,7 +13,7 @@ from leaklab.decide.verdict import next_phase, run_limit
 from leaklab.model import Outcome
 
 
-def phases(max_runs=None, *, seconds_per_run=0.001, max_seconds=60.0, growing=True, is_open=True):
+def phases(max_runs=None, *, seconds_per_run=0.001, max_seconds=60.0, growing=True, is_open=True, is_sure=False):
     """Play a check in which every run takes as long, and the answers stay the same."""
     lengths = []
     while True:
@@ -26,6 +26,7 @@ def phases(max_runs=None, *, seconds_per_run=0.001, max_seconds=60.0, growing=Tr
             seconds_left=max_seconds - done * seconds_per_run,
             growing=growing,
             is_open=is_open,
+            is_sure=is_sure,
         )
         if not n_runs:
             return lengths
@@ -55,7 +56,7 @@ def test_a_leak_that_stops_to_grow_before_the_last_look_is_not_followed():
 def test_the_cost_of_a_run_limits_how_far_growth_is_followed():
     assert phases(is_open=False, seconds_per_run=0.02) == [8, 7, 9, 16, 31, 29]
     assert phases(is_open=False, seconds_per_run=0.1) == [8, 7, 9]
-    assert phases(is_open=False, seconds_per_run=2.0) == [4, 3, 5]
+    assert phases(is_open=False, seconds_per_run=2.0) == [3, 2, 3]
 
 
 def test_a_limit_above_forty_is_what_somebody_wants_growth_to_be_followed_to():
@@ -73,7 +74,13 @@ def test_a_clean_cell_that_costs_seconds_gets_two_phases():
 
 
 def test_a_slow_cell_gets_shorter_phases_and_forty_runs_at_most():
-    assert phases(seconds_per_run=1.0) == [4, 3, 5, 8, 8, 8, 4]
+    assert phases(seconds_per_run=1.0) == [3, 2, 3, 8, 8, 8, 8]
+
+
+def test_counts_that_agree_with_the_code_end_the_check_after_two_phases_of_a_slow_cell_and_three_of_a_quick_one():
+    assert phases(is_open=True, is_sure=True, seconds_per_run=1.0) == [3, 2]
+    assert phases(is_open=True, is_sure=True, seconds_per_run=0.02) == [8, 7, 9]
+    assert phases(24, is_sure=True, seconds_per_run=1.0) == [3, 2]
 
 
 def test_as_long_as_a_question_is_open_phases_follow_up_to_the_limit():
@@ -87,7 +94,7 @@ def test_without_a_limit_of_the_user_the_cost_of_a_run_decides(seconds_per_run, 
 
 
 def test_no_phase_begins_that_the_time_limit_does_not_allow():
-    assert phases(seconds_per_run=1.0, max_seconds=6.0) == [4, 2]
+    assert phases(seconds_per_run=1.0, max_seconds=4.0) == [3, 1]
 
 
 def test_one_run_is_made_however_short_the_time_is():

@@ -27,7 +27,7 @@ def open_branch(tmp_path, program, runs=6, *, name="kept"):
         with watch.installed():
             variables["run"]()
     names = Names(frozenset({name}), frozenset({name}))
-    found = OpenBranches(watch).of(names)
+    found = OpenBranches(watch).of(names).branch
     return None if found is None else found.words
 
 
@@ -36,6 +36,25 @@ GOES_ON = {
         kept = []
         def run():
             kept.append(1)
+    """,
+    "a flag that every call leaves as it is": """
+        kept = []
+        def add(flush=False):
+            kept.append(1)
+            if flush:
+                kept.clear()
+        def run():
+            add()
+            add(False)
+    """,
+    "a record that is beaten": """
+        kept, best = [], 100
+        def run():
+            global best
+            value = best - 1
+            if value < best:
+                best = value
+                kept.append(value)
     """,
     "a branch that has to do with something else": """
         kept, step = [], [0]
@@ -305,7 +324,7 @@ def test_free_variables_are_known_by_their_function_only(tmp_path):
     with watch.installed():
         variables["run"]()
     inside = Names(frozenset(), frozenset(), {variables["own"].__code__: frozenset({"kept"})})
-    assert OpenBranches(watch).of(inside) is None
+    assert OpenBranches(watch).of(inside).branch is None
 
 
 def test_a_tracer_of_somebody_else_is_left_alone(tmp_path):
@@ -357,7 +376,7 @@ def test_two_objects_of_one_class_are_told_apart(tmp_path):
         with watch.installed():
             variables["run"]()
     found = {
-        name: OpenBranches(watch).of(Names(frozenset({"kept"}), owners=frozenset({id(variables[name])})))
+        name: OpenBranches(watch).of(Names(frozenset({"kept"}), owners=frozenset({id(variables[name])}))).branch
         for name in ("small", "large")
     }
     assert found["small"] is None
@@ -402,6 +421,6 @@ def test_of_many_containers_the_first_are_asked_for(tmp_path):
     with watch.installed():
         variables["run"]()
     branches, names = OpenBranches(watch), Names(frozenset({"kept"}), frozenset({"kept"}))
-    found = [branches.of(names) for _ in range(MOST_ASKED + 1)]
+    found = [branches.of(names).branch for _ in range(MOST_ASKED + 1)]
     assert None not in found[:-1]
     assert found[-1] is None

@@ -1,0 +1,149 @@
+"""Cells of seconds: few runs, the first words after three of them, nothing withdrawn in silence. The clock is moved."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+import pytest
+import torch
+
+import leaklab
+from leaklab.model import Outcome
+
+KEPT: list[object] = []
+OTHER: list[object] = []
+BY_TENSOR: dict[torch.Tensor, torch.Tensor] = {}
+
+
+class Best:
+    """Keeps the state of every run that beats all before it."""
+
+    def __init__(self) -> None:
+        self.loss = 1000.0
+        self.states: list[torch.Tensor] = []
+
+    def __call__(self, loss: float) -> None:
+        if loss < self.loss:
+            self.loss = loss
+            self.states.append(torch.zeros(3000))
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Return what makes a function take so many seconds of a clock on which nothing waits, and counts its calls."""
+    passed, calls, real = [0.0], [0], time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: real() + passed[0])
+
+    def slowed(function, seconds=4.0):
+        def run():
+            function()
+            passed[0] += seconds
+            calls[0] += 1
+
+        run.calls = calls
+        return run
+
+    yield slowed
+    for kept in (KEPT, OTHER, BY_TENSOR):
+        kept.clear()
+
+
+def append():
+    KEPT.append(torch.zeros(3000))
+
+
+def test_counts_that_agree_in_five_runs_decide_and_one_more_names_the_line(slow):
+    work = slow(append)
+    report = leaklab.leakcheck(work, namespace=globals(), cure=False)
+    assert report.leaked
+    assert len(report.runs) == 5
+    assert work.calls[0] == 7, "a warm-up, five runs, one that is traced"
+    assert "KEPT.append" in report.leaks[0].sites[0]
+    assert report.leaks[0].count_per_run == 1
+
+
+def test_the_place_is_said_after_three_runs_then_the_verdict_then_the_line(slow):
+    told: list[leaklab.Progress] = []
+    report = leaklab.leakcheck(slow(append), namespace=globals(), cure=False, on_progress=told.append)
+    assert [(one.stage, one.n_runs) for one in told] == [("runs", 3), ("runs", 5), ("lines", 5)]
+    assert str(told[0]).startswith("growing so far, after 3 runs: `KEPT` grows by 1 tensor")
+    assert str(told[2]).startswith("leak: `KEPT` grows by 1 tensor")
+    assert report.leaked
+    assert [leak.holder for leak in report.leaks] == ["KEPT"], "the list of what was told is not among what grows"
+
+
+def test_what_was_shown_and_is_no_leak_is_taken_back_in_a_note(slow):
+    def fill_then_empty():
+        if len(KEPT) >= 4:
+            KEPT.clear()
+        KEPT.append(torch.zeros(3000))
+
+    told: list[leaklab.Progress] = []
+    report = leaklab.leakcheck(slow(fill_then_empty), namespace=globals(), on_progress=told.append)
+    assert "`KEPT` grows" in str(told[0])
+    assert not report.leaked
+    known = (*report.record.bounded, *report.record.noted)
+    assert any("did not go on" in note for note in report.record.notes) or any(one.holder == "KEPT" for one in known)
+
+
+def test_a_clean_cell_of_seconds_is_run_no_more_than_eight_times(slow):
+    report = leaklab.leakcheck(slow(lambda: torch.zeros(300)), namespace=globals())
+    assert report.verdict.outcome is Outcome.CLEAN
+    assert len(report.runs) <= 8
+
+
+def test_the_runs_that_a_verdict_needs_may_take_half_as_long_again_as_the_limit(slow):
+    report = leaklab.leakcheck(slow(append, 15.0), namespace=globals(), cure=False)
+    assert report.leaked
+    assert len(report.runs) == 5
+    assert report.leaks[0].sites
+
+
+def test_what_python_does_not_see_is_found_in_a_slow_cell_too(slow):
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+
+    def work():
+        libc.memset(libc.malloc(ctypes.c_size_t(1 << 18)), 1, 1 << 18)
+
+    report = leaklab.leakcheck(slow(work), namespace=globals())
+    assert report.leaked
+    assert report.leaks[0].cause == "native"
+
+
+def test_code_that_no_run_has_reached_keeps_a_few_runs_from_being_called_clean():
+    turns = [0]
+
+    def work():
+        turns[0] += 1
+        if turns[0] % 50 == 0:
+            OTHER.append(torch.zeros(300))
+
+    few, more = (leaklab.leakcheck(work, runs=n, namespace=globals()) for n in (6, 24))
+    assert few.verdict.outcome is Outcome.INCONCLUSIVE
+    assert "`OTHER.append(torch.zeros(300))` in line" in str(few.verdict)
+    assert "has not run yet" in str(few.verdict)
+    assert more.verdict.outcome is Outcome.CLEAN
+
+
+def test_a_key_that_equals_itself_only_is_met_in_no_later_run(slow):
+    def work():
+        key = torch.zeros(300)
+        if key not in BY_TENSOR:
+            BY_TENSOR[key] = key * 2
+
+    assert leaklab.leakcheck(slow(work), namespace=globals(), cure=False).leaked
+
+
+def test_what_is_kept_of_each_record_is_bounded_by_no_branch(slow):
+    best, loss = Best(), [1.0]
+
+    def work():
+        loss[0] *= 0.99
+        best(loss[0])
+
+    report = leaklab.leakcheck(slow(work), namespace={"best": best}, cure=False)
+    assert report.leaked
+    assert report.leaks[0].holder == "best.states"
