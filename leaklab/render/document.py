@@ -384,13 +384,6 @@ class Drawn(DocumentBlock):
 
 
 @dataclass(frozen=True, slots=True)
-class Notes(DocumentBlock):
-    """What the reader should know, one sentence each, as a list that HTML shows under a title."""
-
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Gap(DocumentBlock):
     """An empty line of text."""
 

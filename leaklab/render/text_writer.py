@@ -23,7 +23,6 @@ from leaklab.render.document import (
     Headline,
     Image,
     Lines,
-    Notes,
     Panel,
     PathSteps,
     Points,
@@ -130,11 +129,6 @@ def _remark(block: Remark, indent: int) -> list[str]:
     return _wrapped(words, first, first + block.hang)
 
 
-def _notes(block: Notes, indent: int) -> Iterator[str]:
-    for note in block.notes:
-        yield from _wrapped(f"note: {note}", indent, indent + 2)
-
-
 def _gap(_block: Gap, _indent: int) -> tuple[str, ...]:
     return ("",)
 
@@ -179,7 +173,6 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Gap: _gap,
     Headline: _headline,
     Lines: _lines,
-    Notes: _notes,
     Panel: _panel,
     PathSteps: _steps,
     Points: _points,

@@ -18,7 +18,7 @@ from leaklab.render.document import (
     DocumentBlock,
     Either,
     Headline,
-    Notes,
+    Points,
     Remark,
     Table,
     Tone,
@@ -85,7 +85,8 @@ def document_of(difference: Difference, *, is_page: bool = False) -> Document:
     if groups:
         sums = (*_device_remarks(difference.devices), Remark(levels(difference), indent=2))
         blocks += (Either(sums, tuple(_devices(difference.devices, is_open=is_page))),)
-    return Document((*blocks, Either(tuple(Remark(f"- {note}", indent=2) for note in notes), (Notes(notes),))))
+    listed = (Points(notes),)
+    return Document((*blocks, Either(listed, (Chapter("Notes", listed),))))
 
 
 def _remarks(group: str, lines: list[Line]) -> Iterator[Remark]:

@@ -26,8 +26,8 @@ from leaklab.render.document import (
     Gap,
     Headline,
     Lines,
-    Notes,
     Panel,
+    Points,
     Remark,
     Styled,
     Table,
@@ -100,7 +100,7 @@ def document_of(record: RanksRecord, *, is_page: bool = False) -> Document:
     blocks.append(Either(rest, tuple(_more(n_more, "rows", "report.leaks"))))
     notes = view.record.notes
     if notes:
-        blocks.append(Either((Gap(), *notes_of(notes)), (Notes(notes),)))
+        blocks.append(Either((Gap(), *notes_of(notes)), (Chapter("Notes", (Points(notes),)),)))
     return Document((*blocks, Either(html=tuple(_reports(view, is_page=is_page)))))
 
 
