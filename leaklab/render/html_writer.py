@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from leaklab.render.document import Document, Tone, parts_of
+from leaklab.render.document import Document, DocumentBlock, Tone, parts_of
 from leaklab.render.templates import ACCENT, CALM, DOUBTFUL, GOOD, GREY, render
 from leaklab.render.text_writer import N_CHANGES
 
@@ -23,6 +23,7 @@ def html_of(document: Document, *, is_page: bool = False, style: str = "") -> Ma
         "document.html.j2",
         blocks=document.blocks,
         parts_of=parts_of,
+        is_block=lambda cell: isinstance(cell, DocumentBlock),
         colours=_COLOURS,
         N_CHANGES=N_CHANGES,
         heading="h1" if is_page else "div",
