@@ -339,7 +339,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _compare(arguments: argparse.Namespace) -> int:
     from leaklab.ask.comparing import compare
     from leaklab.render.base import on_terminal
-    from leaklab.reports.notebook import NotebookComparison
+    from leaklab.reports.comparison import NotebookComparison
 
     if arguments.html is not None:
         _refuse_missing_folder(arguments.html)

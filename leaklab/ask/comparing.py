@@ -11,9 +11,10 @@ from leaklab.ask.loading import load
 from leaklab.errors import ReportError
 from leaklab.render.base import Report
 from leaklab.reports.check import LeakReport
+from leaklab.reports.comparison import NotebookComparison, compare_notebooks
 from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
-from leaklab.reports.notebook import NotebookComparison, NotebookReport, compare_reports
+from leaklab.reports.notebook import NotebookReport
 from leaklab.reports.saved_heap import HeapComparison, SavedHeap
 from leaklab.reports.side_by_side import SideBySide, side_by_side
 
@@ -40,7 +41,7 @@ def compare(before: Any, after: Any) -> Compared:
     names = [os.fspath(thing) if _is_path(thing) else "" for thing in (before, after)]
     first, second = (load(thing) if _is_path(thing) else thing for thing in (before, after))
     if isinstance(first, _OF_CHECKS) and isinstance(second, _OF_CHECKS):
-        return compare_reports(first, second)
+        return compare_notebooks(first.record, second.record)
     if type(first) is not type(second):
         named = [
             f"{name!r} is" if name else f"the {place} is"

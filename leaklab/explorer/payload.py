@@ -16,6 +16,7 @@ from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
 from leaklab.model.sentences import TreeLine, growth_sentence
 from leaklab.render.advice import LineGroup, ShownAdvice, advice_of, cell_to_copy, headline, line_groups
+from leaklab.render.text_writer import text_of
 from leaklab.render.words import (
     effort_words,
     failure_words,
@@ -25,9 +26,8 @@ from leaklab.render.words import (
     projection_words,
     render_path,
 )
-from leaklab.reports import autograd_text, tables
-from leaklab.reports.alive_text import render_alive
-from leaklab.reports.answer_html import AutogradGraph
+from leaklab.reports import autograd, tables
+from leaklab.reports.alive import document_of
 from leaklab.reports.back_graph import BackGraph, graph_of_leak
 from leaklab.text import clip, clip_block, unit_words
 
@@ -282,19 +282,19 @@ def explanation_data(alive: WhyAliveRecord) -> Data:
     return {
         "title": clip(f"{alive.asked or alive.what}: {alive.reason}", 1000),
         "cut": [{"code": one.is_statement, "text": clip_block(one.advice)} for one in cut],
-        "text": clip_block(render_alive(alive)),
+        "text": clip_block(text_of(document_of(alive))),
     }
 
 
 def autograd_data(record: AutogradRecord) -> Data:
     """Return what the graph keeps: its sentence, its tables, its drawing as DOT."""
     return {
-        "title": clip(autograd_text.headline(record), 1000),
-        "lines": [clip(line, 1000) for line in autograd_text.details(record)],
+        "title": clip(autograd.headline(record), 1000),
+        "lines": [clip(line, 1000) for line in autograd.details(record)],
         "tables": {
             "Operations": table_data(tables.part_table(record.operations, "operation")),
             "Forward lines": table_data(tables.part_table(record.lines, "line")),
             "Saved tensors": table_data(tables.kept_table(record)),
         },
-        "dot": AutogradGraph(record.name, record.drawings[0]).dot if record.drawings else "",
+        "dot": autograd.AutogradGraph(record.name, record.drawings[0]).dot if record.drawings else "",
     }

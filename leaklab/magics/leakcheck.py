@@ -32,7 +32,8 @@ from leaklab.magics.options import (
 )
 from leaklab.model import MIN_RUNS, Check, Outcome, Settings
 from leaklab.model.progress import LINES, RUNS, Progress
-from leaklab.reports.check import SUFFIXES, Comparison, LeakReport, compare_checks
+from leaklab.reports.check import SUFFIXES, LeakReport
+from leaklab.reports.comparison import Comparison, compare_checks
 from leaklab.text import read_bytes_words, shorten
 
 if TYPE_CHECKING:

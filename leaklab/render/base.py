@@ -151,7 +151,8 @@ class Forms(Generic[Record]):
         text: Writes the record as plain text, where there is no *document*.
         html: Writes it as HTML that survives the sanitizers of notebooks, where there is no *document*; empty where
             the text is all there is.
-        page: Writes it as a page of its own; without one it is the HTML with a title.
+        title: Of its page; *document* is then asked for all that a page shows, by ``is_page=True``.
+        page: Writes it as a page of its own; without *title* and *page* that is the HTML below what the report is.
         more: Writers for further suffixes, and for ``.md`` where it is more than the text.
         fields: What a JSON file holds beside its format; by default the fields of the record.
         restored: Makes the fields of the record of those of a file, where they differ.
@@ -161,9 +162,10 @@ class Forms(Generic[Record]):
     kind: type[Record]
     format: str
     schema: int
-    document: Callable[[Record], Document] | None = None
+    document: Callable[..., Document] | None = None
     text: Callable[[Record], str] | None = None
     html: Callable[[Record], str] | None = None
+    title: Callable[[Record], str] | None = None
     page: Callable[[Record], str] | None = None
     more: Mapping[str, Callable[[Record], str]] = field(default_factory=dict)
     fields: Callable[[Record], Mapping[str, object]] | None = None
@@ -186,6 +188,14 @@ class Forms(Generic[Record]):
         if self.document is not None:
             return html_of(self.document(record))
         return "" if self.html is None else self.html(record)
+
+    def page_of(self, record: Record, title: str) -> str:
+        """Return *record* as a page of its own; it is called *title* where the class has no other one."""
+        if self.page is not None:
+            return self.page(record)
+        if self.document is not None and self.title is not None:
+            return page(self.title(record), html_of(self.document(record, is_page=True)))
+        return page(title, Markup(self.html_of(record)))  # noqa: S704 - leaklab's own
 
     def json(self, record: Record) -> str:
         """Return *record* as one line of JSON that says first what it is.
@@ -277,9 +287,9 @@ class Report(Displayed, Generic[Record]):
 
     def _writers(self) -> dict[str, Callable[[], str]]:
         """Return what writes each form, by suffix."""
-        record, forms, title = self._known(), self._forms, repr(self).strip("<>")
+        record, forms = self._known(), self._forms
         return {
-            _HTML: partial(forms.page, record) if forms.page else lambda: page(title, Markup(self._fragment())),  # noqa: S704 - leaklab's own
+            _HTML: partial(forms.page_of, record, repr(self).strip("<>")),
             _JSON: partial(forms.json, record),
             _TEXT: self._lines,
             # A user's text stands between the fences alone: in a heading it would be markup.

@@ -7,14 +7,18 @@ where the two say a thing in other words, the block has both.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
+from leaklab.model import RootPath
 from leaklab.model.comparison import ChangeRow
+from leaklab.model.sentences import TreeLine
 from leaklab.render.advice import DiffLine
+
+_MOST_BARS = 60
 
 
 class Typeface(enum.Enum):
@@ -26,6 +30,7 @@ class Typeface(enum.Enum):
     FAINT = "faint"
     BOLD = "bold"
     PILL = "pill"  # a word on its tone
+    SOURCE = "source"  # code that keeps its blanks
 
 
 class Tone(enum.Enum):
@@ -76,9 +81,9 @@ def parts_of(words: Words) -> tuple[Styled, ...]:
     return tuple(part if isinstance(part, Styled) else Styled(part) for part in parts)
 
 
-def plain(words: Words) -> str:
-    """Return *words* without their looks."""
-    return "".join(part.words for part in parts_of(words))
+def plain(words: Cell) -> str:
+    """Return *words* without their looks; nothing for a block."""
+    return "" if isinstance(words, DocumentBlock) else "".join(part.words for part in parts_of(words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,10 @@ class DocumentBlock:
         return type(self).__name__
 
 
+Cell: TypeAlias = Words | DocumentBlock
+"""What stands in a table: words, or a block, for which text has nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Headline(DocumentBlock):
     """The answer, in a box.
@@ -99,15 +108,17 @@ class Headline(DocumentBlock):
         words: One sentence.
         tone: What its colour says.
         below: What belongs to it: a line each.
-        badge: A word before the sentence, in which code then stands between backticks.
+        badge: A word before the sentence.
         is_large: Whether the sentence is set in large letters; with a badge it always is.
+        blocks: What stands below that in HTML.
     """
 
-    words: str
+    words: Words
     tone: Tone = Tone.CALM
     below: tuple[Words, ...] = ()
     badge: str = ""
     is_large: bool = False
+    blocks: tuple[DocumentBlock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +163,31 @@ class Table(DocumentBlock):
         rows: The cells of each row. A cell without a column, the last, stands below the table.
         lines: How a row stands in text.
         has_head: Whether text has the names of the columns as well.
+        n_shown: How many rows are shown; None for all.
+        place: Where the others are, ``report.tensors``; empty where text only says how many there are.
     """
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[Words, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]
     lines: tuple[RowLine, ...] = ()
     has_head: bool = False
+    n_shown: int | None = None
+    place: str = ""
 
     @property
-    def below(self) -> tuple[Words, ...]:
+    def shown(self) -> tuple[tuple[Cell, ...], ...]:
+        """The rows that are shown."""
+        return self.rows[: self.n_shown]
+
+    @property
+    def n_more(self) -> int:
+        """How many are not."""
+        return len(self.rows) - len(self.shown)
+
+    @property
+    def below(self) -> tuple[Cell, ...]:
         """The cells without a column."""
-        return tuple(cell for row in self.rows for cell in row[len(self.columns) :] if plain(cell))
+        return tuple(cell for row in self.shown for cell in row[len(self.columns) :] if plain(cell))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +197,17 @@ class Changes(DocumentBlock):
     Attributes:
         rows: The rows.
         has_fates: Whether it is said what became of each.
+        is_verdict: Whether what is new is a fault, and red: what is new in a heap is none.
     """
 
     rows: tuple[ChangeRow, ...]
     has_fates: bool = True
+    is_verdict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Chapter(DocumentBlock):
-    """Blocks under a title; nothing where there are no blocks.
+    """Blocks under a title; nothing where they say nothing.
 
     Attributes:
         title: The title.
@@ -206,6 +233,101 @@ class Bullet(DocumentBlock):
 
     words: Words
     blocks: tuple[DocumentBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Points(DocumentBlock):
+    """Sentences as a list, a dash before each in text."""
+
+    items: tuple[Words, ...]
+
+
+class Fact(NamedTuple):
+    """A label, and the lines beside it."""
+
+    label: str
+    lines: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FactTable(DocumentBlock):
+    """Labels with what stands beside them.
+
+    Attributes:
+        facts: The rows.
+        width: Columns of the labels in text.
+    """
+
+    facts: tuple[Fact, ...]
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PathSteps(DocumentBlock):
+    """A path, root first, a reference on each line, the suspect ones marked.
+
+    Attributes:
+        path: The path.
+        cut_at: Positions of the references to cut, which HTML marks.
+        label: What stands before it in text.
+        width: Columns of the label.
+        title: What stands before it in HTML.
+    """
+
+    path: RootPath
+    cut_at: Collection[int] = ()
+    label: str = ""
+    width: int = 0
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree(DocumentBlock):
+    """Merged paths, an edge on each line. Text has nothing, as for all blocks that follow to `Drawn`."""
+
+    lines: tuple[TreeLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bars(DocumentBlock):
+    """A bar for each run, as high as what is still alive of it."""
+
+    numbers: tuple[int, ...]
+    tone: Tone
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is one to see, and not more than can be told apart."""
+        return max(self.numbers, default=0) > 0 and len(self.numbers) <= _MOST_BARS
+
+
+@dataclass(frozen=True, slots=True)
+class ShareBar(DocumentBlock):
+    """How much of a whole is known, and how much more is an estimate or a limit, as parts of 1."""
+
+    known: float
+    guessed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beside(DocumentBlock):
+    """Blocks beside others, where there is room."""
+
+    left: tuple[DocumentBlock, ...]
+    right: tuple[DocumentBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellToCopy(DocumentBlock):
+    """A whole cell under a title that copies it.
+
+    Attributes:
+        cell: The cell, every character as it is, escaped.
+        handler: JavaScript of the title, escaped; empty for none.
+    """
+
+    cell: Markup
+    handler: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,17 +369,18 @@ class Diff(DocumentBlock):
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn(DocumentBlock):
-    """HTML that is made when it is shown, because that takes time: a report with its drawings. Text has nothing."""
+class Image(DocumentBlock):
+    """A picture, as an ``<svg>`` or as a PNG; *alt* says what it shows."""
 
-    make: Callable[[], Markup]
+    image: str | bytes
+    alt: str
 
 
 @dataclass(frozen=True, slots=True)
-class Notes(DocumentBlock):
-    """What the reader should know, one sentence each, as a list that HTML shows under a title."""
+class Drawn(DocumentBlock):
+    """What takes time, and is made when HTML is shown: blocks, or a report that is HTML itself. Text has nothing."""
 
-    notes: tuple[str, ...]
+    make: Callable[[], Markup | Iterable[DocumentBlock]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +405,12 @@ class Document:
     """
 
     blocks: tuple[DocumentBlock, ...]
+
+
+def environment_of(pairs: Sequence[tuple[str, str]], before: str = "") -> tuple[DocumentBlock, ...]:
+    """Return names with their versions, *before* them what else was looked at: the last line of a report."""
+    words = before + ", ".join(f"{name} {version}" for name, version in pairs)
+    return (Gap(), Remark(faint(words), hang=0)) if words else ()
 
 
 def notes_of(notes: Sequence[str], indent: int = 0) -> tuple[Remark, ...]:

@@ -19,11 +19,8 @@ from markupsafe import Markup
 
 from leaklab.model import Outcome, Status
 from leaklab.model.comparison import Fate
-from leaklab.model.sentences import growth_sentence, growth_words, place_words
 from leaklab.render import words
-from leaklab.render.advice import advice_of
-from leaklab.render.words import STATEMENTS_NOTE, STATEMENTS_TITLE, object_lines, statement_rows
-from leaklab.text import format_bytes, format_rate, format_seconds, shorten, visible, well_formed
+from leaklab.text import format_bytes, shorten, visible, well_formed
 
 if TYPE_CHECKING:
     import jinja2
@@ -108,17 +105,13 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True, extensions=[Compact], finalize=_escaped,
     )  # fmt: skip
     environment.filters |= {
-        "bytes": format_bytes, "rate": format_rate, "seconds": format_seconds, "shorten": shorten,
+        "bytes": format_bytes, "shorten": shorten,
         "n": "{:,}".format, "percent": "{:.1%}".format, "pale": _pale, "png": _png, "svg": _svg,
     }  # fmt: skip
     environment.globals |= {
         "ACCENT": ACCENT, "CALM": CALM, "GREY": GREY, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL,
         "OUTCOME_COLOURS": OUTCOME_COLOURS, "STATUS_COLOURS": STATUS_COLOURS, "FATE_COLOURS": FATE_COLOURS,
         "words": words, "FONT": FONT,
-        "advice_of": advice_of, "object_lines": object_lines, "growth_sentence": growth_sentence,
-        "growth_words": growth_words,
-        "place_words": place_words, "statement_rows": statement_rows, "STATEMENTS_NOTE": STATEMENTS_NOTE,
-        "STATEMENTS_TITLE": STATEMENTS_TITLE,
     }  # fmt: skip
     return environment
 

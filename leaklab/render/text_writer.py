@@ -7,7 +7,10 @@ from typing import Any
 
 from leaklab.model.comparison import Fate
 from leaklab.render.document import (
+    Bars,
+    Beside,
     Bullet,
+    CellToCopy,
     Changes,
     Chapter,
     Diff,
@@ -15,16 +18,22 @@ from leaklab.render.document import (
     DocumentBlock,
     Drawn,
     Either,
+    FactTable,
     Gap,
     Headline,
+    Image,
     Lines,
-    Notes,
     Panel,
+    PathSteps,
+    Points,
     Prose,
     Remark,
+    ShareBar,
     Table,
+    Tree,
     plain,
 )
+from leaklab.render.words import render_path
 from leaklab.text import shorten, wrap
 
 N_CHANGES = 40
@@ -51,9 +60,10 @@ def _wrapped(text: str, first: int, hang: int) -> list[str]:
 
 def _headline(block: Headline, indent: int) -> Iterator[str]:
     badge = f"{block.badge}  " if block.badge else ""
-    yield from _wrapped(f"{badge}{block.words}", indent, indent + (len(badge) or 2))
+    start = indent + (len(badge) or 2)
+    yield from _wrapped(f"{badge}{plain(block.words)}", indent, start)
     for line in filter(plain, block.below):
-        yield from _wrapped(shorten(plain(line), _BELOW_LIMIT), indent + 2, indent + 4)
+        yield from _wrapped(shorten(plain(line), _BELOW_LIMIT), start, start + 2)
 
 
 def _panel(block: Panel, indent: int) -> Iterator[str]:
@@ -67,11 +77,13 @@ def _table(block: Table, indent: int) -> Iterator[str]:
     if block.has_head:
         line = block.lines[0]
         yield " " * line.indent + line.form.format(*(name.removeprefix(">") for name in block.columns))
-    for row in block.rows:
+    for row in block.shown:
         cells = [plain(cell) for cell in row]
         for line in block.lines:
             if words := line.form.format(*cells).rstrip():
                 yield from _wrapped(words, indent + line.indent, indent + line.hang)
+    if block.n_more:
+        yield f"{' ' * indent}  ... {block.n_more:,} more{f' in {block.place}' if block.place else ''}"
 
 
 def _changes(block: Changes, _indent: int) -> Iterator[str]:
@@ -91,15 +103,18 @@ def _changes(block: Changes, _indent: int) -> Iterator[str]:
 
 
 def _chapter(block: Chapter, indent: int) -> Iterator[str]:
-    if block.blocks:
-        yield ""
-        yield from _wrapped(f"{plain(block.title)} {block.legend}".rstrip(), indent, indent)
-        yield from _all(block.blocks, indent)
+    if lines := list(_all(block.blocks, indent)):
+        yield from ("", *_wrapped(f"{plain(block.title)} {block.legend}".rstrip(), indent, indent + 2), *lines)
 
 
 def _bullet(block: Bullet, indent: int) -> Iterator[str]:
     yield from wrap(plain(block.words), f"{' ' * indent}  * ", " " * (indent + 4))
     yield from _all(block.blocks, indent + _BELOW_A_BULLET)
+
+
+def _points(block: Points, indent: int) -> Iterator[str]:
+    for item in block.items:
+        yield from wrap(plain(item), f"{' ' * indent}  - ", " " * (indent + 4))
 
 
 def _prose(block: Prose, indent: int) -> Iterator[str]:
@@ -114,16 +129,25 @@ def _remark(block: Remark, indent: int) -> list[str]:
     return _wrapped(words, first, first + block.hang)
 
 
-def _notes(block: Notes, indent: int) -> Iterator[str]:
-    for note in block.notes:
-        yield from _wrapped(f"note: {note}", indent, indent + 2)
-
-
 def _gap(_block: Gap, _indent: int) -> tuple[str, ...]:
     return ("",)
 
 
-def _nothing(_block: Drawn, _indent: int) -> tuple[str, ...]:
+def _facts(block: FactTable, indent: int) -> Iterator[str]:
+    """Yield each text beside its label; the layout of code is kept."""
+    for label, lines in block.facts:
+        for number, line in enumerate(map(plain, lines)):
+            own = " " * (indent + block.width + len(line) - len(line.lstrip(" ")))
+            start = f"{' ' * indent}  {'' if number else label}"
+            yield from wrap(line.lstrip(" "), f"{start:<{len(own)}}", own)
+
+
+def _steps(block: PathSteps, indent: int) -> Iterator[str]:
+    for number, line in enumerate(render_path(block.path).splitlines()):
+        yield " " * indent + f"  {'' if number else block.label}".ljust(block.width) + line
+
+
+def _nothing(_block: DocumentBlock, _indent: int) -> tuple[str, ...]:
     return ()
 
 
@@ -144,14 +168,16 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Changes: _changes,
     Chapter: _chapter,
     Diff: _diff,
-    Drawn: _nothing,
     Either: _either,
+    FactTable: _facts,
     Gap: _gap,
     Headline: _headline,
     Lines: _lines,
-    Notes: _notes,
     Panel: _panel,
+    PathSteps: _steps,
+    Points: _points,
     Prose: _prose,
     Remark: _remark,
     Table: _table,
+    **dict.fromkeys((Bars, CellToCopy, Beside, Drawn, Image, ShareBar, Tree), _nothing),
 }

@@ -6,19 +6,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from markupsafe import Markup
-
-from leaklab.files import FilePath
 from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, Verdict
-from leaklab.model.comparison import ChangeRow
 from leaklab.render.advice import LineGroup, line_groups, patch_text
-from leaklab.render.base import Displayed, Forms, FrameProperty, Report, returned_or_written
+from leaklab.render.base import Forms, FrameProperty, Report
 from leaklab.render.json import FORMAT, check_fields
-from leaklab.render.templates import page, render
 from leaklab.reports import tables
-from leaklab.reports.check_change import change_of_checks
 from leaklab.reports.check_html import render_html, render_page
 from leaklab.reports.check_text import render_text
+from leaklab.reports.comparison import Comparison, compare_checks
 from leaklab.reports.graphs import LEAKLAB, PathGraph
 from leaklab.reports.notebook_export import render_markdown
 from leaklab.reports.plots import plot_growth
@@ -28,58 +23,6 @@ from leaklab.text import shorten, unit_words
 if TYPE_CHECKING:
     import leaklab
     from leaklab.reports.figure import ReportFigure
-
-
-_NAME_LIMIT = 60
-_NO_LEAK = "no leak in either check"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Displayed):
-    """What became of the leaks of one check in another.
-
-    Attributes:
-        fixed: Whether the first check leaked and the second proves that nothing leaks any more.
-        lines: One sentence for each leak, and one for what is not proven.
-        rows: Each leak before and after, in bytes per run.
-    """
-
-    fixed: bool
-    lines: tuple[str, ...]
-    rows: tuple[ChangeRow, ...] = ()
-
-    def to_html(self, path: FilePath | None = None) -> str | None:
-        """Return the comparison as a page of its own; with *path* write it there and return None.
-
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        return returned_or_written(page("Before and after", Markup(self._fragment())), path)  # noqa: S704 - leaklab's own
-
-    def _text(self) -> str:
-        return "\n".join(self.lines) or _NO_LEAK
-
-    def __repr__(self) -> str:
-        word = "fixed" if self.fixed else "not fixed"
-        first = shorten(self.lines[0], _NAME_LIMIT) if self.lines else _NO_LEAK
-        more = f" (+{len(self.lines) - 1} more)" if len(self.lines) > 1 else ""
-        return f"<Comparison {word}: {first}{more}>"
-
-    def _fragment(self) -> str:
-        if not self.lines:
-            return ""
-        title = "Fixed" if self.fixed else "Not fixed"
-        parts = [("", self.rows, self.lines)]
-        return str(render("comparison.html.j2", title=title, is_good=self.fixed, parts=parts))
-
-
-def compare_checks(before: Check, after: Check, *, is_other: bool = False) -> Comparison:
-    """Return what became of the leaks of *before* in *after*, told by fingerprint, rate and holders.
-
-    If the second *is_other*, a check of other code, it proves nothing.
-    """
-    change = change_of_checks(before, after, is_other=is_other)
-    return Comparison(change.fixed, change.lines, change.rows)
 
 
 _REASON_LIMIT = 72

@@ -1,12 +1,28 @@
-"""Write a check as plain text: what the user of a terminal sees, the answer in its first lines."""
+"""What a check says as plain text: what the user of a terminal sees, the answer in its first lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from leaklab.model import Check, Leak, Run
+from leaklab.model import Check, Leak, Run, StatementGrowth
 from leaklab.model.sentences import growth_sentence, growth_words, place_words
 from leaklab.render.advice import LeakRow, LineGroup, advice_of, headline, line_groups, shown_in_full
+from leaklab.render.document import (
+    Chapter,
+    Document,
+    DocumentBlock,
+    Fact,
+    FactTable,
+    Gap,
+    Headline,
+    Lines,
+    PathSteps,
+    Points,
+    Remark,
+    environment_of,
+    marked,
+)
+from leaklab.render.text_writer import text_of
 from leaklab.render.words import (
     LABEL_WIDTH,
     STATEMENT_COLUMNS,
@@ -17,7 +33,6 @@ from leaklab.render.words import (
     is_leak,
     leak_facts,
     projection_words,
-    render_path,
     share_words,
     statement_rows,
     undecided_words,
@@ -40,7 +55,6 @@ _N_STATEMENTS = 100
 _N_RUN_ROWS = 4  # at either end of the table of runs
 _TITLE_LIMIT = 400
 _NARROW = 100  # columns: in fewer the table of runs has no place for all of its columns
-_MEASURED = "measured"
 
 
 def render_text(check: Check) -> str:
@@ -49,74 +63,75 @@ def render_text(check: Check) -> str:
     A check that found nothing is told in a few lines; the table of runs is shown only where something is to be seen.
     """
     check = clipped(check, SHOWN_LIMIT)
-    blocks = [list(_verdict(check))]
-    if is_leak(check) and check.leaks:
-        blocks += _leak_blocks(check)
-    blocks += [list(_statements_block(check)), list(_bounded_block(check.bounded)), list(_notes_block(check.notes))]
-    if check.runs and (is_leak(check) or check.failure):
-        blocks.append(list(_runs_block(check.runs)))
-    blocks.append(list(_environment_block(check)))
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    has_leaks, has_runs = is_leak(check) and check.leaks, check.runs and (is_leak(check) or check.failure)
+    return text_of(
+        Document(
+            (
+                *_verdict(check),
+                *(_leaks(check.leaks) if has_leaks else ()),
+                Chapter(STATEMENTS_TITLE, tuple(_statements(check.statements))),
+                Chapter("Not counted as leaks, because they stop growing:", (bounded_points(check.bounded),)),
+                Chapter("Notes", (Points(check.notes),)),
+                Chapter("Runs", (Lines(tuple(_run_lines(check.runs))),) if has_runs else ()),
+                *environment_of(check.environment),
+            )
+        )
+    )
 
 
-def _verdict(check: Check) -> Iterator[str]:
+def _verdict(check: Check) -> Iterator[DocumentBlock]:
     """Yield the verdict with its sentence, and the answer where there is one leak."""
     word = check.verdict.outcome.value.upper()
-    yield from _labelled(word, shorten(headline(check), _TITLE_LIMIT), len(word) + 2)
-    indent = " " * (len(word) + 2)
-    if failure := failure_words(check):
-        yield from wrap(failure, indent, indent)
-    if is_leak(check) and len(check.leaks) == 1:
-        yield from _answer(check.leaks[0])
+    indent = len(word) + 2
+    yield Headline(shorten(headline(check), _TITLE_LIMIT), badge=word)
+    below = [failure_words(check)]
     if is_leak(check):
-        yield from _fact(_MEASURED, _measured_words(check))
-        for label, share in zip(_labels("explained"), check.shares, strict=False):
-            yield from _fact(label, share_words(share))
+        facts = _answer(check.leaks[0]) if len(check.leaks) == 1 else ()
+        shares = Fact("explained", tuple(map(share_words, check.shares)))
+        rest = FactTable((*facts, Fact("measured", (_measured_words(check),)), shares), LABEL_WIDTH)
     else:
-        yield from wrap(_measured_words(check), indent, indent)
-        if undecided := undecided_words(check, columns() - len(indent)):
-            yield from wrap(undecided, indent, indent)
+        below += [_measured_words(check), undecided_words(check, columns() - indent)]
+        rest = FactTable(())
+    yield from (Remark(words, indent=indent, hang=0) for words in below if words)
+    yield rest
 
 
 def _measured_words(check: Check) -> str:
     return "; ".join(filter(None, (effort_words(check).replace("measured ", "", 1), projection_words(check))))
 
 
-def _answer(leak: Leak) -> Iterator[str]:
+def _answer(leak: Leak) -> Iterator[Fact]:
     """Yield what a person acts on: the line, the change, its proof."""
     advice = advice_of(leak)
+    diff = tuple(f"  {'' if sign == '@' else sign + ' '}{text}" for sign, text, _ in advice.diff)
     if advice.line:
-        yield from _fact("line", advice.line)
+        yield Fact("line", (advice.line,))
     if advice.words:
-        yield from _fact("change", advice.words)
-    for sign, text, _ in advice.diff:
-        yield from _fact("", f"  {'' if sign == '@' else sign + ' '}{text}")
+        yield Fact("change", (advice.words,))
+    yield Fact("", diff)
     if advice.proof:
-        yield from _fact("tried", advice.proof)
-    for name, line in zip(_labels("advice"), advice.text.splitlines(), strict=False):
-        yield from _fact(name, line)
+        yield Fact("tried", (advice.proof,))
+    yield Fact("advice", tuple(advice.text.splitlines()))
 
 
-def _leak_blocks(check: Check) -> list[list[str]]:
-    """Return a block for a single leak's evidence; of many their table, then those that are worth telling in full."""
-    leaks = check.leaks
+def _leaks(leaks: Sequence[Leak]) -> Iterator[DocumentBlock]:
+    """Yield a single leak's evidence; of many their table, then those that are worth telling in full."""
     if len(leaks) == 1:
-        return [["Evidence", *_evidence(leaks[0])]]
-    blocks = [list(_table(line_groups(leaks)))]
+        yield Chapter("Evidence", _evidence(leaks[0]))
+        return
+    yield from (Gap(), Lines(tuple(_table(line_groups(leaks)))))
     for position in shown_in_full(leaks, _N_SHOWN_IN_FULL):
         leak = leaks[position]
-        title = wrap(f"Leak {position + 1} of {len(leaks)}: {shorten(growth_sentence(leak), _TITLE_LIMIT)}", "", "  ")
-        blocks.append([*title, *_answer(leak), *_evidence(leak)])
-    return blocks
+        title = f"Leak {position + 1} of {len(leaks)}: {shorten(growth_sentence(leak), _TITLE_LIMIT)}"
+        yield Chapter(title, (FactTable(tuple(_answer(leak)), LABEL_WIDTH), *_evidence(leak)))
 
 
-def _evidence(leak: Leak) -> Iterator[str]:
-    """Yield what the answer rests on: the path first, then the figures."""
-    yield from _block("path", render_path(leak.path).splitlines())
-    for label, words, _ in leak_facts(leak, columns() - LABEL_WIDTH):
-        is_list = label in ("other lines", "all paths")
-        for name, line in zip(_labels(label), words if is_list else [", ".join(words)], strict=False):
-            yield from _fact(name, line)
+def _evidence(leak: Leak) -> tuple[DocumentBlock, ...]:
+    """Return what the answer rests on: the path first, then the figures."""
+    facts = leak_facts(leak, columns() - LABEL_WIDTH)
+    lists = ("other lines", "all paths")
+    rows = (Fact(label, words if label in lists else (", ".join(words),)) for label, words, _ in facts)
+    return (PathSteps(leak.path, label="path", width=LABEL_WIDTH), FactTable(tuple(rows), LABEL_WIDTH))
 
 
 def _table(groups: Sequence[LineGroup]) -> Iterator[str]:
@@ -151,47 +166,39 @@ def _table_row(row: LeakRow, place: int, rate: int) -> Iterator[str]:
     yield from wrap(("tried: " if row.is_tried else "") + row.change, start, indent)
 
 
-def _statements_block(check: Check) -> Iterator[str]:
+def _statements(statements: Sequence[StatementGrowth]) -> Iterator[DocumentBlock]:
     """Yield the cell's statements, each with what it left behind beside its source."""
-    if not check.statements:
-        return
-    yield STATEMENTS_TITLE
-    yield from wrap(STATEMENTS_NOTE, "  ", "  ")
+    if statements:
+        yield Remark(STATEMENTS_NOTE, indent=2, hang=0)
+        yield Lines(tuple(_statement_lines(statements)))
+
+
+def _statement_lines(statements: Sequence[StatementGrowth]) -> Iterator[str]:
     widths = (9, 9, 9, 12)
     yield "".join(f"{name:>{width}}" for name, width in zip(STATEMENT_COLUMNS, widths, strict=False)) + "  statement"
-    for row in statement_rows(check.statements[:_N_STATEMENTS]):
+    for row in statement_rows(statements[:_N_STATEMENTS]):
         start = "".join(f"{cell:>{width}}" for cell, width in zip(row.cells, widths, strict=True)) + "  "
         yield shorten(start + row.source, columns())
         if row.keeps:
             yield from wrap(row.keeps, " " * len(start), " " * (len(start) + 2))
-    if (hidden := len(check.statements) - _N_STATEMENTS) > 0:
+    if (hidden := len(statements) - _N_STATEMENTS) > 0:
         yield f"  ... {unit_words(hidden, 'more statements')}"
 
 
-def _bounded_block(places: tuple[Leak, ...]) -> Iterator[str]:
-    """Yield the places that grew and stopped: no leaks, and said so."""
-    if places:
-        yield "Not counted as leaks, because they stop growing:"
-    for place in places:
-        grew = "" if not place.count_per_run else f" ({growth_words(place)} every run while it grew)"
-        yield from wrap(f"{place_words(place)}: {place.reason}{grew}", "  - ", "    ")
+def bounded_points(places: Sequence[Leak]) -> Points:
+    """Return why places that grew and stopped are no leaks."""
+    grew = (f" ({growth_words(place)} every run while it grew)" if place.count_per_run else "" for place in places)
+    reasons = (f"{place_words(place)}: {place.reason}" for place in places)
+    return Points(tuple(marked(reason + more) for reason, more in zip(reasons, grew, strict=True)))
 
 
-def _notes_block(notes: tuple[str, ...]) -> Iterator[str]:
-    if notes:
-        yield "Notes"
-    for note in notes:
-        yield from wrap(note, "  - ", "    ")
-
-
-def _runs_block(runs: tuple[Run, ...]) -> Iterator[str]:
+def _run_lines(runs: tuple[Run, ...]) -> Iterator[str]:
     """Yield the runs as a table; of many runs the first and the last. Levels are told as changes since run 1."""
     has_accelerator = any(run.accelerator_bytes is not None for run in runs)
     names = ["run", "time", "born", "kept", "tensors kept", "tensor bytes", "native heap", "accelerator", "process"]
     if not has_accelerator:
         names.remove("accelerator")
     left_out = () if columns() >= _NARROW else ("born", "tensors kept")
-    yield "Runs"
     yield _row(names, names, left_out)
     n_hidden = len(runs) - 2 * _N_RUN_ROWS
     for position, run in enumerate(runs):
@@ -207,11 +214,6 @@ def _runs_block(runs: tuple[Run, ...]) -> Iterator[str]:
             cells.append(_level(run.accelerator_bytes, None if first is None else first.accelerator_bytes))
         cells.append(_level(run.rss_bytes, None if first is None else first.rss_bytes))
         yield _row(cells, names, left_out)
-
-
-def _environment_block(check: Check) -> Iterator[str]:
-    if check.environment:
-        yield from wrap(", ".join(f"{name} {version}" for name, version in check.environment), "", "")
 
 
 def _row(cells: list[str], names: list[str], left_out: Sequence[str]) -> str:
@@ -231,26 +233,3 @@ def _level(level: int | None, first: int | None) -> str:
     if first is None:
         return format_bytes(level)
     return signed_bytes(level - first)
-
-
-def _labels(label: str) -> Iterator[str]:
-    """Yield *label* once and blanks ever after."""
-    yield label
-    while True:
-        yield ""
-
-
-def _fact(label: str, text: str) -> list[str]:
-    return _labelled(f"  {label}", text, LABEL_WIDTH)
-
-
-def _block(label: str, lines: list[str]) -> Iterator[str]:
-    """Yield lines that are already laid out, *label* before the first."""
-    for name, line in zip(_labels(label), lines, strict=False):
-        yield f"  {name}".ljust(LABEL_WIDTH) + line
-
-
-def _labelled(label: str, text: str, label_width: int) -> list[str]:
-    indent = " " * label_width
-    own = text[: len(text) - len(text.lstrip(" "))]  # the layout of code in an advice is kept
-    return wrap(text.lstrip(" "), label.ljust(label_width) + own, indent + own)

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leaklab.model import Leak, RootPath, Status, Step
-from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.sentences import growth_words
 from leaklab.render.drawing import Picture
 from leaklab.render.templates import ACCENT, CALM, DOUBTFUL
 from leaklab.render.words import render_path, suspect_references
-from leaklab.reports.alive_text import render_paths
-from leaklab.reports.back_graph import Arrow, BackGraph, Box, graph_of_alive, graph_of_leak, objgraph_dot
+from leaklab.reports.back_graph import Arrow, BackGraph, Box, graph_of_leak, objgraph_dot
 from leaklab.text import SHOWN_LIMIT, clipped, format_rate, shorten, unit_words, visible
 
 if TYPE_CHECKING:
@@ -282,37 +280,3 @@ class PathGraph(Picture):
 
     def __repr__(self) -> str:
         return f"<PathGraph of {unit_words(len(self.leak.path.steps), 'objects')}; str() shows the path>"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class BackReferenceGraph(Picture):
-    """All paths to one object, merged where they meet.
-
-    Attributes:
-        alive: The record.
-        style: ``leaklab``, or ``objgraph`` for the classic picture.
-    """
-
-    alive: WhyAliveRecord
-    style: str = LEAKLAB
-
-    def __post_init__(self) -> None:
-        """Refuse a style that does not exist."""
-        check_style(self.style)
-
-    @property
-    def dot(self) -> str:
-        """The graph as DOT text."""
-        graph = graph_of_alive(self.alive)
-        return objgraph_dot(graph) if self.style == OBJGRAPH else str(back_graph_dot(graph).source)
-
-    @property
-    def alt(self) -> str:
-        """The paths, one after the other."""
-        return shorten("; ".join(str(one.path) for one in self.alive.paths) or self.alive.reason, _ALT_LIMIT)
-
-    def _text(self) -> str:
-        return render_paths(self.alive)
-
-    def __repr__(self) -> str:
-        return f"<BackReferenceGraph of {len(self.alive.paths)} paths; str() shows them>"

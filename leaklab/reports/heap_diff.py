@@ -18,7 +18,7 @@ from leaklab.render.document import (
     DocumentBlock,
     Either,
     Headline,
-    Notes,
+    Points,
     Remark,
     Table,
     Tone,
@@ -26,8 +26,6 @@ from leaklab.render.document import (
     code,
     faint,
 )
-from leaklab.render.html_writer import html_of
-from leaklab.render.templates import page
 from leaklab.reports.heap_diff_lines import Line, headline, levels, lines_of, remarks, title
 from leaklab.reports.heap_snapshot_file import load_heap_snapshot, save_heap_snapshot
 from leaklab.reports.tables import csv_of, frame_of
@@ -87,7 +85,8 @@ def document_of(difference: Difference, *, is_page: bool = False) -> Document:
     if groups:
         sums = (*_device_remarks(difference.devices), Remark(levels(difference), indent=2))
         blocks += (Either(sums, tuple(_devices(difference.devices, is_open=is_page))),)
-    return Document((*blocks, Either(tuple(Remark(f"- {note}", indent=2) for note in notes), (Notes(notes),))))
+    listed = (Points(notes),)
+    return Document((*blocks, Either(listed, (Chapter("Notes", listed),))))
 
 
 def _remarks(group: str, lines: list[Line]) -> Iterator[Remark]:
@@ -162,13 +161,6 @@ def _bars(difference: Difference) -> tuple[ChangeRow, ...]:
     )
 
 
-_N_BARS, _LEAST_SHARE = 10, 0.01
-
-
-def _page(difference: Difference) -> str:
-    return page(f"memdiff: {title(difference)}", html_of(document_of(difference, is_page=True)))
-
-
 def _joined_holders(row: Any) -> str:
     return ", ".join(row.holders)
 
@@ -224,7 +216,7 @@ _FORMS = Forms(
     format="leaklab difference",
     schema=MOMENT_SCHEMA,
     document=document_of,
-    page=_page,
+    title=lambda difference: f"memdiff: {title(difference)}",
     more={".csv": _changes_csv},
 )
 SUFFIXES: Final = _FORMS.suffixes

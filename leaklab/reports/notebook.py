@@ -15,18 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from markupsafe import Markup
-
 from leaklab.errors import ReportError
 from leaklab.files import FilePath, write_bytes
-from leaklab.model import Check, Outcome
+from leaklab.model import Check
 from leaklab.model.check import NOTEBOOK_SCHEMA, KeptCheck, KeptView, NotebookChecks
-from leaklab.render.base import Displayed, Forms, Report, check_target, known_suffix, read_bytes, returned_or_written
-from leaklab.render.json import NOTEBOOK_FORMAT, as_notebook_checks, notebook_fields, read_record, redacted, tally_words
-from leaklab.render.templates import page, render
-from leaklab.reports.check import Comparison, LeakReport, compare_checks
+from leaklab.render.base import Forms, Report, check_target, known_suffix, read_bytes
+from leaklab.render.json import NOTEBOOK_FORMAT, notebook_fields, read_record, redacted, tally_words
+from leaklab.reports.check import LeakReport
+from leaklab.reports.comparison import NotebookComparison, compare_notebooks
 from leaklab.reports.notebook_export import render_collection, render_markdown
-from leaklab.text import shorten, unit_words
 
 _BROWSERS = (
     "chromium",
@@ -121,112 +118,6 @@ def _run(command: list[str], folder: Path, seconds: float) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.kill()
             process.wait()
-
-
-_NAME_LIMIT = 80
-_REASON_LIMIT = 200
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class NotebookComparison(Displayed):
-    """What became of the checks of one report in another.
-
-    Attributes:
-        passed: Whether every check of the second report proves that nothing leaks, and none of the first one's leaking
-            checks is missing from it.
-        pairs: The checks of both reports, by name, with what became of their leaks.
-        lines: One sentence for each check, and one for each of its leaks.
-    """
-
-    passed: bool
-    pairs: tuple[tuple[str, Comparison], ...]
-    lines: tuple[str, ...]
-
-    def _text(self) -> str:
-        return "\n".join(self.lines)
-
-    def __repr__(self) -> str:
-        compared = unit_words(len(self.pairs), "checks")
-        return f"<NotebookComparison {'passed' if self.passed else 'not passed'}: {compared} compared>"
-
-    def _fragment(self) -> str:
-        title = "Passed" if self.passed else "Not passed"
-        compared = {name: comparison for name, comparison in self.pairs if comparison.rows}
-        parts = [(name, comparison.rows, comparison.lines) for name, comparison in compared.items()]
-        told = {f"  {line}" for comparison in compared.values() for line in comparison.lines}
-        parts.insert(0, ("", (), tuple(line for line in self.lines if line not in told)))
-        return str(render("comparison.html.j2", title=title, is_good=self.passed, parts=parts))
-
-    def to_html(self, path: FilePath | None = None) -> str | None:
-        """Return the comparison as a page of its own; with *path* write it there and return None.
-
-        Raises:
-            ReportError: if the file cannot be written.
-        """
-        title = f"Before and after: {unit_words(len(self.pairs), 'checks')}"
-        return returned_or_written(page(title, Markup(self._fragment())), path)  # noqa: S704 - leaklab's own
-
-
-def compare_notebooks(before: NotebookChecks, after: NotebookChecks) -> NotebookComparison:
-    """Return what became of the checks of *before* in *after*.
-
-    Checks are the same if they have the same ``--name``; of several with one name the last counts, as it is the one
-    after the repair. Checks without a name are paired in their order if both reports have equally many of them; two
-    reports of one check each are compared whatever their names, but of different names nothing is called fixed.
-    """
-    old, new = _by_name(before), _by_name(after)
-    if len(before.checks) == len(after.checks) == 1:
-        name = next(iter(new))
-        old = {name: next(iter(old.values()))}
-    elif _n_nameless(old) != _n_nameless(new):
-        # Which is which cannot be told: the second report's are then judged alone.
-        old = {f"{name} of the first report" if not check.settings.name else name: check for name, check in old.items()}
-    lines, pairs, passed = [], [], bool(new)
-    for name, check in new.items():
-        if name in old:
-            is_other = _are_different(old[name], check)
-            pairs.append((name, compare_checks(old[name], check, is_other=is_other)))
-            passed = passed and not is_other
-        lines += _lines(name, check, pairs[-1][1] if name in old else None)
-        passed = passed and _is_proven(check)
-    for name, check in old.items():
-        if name not in new:
-            leaked = check.verdict.outcome is Outcome.LEAK
-            lines.append(f"{name}: {'leaked, and ' if leaked else ''}is not in the second report")
-            passed = passed and not leaked
-    if not new:
-        lines.append("the second report has no check")
-    return NotebookComparison(passed, tuple(pairs), tuple(lines))
-
-
-def _by_name(collection: NotebookChecks) -> dict[str, Check]:
-    found: dict[str, Check] = {}
-    for noted in collection.checks:
-        name = shorten(noted.check.settings.name, _NAME_LIMIT) or f"check {_n_nameless(found) + 1} without a name"
-        found.pop(name, None)
-        found[name] = noted.check
-    return found
-
-
-def _n_nameless(checks: dict[str, Check]) -> int:
-    return sum(not check.settings.name for check in checks.values())
-
-
-def _are_different(before: Check, after: Check) -> bool:
-    """Return whether two checks were given different names: then nobody has said that their code is the same."""
-    names = {check.settings.name for check in (before, after)}
-    return "" not in names and len(names) > 1
-
-
-def _is_proven(check: Check) -> bool:
-    return check.verdict.outcome in (Outcome.CLEAN, Outcome.BOUNDED) and not check.failure
-
-
-def _lines(name: str, check: Check, comparison: Comparison | None) -> list[str]:
-    verdict = check.failure or f"{check.verdict.outcome.value}: {check.verdict.reason}"
-    new = "" if comparison else " (not in the first report)"
-    lines = [f"{name}{new}: {shorten(verdict, _REASON_LIMIT)}"]
-    return lines + [f"  {line}" for line in (comparison.lines if comparison else ())]
 
 
 HOLDER = "LeakReportMagics"
@@ -373,7 +264,7 @@ class NotebookReport(Report[NotebookChecks]):
 
     def compare(self, other: NotebookReport | LeakReport) -> NotebookComparison:
         """Return what became of these checks in *other*, made after the repair."""
-        return compare_notebooks(self.record, _collection_of(other))
+        return compare_notebooks(self.record, other.record)
 
     def save(self, path: FilePath) -> None:
         """Write all checks to *path*: ``.html`` one page, ``.md``, ``.json`` the record, ``.txt``, ``.pdf``.
@@ -409,15 +300,6 @@ def load_report(path: FilePath) -> LeakReport | NotebookReport:
     """
     record = read_record(read_bytes(path))
     return NotebookReport(record) if isinstance(record, NotebookChecks) else LeakReport(record)
-
-
-def compare_reports(before: LeakReport | NotebookReport, after: LeakReport | NotebookReport) -> NotebookComparison:
-    """Return what became of the checks of one exported report in another."""
-    return compare_notebooks(_collection_of(before), _collection_of(after))
-
-
-def _collection_of(report: LeakReport | NotebookReport) -> NotebookChecks:
-    return as_notebook_checks(report.record) if isinstance(report, LeakReport) else report.record
 
 
 def check_export_target(path: FilePath) -> None:

@@ -32,9 +32,9 @@ from leaklab.render.words import (
     render_path,
     statement_rows,
 )
-from leaklab.reports.check_change import CheckChange, change_of_checks
 from leaklab.reports.check_html import COPY, Draw, Extent, render_body
 from leaklab.reports.check_text import render_text
+from leaklab.reports.comparison import Comparison, compare_checks
 from leaklab.reports.plots import plot_png
 from leaklab.text import clipped, fenced, format_bytes, shorten, visible
 
@@ -118,7 +118,7 @@ class _Section:
     title: str
     place: str
     body: Markup
-    change: CheckChange | None = None
+    change: Comparison | None = None
     changed_since: int = 0
 
 
@@ -170,7 +170,7 @@ def _sections(checks: Sequence[KeptCheck], budget: _Budget, *, is_open: bool) ->
             section = _section(number, kept, budget, is_open=is_open)
             if place:
                 since, before = alike[place - 1]
-                section = replace(section, change=change_of_checks(before.check, kept.check), changed_since=since)
+                section = replace(section, change=compare_checks(before.check, kept.check), changed_since=since)
             sections.append(section)
     return sections
 

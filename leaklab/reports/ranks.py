@@ -19,7 +19,6 @@ from leaklab.render.advice import advice_of
 from leaklab.render.base import Forms, Report
 from leaklab.render.document import (
     Chapter,
-    Diff,
     Document,
     DocumentBlock,
     Drawn,
@@ -27,16 +26,14 @@ from leaklab.render.document import (
     Gap,
     Headline,
     Lines,
-    Notes,
     Panel,
-    Prose,
+    Points,
     Remark,
     Styled,
     Table,
     Tone,
     Typeface,
     bold,
-    code,
     faint,
     marked,
     notes_of,
@@ -46,7 +43,7 @@ from leaklab.render.json import check_fields, embedded
 from leaklab.render.templates import page
 from leaklab.reports import loop
 from leaklab.reports.check import LeakReport
-from leaklab.reports.check_html import Extent, render_body
+from leaklab.reports.check_html import OUTCOME_TONES, Extent, answer_of, render_body
 from leaklab.reports.loop import MonitorReport
 from leaklab.reports.rank_answers import (
     ENDED_EARLY,
@@ -74,9 +71,6 @@ _N_REPORTS = 64
 """Reports of single processes on a page; a report takes some ten kilobytes, with its pictures ten times as much."""
 _WITHOUT_GRAPHS = Extent(n_leaks=5, n_open=1)
 _UNDECIDED = (NO_ANSWER, ENDED_EARLY)
-_TONES = {
-    Outcome.LEAK: Tone.BAD, Outcome.CLEAN: Tone.GOOD, Outcome.BOUNDED: Tone.CALM, Outcome.INCONCLUSIVE: Tone.DOUBTFUL,
-}  # fmt: skip
 _COLUMNS = {
     "rank": "int64", "label": "string", "host": "string", "pid": "int64", "verdict": "string",
     "bytes_per_turn": "int64", "turn": "string", "worst_place": "string", "n_leaks": "int64",
@@ -94,7 +88,7 @@ def document_of(record: RanksRecord, *, is_page: bool = False) -> Document:
     view = _RanksView(record)
     titles = (f"{view.noun}s", "verdict", "leaves behind", "worst place, or why there is no verdict")
     blocks: list[DocumentBlock] = [
-        Headline(view.headline, _TONES[view.outcome], badge=view.badge),
+        Headline(marked(view.headline), OUTCOME_TONES[view.outcome], badge=view.badge),
         Either(
             (Gap(), Lines(tuple(_text_table(view, titles)))),
             (Table(titles, tuple(_cells(view))), *_more(len(view.rows) - _N_HTML_ROWS, "rows", "report.to_frame()")),
@@ -106,14 +100,14 @@ def document_of(record: RanksRecord, *, is_page: bool = False) -> Document:
     blocks.append(Either(rest, tuple(_more(n_more, "rows", "report.leaks"))))
     notes = view.record.notes
     if notes:
-        blocks.append(Either((Gap(), *notes_of(notes)), (Notes(notes),)))
+        blocks.append(Either((Gap(), *notes_of(notes)), (Chapter("Notes", (Points(notes),)),)))
     return Document((*blocks, Either(html=tuple(_reports(view, is_page=is_page)))))
 
 
 def _cells(view: _RanksView) -> Iterator[tuple[str | Styled, ...]]:
     for row in view.rows[:_N_HTML_ROWS]:
         first = row.answers[0]
-        verdict = Styled(first.word, Typeface.PILL, _TONES[first.outcome])
+        verdict = Styled(first.word, Typeface.PILL, OUTCOME_TONES[first.outcome])
         yield bold(view.who_of(row)), verdict, view.rate_of(row), marked(view.place_of(row))
 
 
@@ -125,27 +119,15 @@ def _more(n_more: int, what: str, place: str) -> Iterator[Remark]:
 def _leak(view: _RanksView, shared: SharedLeak) -> Either:
     """Return what grows, in which processes, and what to change."""
     sentence, where = growth_sentence(shared.leak, shared.turn), view.where(shared)
-    advice = advice_of(shared.leak)
-    blocks: list[DocumentBlock] = []
-    if rates := view.rates_of(shared):
-        blocks.append(Remark(faint(rates), indent=2, hang=0))
-    if advice.line:
-        line = code(shorten(advice.line, _LINE_LIMIT))
-        blocks.append(Remark((bold("Line"), " ", line), f"line: {advice.line}", indent=2))
-    if advice.words:
-        blocks += [
-            Remark((bold("Change"), " ", marked(advice.words)), f"change: {advice.words}", indent=2),
-            Either(html=(Diff(advice.diff),)),
-            Remark((bold("Tried"), f" {advice.proof}"), f"tried: {advice.proof}", indent=2),
-        ]
-    elif advice.text:
-        lines = (Remark(line, indent=2) for line in advice.text.splitlines()[:_N_LEAKS])
-        blocks.append(Either(tuple(lines), (Remark(bold("What to change")), Prose(advice.text))))
+    advice, rates = advice_of(shared.leak), view.rates_of(shared)
+    named = (("line: ", advice.line), ("change: ", advice.words), ("tried: ", advice.proof))
+    in_text = [f"{name}{words}" for name, words in (("", rates), *named) if words] + advice.text.splitlines()[:_N_LEAKS]
+    blocks = (*((Remark(faint(rates)),) if rates else ()), *answer_of(shared.leak))
     words = (marked(shorten(sentence, 2 * _LINE_LIMIT)), ": ", bold(where))
     tone = Tone.GOOD if advice.words else Tone.NONE
     return Either(
-        (Gap(), Remark(f"* {sentence}: {where}"), *blocks),
-        (Panel(words, tone, blocks=tuple(blocks), is_filled=False),),
+        (Gap(), Remark(f"* {sentence}: {where}"), *(Remark(line, indent=2) for line in in_text)),
+        (Panel(words, tone, blocks=blocks, is_filled=False),),
     )
 
 

@@ -16,7 +16,7 @@ from leaklab.model.process import MemoryLevels, ProcessRecord, TrainingRunRecord
 from leaklab.model.ranks import RanksRecord
 from leaklab.model.sentences import quoted
 from leaklab.render.base import Forms, Report
-from leaklab.render.document import Changes, Chapter, Document, DocumentBlock, Headline, Notes
+from leaklab.render.document import Changes, Chapter, Document, DocumentBlock, Either, Headline, Points, notes_of
 from leaklab.reports.rank_answers import answers_of, shared_leaks
 from leaklab.text import clipped, format_bytes, shorten
 
@@ -32,7 +32,7 @@ def document_of(record: BeforeAfter) -> Document:
         blocks.append(Chapter("Memory", (Changes(record.levels, has_fates=False),)))
     if record.rows:
         blocks.append(Chapter("Changes", (Changes(record.rows),), legend="(- before, = after)"))
-    return Document((*blocks, Notes(record.notes)))
+    return Document((*blocks, Either(notes_of(record.notes), (Chapter("Notes", (Points(record.notes),)),))))
 
 
 def _line(record: BeforeAfter) -> str:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 from markupsafe import Markup
 
+from leaklab.model import RootPath, Status, Step
 from leaklab.model.comparison import ChangeRow, Fate
+from leaklab.model.sentences import TreeLine
 from leaklab.render.advice import DiffLine
 from leaklab.render.document import (
+    Bars,
+    Beside,
     Bullet,
+    CellToCopy,
     Changes,
     Chapter,
     Diff,
@@ -16,17 +21,23 @@ from leaklab.render.document import (
     DocumentBlock,
     Drawn,
     Either,
+    Fact,
+    FactTable,
     Gap,
     Headline,
+    Image,
     Lines,
-    Notes,
     Panel,
+    PathSteps,
+    Points,
     Prose,
     Remark,
     RowLine,
+    ShareBar,
     Styled,
     Table,
     Tone,
+    Tree,
     Typeface,
     code,
     notes_of,
@@ -41,19 +52,29 @@ ONE_OF_EACH = (
     Chapter(SIGN, (Remark(SIGN),)),
     Diff((DiffLine("+", SIGN),)),
     Either((Remark(SIGN),), (Remark(SIGN),)),
+    FactTable((Fact(SIGN, (SIGN,)),), 9),
     Headline(SIGN, below=(code(SIGN),), badge=SIGN),
     Lines((SIGN,)),
-    Notes((SIGN,)),
+    PathSteps(RootPath(SIGN, (Step(SIGN, SIGN, SIGN, Status.LEAKED),)), (0,), SIGN, 9),
     Panel(SIGN, Tone.GOOD, (SIGN,), (Remark(SIGN),)),
+    Points((SIGN,)),
     Prose(SIGN),
     Remark((*(Styled(SIGN, look) for look in Typeface), SIGN)),
     Table((SIGN,), ((SIGN, SIGN),), (RowLine("{0}"), RowLine("{1}")), has_head=True),
 )
-SILENT = (Gap(), Drawn(lambda: Markup("")))
+IN_HTML_ALONE = (
+    Bars((0, 1), Tone.BAD),
+    CellToCopy(Markup("x = 1"), ""),
+    Beside((Remark(SIGN),), ()),
+    Image("", ""),
+    ShareBar(0.5, 0.1),
+    Tree((TreeLine(0, SIGN),)),
+)
+SILENT = (Gap(), Drawn(lambda: Markup("")), Drawn(lambda: (Gap(),)))
 
 
 def test_the_samples_are_of_every_kind():
-    kinds = {block.kind for block in (*ONE_OF_EACH, *SILENT)}
+    kinds = {block.kind for block in (*ONE_OF_EACH, *IN_HTML_ALONE, *SILENT)}
     assert kinds == {kind.__name__ for kind in DocumentBlock.__subclasses__()}
 
 
@@ -63,6 +84,20 @@ def test_every_writer_knows_the_block_and_escapes_its_words(block):
     markup = html_of(Document((block,)))
     assert "&lt;i&gt;" in markup
     assert SIGN not in markup
+
+
+def test_a_picture_is_in_html_alone_with_the_words_for_those_who_cannot_see_it():
+    for image in ("<svg></svg>", b"a picture"):
+        document = Document((Image(image, SIGN),))
+        assert text_of(document).strip() == ""
+        assert 'alt="&lt;i&gt;"' in html_of(document)
+
+
+@pytest.mark.parametrize("block", IN_HTML_ALONE, ids=lambda block: block.kind)
+def test_some_blocks_are_in_html_alone(block):
+    assert text_of(Document((block,))).strip() == ""
+    assert html_of(Document((block,))) != html_of(Document(()))
+    assert SIGN not in html_of(Document((block,)))
 
 
 @pytest.mark.parametrize("block", SILENT, ids=lambda block: block.kind)

@@ -9,7 +9,7 @@ import leaklab
 from leaklab.model.check import NotebookChecks
 from leaklab.render.base import Displayed
 from leaklab.render.templates import page
-from leaklab.reports.check import Comparison
+from leaklab.reports.comparison import Comparison
 from leaklab.reports.notebook import NotebookReport
 
 

@@ -11,9 +11,7 @@ from IPython.core.error import UsageError
 
 from leaklab.errors import ReportError
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, GraphPart, KeptTensor, Sharing
-from leaklab.reports.answer_html import AutogradGraph
-from leaklab.reports.autograd import AutogradReport
-from leaklab.reports.autograd_text import details
+from leaklab.reports.autograd import AutogradGraph, AutogradReport, details
 
 PART = GraphPart("MulBackward0", 1_000, 2_000, 10, 0, 4_096, 2_048)
 LINE = replace(PART, name="Cell In[7], line 3 in step: loss = (model(batch) * weights).sum()  # " + "x" * 80)

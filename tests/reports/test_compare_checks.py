@@ -11,7 +11,7 @@ import samples
 from leaklab.errors import ReportError
 from leaklab.magics.leakcheck import MAX_NAMES, compare_with_last
 from leaklab.render.json import from_json, to_json
-from leaklab.reports.check import compare_checks
+from leaklab.reports.comparison import compare_checks
 
 CLEAN = samples.clean_check()
 LEAKY = samples.leaky_check()

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import samples
 
+import leaklab
 from leaklab.model.check import KeptCheck, NotebookChecks
 from leaklab.model.comparison import Fate
 from leaklab.reports.check import LeakReport
-from leaklab.reports.notebook import NotebookReport, compare_reports
+from leaklab.reports.notebook import NotebookReport
 
 
 def collection(*checks):
@@ -41,7 +42,7 @@ def test_a_leaking_check_that_is_missing_from_the_second_report_does_not_pass():
 
 def test_of_two_checks_with_different_names_nothing_is_called_fixed():
     before, other = LeakReport(named(samples.leaky_check(), "step")), LeakReport(named(samples.clean_check(), "load"))
-    comparison = compare_reports(before, other)
+    comparison = leaklab.compare(before, other)
     assert not comparison.passed
     assert 'these are different checks, "step" and "load": nothing is called fixed' in str(comparison)
     assert not comparison.pairs[0][1].fixed
@@ -50,13 +51,13 @@ def test_of_two_checks_with_different_names_nothing_is_called_fixed():
 
 def test_reports_of_one_check_each_are_compared_where_one_has_no_name():
     before, after = LeakReport(named(samples.leaky_check(), "")), LeakReport(named(samples.clean_check(), "renamed"))
-    comparison = compare_reports(before, after)
+    comparison = leaklab.compare(before, after)
     assert comparison.passed
     assert "now 0: fixed" in str(comparison)
 
 
 def test_a_failed_check_proves_nothing():
-    assert not compare_reports(LeakReport(samples.clean_check()), LeakReport(samples.failed_check())).passed
+    assert not leaklab.compare(LeakReport(samples.clean_check()), LeakReport(samples.failed_check())).passed
 
 
 def test_checks_without_a_name_are_not_paired_where_their_numbers_differ():

@@ -10,10 +10,9 @@ import samples
 
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.alive import AlivePath, CountItem, Counts, Cut, CutReference, FanIn, Hold, Retained, WhyAliveRecord
-from leaklab.reports.alive_text import render_alive, told
-from leaklab.reports.answer_html import render_alive_html
+from leaklab.reports.alive import BackReferenceGraph, WhyAlive, shown_path
 from leaklab.reports.back_graph import MAX_BOXES, graph_of_alive, graph_of_leak, objgraph_dot
-from leaklab.reports.graphs import BackReferenceGraph, PathGraph, back_graph_dot, path_graph
+from leaklab.reports.graphs import PathGraph, back_graph_dot, path_graph
 
 TARGET = Step("['loss']", "torch.Tensor", "(2,) float32 cpu", Status.UNKNOWN, "the object you asked about")
 
@@ -119,7 +118,7 @@ def test_all_text_in_the_drawing_is_escaped():
     source = back_graph_dot(graph_of_alive(two_paths(paths=(evil,), fan_in=()))).source
     assert "A &amp; B" in source
     assert "<i>" not in source
-    assert "<script" not in render_alive_html(two_paths(asked="<script>alert(1)</script>"))
+    assert "<script" not in WhyAlive(two_paths(asked="<script>alert(1)</script>"))._fragment()
 
 
 def test_legend_tells_what_occurs():
@@ -170,7 +169,7 @@ def test_graph_without_any_path_shows_the_object_alone():
 
 
 def test_text_tells_the_cut_with_its_proof_the_counts_and_the_remark():
-    text = render_alive(two_paths())
+    text = str(WhyAlive(two_paths()))
     assert "cutting these 2 references frees 17 objects, 42.0 MiB (no fewer would do)" in text
     assert "  - del cache['loss']\n  - let the function return\n" in text
     assert "reference count 3 = 2 dict + 1 unexplained" in text
@@ -183,19 +182,19 @@ def test_long_path_is_told_by_its_ends_and_the_cut_stays_where_it_was():
     long = long_path(500)
     path = replace(long.paths[0], cut_at=(2, 250, 499))
     long = replace(long, paths=(path,))
-    text = render_alive(long)
+    text = str(WhyAlive(long))
     assert "(471 more)" in text
     assert "  unknown   .s14 " in text
     assert "  unknown   .s15 " not in text
     assert "  unknown   .s498 " in text
     assert len(text.splitlines()) < 90
-    assert told(path.path, path.cut_at)[1] == {2, 15, 29}
-    assert render_alive_html(long).count("cut here") == 3
+    assert shown_path(path.path, path.cut_at)[1] == {2, 15, 29}
+    assert WhyAlive(long)._fragment().count("cut here") == 3
 
 
 def test_cut_that_is_not_known_says_why():
     cut = Cut((), is_exact=True, frees_object=False, n_freed=0, freed_bytes=0, obstacle="a module holds it")
-    assert "no set of references to cut is known: a module holds it" in render_alive(two_paths(cut=cut))
+    assert "no set of references to cut is known: a module holds it" in str(WhyAlive(two_paths(cut=cut)))
 
 
 def test_a_cut_is_told_in_one_line():
