@@ -29,7 +29,7 @@ def main() -> None:
     """Measure each program in fresh processes, or, as such a process, measure one cell."""
     if sys.argv[1:2] == ["--child"]:
         give(measure(*sys.argv[2:]))
-    for path in sys.argv[1:] or sorted(map(str, (Path(__file__).parent / "programs").glob("*.py"))):
+    for path in sys.argv[1:] or sorted(map(str, (Path(__file__).parent / "programs").rglob("*.py"))):
         names = ["CELL", "FIXED_CELL"] if runpy.run_path(path)["TRUTH"]["leaks"] else ["CELL"]
         for name in names:
             print(f"{Path(path).stem:42} {name:10} {run_alone(path, name)}", flush=True)

@@ -11,13 +11,16 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from types import FunctionType
 from typing import Any
 
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.proposal import Program, Proposal
 from leaklab.cure.source import FUNCTIONS, Patch, SourceText
+from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.measure.registries import registry_on
 from leaklab.model import Leak
+from leaklab.runtime.objects import class_dict, is_kind_of
 from leaklab.text import visible
 
 
@@ -98,8 +101,15 @@ class Case:
     @cached_property
     def keeping(self) -> Places:
         """The lines that keep: those of traced runs, else those that, as they read, add to the holder or its table."""
-        files = dict.fromkeys((self.program.checked, *(filename for filename, _ in self.making)))
-        return self.traced or tuple(place for name in files for place in self._adding_lines(name))
+        return self.traced or tuple(place for source in self.sources for place in self._adding_lines(source.filename))
+
+    @cached_property
+    def sources(self) -> tuple[SourceText, ...]:
+        """The texts that may have a part in it: of the run, of its lines that are known, of what the run calls."""
+        used = (self.program.namespace.get(name) for name in sorted(self.names_in_run()))
+        files = [self.program.checked, *(filename for filename, _ in (*self.traced, *self.making))]
+        files += [filename for one in used for filename in _files_of(one) if origin_of(filename) is Origin.USER]
+        return tuple(filter(None, map(self.source, dict.fromkeys(files))))
 
     def _adding_lines(self, filename: str) -> Iterator[tuple[str, int]]:
         source, name = self.source(filename), last_name(self.leak.holder)
@@ -107,6 +117,7 @@ class Case:
             return
         registry = registry_on(self.leak.path)
         calls = () if registry is None else tuple(last_name(call) for call in registry.adds.split(" or "))
+        calls = ("set",) if self.leak.path.root == "context variable" else calls
         for statement in ast.walk(source.tree):
             if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):
                 continue
@@ -203,6 +214,12 @@ class Case:
         patch.replace(source, node, new)
         yield from self.proposal(words, patch)
 
+    def under(self, words: str, source: SourceText, statement: ast.stmt, head: str) -> Iterator[Proposal]:
+        """Yield the proposal to make *statement* the block below *head*, a condition."""
+        patch = self.patch()
+        patch.indent(source, [statement], head)
+        yield from self.proposal(words, patch)
+
     def behind(self, words: str, store: Store, *lines: str, emptied: tuple[str, ...] = ()) -> Iterator[Proposal]:
         """Yield the proposal to write *lines* below the statement that stores."""
         patch = self.patch()
@@ -282,6 +299,13 @@ class Case:
         """Return *name*, with a number behind it where the program has a variable of that name."""
         taken = {*self.program.namespace, *self.names_in_run()}
         return next(one for one in (name, *(f"{name}_{n}" for n in range(2, 1000))) if one not in taken)
+
+
+def _files_of(thing: object) -> Iterator[str]:
+    """Yield the files of a function, or of the methods of a class or of an object's class."""
+    kind = thing if is_kind_of(thing, type) else type(thing)
+    functions = [thing] if type(thing) is FunctionType else list(class_dict(kind).values())  # type: ignore[arg-type]
+    yield from (one.__code__.co_filename for one in functions if type(one) is FunctionType)
 
 
 def rounded(per_run: float) -> int:

@@ -1,33 +1,43 @@
-"""Write lines where code ends: the run, the function that a statement is in, the run that makes an object."""
+"""Write lines where code ends: the run, the function that a statement is in, the run that calls it."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import builtins
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from leaklab.cure.case import Case, name_of
 from leaklab.cure.source import FUNCTIONS, Patch, SourceText
 
+_MOST_CALLERS = 3
+"""From the function that keeps so many calls are followed up to the run."""
+_PLACE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
-def end_of(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
+
+def end_of(
+    case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str], *, n_above: int = _MOST_CALLERS
+) -> bool:
     """Write *lines* where the code ends that *statement* is in: the run, or the function that it calls.
 
     In a function only what the function itself makes can be undone there, and what it returns must be computed before.
+    Where nothing happens behind the statement they are written where that function is called, in the words used there.
     """
     function = source.function_of(statement)
-    of_run = case.cell.function_of(case.run_body[0]) if case.cell is not None and case.run_body else None
-    if function is None or (function is of_run and source.filename == case.program.checked):
-        if source.filename != case.program.checked:
-            return False
-        case.at_end_of_run(patch, *lines)
-        return True
+    if function is None or is_of_run(case, source, statement):
+        return _at_end_of_run(case, source, statement, patch, lines)
     if isinstance(function, ast.Lambda):
         return False
     if function.name == "__init__":
         return _at_end_of_owner(case, source, statement, patch, lines)
+    if not _does_more(function, statement) or _is_callers(function, lines):
+        site = call_site(case, source, function) if n_above else None
+        translated = None if site is None else site.translated(lines, function)
+        if site is None or translated is None:
+            return False
+        return end_of(case, site.source, site.statement, patch, translated, n_above=n_above - 1)
     last = function.body[-1]
-    if not _does_more(function, statement):
-        return False
     if isinstance(last, ast.Return):
         if last.value is not None and not isinstance(last.value, (ast.Name, ast.Constant)):
             result = case.fresh("result")
@@ -40,10 +50,116 @@ def end_of(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, li
     return not any(isinstance(node, ast.Return) and node is not last for node in ast.walk(function))
 
 
+def is_of_run(case: Case, source: SourceText, statement: ast.stmt) -> bool:
+    """Return whether *statement* is in the code that runs again itself, not in a function that it calls."""
+    function = source.function_of(statement)
+    of_run = case.cell.function_of(case.run_body[0]) if case.cell is not None and case.run_body else None
+    return function is of_run and source.filename == case.program.checked
+
+
+def _at_end_of_run(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
+    """Write *lines* where the run ends, or the turn of the loop that *statement* is in.
+
+    A loop in *lines* ends what all turns have collected.
+    """
+    if source.filename != case.program.checked:
+        return False
+    loop = next(source.loops_around(statement), None)
+    if loop is not None and not lines[0].startswith("for "):
+        patch.after(source, loop.body[-1], lines)
+    else:
+        case.at_end_of_run(patch, *lines)
+    return True
+
+
 def _does_more(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt) -> bool:
     """Return whether anything is called in *function* after *statement*: else the hook would be gone before its use."""
-    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    inner = (one for one in ast.walk(function) if isinstance(one, FUNCTIONS) and one is not function)
+    inside = {node for one in inner for node in ast.walk(one)}
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and node not in inside)
     return any(call.lineno > (statement.end_lineno or statement.lineno) for call in calls)
+
+
+def _is_callers(function: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> bool:
+    """Return whether *lines* undo what the caller of *function* has handed in: that is in use until the caller ends."""
+    given = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    calls = (node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Call))
+    return any(isinstance(arg, ast.Name) and arg.id in given - {"self"} for call in calls for arg in call.args)
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """The one statement that calls a function.
+
+    Attributes:
+        source: Its file.
+        statement: The statement.
+        names: What stands there for the function's own variables: arguments, the object of a method, the result.
+        variables: What else can be named there.
+    """
+
+    source: SourceText
+    statement: ast.stmt
+    names: dict[str, str]
+    variables: Collection[str]
+
+    def translated(self, lines: list[str], function: ast.AST) -> list[str] | None:
+        """Return *lines*, meant for the end of *function*, in the words of the caller; None where it lacks one."""
+        text = "\n".join(lines)
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
+        own = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+        free = {node.id for node in nodes} - own - self.names.keys()
+        is_known = all(name in self.variables and name not in local_names(function) for name in free)
+        return with_names(text, self.names).split("\n") if is_known else None
+
+
+def call_site(case: Case, source: SourceText, function: ast.FunctionDef | ast.AsyncFunctionDef) -> CallSite | None:
+    """Return the only statement that calls *function*: one of the run, else one of another function of its file."""
+    in_run = [] if case.cell is None else _calls_in(case.cell, case.run_body, function)
+    others = [node for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS) and node is not function]
+    found = in_run or [call for other in others for call in _calls_in(source, other.body, function)]
+    if len(found) != 1:
+        return None
+    of, call = found[0]
+    statement = of.statement_of(call)
+    if statement is None:
+        return None
+    names = dict(_names_at(of, statement, call, source, function))
+    return CallSite(of, statement, names, {*case.program.namespace, *dir(builtins)})
+
+
+def _calls_in(
+    source: SourceText, body: list[ast.stmt], function: ast.FunctionDef | ast.AsyncFunctionDef
+) -> list[tuple[SourceText, ast.Call]]:
+    calls = (node for one in body for node in ast.walk(one) if isinstance(node, ast.Call))
+    return [(source, call) for call in calls if name_of(call.func) == function.name and not _is_repeated(source, call)]
+
+
+def _is_repeated(source: SourceText, call: ast.Call) -> bool:
+    return any(isinstance(above, (ast.ListComp, ast.GeneratorExp)) for above in source.above(call))
+
+
+def _names_at(
+    of: SourceText,
+    statement: ast.stmt,
+    call: ast.Call,
+    source: SourceText,
+    function: ast.FunctionDef | ast.AsyncFunctionDef,
+) -> Iterator[tuple[str, str]]:
+    """Yield the variables of *function* that have words where it is called: a constant, a variable, an attribute."""
+    parameters = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    given: list[tuple[str, ast.expr]] = []
+    if source.class_of(function) is not None and isinstance(call.func, ast.Attribute) and parameters:
+        given.append((parameters.pop(0), call.func.value))
+    given += zip(parameters, call.args, strict=False)
+    given += [(word.arg, word.value) for word in call.keywords if word.arg]
+    last = function.body[-1]
+    if isinstance(statement, ast.Assign) and statement.value is call and isinstance(last, ast.Return):
+        given += [(last.value.id, statement.targets[0])] if isinstance(last.value, ast.Name) else []
+    for name, node in given:
+        text = of.text_of(node)
+        if isinstance(node, ast.Constant) or _PLACE.fullmatch(text):
+            yield name, text
 
 
 def _at_end_of_owner(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
@@ -55,42 +171,53 @@ def _at_end_of_owner(case: Case, source: SourceText, statement: ast.stmt, patch:
     owner = source.class_of(function) if function is not None else None
     receiver = receiver_of(function)
     made = [] if owner is None else list(made_in_run(case, owner.name))
-    if len(made) != 1 or not receiver or any("\n" in line or line.endswith(":") for line in lines):
+    if len(made) != 1 or not receiver:
         return False
-    local = _local_names(function)
-    nodes = [node for line in lines for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Name)]
-    kept = sorted({node.id for node in nodes if node.id in local and node.id != receiver} - {*case.program.namespace})
-    known = {receiver, *kept, *case.program.namespace}
-    new = [node.id for node in nodes if node.id not in known]
-    if new and not (isinstance(statement, ast.Expr) and len(set(new)) == 1):
-        return False
-    if new:  # the handle, which the patch has just made a variable of the function's
-        patch.forget(source)
-        patch.replace(source, statement, f"{receiver}.{new[0]} = {source.text_of(statement)}")
+    text = "\n".join(lines)
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
+    own = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+    kept = sorted(({node.id for node in nodes} - own - {receiver, *case.program.namespace}) & local_names(function))
     if kept:
         patch.after(source, statement, [f"{receiver}.{name} = {name}" for name in kept])
-    renamed = {receiver: made[0], **{name: f"{made[0]}.{name}" for name in (*kept, *new)}}
-    case.at_end_of_run(patch, *(with_names(line, renamed) for line in lines))
+    renamed = {receiver: made[0], **{name: f"{made[0]}.{name}" for name in kept}}
+    case.at_end_of_run(patch, *with_names(text, renamed).split("\n"))
     return True
 
 
-def _local_names(function: ast.AST | None) -> set[str]:
-    nodes = ast.walk(function) if function is not None else ()
-    return {
-        node.arg if isinstance(node, ast.arg) else node.id
-        for node in nodes
-        if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-    }
+def kept_name(case: Case, source: SourceText, statement: ast.stmt, word: str) -> str:
+    """Return a name for what *statement* makes and the end of its code needs: *word*, or an attribute of the object.
+
+    It is an attribute where the end is not that of the function.
+    """
+    function = source.function_of(statement)
+    if not isinstance(function, FUNCTIONS) or source.class_of(function) is None or is_of_run(case, source, statement):
+        return case.fresh(word)
+    is_later = function.name == "__init__" or not _does_more(function, statement)
+    return f"{receiver_of(function)}.{word}" if is_later and receiver_of(function) else case.fresh(word)
 
 
-def with_names(line: str, names: dict[str, str]) -> str:
-    """Return *line*, a statement on one line, with other words for some of its variables."""
-    found = [node for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Name) and node.id in names]
+def local_names(function: ast.AST | None) -> set[str]:
+    """Return the names of a function's own variables, those of the functions in it included."""
+    found: set[str] = set()
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, FUNCTIONS) and node is not function:
+            found.add(node.name)
+    return found
+
+
+def with_names(text: str, names: dict[str, str]) -> str:
+    """Return *text*, statements, with other words for some of their variables."""
+    lines = text.split("\n")
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name) and node.id in names]
     for node in sorted(found, key=lambda node: -node.col_offset):
-        encoded = line.encode()
+        encoded = lines[node.lineno - 1].encode()
         start, end = encoded[: node.col_offset].decode(), encoded[node.end_col_offset :].decode()
-        line = f"{start}{names[node.id]}{end}"
-    return line
+        lines[node.lineno - 1] = f"{start}{names[node.id]}{end}"
+    return "\n".join(lines)
 
 
 def receiver_of(function: ast.AST | None) -> str:
@@ -109,15 +236,26 @@ def made_in_run(case: Case, name: str) -> Iterator[str]:
 
 
 def statements(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
-    """Yield the statements that keep and make what leaks, and those of the run that call the functions they are in."""
-    functions: list[str] = []
+    """Yield the statements that keep and make what leaks, and those that call the functions they are in.
+
+    Those of the run come before those of other functions of the same files.
+    """
+    names: list[str] = []
     for source, statement in case.statements:
         function = source.function_of(statement)
-        functions += [function.name] if isinstance(function, FUNCTIONS) else []
+        names += _called_as(source, function) if isinstance(function, FUNCTIONS) else []
         yield source, statement
-    if case.cell is None:
-        return
-    for statement in (node for one in case.run_body for node in ast.walk(one) if isinstance(node, ast.stmt)):
-        calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-        if not hasattr(statement, "body") and any(name_of(call.func) in functions for call in calls):
-            yield case.cell, statement
+    inside = [node for source in case.sources for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS)]
+    bodies = [(case.cell, case.run_body)] if case.cell is not None else []
+    bodies += [(source, node.body) for source in case.sources for node in inside if source.parent(node) is not None]
+    for source, body in bodies:
+        for statement in (node for one in body for node in ast.walk(one) if isinstance(node, ast.stmt)):
+            calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+            if not hasattr(statement, "body") and any(name_of(call.func) in names for call in calls):
+                yield source, statement
+
+
+def _called_as(source: SourceText, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Yield the names by which *function* is called: that of its class where it makes the object."""
+    owner = source.class_of(function)
+    yield owner.name if owner is not None and function.name == "__init__" else function.name

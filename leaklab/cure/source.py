@@ -65,21 +65,20 @@ class SourceText:
         around = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and _has_line(node, line)]
         return max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0), node.col_offset), default=None)
 
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield all that *node* is a part of, the smallest first."""
+        above = self.parent(node)
+        while above is not None:
+            yield above
+            above = self.parent(above)
+
     def statement_of(self, node: ast.AST) -> ast.stmt | None:
         """Return the statement that *node* is in."""
-        above: ast.AST | None = node
-        while above is not None and not isinstance(above, ast.stmt):
-            above = self.parent(above)
-        return above
+        return next((one for one in (node, *self.above(node)) if isinstance(one, ast.stmt)), None)
 
     def function_of(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
         """Return the function that *node* is in; None at the top."""
-        above = self.parent(node)
-        while above is not None:
-            if isinstance(above, (*FUNCTIONS, ast.Lambda)):
-                return above
-            above = self.parent(above)
-        return None
+        return next((one for one in self.above(node) if isinstance(one, (*FUNCTIONS, ast.Lambda))), None)
 
     def class_of(self, function: ast.AST) -> ast.ClassDef | None:
         """Return the class whose method *function* is; None for any other function."""
@@ -99,11 +98,6 @@ class SourceText:
         above = self.parent(statement)
         blocks = (getattr(above, name, []) for name in (*_BLOCKS, "handlers"))
         return next((block for block in blocks if statement in block), [statement])
-
-
-def under(head: str, text: str) -> str:
-    """Return *text*, a statement as it is written, as the block below *head*."""
-    return "\n".join((head, *(f"    {line}" if line.strip() else line for line in text.splitlines())))
 
 
 def _has_line(node: ast.stmt, line: int) -> bool:
@@ -200,6 +194,23 @@ class Patch:
             return
         start, end = source.at(first, 0), source.at(last, 0) + len(source.lines[last - 1])
         self._add(source, _Edit(start, end, "", first, last))
+
+    def indent(self, source: SourceText, statements: Sequence[ast.stmt], head: str) -> None:
+        """Write *head* above *statements*, neighbours with lines of their own, and them as its block."""
+        first, last = statements[0].lineno, statements[-1].end_lineno or statements[-1].lineno
+        start, end = source.at(first, 0), source.at(last, 0) + len(source.lines[last - 1])
+        nodes = (node for one in statements for node in ast.walk(one))
+        texts = (ast.Constant, ast.JoinedStr)  # a text of several lines would get the blanks as well
+        if any(isinstance(node, texts) and node.end_lineno != node.lineno for node in nodes):
+            self.is_possible = False
+            return
+        before = source.text[start : source.span(statements[0])[0]].strip()
+        if before or getattr(statements[0], "decorator_list", []):
+            self.is_possible = False
+            return
+        indent = source.indent_of(first)
+        lines = (f"{_STEP}{line}" if line.strip() else line for line in source.lines[first - 1 : last])
+        self._add(source, _Edit(start, end, "\n".join((f"{indent}{head}", *lines)), first, last))
 
     def forget(self, source: SourceText) -> None:
         """Take back what was collected for *source*."""

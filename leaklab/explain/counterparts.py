@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from leaklab.runtime.objects import type_name
@@ -15,17 +15,44 @@ from leaklab.runtime.objects import type_name
 _PAIRS: Final = (
     ("register", "unregister"), ("subscribe", "unsubscribe"), ("connect", "disconnect"), ("observe", "unobserve"),
     ("attach", "detach"), ("bind", "unbind"), ("on", "off"), ("listen", "unlisten"), ("watch", "unwatch"),
-    ("mpl_connect", "mpl_disconnect"), ("install", "uninstall"),
+    ("mpl_connect", "mpl_disconnect"), ("install", "uninstall"), ("register", "deregister"), ("mount", "unmount"),
+    ("acquire", "release"), ("push", "pop"), ("start", "stop"), ("begin", "end"), ("enable", "disable"),
+    ("track", "untrack"), ("hook", "unhook"), ("link", "unlink"), ("load", "unload"), ("enter", "leave"),
+    ("join", "leave"), ("checkout", "checkin"), ("schedule", "unschedule"), ("follow", "unfollow"),
+    ("enter_context", "close"),
 )  # fmt: skip
-_BEGINNINGS: Final = (("add_", "remove_"), ("add", "remove"), ("register_", "unregister_"), ("on_", "off_"))
+_BEGINNINGS: Final = (
+    ("add_", "remove_"), ("add", "remove"), ("register_", "unregister_"), ("on_", "off_"), ("register_", "remove_"),
+    ("register_", "deregister_"), ("subscribe_", "unsubscribe_"), ("connect_", "disconnect_"), ("attach_", "detach_"),
+    ("push_", "pop_"), ("start_", "stop_"), ("begin_", "end_"), ("enable_", "disable_"), ("acquire_", "release_"),
+    ("open_", "close_"), ("create_", "delete_"), ("create_", "remove_"), ("new_", "delete_"), ("track_", "untrack_"),
+    ("load_", "unload_"), ("add_", "delete_"), ("add_", "discard_"), ("install_", "uninstall_"),
+)  # fmt: skip
 _ONE_ENTRY: Final = ((list, "append", "remove"), (set, "add", "discard"), (collections.deque, "append", "remove"))
 _OF_MODULES: Final = ("close", "clear", "reset", "remove", "unregister", "free", "release", "shutdown", "cancel")
 _OF_OBJECTS: Final = (
     *_OF_MODULES, "shut_down", "stop", "terminate", "detach", "unsubscribe", "disconnect", "off", "discard", "pop",
     "flush", "drain",
 )  # fmt: skip
+_SETS: Final = (("ContextVar", "set", "reset"), ("Context", "set", "reset"))
 OF_HANDLES: Final = ("cancel", "remove", "disconnect", "unsubscribe", "unobserve", "dispose", "unregister", "off")
 """Methods of the handle that a registration returns: whatever has one keeps something that is called back."""
+OF_RESULTS: Final = (
+    *OF_HANDLES, "close", "stop", "shutdown", "terminate", "release", "detach", "cleanup", "finish", "end", "leave",
+    "undo", "restore",
+)  # fmt: skip
+"""Methods that end what a call has made or begun, the surest first."""
+UNDO_FUNCTIONS: Final = frozenset({
+    "off", "unsub", "unsubscribe", "unregister", "unobserve", "remove", "remove_listener", "cancel", "dispose", "stop",
+    "undo", "detach", "disconnect", "restore", "release", "close", "unbind", "cleanup", "teardown",
+})  # fmt: skip
+"""What a function is called that a registration returns to be called when it is over."""
+HANDLES: Final = frozenset({"cid", "token", "handle", "id", "tag", "sid", "subscription", "identifier", "handle_id"})
+"""What the parameter of a counterpart is called that wants what the registration returned."""
+SCOPES: Final = {
+    "warnings.filterwarnings": "warnings.catch_warnings()", "warnings.simplefilter": "warnings.catch_warnings()",
+}  # fmt: skip
+"""What changes a setting of all code, and the context manager that brings it back."""
 ENDS: Final = {
     "ThreadPoolExecutor": "shutdown()", "ProcessPoolExecutor": "shutdown()", "Pool": "terminate()",
     "ThreadPool": "terminate()", "Timer": "cancel()", "SummaryWriter": "close()", "socket": "close()",
@@ -57,10 +84,25 @@ STARTERS: Final = ("multiprocessing.", "concurrent.futures.process.", "torch.uti
 
 def undoing(call: str) -> Iterator[str]:
     """Yield the names of the methods that may take back what the method *call* has registered."""
-    yield from (undoes for does, undoes in _PAIRS if call == does)
-    yield from (
+    found = [undoes for does, undoes in _PAIRS if call == does]
+    found += [
         undoes + call.removeprefix(does) for does, undoes in _BEGINNINGS if call.startswith(does) and call != does
-    )
+    ]
+    yield from dict.fromkeys(found)
+
+
+def undoing_function(call: str, names: Collection[str]) -> Iterator[str]:
+    """Yield the functions, of *names* in one module, that may take back what its function *call* has done there.
+
+    Of ``register_parametrization`` that is ``remove_parametrizations``, of ``weight_norm`` ``remove_weight_norm``.
+    """
+    wanted = [*undoing(call), f"remove_{call}", f"un{call}", f"un_{call}", f"undo_{call}", "remove"]
+    yield from (name for one in wanted for name in (one, f"{one}s") if name in names)
+
+
+def takes_result(kind: str, call: str) -> str:
+    """Return the method that puts back what *call* has set, given what that returned; empty without one."""
+    return next((undoes for of, does, undoes in _SETS if call == does and kind.endswith(of)), "")
 
 
 def takes_one_out(kind: str, call: str = "") -> str:

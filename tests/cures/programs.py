@@ -340,7 +340,7 @@ PROGRAMS = {
     ),
     "a finalizer that refers to its object": Leaking(
         "import weakref\nclass Resource:\n    def __init__(self):\n        self.data = bytearray(2000)\n"
-        "        weakref.finalize(self, self.close)\n    def close(self):\n        pass",
+        "        weakref.finalize(self, self.report)\n    def report(self):\n        pass",
         "r = Resource()",
         "weakref.finalize._registry", "callback-registry", "weakref.finalize(", WORDS_ONLY, root="module 'weakref'",
     ),
@@ -364,12 +364,81 @@ PROGRAMS = {
     "a function that is wrapped again": Leaking(
         "class Timed:\n    def __init__(self, inner):\n        self.inner, self.data = inner, bytearray(2000)\n"
         "    def __call__(self, x):\n        return self.inner(x)\nstep = Timed(abs)",
-        "step = Timed(step)", "step", "unknown", "step = Timed(step)", WORDS_ONLY, path=((".inner", "object"),),
+        "step = Timed(step)", "step", "unknown", "step = Timed(step)", 'step = Timed(getattr(step, "inner", step))',
+        path=((".inner", "object"),),
     ),
     "a stream of a library that is wrapped again": Leaking(
         "import types\nlibrary = types.ModuleType('library')\nclass Tee:\n    def __init__(self, below):\n"
         "        self.below, self.data = below, bytearray(2000)\nlibrary.out = Tee(None)",
         "library.out = Tee(library.out)", "library.out", "unknown", "library.out = Tee", WORDS_ONLY,
         root="module 'library'", path=((".below", "object"),),
+    ),
+    "a subscription whose handle is dropped": Leaking(
+        "class Handle:\n    def __init__(self, bus, key):\n        self.bus, self.key = bus, key\n"
+        "    def dispose(self):\n        del self.bus.table[self.key]\n"
+        "class Bus:\n    def __init__(self):\n        self.table, self.n = {}, 0\n    def subscribe(self, f):\n"
+        "        self.n += 1\n        self.table[self.n] = f\n        return Handle(self, self.n)\n"
+        "    def publish(self):\n        return [f() for f in list(self.table.values())]\nbus = Bus()",
+        "bus.subscribe(lambda pad=bytearray(2000): len(pad))\nn = len(bus.publish())",
+        "bus.table", "callback-registry", "self.table[self.n] = f",
+        "handle = bus.subscribe(lambda pad=bytearray(2000): len(pad))", makes="bus.subscribe(",
+    ),
+    "a function that takes the registration back": Leaking(
+        "listeners = []\ndef on_event(f):\n    listeners.append(f)\n    def off():\n        listeners.remove(f)\n"
+        "    return off",
+        "unsub = on_event(lambda pad=bytearray(2000): None)\nn = len([f() for f in listeners])",
+        "listeners", "callback-registry", "listeners.append(f)", "unsub()",
+    ),
+    "a handle that a helper returns": Leaking(
+        "import matplotlib\nmatplotlib.use('agg')\nfrom matplotlib.figure import Figure\n"
+        "from matplotlib.backends.backend_agg import FigureCanvasAgg\ncanvas = FigureCanvasAgg(Figure())\n"
+        "def follow(points):\n    return canvas.mpl_connect('button_press_event', lambda event: points[0])",
+        "cid = follow(bytearray(3000))",
+        "canvas.figure._canvas_callbacks.callbacks", "callback-registry", "return canvas", "canvas.mpl_disconnect(cid)",
+    ),
+    "a scope that is entered by hand": Leaking(
+        "class Scope:\n    active = []\n    def __init__(self):\n        self.pad = bytearray(2000)\n"
+        "    def __enter__(self):\n        Scope.active.append(self)\n        return self\n"
+        "    def __exit__(self, *error):\n        Scope.active.remove(self)",
+        "scope = Scope().__enter__()\nn = len(scope.pad)",
+        "Scope.active", "global-cache", "Scope.active.append", "with Scope() as scope:",
+    ),
+    "a stack of contexts in a method": Leaking(
+        "import contextlib\n@contextlib.contextmanager\ndef block():\n    yield bytearray(2000)\n"
+        "class Trainer:\n    def __init__(self):\n        self.stack = contextlib.ExitStack()\n"
+        "    def step(self):\n        pad = self.stack.enter_context(block())\n        return len(pad)\n"
+        "trainer = Trainer()",
+        "n = trainer.step()",
+        "trainer.stack._exit_callbacks", "container-growth", "self.stack.enter_context", "        with block() as pad:",
+    ),
+    "a method that is wrapped again": Leaking(
+        NET + "def timed(module):\n    forward, pad = module.forward, bytearray(2000)\n    def wrapper(x):\n"
+        "        pad[0] = 1\n        return type(module).forward(module, x)\n    wrapper.inside = forward\n"
+        "    module.forward = wrapper",
+        "timed(net)\ny = net(torch.ones(2, 32)).detach()",
+        "net.forward", "closure-kept", "", "net.forward = previous", path=(("closure variable 'forward'", "cell"),),
+        makes="timed(net)",
+    ),
+    "a handler that each client adds": Leaking(
+        "import logging\nlogger = logging.getLogger('leaklab.tests.clients')\nclass Client:\n"
+        "    def __init__(self):\n        logger.addHandler(logging.NullHandler())",
+        "client = Client()",
+        "logger.handlers", "callback-registry", "logger.addHandler", "        if not logger.handlers:",
+    ),
+    "an error in a record": Leaking(
+        "class Record:\n    error = None\nrecords = []\ndef run():\n    record, pad = Record(), bytearray(4000)\n"
+        "    try:\n        1 / len(pad[:0])\n    except ZeroDivisionError as problem:\n        record.error = problem\n"
+        "    records[:] = [*records, record.error]",
+        "run()",
+        "records", "traceback-kept", "record.error = problem", "        record.error = repr(problem)",
+        path=((".error", "ZeroDivisionError"), *TRACEBACK),
+    ),
+    "a figure in a helper": Leaking(
+        "import matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\n"
+        "plt.rcParams['figure.max_open_warning'] = 0\ndef report():\n    figure, axes = plt.subplots()\n"
+        "    return len(figure.axes)",
+        "n = report()",
+        "matplotlib._pylab_helpers.Gcf.figs", "global-cache", "plt.subplots", "    plt.close(figure)",
+        root="module 'matplotlib._pylab_helpers'",
     ),
 }  # fmt: skip

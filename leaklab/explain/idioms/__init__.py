@@ -22,22 +22,25 @@ from leaklab.explain.idioms.caches import (
     notebook_history,
     results_emptied,
 )
-from leaklab.explain.idioms.callbacks import (
-    callback_registry,
-    chained_handler,
-    registered,
-    registered_outside,
-    taken_back,
-)
+from leaklab.explain.idioms.callbacks import callback_registry, registered, registered_outside
 from leaklab.explain.idioms.containers import container_growth, let_go, newest_part
-from leaklab.explain.idioms.cycles import cycle_garbage, gradients_forgotten, immortal_cycle, made_once, native
+from leaklab.explain.idioms.cycles import (
+    added_once,
+    cycle_garbage,
+    gradients_forgotten,
+    immortal_cycle,
+    made_once,
+    native,
+)
 from leaklab.explain.idioms.frames import closure_kept, exception_as_text, traceback_kept
 from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
 from leaklab.explain.idioms.hooks import handles_removed, hook_left
 from leaklab.explain.idioms.in_use import dropped
+from leaklab.explain.idioms.inverses import taken_back
 from leaklab.explain.idioms.lifetimes import ended, finished_tasks, left_open, left_running, tasks_leave, thread_kept
 from leaklab.explain.idioms.models import group_taken_out, one_name, optimizer_state, run_switch, table_of_module
-from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept
+from leaklab.explain.idioms.scopes import chained_handler, left_again, put_back
+from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once
 from leaklab.explain.leaks.evidence import Evidence
 
 Changes = Callable[[Case], Iterator[Proposal]]
@@ -60,7 +63,7 @@ class Idiom:
     changes: tuple[Changes, ...] = ()
 
 
-_STORED = (ended, library_calls, taken_back, let_go, maybe_calls)
+_STORED = (ended, library_calls, left_again, taken_back, let_go, maybe_calls)
 """What was put somewhere: it is ended, the library lets go of it, it is taken out again, it goes with its run."""
 
 IDIOMS: tuple[Idiom, ...] = (
@@ -71,25 +74,29 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("immortal-cycle", immortal_cycle, (handles_removed, gradients_forgotten)),
     Idiom("deepcopy-kept", deepcopy_kept, (taken_back, let_go)),
     Idiom("cycle-garbage", cycle_garbage, (handles_removed, gradients_forgotten)),
-    Idiom("callback-registry", registered, (handles_removed, taken_back, made_once)),
-    Idiom("native", registered_outside, (made_once,)),
+    Idiom("callback-registry", registered, (left_again, handles_removed, taken_back, made_once)),
+    Idiom("native", registered_outside, (left_again, taken_back, made_once)),
     Idiom("native", native),
     Idiom("traceback-kept", traceback_kept, (exception_as_text, taken_back, let_go)),
-    Idiom("callback-registry", chained_handler),
+    Idiom("callback-registry", chained_handler, (put_back,)),
     Idiom("hook-left", hook_left, (handles_removed,)),
     Idiom("autograd-ctx", autograd_ctx, (taken_back, let_go)),
     Idiom("thread-or-worker-kept", thread_kept, _STORED),
-    Idiom("optimizer-state", optimizer_state, (library_calls, group_taken_out, let_go)),
-    Idiom("run-switch", run_switch, (library_calls, link_cut, taken_back, let_go)),
+    Idiom("optimizer-state", optimizer_state, (library_calls, wrapped_once, group_taken_out, let_go)),
+    Idiom(
+        "run-switch", run_switch, (library_calls, wrapped_once, link_cut, left_again, added_once, taken_back, let_go)
+    ),
     Idiom("container-growth", finished_tasks, (tasks_leave, let_go)),
     Idiom("container-growth", table_of_module, (one_name,)),
-    Idiom("callback-registry", callback_registry, (handles_removed, taken_back, let_go)),
+    Idiom("callback-registry", callback_registry, (handles_removed, added_once, taken_back, let_go)),
     Idiom("global-cache", cached_results, (results_emptied,)),
-    Idiom("closure-kept", closure_kept, (taken_back, let_go)),
+    Idiom("closure-kept", closure_kept, (put_back, taken_back, let_go)),
     Idiom("graph-kept", graph_kept, (gradients_forgotten, graph_cut, newest_part, link_cut, taken_back, let_go)),
     Idiom("global-cache", global_cache, _STORED),
     Idiom("container-growth", container_growth, (newest_part, *_STORED)),
-    Idiom("tensor-kept", tensor_kept, (library_calls, link_cut, taken_back, let_go)),
+    Idiom(
+        "tensor-kept", tensor_kept, (library_calls, wrapped_once, link_cut, left_again, put_back, taken_back, let_go)
+    ),
     Idiom("container-growth", kept_by_known, (library_calls,)),
 )
 """A cause may be there twice: its plain signs are asked for where they would not be mistaken for another's."""
@@ -124,7 +131,8 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 CHANGES: tuple[Changes, ...] = (
     ended, library_calls, exception_as_text, handles_removed, results_emptied, gradients_forgotten, graph_cut,
-    newest_part, tasks_leave, link_cut, group_taken_out, one_name, taken_back, let_go, made_once, maybe_calls,
+    newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out, one_name, left_again, put_back,
+    added_once, taken_back, let_go, made_once, maybe_calls,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

@@ -15,7 +15,7 @@ from typing import Any
 from leaklab.cure.case import Case, Store, is_adding, last_name, rounded, store_of
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
-from leaklab.cure.source import SourceText, under
+from leaklab.cure.source import SourceText
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
@@ -175,10 +175,9 @@ def _only_new(case: Case, store: Store) -> Iterator[Proposal]:
     """Yield that a text or number is added where it is not there yet, if each run added the same one."""
     if store.value is None or store.how != "one" or not gets_the_same(case.held):
         return
-    value, text = store.source.text_of(store.value), store.source.text_of(store.statement)
+    value = store.source.text_of(store.value)
     words = f"Add to `{store.container_text}` only what is not there yet."
-    changed = under(f"if {value} not in {store.container_text}:", text)
-    yield from case.instead(words, store.source, store.statement, changed)
+    yield from case.under(words, store.source, store.statement, f"if {value} not in {store.container_text}:")
 
 
 def gets_the_same(held: object) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 
 from leaklab.cure.case import Case
 from leaklab.cure.ends import end_of, statements
+from leaklab.cure.live import evaluate, has_method
 from leaklab.cure.proposal import Proposal
-from leaklab.cure.source import under
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice
 from leaklab.explain.idioms.graphs import BY_ATTRIBUTES, adds_up_gradients
@@ -174,6 +174,36 @@ def made_once(case: Case) -> Iterator[Proposal]:
             continue
         name = statement.targets[0].id
         words = f"Make `{name}` once, in the first run, and use it again."
-        changed = under(f'if "{name}" not in globals():', source.text_of(statement))
-        yield from case.instead(words, source, statement, changed)
+        yield from case.under(words, source, statement, f'if "{name}" not in globals():')
         return
+
+
+def added_once(case: Case) -> Iterator[Proposal]:
+    """Yield how something is registered only where nothing of its kind is yet."""
+    for source, statement in statements(case):
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        above = source.text_of(call.func.value)
+        guard = _GUARDS.get(call.func.attr)
+        condition = ""
+        if guard is not None and has_method(evaluate(above, case.program.namespace), guard):
+            condition = f"not {above}.{guard}({', '.join(map(source.text_of, call.args[:2]))})"
+        elif len(call.args) == 1 and (table := _TABLES.get(call.func.attr)) and _is_always_the_same(call.args[0]):
+            condition = f"not {above}.{table}"
+        if condition:
+            words = f"Do it once: only `if {condition}`."
+            yield from case.under(words, source, statement, f"if {condition}:")
+
+
+_TABLES = {"addHandler": "handlers", "addFilter": "filters"}
+"""Where what a call registers can be looked up."""
+_GUARDS = {"register_parametrization": "is_parametrized"}
+"""The function beside a call that says, of its first two arguments, whether it has been made."""
+
+
+def _is_always_the_same(node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    values = (*node.args, *(word.value for word in node.keywords))
+    return all(isinstance(one, ast.Constant) for one in values)

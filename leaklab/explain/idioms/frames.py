@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from leaklab.cure.case import Case
+from leaklab.cure.case import Case, called, last_name
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, is_private, named, place_words
@@ -136,24 +136,42 @@ def exception_as_text(case: Case) -> Iterator[Proposal]:
     """Yield how an exception is kept as its text, without the frames that its traceback keeps."""
     if not any("raceback" in step.kind or step.reference == ".__traceback__" for step in case.leak.path.steps):
         return
-    for store in case.stores:
-        handler = _handler_around(store.source, store.statement)
-        if handler is None or handler.name is None or store.value is None:
-            continue
-        names = [
-            node
-            for node in ast.walk(store.value)
-            if isinstance(node, ast.Name) and node.id == handler.name and not _is_asked(store.source, node)
-        ]
-        if len(names) != 1:
-            continue
-        for text, words in (
-            (f"repr({handler.name})", "Keep the text of the exception"),
-            (f"{handler.name}.with_traceback(None)", "Keep the exception without its traceback"),
-        ):
-            why = "the traceback keeps the local variables of every frame"
-            yield from case.instead(f"{words}: {why}.", store.source, names[0], text)
+    references = {step.reference for step in case.leak.path.steps}
+    for source in case.sources:
+        for handler in (node for node in ast.walk(source.tree) if isinstance(node, ast.ExceptHandler)):
+            nodes = (node for node in ast.walk(handler) if isinstance(node, ast.expr))
+            kept = [node for node in nodes if _is_kept(case, source, handler, node, references)]
+            for node in kept if len(kept) == 1 else ():
+                yield from _as_text(case, source, node)
+                return
+
+
+def _is_kept(case: Case, source: SourceText, handler: ast.ExceptHandler, node: ast.expr, references: set[str]) -> bool:
+    """Return whether *node*, the exception that *handler* has caught, is what the leak keeps."""
+    statement = source.statement_of(node)
+    is_info = isinstance(node, ast.Call) and source.text_of(node.func) == "sys.exc_info"
+    is_error = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id == handler.name
+    if statement is None or not (is_info or (is_error and isinstance(node, ast.Name) and not _is_asked(source, node))):
+        return False
+    if any(store.statement is statement for store in case.stores):
+        return True
+    if any(called(call) == last_name(case.holder) for call in ast.walk(statement)):  # an argument that is cached
+        return True
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return isinstance(target, ast.Attribute) and f".{target.attr}" in references
+
+
+def _as_text(case: Case, source: SourceText, node: ast.expr) -> Iterator[Proposal]:
+    name, why = source.text_of(node), "the traceback keeps the local variables of every frame"
+    if isinstance(node, ast.Call):
+        yield from case.instead(f"Keep the text of the exception: {why}.", source, node, f"repr({name}[1])")
         return
+    ways = (
+        ("the text of the exception", "repr({})"),
+        ("the exception without its traceback", "{}.with_traceback(None)"),
+    )
+    for what, write in ways:
+        yield from case.instead(f"Keep {what}: {why}.", source, node, write.format(name))
 
 
 def _is_asked(source: SourceText, node: ast.Name) -> bool:
@@ -162,10 +180,3 @@ def _is_asked(source: SourceText, node: ast.Name) -> bool:
     return isinstance(above, ast.Attribute) or (
         isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id in ("str", "repr", "type")
     )
-
-
-def _handler_around(source: SourceText, node: ast.AST) -> ast.ExceptHandler | None:
-    above = source.parent(node)
-    while above is not None and not isinstance(above, ast.ExceptHandler):
-        above = source.parent(above)
-    return above

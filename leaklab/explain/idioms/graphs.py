@@ -123,6 +123,9 @@ def graph_cut(case: Case) -> Iterator[Proposal]:
     if store is not None and not case.is_in_run and is_tensor(held) and _is_only_kept(store):
         yield from _kept_detached(case, store)
     yield from case.at_end(f"Hand `{owner}` on to the next run without its graph.", f"{owner} = {cut}")
+    if is_tensor(held):
+        words = f"Begin each run with `{owner}` as a new leaf, without the graph of the run before."
+        yield from case.at_end(words, f"{owner} = {cut}.requires_grad_()")
 
 
 def _owner(case: Case) -> str:

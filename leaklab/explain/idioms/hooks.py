@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from leaklab.cure.case import Case, called
-from leaklab.cure.ends import end_of, statements
+from leaklab.cure.ends import end_of, kept_name, statements
 from leaklab.cure.live import evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText
@@ -126,12 +126,12 @@ def _handle_removed(case: Case, source: SourceText, statement: ast.stmt, calls: 
     undo: list[str]
     if isinstance(statement, ast.Expr) and statement.value is call:
         if loops:
-            handles = case.fresh("handles")
+            handles = kept_name(case, source, statement, "handles")
             patch.before(source, loops[-1], [f"{handles} = []"])
             patch.replace(source, call, f"{handles}.append({source.text_of(call)})")
             undo = [f"for handle in {handles}:", "    handle.remove()"]
         else:
-            handle = case.fresh("handle")
+            handle = kept_name(case, source, statement, "handle")
             patch.replace(source, call, f"{handle} = {source.text_of(call)}")
             undo = [f"{handle}.remove()"]
     elif isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
@@ -142,7 +142,7 @@ def _handle_removed(case: Case, source: SourceText, statement: ast.stmt, calls: 
     elif isinstance(above, (ast.ListComp, ast.List)) and isinstance(statement, ast.Assign) and statement.value is above:
         undo = [f"for handle in {source.text_of(statement.targets[0])}:", "    handle.remove()"]
     elif isinstance(above, ast.ListComp) and isinstance(statement, ast.Expr) and statement.value is above:
-        handles = case.fresh("handles")
+        handles = kept_name(case, source, statement, "handles")
         patch.replace(source, above, f"{handles} = {source.text_of(above)}")
         undo = [f"for handle in {handles}:", "    handle.remove()"]
     else:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from leaklab.cure.case import Case, called
+from leaklab.cure.ends import end_of, is_of_run, kept_name, statements
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import Patch, SourceText
@@ -201,18 +202,19 @@ def finished_tasks(e: Evidence) -> Advice | None:
 
 
 def ended(case: Case) -> Iterator[Proposal]:
-    """Yield how something with an end (an executor, a timer, a figure, a file) is ended where the run ends."""
-    for source, statement in case.statements:
-        if source.filename != case.program.checked or hasattr(statement, "body"):
+    """Yield how something with an end (an executor, a timer, a figure, a file) is ended where its code ends."""
+    for source, statement in statements(case):
+        if hasattr(statement, "body"):
             continue
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and called(node) in ENDS]
-        if calls and source.function_of(statement) is None:
-            patch = case.patch()
-            end = _write_end(case, source, statement, calls[0], patch)
-            if end:
-                yield from _ended_and_forgotten(case, source, statement, calls[0], end)
-                yield from case.proposal(f"End it when the run has used it: `{end}`.", patch)
-                return
+        if not calls:
+            continue
+        patch = case.patch()
+        end = _write_end(case, source, statement, calls[0], patch)
+        if end:
+            yield from _ended_and_forgotten(case, source, statement, calls[0], end)
+            yield from case.proposal(f"End it when the run has used it: `{end}`.", patch)
+            return
 
 
 def _write_end(case: Case, source: SourceText, statement: ast.stmt, call: ast.Call, patch: Patch) -> str:
@@ -224,21 +226,16 @@ def _write_end(case: Case, source: SourceText, statement: ast.stmt, call: ast.Ca
             return ""
         name = source.text_of(first)
     else:
-        name = case.fresh(called(call).lower())
+        name = kept_name(case, source, statement, called(call).lower())
         patch.before(source, statement, [f"{name} = {source.text_of(call)}"])
         patch.replace(source, call, name)
     method = ENDS[called(call)]
-    live = evaluate(name, case.program.namespace)
+    live = evaluate(name, case.program.namespace) if is_of_run(case, source, statement) else MISSING
     if method and live is not MISSING and not has_method(live, method.partition("(")[0]):
         return ""
     pyplot = next((one for one in ("plt", "pyplot", "pylab") if one in case.program.namespace), "")
     end = f"{name}.{method}" if method else f"{pyplot}.close({name})" if pyplot else ""
-    loop = next(source.loops_around(statement), None)
-    if loop is not None:
-        patch.after(source, loop.body[-1], [end])
-    else:
-        case.at_end_of_run(patch, end)
-    return end
+    return end if end and end_of(case, source, statement, patch, [end]) else ""
 
 
 def _ended_and_forgotten(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from leaklab.cure.case import Case, called
+from leaklab.cure.ends import end_of
 from leaklab.cure.live import MISSING, attribute, evaluate
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import SourceText
@@ -88,14 +89,15 @@ def group_taken_out(case: Case) -> Iterator[Proposal]:
         for node in ast.walk(store.statement):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
-            if node.func.attr != "add_param_group" or store.source.filename != case.program.checked:
+            if node.func.attr != "add_param_group":
                 continue
             optimizer = store.source.text_of(node.func.value)
-            yield from case.at_end(
-                f"Take the group out of `{optimizer}` again when the run ends, with its state.",
-                f'for parameter in {optimizer}.param_groups.pop()["params"]:',
-                f"    {optimizer}.state.pop(parameter, None)",
-            )
+            lines = [f'for parameter in {optimizer}.param_groups.pop()["params"]:']
+            lines.append(f"    {optimizer}.state.pop(parameter, None)")
+            patch = case.patch()
+            if end_of(case, store.source, store.statement, patch, lines):
+                words = f"Take the group out of `{optimizer}` again when the run ends, with its state."
+                yield from case.proposal(words, patch)
             return
 
 

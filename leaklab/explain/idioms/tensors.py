@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaklab.cure.case import Case, Store
-from leaklab.cure.live import MISSING, attribute, newest
+from leaklab.cure.live import MISSING, attribute, evaluate, newest
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.source import Patch
 from leaklab.explain.idioms.advice import Advice, clearing, is_users, named, place_words, written
@@ -133,6 +133,41 @@ def link_cut(case: Case) -> Iterator[Proposal]:
     place = f"{case.holder}{link}"
     words = f"At the end of each run, cut `{place}`: it links to the objects of all earlier runs."
     yield from case.at_end(words, f"{place} = None")
+
+
+def wrapped_once(case: Case) -> Iterator[Proposal]:
+    """Yield how a run that wraps what the run before has wrapped, ``opt = prepare(opt)``, wraps what is inside.
+
+    The objects must be of one class, each with the one before in an attribute that it calls: in a chain of data the
+    one before is no inside.
+    """
+    for source in case.sources if case.cell is not None else ():
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or source is not case.cell:
+                continue
+            place = source.text_of(node.targets[0])
+            inside = [one for one in node.value.args if source.text_of(one) == place]
+            link = _inner(evaluate(place, case.program.namespace), case)
+            if len(inside) == 1 and link and _is_called_through(case, link):
+                words = f"Wrap what is inside of `{place}`, not what the run before has wrapped already."
+                yield from case.instead(words, source, inside[0], f'getattr({place}, "{link}", {place})')
+
+
+def _is_called_through(case: Case, link: str) -> bool:
+    """Return whether code calls what is in the attribute *link*, or a method of that."""
+    calls = (node for source in case.sources for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+    inside = (node for call in calls for node in ast.walk(call.func) if isinstance(node, ast.Attribute))
+    return any(node.attr == link for node in inside)
+
+
+def _inner(outer: object, case: Case) -> str:
+    """Return the attribute in which *outer* has another object of its class, and which is on the path; else empty."""
+    for step in case.leak.path.steps:
+        name = step.reference[1:] if _ATTRIBUTE.fullmatch(step.reference) else ""
+        found = attribute(outer, name) if name and outer is not MISSING else MISSING
+        if found is not MISSING and type(found) is type(outer):
+            return name
+    return ""
 
 
 def _is_of_library(case: Case) -> bool:

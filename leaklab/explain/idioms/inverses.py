@@ -1,0 +1,340 @@
+"""The inverse of the call that keeps: it is written where the run ends, or the function that calls it."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import contextlib
+import itertools
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from leaklab.cure.case import Case, name_of
+from leaklab.cure.ends import call_site, end_of, is_of_run, kept_name, made_in_run, receiver_of, statements, with_names
+from leaklab.cure.live import MISSING, attribute, evaluate, has_method
+from leaklab.cure.proposal import Proposal
+from leaklab.cure.source import FUNCTIONS, Patch, SourceText
+from leaklab.explain.counterparts import (
+    HANDLES,
+    OF_RESULTS,
+    UNDO_FUNCTIONS,
+    takes_one_out,
+    takes_result,
+    undoing,
+    undoing_function,
+)
+from leaklab.explain.idioms.hooks import is_hook_call
+from leaklab.explain.idioms.in_use import dropped
+from leaklab.runtime.containers import items_in
+from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, module_dict, static_attribute, type_name
+
+_N_SETATTR = 3
+_WORDS = "Take it out again when the run ends: `{}`."
+
+
+def taken_back(case: Case) -> Iterator[Proposal]:
+    """Yield how a registration is taken back: by its handle, by the call that its library has for it, by its key."""
+    for source, statement in statements(case):
+        yield from _entry_taken_out(case, source, statement)
+        yield from _returned_taken_back(case, source, statement)
+        if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(statement.value, ast.Call):
+            continue
+        call = statement.value
+        if is_hook_call(call):
+            continue
+        ways = (_by_result, _by_counterpart, _by_function)
+        found = next(itertools.chain.from_iterable(way(case, source, statement, call) for way in ways), None)
+        if found is not None:
+            yield found
+
+
+def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Iterator[Proposal]:
+    """Yield how the entry that *statement* puts into a dict of callbacks, ``handlers[token] = f``, leaves it again.
+
+    So does an attribute with a name of its own in each run: ``setattr(module, name, f)``.
+    """
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and name_of(call.func) == "setattr" and len(call.args) == _N_SETATTR:
+        owner, name, _ = call.args
+        if isinstance(name, ast.Name):
+            line = f"delattr({source.text_of(owner)}, {name.id})"
+            yield from _at_end(case, source, statement, case.patch(), line)
+        return
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Subscript) or not isinstance(target.slice, (ast.Name, ast.Attribute, ast.Constant)):
+        return
+    place = source.text_of(target.value)
+    if type(evaluate(place, case.program.namespace)) is not dict or not dropped(case, (place,)):
+        return
+    line = f"{place}.pop({source.text_of(target.slice)}, None)"
+    yield from _at_end(case, source, statement, case.patch(), line)
+
+
+def _at_end(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, *lines: str) -> Iterator[Proposal]:
+    if end_of(case, source, statement, patch, list(lines)):
+        yield from case.proposal(_WORDS.format(lines[-1]), patch)
+
+
+def _by_result(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
+    """Yield how what *call* returns ends it: a handle with a method for that, a function to be called for that."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if target is not None and not isinstance(target, (ast.Name, ast.Attribute)):
+        return
+    ending, word = _ending(case, source, statement, call)
+    if not ending:
+        return
+    patch = case.patch()
+    name = kept_name(case, source, statement, word) if target is None else source.text_of(target)
+    if target is None:
+        patch.replace(source, call, f"{name} = {source.text_of(call)}")
+    yield from _at_end(case, source, statement, patch, f"{name}{ending}")
+
+
+def _ending(case: Case, source: SourceText, statement: ast.stmt, call: ast.Call) -> tuple[str, str]:
+    """Return what is written behind the result of *call* to end it, and a name for that; empty if nothing ends it."""
+    if isinstance(statement, ast.Assign) and is_of_run(case, source, statement):
+        made = evaluate(source.text_of(statement.targets[0]), case.program.namespace)
+        if type(made) is types.FunctionType:
+            is_undo = made.__name__ in UNDO_FUNCTIONS or source.text_of(statement.targets[0]) in UNDO_FUNCTIONS
+            return ("()", "") if is_undo and needs_nothing(made, is_bound=False) else ("", "")
+        return (_method_of(made), "") if made is not MISSING else ("", "")
+    function = _live_function(case, source, call)
+    definition = None if function is None else _definition(case, function)
+    last = definition.body[-1] if definition is not None else None
+    if function is None or definition is None or not isinstance(last, ast.Return) or last.value is None:
+        return "", ""
+    if isinstance(last.value, ast.Name):
+        inner = [one for one in definition.body if isinstance(one, FUNCTIONS) and one.name == last.value.id]
+        is_undo = bool(inner) and inner[0].name in UNDO_FUNCTIONS and not inner[0].args.args
+        return ("()", inner[0].name) if is_undo else ("", "")
+    kind = function.__globals__.get(name_of(last.value.func)) if isinstance(last.value, ast.Call) else None
+    return (_method_of(kind), _word_for(last.value)) if is_kind_of(kind, type) else ("", "")
+
+
+def _method_of(thing: object) -> str:
+    """Return the call, ``.close()``, of a method that ends *thing*, an object or a class; empty without one."""
+    kind = thing if is_kind_of(thing, type) else type(thing)
+    for name in OF_RESULTS:
+        method = static_attribute(kind, name)
+        if type(method) is types.FunctionType and needs_nothing(method):
+            return f".{name}()"
+    return ""
+
+
+def needs_nothing(function: types.FunctionType, *, is_bound: bool = True) -> bool:
+    """Return whether *function* can be called without arguments, as a method if it *is_bound*."""
+    code = function.__code__
+    n_given = len(function.__defaults__ or ()) + is_bound
+    return code.co_argcount <= n_given and code.co_kwonlyargcount <= len(function.__kwdefaults__ or ())
+
+
+def _live_function(case: Case, source: SourceText, call: ast.Call) -> types.FunctionType | None:
+    """Return the function of Python that *call* calls, None where that is not known."""
+    if isinstance(call.func, ast.Attribute):
+        owner = _live_owner(case, source, call)
+        is_owner = is_kind_of(owner, type) or is_kind_of(owner, types.ModuleType)
+        found = None if owner is MISSING else static_attribute(owner if is_owner else type(owner), call.func.attr)
+    else:
+        found = case.program.namespace.get(name_of(call.func))
+    return found if type(found) is types.FunctionType else None
+
+
+def _definition(case: Case, function: types.FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the text of *function*."""
+    source, line = case.source(function.__code__.co_filename), function.__code__.co_firstlineno
+    nodes = [] if source is None else [node for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS)]
+    lines = {min([node.lineno, *(one.lineno for one in node.decorator_list)]): node for node in nodes}
+    return lines.get(line)
+
+
+def _by_counterpart(
+    case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call
+) -> Iterator[Proposal]:
+    """Yield how the object that *call* registers something with lets go of it."""
+    undo = _counterpart(case, source, call)
+    if not undo or not isinstance(call.func, ast.Attribute):
+        return
+    place, patch, owner = source.text_of(call.func.value), case.patch(), _live_owner(case, source, call)
+    if takes_result(type_name(type(owner)), call.func.attr) or _wants_handle(owner, undo, call.func.attr):
+        args = [_named_result(case, source, statement, patch)]
+    else:
+        n_args = _n_arguments(owner, undo, len(call.args))
+        args = _named_arguments(case, source, statement, call.args[:n_args], patch)
+    lines = [f"{place}.{undo}({', '.join(args)})"]
+    words = _WORDS.format(lines[0])
+    if undo == "removeHandler" and re.fullmatch(r"[\w.]+", args[0]):
+        lines.append(f"{args[0]}.close()")
+    if end_of(case, source, statement, patch, lines):
+        yield from case.proposal(words, patch)
+
+
+def _returned_taken_back(case: Case, source: SourceText, statement: ast.stmt) -> Iterator[Proposal]:
+    """Yield how the run takes back what a function registers and returns the handle of: ``return bus.connect(f)``."""
+    call = statement.value if isinstance(statement, ast.Return) else None
+    function = source.function_of(statement)
+    if (
+        not isinstance(call, ast.Call)
+        or not isinstance(call.func, ast.Attribute)
+        or not isinstance(function, FUNCTIONS)
+    ):
+        return
+    site, owner = call_site(case, source, function), _live_owner(case, source, call)
+    undo = _counterpart(case, source, call)
+    if site is None or not undo or not isinstance(site.statement, (ast.Expr, ast.Assign)):
+        return
+    patch, args = case.patch(), [*map(source.text_of, call.args[: _n_arguments(owner, undo, len(call.args))])]
+    wants = takes_result(type_name(type(owner)), call.func.attr) or _wants_handle(owner, undo, call.func.attr)
+    if wants:
+        args = []
+    lines = site.translated([f"{source.text_of(call.func.value)}.{undo}({', '.join(args)})"], function)
+    if lines is None:
+        return
+    if wants:
+        lines = [lines[0].replace("()", f"({_named_result(case, site.source, site.statement, patch)})")]
+    yield from _at_end(case, site.source, site.statement, patch, *lines)
+
+
+def _counterpart(case: Case, source: SourceText, call: ast.Call) -> str:
+    """Return the name of the function that undoes *call*, if the object that it is called on has one."""
+    if not isinstance(call.func, ast.Attribute):
+        return ""
+    name, owner = call.func.attr, _live_owner(case, source, call)
+    if owner is MISSING:
+        return ""
+    if undo := takes_result(type_name(type(owner)), name):
+        return undo
+    if undo := takes_one_out(type_name(type(owner)), name):
+        return undo if call.args and dropped(case, (source.text_of(call.func.value),)) else ""
+    if has_base(type(owner), contextlib.ExitStack) and not _are_alike(owner):
+        return ""
+    return next((undo for undo in undoing(name) if has_method(owner, undo)), "")
+
+
+def _are_alike(stack: object) -> bool:
+    """Return whether all that *stack* would leave are contexts of one kind: none was entered for another purpose."""
+    callbacks = attribute(stack, "_exit_callbacks")
+    entries = items_in(callbacks) if has_base(type(callbacks), collections.deque) else []
+    contexts = [attribute(one, "__self__") for entry in entries for one in items_in(entry)[1:]]
+    generators = [attribute(one, "gen") for one in contexts]
+    codes = {one.gi_code if type(one) is types.GeneratorType else None for one in generators}
+    return len({type(one) for one in contexts}) == len(codes) == 1
+
+
+def _wants_handle(owner: object, undo: str, call: str) -> bool:
+    """Return whether *undo* is given what the registration returned, not what that was given."""
+    if undo in ("mpl_disconnect", "disconnect"):
+        return undo == "mpl_disconnect" or _parameters(owner, undo)[:1] != _parameters(owner, call)[:1]
+    wanted = _parameters(owner, undo)[:1]
+    return bool(wanted) and wanted[0] in HANDLES and wanted[0] not in _parameters(owner, call)
+
+
+def _parameters(owner: object, name: str) -> list[str]:
+    """Return the names of what a method, or a function of a module, is given; empty where it is none of Python's."""
+    is_module = is_kind_of(owner, types.ModuleType)
+    function = static_attribute(owner if is_module or is_kind_of(owner, type) else type(owner), name)
+    is_bound = not is_module and type(function) is not staticmethod
+    if is_exactly(function, (staticmethod, classmethod)):
+        function = function.__func__
+    if type(function) is not types.FunctionType:
+        return []
+    return list(function.__code__.co_varnames[is_bound : function.__code__.co_argcount])
+
+
+def _by_function(
+    case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call
+) -> Iterator[Proposal]:
+    """Yield how a function of the same module undoes what *call*, one of its functions, has done."""
+    function = _live_function(case, source, call)
+    module = None if function is None or "." in function.__qualname__ else sys.modules.get(function.__module__)
+    names = module_dict(module) if is_kind_of(module, types.ModuleType) else None
+    if function is None or names is None:
+        return
+    given = list(function.__code__.co_varnames[: function.__code__.co_argcount])
+    words = dict(zip(given, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
+    defaults = dict(zip(reversed(given), reversed(function.__defaults__ or ()), strict=False))
+    for undo in undoing_function(function.__name__, names):
+        inverse = names[undo]
+        if type(inverse) is not types.FunctionType or inverse.__module__ != function.__module__:
+            continue
+        n_needed = inverse.__code__.co_argcount - len(inverse.__defaults__ or ())
+        wanted = inverse.__code__.co_varnames[:n_needed]
+        if not n_needed or not all(name in words or type(defaults.get(name)) is str for name in wanted):
+            continue
+        above = source.text_of(call.func).removesuffix(function.__name__)
+        if not above and undo not in case.program.namespace:
+            continue
+        patch = case.patch()
+        nodes = [words[name] for name in wanted if name in words]
+        named = _named_arguments(case, source, statement, nodes, patch)
+        known = dict(zip([name for name in wanted if name in words], named, strict=True))
+        args = [known.get(name) or repr(defaults[name]) for name in wanted]
+        yield from _at_end(case, source, statement, patch, f"{above}{undo}({', '.join(args)})")
+
+
+def _live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:
+    """Return the object that *call* is a method of, `MISSING` if that is not known.
+
+    What the code calls ``self.bus`` in a method is looked for in the object that the run makes and names.
+    """
+    if not isinstance(call.func, ast.Attribute):
+        return MISSING
+    text = source.text_of(call.func.value)
+    function = source.function_of(call)
+    owner = source.class_of(function) if function is not None else None
+    if owner is not None:
+        made = list(made_in_run(case, owner.name)) or list(_variables_of(case, owner.name))
+        if len(made) == 1:
+            text = with_names(text, {receiver_of(function): made[0]})
+    return evaluate(text, case.program.namespace)
+
+
+def _variables_of(case: Case, name: str) -> Iterator[str]:
+    """Yield the variables that the run uses whose class is called *name*."""
+    namespace = case.program.namespace
+    return (one for one in sorted(case.names_in_run()) if type(namespace.get(one)).__name__ == name)
+
+
+def _named_result(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, patch: Patch) -> str:
+    """Return the name of what the call of *statement* returns; it gets one where it has none."""
+    if isinstance(statement, ast.Assign):
+        return source.text_of(statement.targets[0])
+    name = kept_name(case, source, statement, "connection")
+    patch.replace(source, statement.value, f"{name} = {source.text_of(statement.value)}")
+    return name
+
+
+def _named_arguments(
+    case: Case, source: SourceText, statement: ast.stmt, nodes: list[ast.expr], patch: Patch
+) -> list[str]:
+    """Return the words for *nodes*, arguments of a call; what is made there gets a name above *statement*."""
+    args, named = [], []
+    for node in nodes:
+        text = source.text_of(node)
+        if isinstance(node, (ast.Call, ast.Lambda)):
+            name = kept_name(case, source, statement, _word_for(node))
+            named.append(f"{name} = {text}")
+            patch.replace(source, node, name)
+            text = name
+        args.append(text)
+    if named:
+        patch.before(source, statement, named)
+    return args
+
+
+def _n_arguments(owner: object, undo: str, given: int) -> int:
+    """Return how many of the arguments of the registration its counterpart takes."""
+    is_owner = is_kind_of(owner, types.ModuleType) or is_kind_of(owner, type)
+    function: Callable[..., Any] | None = static_attribute(owner if is_owner else type(owner), undo)
+    if is_exactly(function, (staticmethod, classmethod)) or type(function) is types.FunctionType:
+        return min(given, len(_parameters(owner, undo)))
+    return min(given, 1)
+
+
+def _word_for(node: ast.expr) -> str:
+    if isinstance(node, ast.Call):
+        name = re.findall(r"[A-Z][a-z]+|[a-z]+", name_of(node.func))
+        return name[-1].lower() if name and name[-1].lower().isidentifier() else "entry"
+    return "callback"
