@@ -11,6 +11,7 @@ nothing leaks. Prints a row for each loop and one line per bar; the exit status 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import subprocess
@@ -27,7 +28,8 @@ N_STEPS = 20_000
 FREE_BYTES = 256 * 2**20
 MODULES = ("plain", "with_lightning", "with_transformers", "with_accelerate", "with_ignite")
 SHORT, N_SHORT_STEPS, SHORT_STEP_SECONDS = "short", 300, 0.2
-MOST_SHORT_SECONDS = 2.0
+MOST_SHORT_SECONDS, COLLECTION_SECONDS = 2.0, 0.041
+"""Of the processor, on a machine where a collection of the heap with torch takes so long."""
 LEAST_FOUND = 9
 LEAST_LINES = 8
 TIMEOUT_SECONDS = 1_200
@@ -92,6 +94,11 @@ def run_here(module: str, name: str, n_steps: int) -> dict[str, Any]:
     clock = Clock(SHORT_STEP_SECONDS if is_short else 0.0)
     clock.install()
     loop = next(one for one in loops_of(module) if one.name == name)
+    collections = []
+    for _ in range(3):
+        began = time.thread_time()
+        gc.collect()
+        collections.append(time.thread_time() - began)
     started = time.process_time()
     watch = loop.watched(n_steps)
     record = watch.record
@@ -122,6 +129,7 @@ def run_here(module: str, name: str, n_steps: int) -> dict[str, Any]:
         "longest": record.status.longest_seconds,
         "seconds": record.status.seconds,
         "spent": clock.spent,
+        "collections": clock.spent / min(collections),
         "cpu": time.process_time() - started,
     }
 
@@ -166,7 +174,7 @@ def show(row: dict[str, Any]) -> None:
     print(
         f"  {row['loop']:<22} {row['framework']:<13} {'leaks' if row['truth']['leaks'] else 'clean':<6} "
         f"{alarm:<9} {row['state']:<10} {row['checks']} checks, {row['spent']:5.1f} of {row['seconds']:6.1f} s, longest "
-        f"{row['longest']:4.1f} s  {verdict}{found}\n"
+        f"{row['longest']:4.1f} s, {row['collections']:.0f} collections  {verdict}{found}\n"
         f"      {first['holder'] or first['what'] or '-'}   {(first['lines'] or ['-'])[0][:110]}   {row['states']}",
         flush=True,
     )
@@ -203,8 +211,9 @@ def main() -> int:
         found = sum(right for leaks, right, _ in judged if leaks)
         bars.at_least(f"leaks, of {n_leaks}, that are found with their holder", found, min(LEAST_FOUND, n_leaks))
         bars.at_least(f"leaks, of {n_leaks}, that are told with their line", lines, min(LEAST_LINES, n_leaks))
-        spent = max((row.get("spent", 0.0) for row in rows), default=0.0)
-        bars.at_most("seconds that watching took of the processor, at most", spent, MOST_SHORT_SECONDS)
+        spent = max((row.get("collections", 0.0) for row in rows), default=0.0)
+        most = MOST_SHORT_SECONDS / COLLECTION_SECONDS
+        bars.at_most("collections of the heap that watching takes, at most", spent, most)
     else:
         bars.at_most("loops that are judged wrong", sum(not right for _, right, _ in judged), 0)
         bars.at_least(f"leaks, of {n_leaks}, that are told with their line", lines, min(LEAST_LINES, n_leaks))

@@ -143,6 +143,11 @@ class Judgement:
         """Whether more runs could answer a question."""
         return any(growth.outcome is Outcome.INCONCLUSIVE for growth in self.all_growths())
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether something leaks, whatever else is in doubt."""
+        return any(growth.outcome is Outcome.LEAK for growth in self.all_growths())
+
     def suspect(self, kept: tuple[int, ...] = (), *, has_callables: bool = True) -> GrownRegistry | None:
         """Return the one registry that grows as a leak does whose holder is not seen; None if it is none or several.
 

@@ -28,6 +28,7 @@ from leaklab.check.ranking import apart_from_small
 from leaklab.check.replaced import find_replaced
 from leaklab.check.session import (
     CheckSession,
+    LoopRuns,
     Ran,
     RunRequest,
     SplitCell,
@@ -42,7 +43,6 @@ from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
 from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
-from leaklab.measure.level_history import HolderLengths
 from leaklab.measure.measurement import Measurement
 from leaklab.model import MIN_RUNS, Check, Run, Settings
 from leaklab.model.cure import Cure
@@ -84,7 +84,7 @@ def check_steps(
     cell_name: Callable[[str], str] = lambda _filename: "",
     checked: SplitCell | FunctionType | None = None,
     *,
-    in_loop: HolderLengths | None = None,
+    in_loop: LoopRuns | None = None,
     among_ranks: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> Steps:
@@ -95,8 +95,8 @@ def check_steps(
         namespace: The dict that the code's global variables live in, the first place to look for holders.
         cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
         checked: What the front end runs, where that is a cell or a function of Python's: trials change it.
-        in_loop: Is told the places that grow, where a run is the next stretch of a loop that goes on: nothing is
-            switched or tried there, and the functions that run are traced as well.
+        in_loop: Where a run is the next stretch of a loop that goes on: has a say in how many, and is told the places
+            that grow. Nothing is switched or tried there, and the functions that run are traced as well.
         among_ranks: Whether other processes make the same runs: they would wait for one whose trial fails.
         on_progress: Is told what grows while more runs are made, and what was found while more is looked for.
 
@@ -182,7 +182,8 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
     phases, session.judgement, session.explained = 0, None, None
     session.seconds = session.counting_seconds = 0.0
     while not (session.failure or session.full):
-        n_runs = next_phase(
+        n_runs = _phase_of_loop(session, phases, measurement.n_runs)
+        n_runs = n_runs if n_runs is not None else next_phase(
             phases_done=phases,
             runs_done=measurement.n_runs,
             max_runs=session.max_runs,
@@ -207,16 +208,34 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
         _look_early(session, phases)
 
 
+def _phase_of_loop(session: CheckSession, phases: int, n_runs: int) -> int | None:
+    """Return how many runs a loop that goes on wants next; None where it has no say."""
+    if session.loop is None:
+        return None
+    judgement = session.judgement
+    # Once a leak is certain, what is in doubt beside it is left to the next check: its line is worth more.
+    is_open = judgement is None or (judgement.is_open and not judgement.is_certain)
+    return session.loop.next_phase(phases, n_runs, is_open=is_open)
+
+
 def _look_early(session: CheckSession, phases: int) -> None:
     """Explain what grows before the runs are over, where that may save further ones, or where these take long."""
     session.explained = None
     judgement, measurement = session.judgement, session.measurement
-    is_wanted = session.run_seconds > _SLOW_SECONDS or phases == _FIRST_SURE_PHASE
-    if session.branches is None or judgement is None or not (judgement.growing and is_wanted):
+    if session.loop is not None:
+        is_wanted = session.loop.tells_after(phases) and not session.failure
+    else:
+        is_slow = session.run_seconds > _SLOW_SECONDS
+        is_wanted = session.branches is not None and (is_slow or phases == _FIRST_SURE_PHASE)
+    if judgement is None or not (judgement.growing and is_wanted):
         return
     with measurement.meters.leaving_out():
         session.explained = explain(session)
-        session.tell(RUNS, (*session.explained.leaks, *session.explained.suspects))
+        if session.loop is not None:  # of a loop nothing is told that is in doubt
+            session.loop.note(session.explained.addresses)
+            session.tell(RUNS, session.explained.leaks)
+        else:
+            session.tell(RUNS, (*session.explained.leaks, *session.explained.suspects))
     measurement.look_again()
 
 
@@ -299,13 +318,14 @@ def _find_cures(
 
 def _record(session: CheckSession, explained: Explained) -> Check:
     """Return the record of what was measured."""
+    failure = "" if session.loop is not None and session.loop.has_ended else session.failure
     verdict = conclude(
         explained.leaks,
         explained.bounded,
         explained.open_questions,
         session.measurement.n_runs,
         psutil.virtual_memory().available,
-        session.failure,
+        failure,
         explained.n_aside,
         explained.suspects,
         session.run_seconds,
@@ -323,7 +343,7 @@ def _record(session: CheckSession, explained: Explained) -> Check:
         containers=explained.containers,
         runs=_run_rows(session.measurement, explained),
         notes=(*explained.notes, *_notes(session), *_withdrawn(session, explained)),
-        failure=session.failure,
+        failure=failure,
         environment=(*environment(), ("system", platform.platform(terse=True))),
         shares=tuple(with_rests(explained.shares, found, explained.bounded, explained.charged)),
         noted=explained.noted,

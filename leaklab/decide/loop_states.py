@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +87,9 @@ _MUCH = 0.5
 _CLEAR_BYTES = 32 * 2**20
 _STILL = 0.25
 _LATER = 4
-_CLEAR_COUNT, _LONGER = 16, 1.2
+_SPAN = 4
+"""A check that ends at so many times the steps it began at has seen that growth goes on at twice the steps."""
+_CLEAR_COUNT, _LONGER, _OVERDUE = 16, 1.2, 2
 Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _NODES, _NATIVE, _GRAPH = "graph nodes", "native", "graph-kept"
 _DECISIVE = (Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED)
@@ -114,6 +117,7 @@ class LoopStates:
         self._is_checked = False
         self._lengths: dict[str, tuple[int, int]] = {}  # the step of the last look that showed it longer, its length
         self._longest: dict[str, int] = {}  # of what was emptied
+        self._pauses: dict[str, int] = {}  # the most steps between two times that something was left there
 
     @property
     def standing(self) -> tuple[GrowingPlace, ...]:
@@ -157,7 +161,13 @@ class LoopStates:
         return bool(standing) and all(place.leak is not None and place.leak.sites for place in standing)
 
     def take_check(
-        self, done: StretchCheck, total_steps: int | None, free: Free, lengths: Mapping[str, int] | None = None
+        self,
+        done: StretchCheck,
+        total_steps: int | None,
+        free: Free,
+        lengths: Mapping[str, int] | None = None,
+        *,
+        is_cut: bool = False,
     ) -> list[StateChange]:
         """Take in the check of a stretch that has ended; return what became of the places.
 
@@ -166,6 +176,8 @@ class LoopStates:
             total_steps: Steps of the whole loop; None if not given.
             free: What is free now.
             lengths: How long the containers of its leaks are now, by fingerprint, where that is known.
+            is_cut: Whether the end of the loop ended it: what it does not find may have gone with the loop, or was
+                waiting for its next time.
         """
         check = done.check
         is_decisive = check.verdict.outcome in _DECISIVE and not check.failure
@@ -173,17 +185,44 @@ class LoopStates:
         found = {leak.fingerprint: per_step(leak, done.steps_per_run) for leak in check.leaks}
         if any(UNFOLLOWED_NODES in note for note in check.notes):
             found = self._with_known_graphs(found)
-        self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
         limits = {leak.fingerprint: leak for leak in check.bounded}
-        places = [self._with(leak, done) for leak in found.values() if leak.fingerprint not in self._longest]
-        if is_decisive:
-            gone = (place for place in self.standing if place.leak is not None and place.fingerprint not in found)
-            places += [self._stopped(place, done.first_step) for place in gone]
+        gone = [
+            place
+            for place in self.standing
+            if is_decisive
+            and place.leak is not None
+            and place.fingerprint not in found
+            and (place.fingerprint in limits or not is_cut)
+            and not self._is_longer(place.fingerprint, (lengths or {}).get(place.fingerprint))
+            and done.last_step - done.first_step >= self._overdue(place.fingerprint)
+        ]
+        self._pauses |= {leak.fingerprint: longest_pause(leak) * done.steps_per_run for leak in check.leaks}
+        self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
+        places = [self._with(leak, (done.first_step, done.last_step)) for leak in found.values() if leak.fingerprint not in self._longest]
+        places += [self._stopped(place, done.first_step) for place in gone]
         return [
             change
             for place in places[:_MOST_PLACES]
             for change in self._put(place, done.last_step, total_steps, free, limits.get(place.fingerprint))
         ]
+
+    def take_growing(
+        self, leaks: Sequence[Leak], steps: tuple[int, int], total_steps: int | None, free: Free
+    ) -> list[StateChange]:
+        """Take in what a check under way has found to grow, from the first of *steps* to the second, rates per step."""
+        places = [self._with(leak, steps, is_proven=False) for leak in leaks]
+        return [
+            change for place in places[:_MOST_PLACES] for change in self._put(place, steps[1], total_steps, free, None)
+        ]
+
+    def _overdue(self, fingerprint: str) -> int:
+        """Return for how many steps nothing has to come before a place has stopped: longer than any pause so far."""
+        return _OVERDUE * self._pauses.get(fingerprint, 0)
+
+    def _is_longer(self, fingerprint: str, length: int | None) -> bool:
+        """Return whether the container of a place is longer than it ever was: then it has not stopped growing."""
+        known = self._lengths.get(fingerprint)
+        return length is not None and known is not None and length > known[1]
 
     def take_level(
         self, memory: str, step: int, rise: tuple[int, float] | None, total_steps: int | None, free: Free
@@ -241,7 +280,10 @@ class LoopStates:
             before, longest = known
             if length > longest:
                 self._lengths[place.fingerprint] = step, length
-            elif place.leak.count_per_run * (step - before) >= _CLEAR_COUNT:
+            elif (
+                place.leak.count_per_run * (step - before) >= _CLEAR_COUNT
+                and step - before >= self._overdue(place.fingerprint)
+            ):
                 self._longest[place.fingerprint] = longest
                 changes += self._put(self._stopped(place, step), step, total_steps, free, None)
         return changes
@@ -276,17 +318,20 @@ class LoopStates:
                 changes.append(_change(place, step, result, total_steps, None))
         return changes
 
-    def _with(self, leak: Leak, done: StretchCheck) -> GrowingPlace:
-        """Return the place of *leak* after this check."""
+    def _with(self, leak: Leak, steps: tuple[int, int], *, is_proven: bool = True) -> GrowingPlace:
+        """Return the place of *leak* after a check of *steps*; one that is under way has proven nothing."""
+        first_step, last_step = steps
         known = self._places.get(leak.fingerprint)
         memory = ACCELERATOR if is_on_accelerator(leak) else HOST
-        state, since, seen = LoopState.GROWING, done.first_step, done.last_step
+        state, since, seen = LoopState.GROWING, first_step, last_step
         if known is not None and known.stands:
             since, seen, state = known.since_step, known.seen_at, known.state
-            if done.first_step >= 2 * known.seen_at and leak.cause != _NATIVE:
+            if first_step >= 2 * known.seen_at and leak.cause != _NATIVE:
                 state = LoopState.LEAK
         elif known is not None:
-            since = max(known.since_step, done.first_step)
+            since = max(known.since_step, first_step)
+        if is_proven and last_step >= _SPAN * first_step and leak.cause != _NATIVE:
+            state = LoopState.LEAK
         if leak.unit == _NODES:  # an autograd graph has no limit
             state = LoopState.LEAK
         is_alarm = known is not None and known.stands and known.is_alarm
@@ -329,6 +374,7 @@ class LoopStates:
             for place in (stopped or list(self._places.values()))[:1]:
                 del self._places[place.fingerprint]
                 self._lengths.pop(place.fingerprint, None)
+                self._pauses.pop(place.fingerprint, None)
 
     def _rate_in(self, memory: str) -> float:
         return max(self._rate_of_places(memory), self._rate_of_level(memory))
@@ -358,6 +404,12 @@ def _stands_still(series: Series, since_step: int, bytes_per_step: float) -> boo
     begin = int(np.searchsorted(steps, (since_step + steps[-1]) / 2))
     expected = bytes_per_step * (steps[-1] - steps[begin])
     return bool(expected >= _CLEAR_BYTES and levels[-1] - levels[begin] < _STILL * expected)
+
+
+def longest_pause(leak: Leak) -> int:
+    """Return the most runs from one that left something to the next; 0 where that is not known."""
+    hits = [run for run, count in enumerate(leak.kept) if count]
+    return max((after - before for before, after in pairwise(hits)), default=0)
 
 
 def per_step(leak: Leak, steps_per_run: int) -> Leak:

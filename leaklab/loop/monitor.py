@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.decide.loop_states import Free, LoopStates, per_step
 from leaklab.errors import CheckRunningError, LeakFound
 from leaklab.loop.levels import LevelWatch, Schedule, refuse_wrong_numbers
+from leaklab.loop.own_memory import OwnMemory
 from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks
 from leaklab.measure.gauges import (
     accelerator_bytes,
@@ -25,9 +26,11 @@ from leaklab.measure.gauges import (
     rss_bytes,
 )
 from leaklab.measure.level_history import count_tensors
+from leaklab.model import Check
 from leaklab.model.loop import LEVEL, Levels, LoopState, MonitorRecord, MonitorStatus, StateChange, StretchCheck
 from leaklab.ranks.agreement import LoopSteps
 from leaklab.reports.loop import MonitorReport
+from leaklab.runtime.gc_control import user_has_frozen
 from leaklab.strip.showing import MonitorOutput
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 _MOST_CHANGES, _MOST_CHECKS, _MOST_NOTES = 200, 8, 50
 _END = "the end of the loop"
+_LONGEST_PAUSE = 12
+"""Collections of the whole heap that the longest pause takes: the one in which what grows is explained."""
 _running: weakref.WeakSet[Monitor] = weakref.WeakSet()
 _lock = threading.Lock()  # a server of metrics asks from a thread of its own
 
@@ -61,7 +66,8 @@ class Monitor:
         namespace: The variables among which holders are looked for first.
         roots: Objects, by the names they shall have in what is reported; held weakly. They replace *namespace*.
         overhead: The share of the loop's time that watching may take in the long run.
-        first_step: The first check begins after so many steps: until then the loop warms up.
+        first_step: The first check begins after so many steps: until then the loop warms up. None: after ten steps
+            and five seconds, or after 200 steps.
         on_change: Called with each `StateChange`; what it raises ends the loop.
         fail: Whether `step` raises `LeakFound` when a leak is certain and matters.
         quiet: Whether nothing is printed, and no strip shown.
@@ -81,7 +87,7 @@ class Monitor:
         namespace: dict[str, Any] | None = None,
         roots: Mapping[str, object] | None = None,
         overhead: float = 0.01,
-        first_step: int = 200,
+        first_step: int | None = None,
         on_change: Callable[[StateChange], object] | None = None,
         fail: bool = False,
         quiet: bool = False,
@@ -106,6 +112,7 @@ class Monitor:
         self._watch = LevelWatch(self._states)
         self._stretch: LoopStretch | None = None
         self._stretch_seconds = 0.0
+        self._own_memory = OwnMemory()
         self._changes: list[StateChange] = []
         self._checks: list[StretchCheck] = []
         self._notes: list[str] = []
@@ -164,7 +171,7 @@ class Monitor:
         if self._together is not None:
             self._together.leave(failure)
         try:
-            if failure in ("KeyboardInterrupt", "SystemExit", "GeneratorExit"):
+            if failure in ("SystemExit", "GeneratorExit"):
                 self._drop_stretch()
             else:
                 self._end_stretch(failure or _END)
@@ -294,23 +301,27 @@ class Monitor:
         changes = []
         if self._stretch is not None and self._step >= self._stretch.next_step:
             cpu_began = time.thread_time()
-            check = self._stretch.advance(self._step)
+            stretch = self._stretch
+            with self._own_memory:
+                check = stretch.advance(self._step)
             self._stretch_seconds += time.thread_time() - cpu_began
             if check is not None:
                 changes += self._take(check)
+            elif stretch.growing:
+                changes += self._take_growing(stretch)
         if self._step >= self._watch.next_step:
             self._read_levels()
             changes += self._judge_levels()
         wants_check = (
             self._stretch is None
-            and self._step >= self._schedule.next_check
+            and self._schedule.is_due(self._step, now - self._started)
             and self._schedule.may_check(now - self._started)
         )
-        steps_per_run = self._steps_per_run() if wants_check else 0
+        steps_per_run, n_first = self._runs() if wants_check else (0, 0)
         if self._together is not None:
             steps_per_run = self._together.agreed(self._step, steps_per_run, is_checking=self._stretch is not None)
         if steps_per_run:
-            self._begin_stretch(steps_per_run)
+            self._begin_stretch(steps_per_run, n_first)
         return changes
 
     def _set_next(self) -> None:
@@ -325,7 +336,7 @@ class Monitor:
 
     def _read_levels(self) -> None:
         now = time.perf_counter()
-        self._watch.read(self._step, now - self._started, self._seconds_per_step(now))
+        self._watch.read(self._step, now - self._started, self._seconds_per_step(now), self._own_memory.taken)
 
     def _judge_levels(self) -> list[StateChange]:
         checked_at = self._checks[-1].last_step if self._checks else 0
@@ -341,29 +352,49 @@ class Monitor:
             self._schedule.hasten(self._step)  # it rises in no place that is known
         return changes
 
-    def _steps_per_run(self) -> int:
+    def _runs(self) -> tuple[int, int]:
+        """Return the steps of a run of the next check, and how many make the loop twice as long; 0 if none need to."""
+        periods = self._watch.periods()
+        if not self._n_checks:
+            return self._schedule.first_runs(self._step, periods, is_frozen=user_has_frozen())
         per_step = self._seconds_per_step(time.perf_counter())
-        return self._schedule.steps_per_run(self._step, per_step, self.total_steps, self._watch.periods())
+        return self._schedule.steps_per_run(self._step, per_step, self.total_steps, periods), 0
 
-    def _begin_stretch(self, steps_per_run: int) -> None:
+    def _begin_stretch(self, steps_per_run: int, n_first: int) -> None:
         cpu_began = time.thread_time()
-        if not self.quiet and not self._n_checks:
-            self._output.announce(self._step, steps_per_run)
-        if not self._checks and (freed := collect_before_checks(self._step)):
-            self._note(freed)
+        if not self._n_checks:
+            began = time.perf_counter()
+            freed = collect_before_checks(self._step)
+            if freed:
+                self._note(freed)
+            if not self.quiet:
+                self._output.announce(self._step, steps_per_run, _LONGEST_PAUSE * (time.perf_counter() - began))
         with_lines = not self._states.has_all_lines  # a place that was found before has its line
         stretch = LoopStretch(
-            self.name, steps_per_run, self._roots.variables(), self._watch.lengths, with_lines=with_lines
+            self.name,
+            steps_per_run,
+            self._roots.variables(),
+            self._watch.lengths,
+            n_first=n_first,
+            with_lines=with_lines,
         )
         try:
-            stretch.begin(self._step)
+            with self._own_memory:
+                stretch.begin(self._step)
         except CheckRunningError:
             self._schedule.next_check = self._step + steps_per_run
             return
         self._stretch = stretch
         self._stretch_seconds = time.thread_time() - cpu_began
 
-    def _take(self, check: Any) -> list[StateChange]:
+    def _take_growing(self, stretch: LoopStretch) -> list[StateChange]:
+        """Take in what a check says to grow that goes on."""
+        leaks = [per_step(leak, stretch.steps_per_run) for leak in stretch.growing]
+        stretch.growing.clear()
+        steps = stretch.first_step, self._step
+        return self._states.take_growing(leaks, steps, self.total_steps, _free_memory())
+
+    def _take(self, check: Check, *, is_cut: bool = False) -> list[StateChange]:
         stretch, self._stretch = self._stretch, None
         if stretch is None:
             return []
@@ -373,7 +404,7 @@ class Monitor:
             del self._checks[1]
         self._n_checks += 1
         lengths, self._n_tensors = self._watch.lengths.read(), count_tensors()
-        changes = self._states.take_check(done, self.total_steps, _free_memory(), lengths)
+        changes = self._states.take_check(done, self.total_steps, _free_memory(), lengths, is_cut=is_cut)
         self._schedule.end_check(self._step, self._stretch_seconds, self._states.next_look(done))
         return changes
 
@@ -384,8 +415,9 @@ class Monitor:
             return
         began = time.perf_counter()
         try:
-            check = stretch.end_early(self._step, reason)
-            changes = [] if check is None else self._take(check)
+            with self._own_memory:
+                check = stretch.end_early(self._step, reason)
+            changes = [] if check is None else self._take(check, is_cut=True)
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
             return
