@@ -82,7 +82,7 @@ def run_here(module: str, name: str, n_steps: int) -> dict[str, Any]:
     """Run one loop in this process; return what its monitor knows at the end."""
     import torch
 
-    from leaklab.decide.loop_states import Free
+    from leaklab.decide.loop_consequence import Free
     from leaklab.loop import monitor as monitor_module
 
     warnings.filterwarnings("ignore")
@@ -90,7 +90,7 @@ def run_here(module: str, name: str, n_steps: int) -> dict[str, Any]:
     torch.manual_seed(0)
     is_short = module == SHORT
     share = 1.0 if is_short else n_steps / N_STEPS
-    monitor_module._free_memory = lambda: Free(FREE_BYTES * share)  # type: ignore[assignment]  # noqa: SLF001 - a small machine
+    monitor_module.free_memory = lambda: Free(FREE_BYTES * share)  # type: ignore[assignment]  # a small machine
     clock = Clock(SHORT_STEP_SECONDS if is_short else 0.0)
     clock.install()
     loop = next(one for one in loops_of(module) if one.name == name)
@@ -173,8 +173,8 @@ def show(row: dict[str, Any]) -> None:
     alarm = "alarm" if row["alarm"] else "no alarm"
     print(
         f"  {row['loop']:<22} {row['framework']:<13} {'leaks' if row['truth']['leaks'] else 'clean':<6} "
-        f"{alarm:<9} {row['state']:<10} {row['checks']} checks, {row['spent']:5.1f} of {row['seconds']:6.1f} s, longest "
-        f"{row['longest']:4.1f} s, {row['collections']:.0f} collections  {verdict}{found}\n"
+        f"{alarm:<9} {row['state']:<10} {row['checks']} checks, {row['spent']:5.1f} of {row['seconds']:6.1f} s, "
+        f"longest {row['longest']:4.1f} s, {row['collections']:.0f} collections  {verdict}{found}\n"
         f"      {first['holder'] or first['what'] or '-'}   {(first['lines'] or ['-'])[0][:110]}   {row['states']}",
         flush=True,
     )

@@ -82,7 +82,7 @@ def count_activations(seen: torch.Tensor, _module: nn.Module, _inputs: Any, outp
 def figures(n_steps: int) -> Monitor:
     """Every tenth step draws the weights, and closes no figure."""
     mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of what draws
+    from matplotlib import pyplot as plt
 
     mpl.rcParams["figure.max_open_warning"] = 0
     model, optimizer = network()

@@ -183,15 +183,19 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
     session.seconds = session.counting_seconds = 0.0
     while not (session.failure or session.full):
         n_runs = _phase_of_loop(session, phases, measurement.n_runs)
-        n_runs = n_runs if n_runs is not None else next_phase(
-            phases_done=phases,
-            runs_done=measurement.n_runs,
-            max_runs=session.max_runs,
-            seconds_per_run=session.cost_of_run,
-            seconds_left=session.seconds_left,
-            growing=session.judgement is None or session.judgement.growing,
-            is_open=session.judgement is None or session.judgement.is_open,
-            is_sure=_is_sure(session),
+        n_runs = (
+            n_runs
+            if n_runs is not None
+            else next_phase(
+                phases_done=phases,
+                runs_done=measurement.n_runs,
+                max_runs=session.max_runs,
+                seconds_per_run=session.cost_of_run,
+                seconds_left=session.seconds_left,
+                growing=session.judgement is None or session.judgement.growing,
+                is_open=session.judgement is None or session.judgement.is_open,
+                is_sure=_is_sure(session),
+            )
         )
         # A short third phase is made in any case: it shows whether growth keeps its pace.
         is_enough = phases > _FEWEST_PHASES or (phases == _FEWEST_PHASES and n_runs > measurement.n_runs)
@@ -223,7 +227,8 @@ def _look_early(session: CheckSession, phases: int) -> None:
     session.explained = None
     judgement, measurement = session.judgement, session.measurement
     if session.loop is not None:
-        is_wanted = session.loop.tells_after(phases) and not session.failure
+        # Where nobody collects, an explanation would free what piles up.
+        is_wanted = session.loop.tells_after(phases) and session.collects and not session.failure
     else:
         is_slow = session.run_seconds > _SLOW_SECONDS
         is_wanted = session.branches is not None and (is_slow or phases == _FIRST_SURE_PHASE)

@@ -10,14 +10,14 @@ nothing is left.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from leaklab.decide.loop_consequence import Consequence, Free, consequence_of
 from leaklab.model import Leak, Outcome
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.loop import (
@@ -34,60 +34,12 @@ from leaklab.model.loop import (
 from leaklab.model.sentences import growth_sentence, quoted
 from leaklab.text import format_bytes
 
-SHARE_THAT_MATTERS = 0.01
-"""Of the free memory. A log of numbers takes some MiB in a run of days; what takes a hundredth of a machine is noticed
-when a larger model, a longer run or a second process shares that machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Consequence:
-    """What growth leads to.
-
-    Attributes:
-        n_bytes: What it takes until the loop ends; where nobody told how long the loop is, until it is twice as long.
-        free_bytes: What is free now, of host or accelerator.
-        full_at_step: The step at which nothing is left; None if that is later than the end of the loop, or never.
-        matters: Whether somebody has to know.
-    """
-
-    n_bytes: float
-    free_bytes: float
-    full_at_step: int | None
-    matters: bool
-
-    def words(self, total_steps: int | None) -> str:
-        """Return it as a clause: ``memory is full at step 310,000``."""
-        if self.full_at_step is not None and self.matters:
-            return f"memory is full at step {self.full_at_step:,}"
-        if not self.n_bytes:
-            return "the loop has ended"
-        until = "the time the loop is twice as long" if total_steps is None else f"step {total_steps:,}"
-        return f"by {until} it will take {format_bytes(self.n_bytes)} of the {format_bytes(self.free_bytes)} now free"
-
-
-def consequence_of(bytes_per_step: float, step: int, total_steps: int | None, free_bytes: float) -> Consequence:
-    """Return what growth by *bytes_per_step* from *step* on leads to.
-
-    Args:
-        bytes_per_step: The rate; 0.0 or less leads to nothing.
-        step: Steps made so far.
-        total_steps: Steps of the whole loop; None if not given: as many as so far are expected to come.
-        free_bytes: What is free now.
-    """
-    remaining = max(step if total_steps is None else total_steps - step, 0)
-    n_bytes = max(bytes_per_step, 0.0) * remaining
-    steps_left = free_bytes / bytes_per_step if bytes_per_step > 0 else math.inf
-    is_full = math.isfinite(steps_left) and (total_steps is None or steps_left < remaining)
-    full_at = step + math.floor(steps_left) if is_full else None
-    return Consequence(n_bytes, free_bytes, full_at, n_bytes > SHARE_THAT_MATTERS * free_bytes)
-
-
 _MOST_PLACES = 64
 _MUCH = 0.5
 _CLEAR_BYTES = 32 * 2**20
 _STILL = 0.25
 _LATER = 4
-_SPAN = 4
+_SPAN = 8
 """A check that ends at so many times the steps it began at has seen that growth goes on at twice the steps."""
 _CLEAR_COUNT, _LONGER, _OVERDUE = 16, 1.2, 2
 Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
@@ -95,18 +47,6 @@ _NODES, _NATIVE, _GRAPH = "graph nodes", "native", "graph-kept"
 _DECISIVE = (Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED)
 _EXPLAINED = 0.5
 """A level whose rise is by so large a part that of known places says nothing new."""
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """Free memory in bytes: of the host, and of the accelerator that has least, 0 without one."""
-
-    host: float
-    accelerator: float = 0.0
-
-    def of(self, memory: str) -> float:
-        """Return that of `HOST` or `ACCELERATOR`."""
-        return self.accelerator if memory == ACCELERATOR else self.host
 
 
 class LoopStates:
@@ -198,7 +138,11 @@ class LoopStates:
         ]
         self._pauses |= {leak.fingerprint: longest_pause(leak) * done.steps_per_run for leak in check.leaks}
         self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
-        places = [self._with(leak, (done.first_step, done.last_step)) for leak in found.values() if leak.fingerprint not in self._longest]
+        places = [
+            self._with(leak, (done.first_step, done.last_step))
+            for leak in found.values()
+            if leak.fingerprint not in self._longest
+        ]
         places += [self._stopped(place, done.first_step) for place in gone]
         return [
             change
@@ -280,9 +224,8 @@ class LoopStates:
             before, longest = known
             if length > longest:
                 self._lengths[place.fingerprint] = step, length
-            elif (
-                place.leak.count_per_run * (step - before) >= _CLEAR_COUNT
-                and step - before >= self._overdue(place.fingerprint)
+            elif place.leak.count_per_run * (step - before) >= _CLEAR_COUNT and step - before >= self._overdue(
+                place.fingerprint
             ):
                 self._longest[place.fingerprint] = longest
                 changes += self._put(self._stopped(place, step), step, total_steps, free, None)

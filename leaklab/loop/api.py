@@ -49,8 +49,8 @@ def monitor(
         roots: Objects by the names they shall have in what is reported, such as ``{"trainer": trainer}``; held weakly.
         overhead: The share of the loop's time that watching may take in the long run. A check of a stretch takes some
             seconds, in pauses; the first is made in any case.
-        first_step: The first check begins after so many steps, earlier where *total_steps* is small. By default after ten
-            steps and five seconds, or after 200 steps, whichever is first.
+        first_step: The first check begins after so many steps, earlier where *total_steps* is small. By default
+            after ten steps and five seconds, or after 200 steps, whichever is first.
         on_change: Called with each `StateChange`; what it raises ends the loop.
         fail: Whether to raise `LeakFound` when a leak is certain and matters.
         quiet: Whether nothing is printed; otherwise one line for each change of a state.
@@ -242,7 +242,9 @@ class WatchedCalls(Generic[Arguments, Result]):
 class _CallsHere:
     """The calls of one function in this process."""
 
-    def __init__(self, name: str, folder: str, namespace: dict[str, Any], first_step: int | None, overhead: float) -> None:
+    def __init__(
+        self, name: str, folder: str, namespace: dict[str, Any], first_step: int | None, overhead: float
+    ) -> None:
         self._path = Path(folder) / f"worker_{os.getpid()}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._n, self._next_file = 0, _FIRST_FILE

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.decide.loop_consequence import Free
+from leaklab.decide.loop_states import LoopStates
 from leaklab.decide.rising_level import FIRST_LOOK, find_periods, find_rise, next_look, run_length
+from leaklab.measure.gauges import free_accelerator_bytes, free_host_bytes
 from leaklab.measure.level_history import DEAD, HolderLengths, LevelHistory
 from leaklab.model.loop import ACCELERATOR, HOST, StateChange
 
@@ -68,17 +70,15 @@ class Schedule:
         is_early = is_first and step >= _FIRST_STEPS and elapsed >= _FIRST_SECONDS
         return step >= self.next_check or is_early
 
-    def first_runs(self, step: int, periods: Sequence[int], *, is_frozen: bool) -> tuple[int, int]:
-        """Return how many steps are one run of the first check, and how many runs make the loop twice as long.
+    def steps_per_first_run(self, step: int, periods: Sequence[int], *, is_frozen: bool) -> int:
+        """Return how many steps are one run of the first check, which looks at twice the steps, and again.
 
         Args:
             step: Steps so far.
             periods: As for `steps_per_run`.
             is_frozen: Whether the user has frozen objects, so that each run costs a look at the whole heap.
         """
-        steps = max(step // (_RUNS_OF_FROZEN if is_frozen else _RUNS_OF_FIRST), 1)
-        steps = run_length(steps, periods)
-        return steps, max(-(-step // steps), _FEWEST_OF_SLOW)
+        return run_length(max(step // (_RUNS_OF_FROZEN if is_frozen else _RUNS_OF_FIRST), 1), periods)
 
     def may_check(self, elapsed: float) -> bool:
         """Return whether a check may begin now: always the first, then within the share of time."""
@@ -119,8 +119,11 @@ def steps_between_levels(seconds_per_step: float, cost: float, spacing: int) -> 
     return max(affordable, spacing, 1)
 
 
-def refuse_wrong_numbers(*, total_steps: object, overhead: object, first_step: object) -> None:
-    """Raise a TypeError or ValueError that names the first number which is none, or out of range."""
+def refuse_wrong(name: object, *, total_steps: object, overhead: object, first_step: object) -> None:
+    """Raise a TypeError or ValueError that names the first argument of a wrong type, or number out of range."""
+    if type(name) is not str:
+        msg = f"the name of a monitor must be a str, not {type(name).__name__}"
+        raise TypeError(msg)
     if not (total_steps is None or (isinstance(total_steps, int) and total_steps > 0)):
         msg = f"total_steps must be a whole number above 0, or None if nobody knows, not {total_steps!r}"
         raise ValueError(msg) if isinstance(total_steps, int) else TypeError(msg)
@@ -134,6 +137,11 @@ def refuse_wrong_numbers(*, total_steps: object, overhead: object, first_step: o
 
 _LENGTHS_FACTOR = 1.1
 """The lengths of growing containers are read again when the loop is so much further."""
+
+
+def free_memory() -> Free:
+    """Return what is free now."""
+    return Free(float(free_host_bytes()), float(free_accelerator_bytes()))
 
 
 class LevelWatch:
@@ -208,9 +216,7 @@ class LevelWatch:
         changes += self._states.weigh(step, total_steps, free)
         return changes
 
-    def _look_for_rises(
-        self, step: int, total_steps: int | None, free: Free, *, is_last: bool
-    ) -> list[StateChange]:
+    def _look_for_rises(self, step: int, total_steps: int | None, free: Free, *, is_last: bool) -> list[StateChange]:
         changes: list[StateChange] = []
         is_rising = False
         for memory, series in ((HOST, self.history.heap()), (ACCELERATOR, self.history.accelerator())):

@@ -13,18 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leaklab.decide.loop_states import Free, LoopStates, per_step
+from leaklab.decide.loop_states import LoopStates, per_step
 from leaklab.errors import CheckRunningError, LeakFound
-from leaklab.loop.levels import LevelWatch, Schedule, refuse_wrong_numbers
-from leaklab.loop.own_memory import OwnMemory
+from leaklab.loop.levels import LevelWatch, Schedule, free_memory, refuse_wrong
+from leaklab.loop.own_cost import OwnCost
 from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks
-from leaklab.measure.gauges import (
-    accelerator_bytes,
-    free_accelerator_bytes,
-    free_host_bytes,
-    native_heap_bytes,
-    rss_bytes,
-)
+from leaklab.measure.gauges import accelerator_bytes, native_heap_bytes, rss_bytes
 from leaklab.measure.level_history import count_tensors
 from leaklab.model import Check
 from leaklab.model.loop import LEVEL, Levels, LoopState, MonitorRecord, MonitorStatus, StateChange, StretchCheck
@@ -94,10 +88,7 @@ class Monitor:
         group: Any = None,
         group_timeout: float = 300.0,
     ) -> None:
-        refuse_wrong_numbers(total_steps=total_steps, overhead=overhead, first_step=first_step)
-        if type(name) is not str:
-            msg = f"the name of a monitor must be a str, not {type(name).__name__}"
-            raise TypeError(msg)
+        refuse_wrong(name, total_steps=total_steps, overhead=overhead, first_step=first_step)
         self.name = name
         self.total_steps = total_steps
         self.fail = fail
@@ -111,8 +102,7 @@ class Monitor:
         self._states = LoopStates()
         self._watch = LevelWatch(self._states)
         self._stretch: LoopStretch | None = None
-        self._stretch_seconds = 0.0
-        self._own_memory = OwnMemory()
+        self._own = OwnCost()
         self._changes: list[StateChange] = []
         self._checks: list[StretchCheck] = []
         self._notes: list[str] = []
@@ -217,7 +207,7 @@ class Monitor:
     @property
     def status(self) -> MonitorStatus:
         """What is known now; may be asked from any thread."""
-        free = _free_memory()
+        free = free_memory()
         places = self._states.standing
         holders = (place.leak.holder for place in places if place.leak is not None)
         last = self._checks[-1].check if self._checks else None
@@ -300,11 +290,9 @@ class Monitor:
     def _due(self, now: float) -> list[StateChange]:
         changes = []
         if self._stretch is not None and self._step >= self._stretch.next_step:
-            cpu_began = time.thread_time()
             stretch = self._stretch
-            with self._own_memory:
+            with self._own:
                 check = stretch.advance(self._step)
-            self._stretch_seconds += time.thread_time() - cpu_began
             if check is not None:
                 changes += self._take(check)
             elif stretch.growing:
@@ -317,11 +305,11 @@ class Monitor:
             and self._schedule.is_due(self._step, now - self._started)
             and self._schedule.may_check(now - self._started)
         )
-        steps_per_run, n_first = self._runs() if wants_check else (0, 0)
+        steps_per_run = self._steps_per_run() if wants_check else 0
         if self._together is not None:
             steps_per_run = self._together.agreed(self._step, steps_per_run, is_checking=self._stretch is not None)
         if steps_per_run:
-            self._begin_stretch(steps_per_run, n_first)
+            self._begin_stretch(steps_per_run)
         return changes
 
     def _set_next(self) -> None:
@@ -336,14 +324,14 @@ class Monitor:
 
     def _read_levels(self) -> None:
         now = time.perf_counter()
-        self._watch.read(self._step, now - self._started, self._seconds_per_step(now), self._own_memory.taken)
+        self._watch.read(self._step, now - self._started, self._seconds_per_step(now), self._own.memory)
 
     def _judge_levels(self) -> list[StateChange]:
         checked_at = self._checks[-1].last_step if self._checks else 0
         changes = self._watch.judge(
             self._step,
             self.total_steps,
-            _free_memory(),
+            free_memory(),
             checked_at,
             is_checking=self._stretch is not None,
             is_last=not self._is_running,
@@ -352,47 +340,46 @@ class Monitor:
             self._schedule.hasten(self._step)  # it rises in no place that is known
         return changes
 
-    def _runs(self) -> tuple[int, int]:
-        """Return the steps of a run of the next check, and how many make the loop twice as long; 0 if none need to."""
+    def _steps_per_run(self) -> int:
         periods = self._watch.periods()
         if not self._n_checks:
-            return self._schedule.first_runs(self._step, periods, is_frozen=user_has_frozen())
+            return self._schedule.steps_per_first_run(self._step, periods, is_frozen=user_has_frozen())
         per_step = self._seconds_per_step(time.perf_counter())
-        return self._schedule.steps_per_run(self._step, per_step, self.total_steps, periods), 0
+        return self._schedule.steps_per_run(self._step, per_step, self.total_steps, periods)
 
-    def _begin_stretch(self, steps_per_run: int, n_first: int) -> None:
-        cpu_began = time.thread_time()
+    def _begin_stretch(self, steps_per_run: int) -> None:
+        self._own.seconds = 0.0
         if not self._n_checks:
-            began = time.perf_counter()
-            freed = collect_before_checks(self._step)
-            if freed:
-                self._note(freed)
-            if not self.quiet:
-                self._output.announce(self._step, steps_per_run, _LONGEST_PAUSE * (time.perf_counter() - began))
-        with_lines = not self._states.has_all_lines  # a place that was found before has its line
+            self._prepare(steps_per_run)
         stretch = LoopStretch(
             self.name,
             steps_per_run,
             self._roots.variables(),
             self._watch.lengths,
-            n_first=n_first,
-            with_lines=with_lines,
+            n_first=0 if self._n_checks else -(-self._step // steps_per_run),
+            with_lines=not self._states.has_all_lines,  # a place that was found before has its line
         )
         try:
-            with self._own_memory:
+            with self._own:
                 stretch.begin(self._step)
         except CheckRunningError:
             self._schedule.next_check = self._step + steps_per_run
             return
         self._stretch = stretch
-        self._stretch_seconds = time.thread_time() - cpu_began
+
+    def _prepare(self, steps_per_run: int) -> None:
+        """Collect what would hide in the first check, and say how long the loop will pause, by how long that took."""
+        began = time.perf_counter()
+        if freed := collect_before_checks(self._step):
+            self._note(freed)
+        if not self.quiet:
+            self._output.announce(self._step, steps_per_run, _LONGEST_PAUSE * (time.perf_counter() - began))
 
     def _take_growing(self, stretch: LoopStretch) -> list[StateChange]:
         """Take in what a check says to grow that goes on."""
         leaks = [per_step(leak, stretch.steps_per_run) for leak in stretch.growing]
         stretch.growing.clear()
-        steps = stretch.first_step, self._step
-        return self._states.take_growing(leaks, steps, self.total_steps, _free_memory())
+        return self._states.take_growing(leaks, (stretch.first_step, self._step), self.total_steps, free_memory())
 
     def _take(self, check: Check, *, is_cut: bool = False) -> list[StateChange]:
         stretch, self._stretch = self._stretch, None
@@ -404,8 +391,8 @@ class Monitor:
             del self._checks[1]
         self._n_checks += 1
         lengths, self._n_tensors = self._watch.lengths.read(), count_tensors()
-        changes = self._states.take_check(done, self.total_steps, _free_memory(), lengths, is_cut=is_cut)
-        self._schedule.end_check(self._step, self._stretch_seconds, self._states.next_look(done))
+        changes = self._states.take_check(done, self.total_steps, free_memory(), lengths, is_cut=is_cut)
+        self._schedule.end_check(self._step, self._own.seconds, self._states.next_look(done))
         return changes
 
     def _end_stretch(self, reason: str) -> None:
@@ -415,7 +402,7 @@ class Monitor:
             return
         began = time.perf_counter()
         try:
-            with self._own_memory:
+            with self._own:
                 check = stretch.end_early(self._step, reason)
             changes = [] if check is None else self._take(check, is_cut=True)
         except Exception as error:  # noqa: BLE001 - as above
@@ -427,7 +414,7 @@ class Monitor:
     def _give_up(self, error: Exception) -> None:
         self._note(f"the check at step {self._step:,} was given up: {type(error).__name__}: {error}")
         self._drop_stretch()
-        self._schedule.end_check(self._step, self._stretch_seconds, None)
+        self._schedule.end_check(self._step, self._own.seconds, None)
 
     def _drop_stretch(self) -> None:
         stretch, self._stretch = self._stretch, None
@@ -458,7 +445,3 @@ class Monitor:
 
     def _seconds_per_step(self, now: float) -> float:
         return max(now - self._started - self._own_seconds, 0.0) / max(self._step, 1)
-
-
-def _free_memory() -> Free:
-    return Free(float(free_host_bytes()), float(free_accelerator_bytes()))

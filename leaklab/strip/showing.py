@@ -217,7 +217,7 @@ class MonitorOutput:
             strip.close()
 
     def announce(self, step: int, steps_per_run: int, seconds: float) -> None:
-        """Say before the first check that the loop will pause for up to *seconds*: other ranks of a job wait meanwhile."""
+        """Say before the first check that the loop will pause, up to *seconds*: other ranks of a job wait meanwhile."""
         length = unit_words(steps_per_run, "steps")
         self._write(
             f"leaklab monitor{self._name}: checking the steps from {step:,} on, {length} per run; the loop will pause "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.decide.loop_consequence import Free
+from leaklab.decide.loop_states import LoopStates
 from leaklab.loop.levels import LevelWatch
 from leaklab.model.loop import LEVEL, LoopState
 
