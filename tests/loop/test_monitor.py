@@ -322,6 +322,58 @@ def test_what_is_told_may_end_the_loop():
             watch.step()
 
 
+def test_what_was_proven_stays_proven_when_the_function_that_holds_it_returns():
+    def loop(watch):
+        history = []
+        for _ in range(400):
+            history.append(torch.ones(8))
+            watch.step()
+
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        loop(watch)
+    assert watch.report.leaked, watch.changes
+    assert watch.report.leaks[0].holder == "history in loop()"
+    assert [change.state for change in watch.changes] == [LoopState.GROWING, LoopState.LEAK]
+
+
+def test_a_short_loop_that_leaks_once_an_epoch_is_followed_until_it_is_certain():
+    outputs = []
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for step in range(1, 301):
+            if step % 60 == 0:
+                outputs.extend(torch.ones(8) for _ in range(4))
+            watch.step()
+    assert watch.report.leaked, watch.changes
+    assert watch.report.leaks[0].count_per_run == pytest.approx(4 / 60, rel=0.05)
+
+
+def test_a_loop_that_was_not_looked_at_is_not_said_to_be_without_growth():
+    with leaklab.monitor(quiet=True) as watch:
+        for _ in range(9):
+            watch.step()
+    said = str(watch.report)
+    assert "no step has been looked at: it is not known whether anything grows" in said
+    assert "no growth" not in said
+
+
+def test_a_steady_loop_says_for_how_many_steps_also_when_it_is_interrupted():
+    with pytest.raises(KeyboardInterrupt), leaklab.monitor(first_step=20, quiet=True) as watch:
+        for step in range(130):
+            if step == 120:
+                raise KeyboardInterrupt
+            watch.step()
+    assert watch.status.state is LoopState.STEADY
+    assert "nothing grew in the 100 steps that were looked at" in str(watch.report)
+
+
+def test_memory_that_the_watch_takes_is_not_in_the_levels():
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for _ in range(250):
+            watch.step()
+    heap = watch.levels.heap_bytes
+    assert max(heap) - heap[0] < 4 * 2**20
+
+
 def test_importing_the_package_does_not_import_the_monitor():
     code = "import leaklab, sys; print('leaklab.loop' in sys.modules, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
