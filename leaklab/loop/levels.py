@@ -48,6 +48,7 @@ class Schedule:
     Attributes:
         overhead: The share of the loop's time that watching may take.
         first_step: The step after which the first check begins; None: after ten steps and five seconds, or 200 steps.
+        not_before: No check begins in the first so many seconds.
         next_check: The step at which the next check is due.
         expected_seconds: What a check is expected to take of the processor; 0.0 before the first.
         spent_seconds: What watching took of the processor so far; on a loaded machine its pauses are longer.
@@ -55,6 +56,7 @@ class Schedule:
 
     overhead: float
     first_step: int | None
+    not_before: float = 0.0
     next_check: int = 0
     expected_seconds: float = 0.0
     spent_seconds: float = 0.0
@@ -68,7 +70,7 @@ class Schedule:
         """Return whether a check is wanted after *step*, *elapsed* seconds after the loop began."""
         is_first = self.first_step is None and not self.expected_seconds
         is_early = is_first and step >= _FIRST_STEPS and elapsed >= _FIRST_SECONDS
-        return step >= self.next_check or is_early
+        return elapsed >= self.not_before and (step >= self.next_check or is_early)
 
     def steps_per_first_run(self, step: int, periods: Sequence[int], *, is_frozen: bool) -> int:
         """Return how many steps are one run of the first check, which looks at twice the steps, and again.

@@ -62,6 +62,7 @@ class Monitor:
         overhead: The share of the loop's time that watching may take in the long run.
         first_step: The first check begins after so many steps: until then the loop warms up. None: after ten steps
             and five seconds, or after 200 steps.
+        not_before: No check begins in the first so many seconds.
         on_change: Called with each `StateChange`; what it raises ends the loop.
         fail: Whether `step` raises `LeakFound` when a leak is certain and matters.
         quiet: Whether nothing is printed, and no strip shown.
@@ -82,6 +83,7 @@ class Monitor:
         roots: Mapping[str, object] | None = None,
         overhead: float = 0.01,
         first_step: int | None = None,
+        not_before: float = 0.0,
         on_change: Callable[[StateChange], object] | None = None,
         fail: bool = False,
         quiet: bool = False,
@@ -95,7 +97,7 @@ class Monitor:
         self.quiet = quiet
         self.on_change = on_change
         self._roots = Roots(namespace, roots)
-        self._schedule = Schedule(overhead, first_step)
+        self._schedule = Schedule(overhead, first_step, not_before)
         self._group = None if group is None or group is False else (group, group_timeout)
         self._together: LoopSteps | None = None
         self._output = MonitorOutput(name)
