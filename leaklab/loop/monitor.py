@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 _MOST_CHANGES, _MOST_CHECKS, _MOST_NOTES = 200, 8, 50
 _END = "the end of the loop"
-_LONGEST_PAUSE = 12
+_LONGEST_PAUSE = 8
 """Collections of the whole heap that the longest pause takes: the one in which what grows is explained."""
 _running: weakref.WeakSet[Monitor] = weakref.WeakSet()
 _lock = threading.Lock()  # a server of metrics asks from a thread of its own
