@@ -1,11 +1,10 @@
-"""Keep what is known of the growing places of a loop: growing, stopped, a leak, and what that leads to.
+"""Keep what is known of the growing places of a loop: growing, stopped, a leak.
 
 One look cannot tell a buffer that fills from a leak, whatever test is used: both grow until they do not. So a place
-that grows is first *growing*, and only when it still does so at twice the steps a *leak*; when a later check does not
-find it, it has *stopped*, and what was said of it is withdrawn.
-
-What it leads to decides whether anybody has to know: how much it takes until the loop ends, of what is free, and when
-nothing is left.
+that grows is first *growing*, and only when it still does so at twice the steps a *leak*, at eight times within the
+first check. It has *stopped*, and what was said of it is withdrawn, when a later check does not find it, its container
+gets no longer, and nothing came for twice its longest pause. The end of the loop withdraws nothing: what dies with the
+function that had the loop has grown until then.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Schedule:
     def begin(self, total_steps: int | None) -> None:
         """Set the first check, earlier in a loop that is known to be short."""
         latest = _LATEST_FIRST if self.first_step is None else self.first_step
-        self.next_check = latest if total_steps is None else min(latest, max(total_steps // _PARTS, 1))
+        self.next_check = latest if total_steps is None else min(latest, max(total_steps // _PARTS, _FIRST_STEPS))
 
     def is_due(self, step: int, elapsed: float) -> bool:
         """Return whether a check is wanted after *step*, *elapsed* seconds after the loop began."""
