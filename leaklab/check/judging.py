@@ -149,6 +149,11 @@ class Judgement:
         levels = [growth for growth in (self.native, self.accelerator) if growth is not None]
         return self.has_unread_rise or any(growth.outcome is Outcome.INCONCLUSIVE for growth in levels)
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether something leaks, whatever else is in doubt."""
+        return any(growth.outcome is Outcome.LEAK for growth in self.all_growths())
+
     def suspect(self, kept: tuple[int, ...] = (), *, has_callables: bool = True) -> GrownRegistry | None:
         """Return the one registry that grows as a leak does whose holder is not seen; None if it is none or several.
 

@@ -139,7 +139,8 @@ class _TracedRuns:
         """
         periods = [_period(leak) for leak in self.leaks if leak.fingerprint in fingerprints]
         wanted = min(max(periods, default=1 - n_runs) - 1 + n_runs, _MAX_EACH)
-        return n_made < (wanted if self._seconds < _LONG_SECONDS else min(wanted, n_runs)) and not self.is_over
+        is_quick = self._seconds < _LONG_SECONDS or self.session.in_loop  # whose runs are made in any case
+        return n_made < (wanted if is_quick else min(wanted, n_runs)) and not self.is_over
 
     @property
     def is_over(self) -> bool:

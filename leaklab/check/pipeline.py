@@ -29,6 +29,7 @@ from leaklab.check.replaced import find_replaced
 from leaklab.check.session import (
     SLOW_SECONDS,
     CheckSession,
+    LoopRuns,
     Ran,
     RunRequest,
     SplitCell,
@@ -44,7 +45,6 @@ from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
 from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
-from leaklab.measure.level_history import HolderLengths
 from leaklab.measure.measurement import Measurement
 from leaklab.model import MIN_RUNS, Check, Run, Settings
 from leaklab.model.cure import Cure
@@ -84,7 +84,7 @@ def check_steps(
     cell_name: Callable[[str], str] = lambda _filename: "",
     checked: SplitCell | FunctionType | None = None,
     *,
-    in_loop: HolderLengths | None = None,
+    in_loop: LoopRuns | None = None,
     among_ranks: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> Steps:
@@ -95,8 +95,8 @@ def check_steps(
         namespace: The dict that the code's global variables live in, the first place to look for holders.
         cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
         checked: What the front end runs, where that is a cell or a function of Python's: trials change it.
-        in_loop: Is told the places that grow, where a run is the next stretch of a loop that goes on: nothing is
-            switched or tried there, and the functions that run are traced as well.
+        in_loop: Where a run is the next stretch of a loop that goes on: has a say in how many, and is told the places
+            that grow. Nothing is switched or tried there, and the functions that run are traced as well.
         among_ranks: Whether other processes make the same runs: they would wait for one whose trial fails.
         on_progress: Is told what grows while more runs are made, and what was found while more is looked for.
 
@@ -182,16 +182,18 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
     phases, session.judgement, session.explained = 0, None, None
     session.seconds = session.counting_seconds = 0.0
     while not (session.failure or session.full):
-        n_runs = next_phase(
-            phases_done=phases,
-            runs_done=measurement.n_runs,
-            max_runs=session.max_runs,
-            seconds_per_run=session.cost_of_run,
-            seconds_left=session.seconds_left,
-            growing=_is_growing(session),
-            is_open=_is_open(session),
-            is_sure=_is_sure(session),
-        )
+        n_runs = _phase_of_loop(session, phases, measurement.n_runs)
+        if n_runs is None:
+            n_runs = next_phase(
+                phases_done=phases,
+                runs_done=measurement.n_runs,
+                max_runs=session.max_runs,
+                seconds_per_run=session.cost_of_run,
+                seconds_left=session.seconds_left,
+                growing=_is_growing(session),
+                is_open=_is_open(session),
+                is_sure=_is_sure(session),
+            )
         # A short third phase is made in any case: it shows whether growth keeps its pace.
         is_enough = phases > _FEWEST_PHASES or (phases == _FEWEST_PHASES and n_runs > measurement.n_runs)
         if not n_runs or (is_enough and _would_keep(measurement, n_runs) > _MOST_KEPT):
@@ -207,16 +209,35 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
         _look_early(session, phases)
 
 
+def _phase_of_loop(session: CheckSession, phases: int, n_runs: int) -> int | None:
+    """Return how many runs a loop that goes on wants next; None where it has no say."""
+    if session.loop is None:
+        return None
+    judgement = session.judgement
+    # Once a leak is certain, what is in doubt beside it is left to the next check: its line is worth more.
+    is_open = judgement is None or (judgement.is_open and not judgement.is_certain)
+    return session.loop.next_phase(phases, n_runs, is_open=is_open)
+
+
 def _look_early(session: CheckSession, phases: int) -> None:
     """Explain what grows before the runs are over, where that may save further ones, or where these take long."""
     judgement, measurement = session.judgement, session.measurement
-    is_wanted = session.run_seconds > SLOW_SECONDS or phases == _FIRST_SURE_PHASE
+    if session.loop is not None:
+        # Where nobody collects, an explanation would free what piles up.
+        is_wanted = session.loop.tells_after(phases) and session.collects and not session.failure
+    else:
+        is_slow = session.run_seconds > SLOW_SECONDS
+        is_wanted = session.branches is not None and (is_slow or phases == _FIRST_SURE_PHASE)
     with measurement.meters.leaving_out():
         session.explained = None
-        if session.branches is None or judgement is None or not (judgement.growing and is_wanted):
+        if judgement is None or not (judgement.growing and is_wanted):
             return
         session.explained = explain(session)
-        session.tell(RUNS, (*session.explained.leaks, *session.explained.suspects))
+        if session.loop is not None:  # of a loop nothing is told that is in doubt
+            session.loop.note(session.explained.addresses)
+            session.tell(RUNS, session.explained.leaks)
+        else:
+            session.tell(RUNS, (*session.explained.leaks, *session.explained.suspects))
 
 
 def _is_growing(session: CheckSession) -> bool:
@@ -322,13 +343,14 @@ def _find_cures(
 
 def _record(session: CheckSession, explained: Explained) -> Check:
     """Return the record of what was measured."""
+    failure = "" if session.loop is not None and session.loop.has_ended else session.failure
     verdict = conclude(
         explained.leaks,
         explained.bounded,
         explained.open_questions,
         session.measurement.n_runs,
         psutil.virtual_memory().available,
-        session.failure,
+        failure,
         explained.n_aside,
         explained.suspects,
         session.run_seconds,
@@ -346,7 +368,7 @@ def _record(session: CheckSession, explained: Explained) -> Check:
         containers=explained.containers,
         runs=_run_rows(session.measurement, explained),
         notes=(*explained.notes, *_notes(session), *_withdrawn(session, explained)),
-        failure=session.failure,
+        failure=failure,
         environment=(*environment(), ("system", platform.platform(terse=True))),
         shares=tuple(with_rests(explained.shares, found, explained.bounded, explained.charged)),
         noted=explained.noted,

@@ -6,7 +6,7 @@ import ast
 import functools
 import os
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from leaklab.heap.roots import other_threads
 from leaklab.heap.source_lines import CellNames
 from leaklab.lines.branches import BranchWatch
 from leaklab.measure.census import Baseline
-from leaklab.measure.level_history import HolderLengths
+from leaklab.measure.level_history import KnownPlace
 from leaklab.measure.measurement import Measurement, choose_baseline
 from leaklab.model import MIN_RUNS, Check, Leak, Settings
 from leaklab.model.progress import Progress
@@ -109,6 +109,23 @@ class SplitCell(ReplaceableCell, Protocol):
         """
 
 
+class LoopRuns(Protocol):
+    """The runs of a check that are stretches of a loop which goes on."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the loop has ended: that there are no more runs is nobody's failure."""
+
+    def note(self, places: Iterable[KnownPlace]) -> None:
+        """Hear of the places that grow."""
+
+    def next_phase(self, phases_done: int, runs_done: int, *, is_open: bool) -> int | None:
+        """Return the number of runs of the next phase, 0 if the check is over; None: as many as of any check."""
+
+    def tells_after(self, phases_done: int) -> bool:
+        """Return whether what grows is to be told already, while more runs are made."""
+
+
 @dataclass(slots=True)
 class CheckSession:
     """One check under way: how it is made, what it has measured, what it may still spend.
@@ -118,7 +135,7 @@ class CheckSession:
         namespace: The dict that the code's global variables live in, the first place to look for holders.
         cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
         cell: What the front end runs, where that is a cell.
-        lengths: Is told the places that grow, where a run is the next stretch of a loop that goes on; else None.
+        loop: Where a run is the next stretch of a loop that goes on: has a say in how many; else None.
         among_ranks: Whether other processes make the same runs.
         on_progress: Is told what is known while the check is under way.
         shown: What it was told that grows, before the verdict.
@@ -143,7 +160,7 @@ class CheckSession:
     namespace: dict[str, Any] | None = None
     cell_name: CellNames = lambda _filename: ""
     cell: SplitCell | None = None
-    lengths: HolderLengths | None = None
+    loop: LoopRuns | None = None
     among_ranks: bool = False
     on_progress: Callable[[Progress], object] | None = None
     shown: tuple[Leak, ...] = ()
@@ -166,7 +183,7 @@ class CheckSession:
     @property
     def in_loop(self) -> bool:
         """Whether a loop that goes on makes the runs: nothing is switched or tried there."""
-        return self.lengths is not None
+        return self.loop is not None
 
     @property
     def max_runs(self) -> int | None:

@@ -1,22 +1,22 @@
-"""Keep what is known of the growing places of a loop: growing, stopped, a leak, and what that leads to.
+"""Keep what is known of the growing places of a loop: growing, stopped, a leak.
 
 One look cannot tell a buffer that fills from a leak, whatever test is used: both grow until they do not. So a place
-that grows is first *growing*, and only when it still does so at twice the steps a *leak*; when a later check does not
-find it, it has *stopped*, and what was said of it is withdrawn.
-
-What it leads to decides whether anybody has to know: how much it takes until the loop ends, of what is free, and when
-nothing is left.
+that grows is first *growing*, and only when it still does so at twice the steps a *leak*, at eight times within the
+first check. It has *stopped*, and what was said of it is withdrawn, when a later check does not find it, its container
+gets no longer, and nothing came for twice its longest pause. The end of the loop withdraws nothing: what dies with the
+function that had the loop has grown until then.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from leaklab.decide.loop_consequence import Consequence, Free, consequence_of
 from leaklab.model import Leak, Outcome
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.loop import (
@@ -33,77 +33,19 @@ from leaklab.model.loop import (
 from leaklab.model.sentences import growth_sentence, quoted
 from leaklab.text import format_bytes
 
-SHARE_THAT_MATTERS = 0.01
-"""Of the free memory. A log of numbers takes some MiB in a run of days; what takes a hundredth of a machine is noticed
-when a larger model, a longer run or a second process shares that machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Consequence:
-    """What growth leads to.
-
-    Attributes:
-        n_bytes: What it takes until the loop ends; where nobody told how long the loop is, until it is twice as long.
-        free_bytes: What is free now, of host or accelerator.
-        full_at_step: The step at which nothing is left; None if that is later than the end of the loop, or never.
-        matters: Whether somebody has to know.
-    """
-
-    n_bytes: float
-    free_bytes: float
-    full_at_step: int | None
-    matters: bool
-
-    def words(self, total_steps: int | None) -> str:
-        """Return it as a clause: ``memory is full at step 310,000``."""
-        if self.full_at_step is not None and self.matters:
-            return f"memory is full at step {self.full_at_step:,}"
-        if not self.n_bytes:
-            return "the loop has ended"
-        until = "the time the loop is twice as long" if total_steps is None else f"step {total_steps:,}"
-        return f"by {until} it will take {format_bytes(self.n_bytes)} of the {format_bytes(self.free_bytes)} now free"
-
-
-def consequence_of(bytes_per_step: float, step: int, total_steps: int | None, free_bytes: float) -> Consequence:
-    """Return what growth by *bytes_per_step* from *step* on leads to.
-
-    Args:
-        bytes_per_step: The rate; 0.0 or less leads to nothing.
-        step: Steps made so far.
-        total_steps: Steps of the whole loop; None if not given: as many as so far are expected to come.
-        free_bytes: What is free now.
-    """
-    remaining = max(step if total_steps is None else total_steps - step, 0)
-    n_bytes = max(bytes_per_step, 0.0) * remaining
-    steps_left = free_bytes / bytes_per_step if bytes_per_step > 0 else math.inf
-    is_full = math.isfinite(steps_left) and (total_steps is None or steps_left < remaining)
-    full_at = step + math.floor(steps_left) if is_full else None
-    return Consequence(n_bytes, free_bytes, full_at, n_bytes > SHARE_THAT_MATTERS * free_bytes)
-
-
 _MOST_PLACES = 64
 _MUCH = 0.5
 _CLEAR_BYTES = 32 * 2**20
 _STILL = 0.25
 _LATER = 4
-_CLEAR_COUNT, _LONGER = 16, 1.2
+_SPAN = 8
+"""A check that ends at so many times the steps it began at has seen that growth goes on at twice the steps."""
+_CLEAR_COUNT, _LONGER, _OVERDUE = 16, 1.2, 2
 Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _NODES, _NATIVE, _GRAPH = "graph nodes", "native", "graph-kept"
 _DECISIVE = (Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED)
 _EXPLAINED = 0.5
 """A level whose rise is by so large a part that of known places says nothing new."""
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """Free memory in bytes: of the host, and of the accelerator that has least, 0 without one."""
-
-    host: float
-    accelerator: float = 0.0
-
-    def of(self, memory: str) -> float:
-        """Return that of `HOST` or `ACCELERATOR`."""
-        return self.accelerator if memory == ACCELERATOR else self.host
 
 
 class LoopStates:
@@ -114,6 +56,7 @@ class LoopStates:
         self._is_checked = False
         self._lengths: dict[str, tuple[int, int]] = {}  # the step of the last look that showed it longer, its length
         self._longest: dict[str, int] = {}  # of what was emptied
+        self._pauses: dict[str, int] = {}  # the most steps between two times that something was left there
 
     @property
     def standing(self) -> tuple[GrowingPlace, ...]:
@@ -157,7 +100,13 @@ class LoopStates:
         return bool(standing) and all(place.leak is not None and place.leak.sites for place in standing)
 
     def take_check(
-        self, done: StretchCheck, total_steps: int | None, free: Free, lengths: Mapping[str, int] | None = None
+        self,
+        done: StretchCheck,
+        total_steps: int | None,
+        free: Free,
+        lengths: Mapping[str, int] | None = None,
+        *,
+        is_cut: bool = False,
     ) -> list[StateChange]:
         """Take in the check of a stretch that has ended; return what became of the places.
 
@@ -166,6 +115,8 @@ class LoopStates:
             total_steps: Steps of the whole loop; None if not given.
             free: What is free now.
             lengths: How long the containers of its leaks are now, by fingerprint, where that is known.
+            is_cut: Whether the end of the loop ended it: what it does not find may have gone with the loop, or was
+                waiting for its next time.
         """
         check = done.check
         is_decisive = check.verdict.outcome in _DECISIVE and not check.failure
@@ -173,17 +124,48 @@ class LoopStates:
         found = {leak.fingerprint: per_step(leak, done.steps_per_run) for leak in check.leaks}
         if any(UNFOLLOWED_NODES in note for note in check.notes):
             found = self._with_known_graphs(found)
-        self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
         limits = {leak.fingerprint: leak for leak in check.bounded}
-        places = [self._with(leak, done) for leak in found.values() if leak.fingerprint not in self._longest]
-        if is_decisive:
-            gone = (place for place in self.standing if place.leak is not None and place.fingerprint not in found)
-            places += [self._stopped(place, done.first_step) for place in gone]
+        gone = [
+            place
+            for place in self.standing
+            if is_decisive
+            and place.leak is not None
+            and place.fingerprint not in found
+            and (place.fingerprint in limits or not is_cut)
+            and not self._is_longer(place.fingerprint, (lengths or {}).get(place.fingerprint))
+            and done.last_step - done.first_step >= self._overdue(place.fingerprint)
+        ]
+        self._pauses |= {leak.fingerprint: longest_pause(leak) * done.steps_per_run for leak in check.leaks}
+        self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
+        places = [
+            self._with(leak, (done.first_step, done.last_step))
+            for leak in found.values()
+            if leak.fingerprint not in self._longest
+        ]
+        places += [self._stopped(place, done.first_step) for place in gone]
         return [
             change
             for place in places[:_MOST_PLACES]
             for change in self._put(place, done.last_step, total_steps, free, limits.get(place.fingerprint))
         ]
+
+    def take_growing(
+        self, leaks: Sequence[Leak], steps: tuple[int, int], total_steps: int | None, free: Free
+    ) -> list[StateChange]:
+        """Take in what a check under way has found to grow, from the first of *steps* to the second, rates per step."""
+        places = [self._with(leak, steps, is_proven=False) for leak in leaks]
+        return [
+            change for place in places[:_MOST_PLACES] for change in self._put(place, steps[1], total_steps, free, None)
+        ]
+
+    def _overdue(self, fingerprint: str) -> int:
+        """Return for how many steps nothing has to come before a place has stopped: longer than any pause so far."""
+        return _OVERDUE * self._pauses.get(fingerprint, 0)
+
+    def _is_longer(self, fingerprint: str, length: int | None) -> bool:
+        """Return whether the container of a place is longer than it ever was: then it has not stopped growing."""
+        known = self._lengths.get(fingerprint)
+        return length is not None and known is not None and length > known[1]
 
     def take_level(
         self, memory: str, step: int, rise: tuple[int, float] | None, total_steps: int | None, free: Free
@@ -241,7 +223,9 @@ class LoopStates:
             before, longest = known
             if length > longest:
                 self._lengths[place.fingerprint] = step, length
-            elif place.leak.count_per_run * (step - before) >= _CLEAR_COUNT:
+            elif place.leak.count_per_run * (step - before) >= _CLEAR_COUNT and step - before >= self._overdue(
+                place.fingerprint
+            ):
                 self._longest[place.fingerprint] = longest
                 changes += self._put(self._stopped(place, step), step, total_steps, free, None)
         return changes
@@ -276,17 +260,20 @@ class LoopStates:
                 changes.append(_change(place, step, result, total_steps, None))
         return changes
 
-    def _with(self, leak: Leak, done: StretchCheck) -> GrowingPlace:
-        """Return the place of *leak* after this check."""
+    def _with(self, leak: Leak, steps: tuple[int, int], *, is_proven: bool = True) -> GrowingPlace:
+        """Return the place of *leak* after a check of *steps*; one that is under way has proven nothing."""
+        first_step, last_step = steps
         known = self._places.get(leak.fingerprint)
         memory = ACCELERATOR if is_on_accelerator(leak) else HOST
-        state, since, seen = LoopState.GROWING, done.first_step, done.last_step
+        state, since, seen = LoopState.GROWING, first_step, last_step
         if known is not None and known.stands:
             since, seen, state = known.since_step, known.seen_at, known.state
-            if done.first_step >= 2 * known.seen_at and leak.cause != _NATIVE:
+            if first_step >= 2 * known.seen_at and leak.cause != _NATIVE:
                 state = LoopState.LEAK
         elif known is not None:
-            since = max(known.since_step, done.first_step)
+            since = max(known.since_step, first_step)
+        if is_proven and last_step >= _SPAN * first_step and leak.cause != _NATIVE:
+            state = LoopState.LEAK
         if leak.unit == _NODES:  # an autograd graph has no limit
             state = LoopState.LEAK
         is_alarm = known is not None and known.stands and known.is_alarm
@@ -329,6 +316,7 @@ class LoopStates:
             for place in (stopped or list(self._places.values()))[:1]:
                 del self._places[place.fingerprint]
                 self._lengths.pop(place.fingerprint, None)
+                self._pauses.pop(place.fingerprint, None)
 
     def _rate_in(self, memory: str) -> float:
         return max(self._rate_of_places(memory), self._rate_of_level(memory))
@@ -358,6 +346,12 @@ def _stands_still(series: Series, since_step: int, bytes_per_step: float) -> boo
     begin = int(np.searchsorted(steps, (since_step + steps[-1]) / 2))
     expected = bytes_per_step * (steps[-1] - steps[begin])
     return bool(expected >= _CLEAR_BYTES and levels[-1] - levels[begin] < _STILL * expected)
+
+
+def longest_pause(leak: Leak) -> int:
+    """Return the most runs from one that left something to the next; 0 where that is not known."""
+    hits = [run for run, count in enumerate(leak.kept) if count]
+    return max((after - before for before, after in pairwise(hits)), default=0)
 
 
 def per_step(leak: Leak, steps_per_run: int) -> Leak:

@@ -35,7 +35,7 @@ class WatchedFit:
         name: str = "",
         *,
         overhead: float = 0.01,
-        first_step: int = 200,
+        first_step: int | None = None,
         on_change: Callable[[StateChange], object] | None = None,
         fail: bool = False,
         quiet: bool = False,

@@ -33,7 +33,7 @@ def monitor(
     namespace: dict[str, Any] | None = None,
     roots: Mapping[str, object] | None = None,
     overhead: float = 0.01,
-    first_step: int = 200,
+    first_step: int | None = None,
     on_change: Callable[[StateChange], object] | None = None,
     fail: bool = False,
     quiet: bool = False,
@@ -49,7 +49,8 @@ def monitor(
         roots: Objects by the names they shall have in what is reported, such as ``{"trainer": trainer}``; held weakly.
         overhead: The share of the loop's time that watching may take in the long run. A check of a stretch takes some
             seconds, in pauses; the first is made in any case.
-        first_step: The first check begins after so many steps, earlier where *total_steps* is small.
+        first_step: The first check begins after so many steps, earlier where *total_steps* is small. By default
+            after ten steps and five seconds, or after 200 steps, whichever is first.
         on_change: Called with each `StateChange`; what it raises ends the loop.
         fail: Whether to raise `LeakFound` when a leak is certain and matters.
         quiet: Whether nothing is printed; otherwise one line for each change of a state.
@@ -108,7 +109,7 @@ def steps(
     total_steps: int | None = None,
     namespace: dict[str, Any] | None = None,
     overhead: float = 0.01,
-    first_step: int = 200,
+    first_step: int | None = None,
     on_change: Callable[[StateChange], object] | None = None,
     fail: bool = False,
     quiet: bool = False,
@@ -173,7 +174,7 @@ _FIRST_FILE = 64
 
 
 def watch_calls(
-    function: Callable[Arguments, Result], folder: FilePath, *, first_step: int = 200, overhead: float = 0.01
+    function: Callable[Arguments, Result], folder: FilePath, *, first_step: int | None = None, overhead: float = 0.01
 ) -> WatchedCalls[Arguments, Result]:
     """Return *function* for worker processes: each watches its own calls, and writes what it finds into *folder*.
 
@@ -206,7 +207,7 @@ class WatchedCalls(Generic[Arguments, Result]):
     """A function whose calls are watched in every process but its own; `leaklab.watch_calls` makes it."""
 
     def __init__(
-        self, function: Callable[Arguments, Result], folder: FilePath, first_step: int, overhead: float
+        self, function: Callable[Arguments, Result], folder: FilePath, first_step: int | None, overhead: float
     ) -> None:
         self._function = function
         self._folder = str(Path(folder).absolute())
@@ -241,7 +242,9 @@ class WatchedCalls(Generic[Arguments, Result]):
 class _CallsHere:
     """The calls of one function in this process."""
 
-    def __init__(self, name: str, folder: str, namespace: dict[str, Any], first_step: int, overhead: float) -> None:
+    def __init__(
+        self, name: str, folder: str, namespace: dict[str, Any], first_step: int | None, overhead: float
+    ) -> None:
         self._path = Path(folder) / f"worker_{os.getpid()}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._n, self._next_file = 0, _FIRST_FILE

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.decide.loop_consequence import Free
+from leaklab.decide.loop_states import LoopStates
 from leaklab.decide.rising_level import FIRST_LOOK, find_periods, find_rise, next_look, run_length
-from leaklab.measure.level_history import HolderLengths, LevelHistory
+from leaklab.measure.gauges import free_accelerator_bytes, free_host_bytes
+from leaklab.measure.level_history import DEAD, HolderLengths, LevelHistory
 from leaklab.model.loop import ACCELERATOR, HOST, StateChange
 
 _FEWEST_STEPS = 23
@@ -26,10 +28,16 @@ _MOST_SECONDS = 20.0
 _RUNS_THAT_FIT = 45
 """Runs of a check, those that look for lines included, at most: a short loop has to have room for them."""
 _FEWEST_OF_SLOW = 3
-_GROWTH = 10
+_GROWTH = 3
 """Where nothing grows, the next check is at so many times the steps."""
-_FREE_SECONDS = 20.0
+_FREE_SECONDS = 2.0
 """So much may checks take beyond their share: a loop of a minute has its answer, a loop of days does not feel it."""
+_FIRST_STEPS, _FIRST_SECONDS, _LATEST_FIRST = 10, 5.0, 200
+"""The first check begins after so many steps, and so many seconds, at the latest after so many steps more."""
+_RUNS_OF_FIRST, _RUNS_OF_FROZEN = 25, 5
+"""So many runs of the first check make the loop twice as long; fewer where each of them lists the whole heap."""
+_PARTS = 10
+"""The first check looks at up to eight times the steps, and then at some more for the lines."""
 _SHARE_OF_LEVELS = 0.002
 
 
@@ -39,22 +47,40 @@ class Schedule:
 
     Attributes:
         overhead: The share of the loop's time that watching may take.
-        first_step: The step after which the first check may begin.
+        first_step: The step after which the first check begins; None: after ten steps and five seconds, or 200 steps.
+        not_before: No check begins in the first so many seconds.
         next_check: The step at which the next check is due.
         expected_seconds: What a check is expected to take of the processor; 0.0 before the first.
         spent_seconds: What watching took of the processor so far; on a loaded machine its pauses are longer.
     """
 
     overhead: float
-    first_step: int
+    first_step: int | None
+    not_before: float = 0.0
     next_check: int = 0
     expected_seconds: float = 0.0
     spent_seconds: float = 0.0
 
     def begin(self, total_steps: int | None) -> None:
         """Set the first check, earlier in a loop that is known to be short."""
-        short = self.first_step if total_steps is None else max(total_steps // 5, 1)
-        self.next_check = min(self.first_step, short)
+        latest = _LATEST_FIRST if self.first_step is None else self.first_step
+        self.next_check = latest if total_steps is None else min(latest, max(total_steps // _PARTS, _FIRST_STEPS))
+
+    def is_due(self, step: int, elapsed: float) -> bool:
+        """Return whether a check is wanted after *step*, *elapsed* seconds after the loop began."""
+        is_first = self.first_step is None and not self.expected_seconds
+        is_early = is_first and step >= _FIRST_STEPS and elapsed >= _FIRST_SECONDS
+        return elapsed >= self.not_before and (step >= self.next_check or is_early)
+
+    def steps_per_first_run(self, step: int, periods: Sequence[int], *, is_frozen: bool) -> int:
+        """Return how many steps are one run of the first check, which looks at twice the steps, and again.
+
+        Args:
+            step: Steps so far.
+            periods: As for `steps_per_run`.
+            is_frozen: Whether the user has frozen objects, so that each run costs a look at the whole heap.
+        """
+        return run_length(max(step // (_RUNS_OF_FROZEN if is_frozen else _RUNS_OF_FIRST), 1), periods)
 
     def may_check(self, elapsed: float) -> bool:
         """Return whether a check may begin now: always the first, then within the share of time."""
@@ -95,13 +121,16 @@ def steps_between_levels(seconds_per_step: float, cost: float, spacing: int) -> 
     return max(affordable, spacing, 1)
 
 
-def refuse_wrong_numbers(*, total_steps: object, overhead: object, first_step: object) -> None:
-    """Raise a TypeError or ValueError that names the first number which is none, or out of range."""
+def refuse_wrong(name: object, *, total_steps: object, overhead: object, first_step: object) -> None:
+    """Raise a TypeError or ValueError that names the first argument of a wrong type, or number out of range."""
+    if type(name) is not str:
+        msg = f"the name of a monitor must be a str, not {type(name).__name__}"
+        raise TypeError(msg)
     if not (total_steps is None or (isinstance(total_steps, int) and total_steps > 0)):
         msg = f"total_steps must be a whole number above 0, or None if nobody knows, not {total_steps!r}"
         raise ValueError(msg) if isinstance(total_steps, int) else TypeError(msg)
-    if not (isinstance(first_step, int) and first_step >= 0):
-        msg = f"first_step must be a whole number, 0 or more, not {first_step!r}"
+    if not (first_step is None or (isinstance(first_step, int) and first_step >= 0)):
+        msg = f"first_step must be a whole number, 0 or more, or None to let the loop's pace decide, not {first_step!r}"
         raise ValueError(msg) if isinstance(first_step, int) else TypeError(msg)
     if not (isinstance(overhead, (int, float)) and 0 < overhead <= 1):
         msg = f"overhead must be a share of the loop's time above 0 and at most 1, such as 0.01, not {overhead!r}"
@@ -110,6 +139,11 @@ def refuse_wrong_numbers(*, total_steps: object, overhead: object, first_step: o
 
 _LENGTHS_FACTOR = 1.1
 """The lengths of growing containers are read again when the loop is so much further."""
+
+
+def free_memory() -> Free:
+    """Return what is free now."""
+    return Free(float(free_host_bytes()), float(free_accelerator_bytes()))
 
 
 class LevelWatch:
@@ -133,10 +167,10 @@ class LevelWatch:
         self._next_look = FIRST_LOOK
         self._next_lengths = 0
 
-    def read(self, step: int, seconds: float, seconds_per_step: float) -> None:
-        """Note the levels after *step*, *seconds* after the loop began."""
+    def read(self, step: int, seconds: float, seconds_per_step: float, own: tuple[int, int] = (0, 0)) -> None:
+        """Note the levels after *step*, *seconds* after the loop began, without what the watch itself takes."""
         began = time.perf_counter()
-        self.history.note(step, seconds)
+        self.history.note(step, seconds, own)
         cost = time.perf_counter() - began
         # The first reading imports and opens; what is typical comes out over the next ones.
         self._cost = cost if not self._cost else min(self._cost * 1.1, cost)
@@ -169,22 +203,29 @@ class LevelWatch:
         changes: list[StateChange] = []
         # A check under way has memory of its own: the level rises with it, and falls again.
         if is_last or (step >= self._next_look and not is_checking):
-            changes += self._look_for_rises(step, total_steps, free)
+            changes += self._look_for_rises(step, total_steps, free, is_last=is_last)
         if not self._states.standing:
             return changes
         if not is_checking and (step >= self._next_lengths or is_last):
-            changes += self._states.take_lengths(step, self.read_lengths(step), total_steps, free)
+            lengths = self.read_lengths(step)
+            if is_last:  # what dies with the function that had the loop has grown until then
+                lengths = {place: length for place, length in lengths.items() if length != DEAD}
+            changes += self._states.take_lengths(step, lengths, total_steps, free)
+        if is_last:  # and what it gave back says nothing of the loop
+            return changes + self._states.weigh(step, total_steps, free)
         levels = {HOST: (self.history.heap(), self.history.rss()), ACCELERATOR: (self.history.accelerator(),)}
         changes += self._states.take_standstill(step, checked_at, levels, total_steps, free)
         changes += self._states.weigh(step, total_steps, free)
         return changes
 
-    def _look_for_rises(self, step: int, total_steps: int | None, free: Free) -> list[StateChange]:
+    def _look_for_rises(self, step: int, total_steps: int | None, free: Free, *, is_last: bool) -> list[StateChange]:
         changes: list[StateChange] = []
         is_rising = False
         for memory, series in ((HOST, self.history.heap()), (ACCELERATOR, self.history.accelerator())):
             rise = find_rise(*series)
             found = None if rise is None else (rise.since_step, rise.per_step)
+            if found is None and is_last:
+                continue  # what the end of the loop gave back has risen until then
             changes += self._states.take_level(memory, step, found, total_steps, free)
             is_rising |= rise is not None
         self._next_look = next_look(step, is_rising=is_rising)

@@ -13,21 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.decide.loop_states import LoopStates, per_step
 from leaklab.errors import CheckRunningError, LeakFound
-from leaklab.loop.levels import LevelWatch, Schedule, refuse_wrong_numbers
+from leaklab.loop.levels import LevelWatch, Schedule, free_memory, refuse_wrong
+from leaklab.loop.own_cost import OwnCost
 from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks
-from leaklab.measure.gauges import (
-    accelerator_bytes,
-    free_accelerator_bytes,
-    free_host_bytes,
-    native_heap_bytes,
-    rss_bytes,
-)
+from leaklab.measure.gauges import accelerator_bytes, native_heap_bytes, rss_bytes
 from leaklab.measure.level_history import count_tensors
+from leaklab.model import Check
 from leaklab.model.loop import LEVEL, Levels, LoopState, MonitorRecord, MonitorStatus, StateChange, StretchCheck
 from leaklab.ranks.agreement import LoopSteps
 from leaklab.reports.loop import MonitorReport
+from leaklab.runtime.gc_control import user_has_frozen
 from leaklab.strip.showing import MonitorOutput
 
 if TYPE_CHECKING:
@@ -36,6 +33,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 _MOST_CHANGES, _MOST_CHECKS, _MOST_NOTES = 200, 8, 50
 _END = "the end of the loop"
+_LONGEST_PAUSE = 8
+"""Collections of the whole heap that the longest pause takes: the one in which what grows is explained."""
 _running: weakref.WeakSet[Monitor] = weakref.WeakSet()
 _lock = threading.Lock()  # a server of metrics asks from a thread of its own
 
@@ -61,7 +60,9 @@ class Monitor:
         namespace: The variables among which holders are looked for first.
         roots: Objects, by the names they shall have in what is reported; held weakly. They replace *namespace*.
         overhead: The share of the loop's time that watching may take in the long run.
-        first_step: The first check begins after so many steps: until then the loop warms up.
+        first_step: The first check begins after so many steps: until then the loop warms up. None: after ten steps
+            and five seconds, or after 200 steps.
+        not_before: No check begins in the first so many seconds.
         on_change: Called with each `StateChange`; what it raises ends the loop.
         fail: Whether `step` raises `LeakFound` when a leak is certain and matters.
         quiet: Whether nothing is printed, and no strip shown.
@@ -81,31 +82,29 @@ class Monitor:
         namespace: dict[str, Any] | None = None,
         roots: Mapping[str, object] | None = None,
         overhead: float = 0.01,
-        first_step: int = 200,
+        first_step: int | None = None,
+        not_before: float = 0.0,
         on_change: Callable[[StateChange], object] | None = None,
         fail: bool = False,
         quiet: bool = False,
         group: Any = None,
         group_timeout: float = 300.0,
     ) -> None:
-        refuse_wrong_numbers(total_steps=total_steps, overhead=overhead, first_step=first_step)
-        if type(name) is not str:
-            msg = f"the name of a monitor must be a str, not {type(name).__name__}"
-            raise TypeError(msg)
+        refuse_wrong(name, total_steps=total_steps, overhead=overhead, first_step=first_step)
         self.name = name
         self.total_steps = total_steps
         self.fail = fail
         self.quiet = quiet
         self.on_change = on_change
         self._roots = Roots(namespace, roots)
-        self._schedule = Schedule(overhead, first_step)
+        self._schedule = Schedule(overhead, first_step, not_before)
         self._group = None if group is None or group is False else (group, group_timeout)
         self._together: LoopSteps | None = None
         self._output = MonitorOutput(name)
         self._states = LoopStates()
         self._watch = LevelWatch(self._states)
         self._stretch: LoopStretch | None = None
-        self._stretch_seconds = 0.0
+        self._own = OwnCost()
         self._changes: list[StateChange] = []
         self._checks: list[StretchCheck] = []
         self._notes: list[str] = []
@@ -164,7 +163,7 @@ class Monitor:
         if self._together is not None:
             self._together.leave(failure)
         try:
-            if failure in ("KeyboardInterrupt", "SystemExit", "GeneratorExit"):
+            if failure in ("SystemExit", "GeneratorExit"):
                 self._drop_stretch()
             else:
                 self._end_stretch(failure or _END)
@@ -210,7 +209,7 @@ class Monitor:
     @property
     def status(self) -> MonitorStatus:
         """What is known now; may be asked from any thread."""
-        free = _free_memory()
+        free = free_memory()
         places = self._states.standing
         holders = (place.leak.holder for place in places if place.leak is not None)
         last = self._checks[-1].check if self._checks else None
@@ -293,17 +292,19 @@ class Monitor:
     def _due(self, now: float) -> list[StateChange]:
         changes = []
         if self._stretch is not None and self._step >= self._stretch.next_step:
-            cpu_began = time.thread_time()
-            check = self._stretch.advance(self._step)
-            self._stretch_seconds += time.thread_time() - cpu_began
+            stretch = self._stretch
+            with self._own:
+                check = stretch.advance(self._step)
             if check is not None:
                 changes += self._take(check)
+            elif stretch.growing:
+                changes += self._take_growing(stretch)
         if self._step >= self._watch.next_step:
             self._read_levels()
             changes += self._judge_levels()
         wants_check = (
             self._stretch is None
-            and self._step >= self._schedule.next_check
+            and self._schedule.is_due(self._step, now - self._started)
             and self._schedule.may_check(now - self._started)
         )
         steps_per_run = self._steps_per_run() if wants_check else 0
@@ -325,14 +326,14 @@ class Monitor:
 
     def _read_levels(self) -> None:
         now = time.perf_counter()
-        self._watch.read(self._step, now - self._started, self._seconds_per_step(now))
+        self._watch.read(self._step, now - self._started, self._seconds_per_step(now), self._own.memory)
 
     def _judge_levels(self) -> list[StateChange]:
         checked_at = self._checks[-1].last_step if self._checks else 0
         changes = self._watch.judge(
             self._step,
             self.total_steps,
-            _free_memory(),
+            free_memory(),
             checked_at,
             is_checking=self._stretch is not None,
             is_last=not self._is_running,
@@ -342,28 +343,47 @@ class Monitor:
         return changes
 
     def _steps_per_run(self) -> int:
+        periods = self._watch.periods()
+        if not self._n_checks:
+            return self._schedule.steps_per_first_run(self._step, periods, is_frozen=user_has_frozen())
         per_step = self._seconds_per_step(time.perf_counter())
-        return self._schedule.steps_per_run(self._step, per_step, self.total_steps, self._watch.periods())
+        return self._schedule.steps_per_run(self._step, per_step, self.total_steps, periods)
 
     def _begin_stretch(self, steps_per_run: int) -> None:
-        cpu_began = time.thread_time()
-        if not self.quiet and not self._n_checks:
-            self._output.announce(self._step, steps_per_run)
-        if not self._checks and (freed := collect_before_checks(self._step)):
-            self._note(freed)
-        with_lines = not self._states.has_all_lines  # a place that was found before has its line
+        self._own.seconds = 0.0
+        if not self._n_checks:
+            self._prepare(steps_per_run)
         stretch = LoopStretch(
-            self.name, steps_per_run, self._roots.variables(), self._watch.lengths, with_lines=with_lines
+            self.name,
+            steps_per_run,
+            self._roots.variables(),
+            self._watch.lengths,
+            n_first=0 if self._n_checks else -(-self._step // steps_per_run),
+            with_lines=not self._states.has_all_lines,  # a place that was found before has its line
         )
         try:
-            stretch.begin(self._step)
+            with self._own:
+                stretch.begin(self._step)
         except CheckRunningError:
             self._schedule.next_check = self._step + steps_per_run
             return
         self._stretch = stretch
-        self._stretch_seconds = time.thread_time() - cpu_began
 
-    def _take(self, check: Any) -> list[StateChange]:
+    def _prepare(self, steps_per_run: int) -> None:
+        """Collect what would hide in the first check, and say how long the loop will pause, by how long that took."""
+        began = time.perf_counter()
+        if freed := collect_before_checks(self._step):
+            self._note(freed)
+        if not self.quiet:
+            self._output.announce(self._step, steps_per_run, _LONGEST_PAUSE * (time.perf_counter() - began))
+
+    def _take_growing(self, stretch: LoopStretch) -> list[StateChange]:
+        """Take in what a check says to grow that goes on."""
+        leaks = [per_step(leak, stretch.steps_per_run) for leak in stretch.growing]
+        stretch.growing.clear()
+        return self._states.take_growing(leaks, (stretch.first_step, self._step), self.total_steps, free_memory())
+
+    def _take(self, check: Check, *, is_cut: bool = False) -> list[StateChange]:
         stretch, self._stretch = self._stretch, None
         if stretch is None:
             return []
@@ -373,8 +393,8 @@ class Monitor:
             del self._checks[1]
         self._n_checks += 1
         lengths, self._n_tensors = self._watch.lengths.read(), count_tensors()
-        changes = self._states.take_check(done, self.total_steps, _free_memory(), lengths)
-        self._schedule.end_check(self._step, self._stretch_seconds, self._states.next_look(done))
+        changes = self._states.take_check(done, self.total_steps, free_memory(), lengths, is_cut=is_cut)
+        self._schedule.end_check(self._step, self._own.seconds, self._states.next_look(done))
         return changes
 
     def _end_stretch(self, reason: str) -> None:
@@ -384,8 +404,9 @@ class Monitor:
             return
         began = time.perf_counter()
         try:
-            check = stretch.end_early(self._step, reason)
-            changes = [] if check is None else self._take(check)
+            with self._own:
+                check = stretch.end_early(self._step, reason)
+            changes = [] if check is None else self._take(check, is_cut=True)
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
             return
@@ -395,7 +416,7 @@ class Monitor:
     def _give_up(self, error: Exception) -> None:
         self._note(f"the check at step {self._step:,} was given up: {type(error).__name__}: {error}")
         self._drop_stretch()
-        self._schedule.end_check(self._step, self._stretch_seconds, None)
+        self._schedule.end_check(self._step, self._own.seconds, None)
 
     def _drop_stretch(self) -> None:
         stretch, self._stretch = self._stretch, None
@@ -426,7 +447,3 @@ class Monitor:
 
     def _seconds_per_step(self, now: float) -> float:
         return max(now - self._started - self._own_seconds, 0.0) / max(self._step, 1)
-
-
-def _free_memory() -> Free:
-    return Free(float(free_host_bytes()), float(free_accelerator_bytes()))

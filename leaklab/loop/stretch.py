@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from leaklab.check.pipeline import check_steps
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.measure.gauges import native_heap_bytes
-from leaklab.measure.level_history import HolderLengths
-from leaklab.model import Check, Settings
+from leaklab.measure.level_history import HolderLengths, KnownPlace
+from leaklab.model import Check, Leak, Settings
+from leaklab.model.progress import RUNS, Progress
 from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
 from leaklab.text import format_bytes, unit_words
 
@@ -44,6 +45,48 @@ def collect_before_checks(step: int) -> str:
     )
 
 
+_TOLD_PHASES, _SURE_PHASES, _MOST_PHASES = 2, 3, 5
+
+
+class DoublingRuns:
+    """How many runs a check of a loop makes: it looks at twice the steps, at four times, at eight times.
+
+    What still grows there as it did at first is no warm-up. What cannot be decided by then, as what happens once an
+    epoch, is followed twice as far, and once more.
+
+    Args:
+        lengths: Is told the places that grow.
+        n_first: Runs until the loop has twice the steps; 0 where as many runs are to be made as of any check.
+
+    Attributes:
+        has_ended: Whether the loop has ended.
+    """
+
+    def __init__(self, lengths: HolderLengths, n_first: int) -> None:
+        self._lengths, self._n_first = lengths, n_first
+        self.has_ended = False
+
+    @property
+    def most_runs(self) -> int:
+        """Room for so many is needed."""
+        return self._n_first * (2**_MOST_PHASES - 1) or _MOST_RUNS
+
+    def note(self, places: Iterable[KnownPlace]) -> None:
+        """Hear of the places that grow."""
+        self._lengths.note(places)
+
+    def next_phase(self, phases_done: int, runs_done: int, *, is_open: bool) -> int | None:
+        """Return the number of runs of the next phase, 0 if the check is over; None: as many as of any check."""
+        if not self._n_first:
+            return None
+        is_over = phases_done >= (_MOST_PHASES if is_open else _SURE_PHASES)
+        return 0 if is_over else runs_done + self._n_first
+
+    def tells_after(self, phases_done: int) -> bool:
+        """Return whether what grows is to be told already: at four times the steps."""
+        return bool(self._n_first) and phases_done == _TOLD_PHASES
+
+
 class LoopStretch:
     """One check, which the loop's steps drive; used once: `begin`, then `advance` at each `next_step`.
 
@@ -52,7 +95,11 @@ class LoopStretch:
         steps_per_run: So many steps are one run.
         namespace: The variables among which holders are looked for first.
         lengths: Is told the places that grow.
+        n_first: Runs until the loop has twice the steps, for a check that looks at doubling steps; else 0.
         with_lines: Whether to trace some runs for the lines of what leaks.
+
+    Attributes:
+        growing: What the check has said to grow since this was read last.
     """
 
     def __init__(
@@ -62,14 +109,24 @@ class LoopStretch:
         namespace: dict[str, Any] | None,
         lengths: HolderLengths,
         *,
+        n_first: int = 0,
         with_lines: bool = True,
     ) -> None:
         self.steps_per_run = steps_per_run
         self.first_step = self.next_step = 0
+        self.growing: list[Leak] = []
+        self._runs = DoublingRuns(lengths, n_first)
         settings = Settings(
-            _MOST_RUNS, n_warmups=0, max_seconds=_NO_LIMIT, name=name, sites=None if with_lines else False, cure=False
+            self._runs.most_runs,
+            n_warmups=0,
+            max_seconds=_NO_LIMIT,
+            name=name,
+            sites=None if with_lines else False,
+            cure=False,
         )
-        self._steps = check_steps(settings, namespace, running_cell_name, in_loop=lengths)
+        self._steps = check_steps(
+            settings, namespace, running_cell_name, in_loop=self._runs, on_progress=_into(self.growing)
+        )
         self._started = 0.0
 
     def begin(self, step: int) -> None:
@@ -88,6 +145,7 @@ class LoopStretch:
 
     def end_early(self, step: int, reason: str) -> Check | None:
         """End the check in the middle of a run; return what was found until then, None if that is nothing."""
+        self._runs.has_ended = True
         return self._send(step, reason)
 
     def close(self) -> None:
@@ -106,6 +164,16 @@ class LoopStretch:
     def _go_on(self, step: int) -> None:
         self.next_step = step + self.steps_per_run
         self._started = time.perf_counter()
+
+
+def _into(growing: list[Leak]) -> Callable[[Progress], None]:
+    """Return what puts into *growing* what a check under way says to grow; it holds nothing else of the stretch."""
+
+    def tell(progress: Progress) -> None:
+        if progress.stage == RUNS:
+            growing[:] = progress.growing
+
+    return tell
 
 
 class Roots:

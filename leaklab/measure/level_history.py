@@ -49,7 +49,7 @@ class LevelHistory:
         """Steps that two samples are apart at least; only the latest may follow its neighbour sooner."""
         return int(self._spacing)
 
-    def note(self, step: int, seconds: float) -> None:
+    def note(self, step: int, seconds: float, own: tuple[int, int] = (0, 0)) -> None:
         """Read the levels after *step*: 20 microseconds of the processor, a few more for each accelerator.
 
         Nothing is initialised by it, and no object of Python stays.
@@ -57,6 +57,7 @@ class LevelHistory:
         Args:
             step: Not below that of an earlier note; such a one is left out.
             seconds: Since the loop began.
+            own: Bytes of malloc's heap, and of the resident set, that whoever watches has taken: they are left out.
         """
         rows = self._rows
         if self._n and step < rows[self._n - 1, _STEP]:
@@ -64,7 +65,9 @@ class LevelHistory:
         n = self._row_for(step)
         heap, accelerator = native_heap_bytes(), accelerator_levels()
         allocated, reserved = (_UNKNOWN, _UNKNOWN) if accelerator is None else accelerator
-        rows[n] = (step, seconds, _UNKNOWN if heap is None else heap, rss_bytes(), allocated, reserved)
+        own_heap, own_rss = own
+        heap_level = _UNKNOWN if heap is None else max(heap - own_heap, 0)
+        rows[n] = (step, seconds, heap_level, max(rss_bytes() - own_rss, 0), allocated, reserved)
         self._n = n + 1
 
     def heap(self) -> tuple[Column, Column]:
@@ -140,6 +143,9 @@ def _spread(steps: Column, candidates: list[int], spacing: float) -> list[int]:
     return kept
 
 
+DEAD = -1
+"""The length of a container that is not there any more."""
+
 _N_LINKS = 3
 """So far from what grows its container is looked for: an entry, its container, the object whose attribute that is."""
 
@@ -182,7 +188,7 @@ class HolderLengths:
         self._lasting.intersection_update(fingerprints)
 
     def read(self) -> Mapping[str, int]:
-        """Return the length of the container of each place, 0 for one that was read twice before and is dead.
+        """Return the length of the container of each place, `DEAD` for one that was read twice before.
 
         One that is dead when it is first read again may be made anew at every step, longer each time. Places without a
         container are left out, and all that cannot be told where the user has frozen objects. Lists the heap, at a
@@ -196,7 +202,7 @@ class HolderLengths:
             rows = np.flatnonzero(np.isin(addresses_of(objects), wanted)).tolist()
             measured = {id(objects[row]): _length_of(objects[row]) for row in rows}
             objects.clear()
-        lengths = dict.fromkeys(() if user_has_frozen() else self._lasting, 0)
+        lengths = dict.fromkeys(() if user_has_frozen() else self._lasting, DEAD)
         for fingerprint, chain in self._chains.items():
             for address in reversed(chain):
                 found = measured.get(address)

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from leaklab.decide.rising_level import find_periods
 from leaklab.model import Leak
 from leaklab.model.loop import (
     LEVEL_WORDS,
@@ -49,7 +52,7 @@ def document_of(record: MonitorRecord) -> Document:
     """Return what is said of a loop: its state, what grows, what happened, the checks so far and what they cost."""
     status = record.status
     tone = Tone.BAD if status.is_alarm else Tone.DOUBTFUL if record.places else Tone.GOOD
-    blocks: list[DocumentBlock] = [Headline(monitor_line(record), tone, (consequence_words(status),))]
+    blocks: list[DocumentBlock] = [Headline(monitor_line(record), tone, (consequence_words(record),))]
     blocks += map(_place, record.places[:_N_SHOWN])
     if len(record.places) > _N_SHOWN:
         rest = f"and {unit_words(len(record.places) - _N_SHOWN, 'smaller places')} (record.places lists all)"
@@ -114,14 +117,32 @@ def _place_line(place: GrowingPlace) -> str:
     return f"{growth_sentence(place.leak, 'step')} since step {place.since_step:,}: {sure}"
 
 
-def consequence_words(status: MonitorStatus) -> str:
-    """Return what the growth leads to."""
+def consequence_words(record: MonitorRecord) -> str:
+    """Return what the growth leads to, or in how many steps none was seen."""
+    status = record.status
     if status.bytes_per_step <= 0:
-        return "no growth from step to step is known"
+        return _seen_words(record)
     rate = f"{format_bytes(status.bytes_per_step)} every step"
     if status.full_at_step is not None:
         return f"{rate}: memory is full at step {status.full_at_step:,}"
     return f"{rate}: memory lasts until the end of the loop"
+
+
+def _seen_words(record: MonitorRecord) -> str:
+    """Say what was looked at. Where nothing was, that is not to say that nothing grows."""
+    if record.status.state is LoopState.WARMING_UP:
+        if record.stretches:
+            return "what was seen so far does not tell whether anything grows"
+        seen = "the steps are being looked at" if record.status.is_checking else "no step has been looked at"
+        return f"{seen}: it is not known whether anything grows"
+    if record.status.state is not LoopState.STEADY or not record.stretches:
+        return "no growth from step to step is known"
+    n_steps = sum(done.last_step - done.first_step for done in record.stretches)
+    steps, seconds = record.levels.steps, record.levels.seconds
+    periods = find_periods(steps[1:], np.diff(seconds) / np.maximum(np.diff(steps), 1))
+    n_periods = n_steps // periods[-1] if periods else 0
+    times = f", {n_periods:,} times a period of {periods[-1]:,} steps" if n_periods > 1 else ""
+    return f"nothing grew in the {n_steps:,} steps that were looked at{times}"
 
 
 def _check_line(done: StretchCheck) -> str:

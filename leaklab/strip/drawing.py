@@ -54,7 +54,7 @@ def strip_line(status: MonitorStatus) -> str:
 
 def strip_text(record: MonitorRecord) -> str:
     """Return the strip as some lines of text."""
-    lines = [monitor_line(record), f"  {consequence_words(record.status)}"]
+    lines = [monitor_line(record), f"  {consequence_words(record)}"]
     for series in _series(record.levels):
         levels = [level for level in series.levels if level >= 0]
         chosen = [levels[round(place)] for place in np.linspace(0, len(levels) - 1, min(len(levels), _N_SPARKS))]
@@ -70,7 +70,7 @@ def strip_html(record: MonitorRecord) -> str:
             "strip.html.j2",
             status=record.status,
             line=monitor_line(record),
-            consequence=consequence_words(record.status),
+            consequence=consequence_words(record),
             colour=STATE_COLOURS[record.status.state],
             picture=strip_svg(record.levels, record.changes),
             series=[(one.name, one.colour, *_figures(one)) for one in _series(record.levels)],

@@ -6,7 +6,6 @@ here, too; the strip's line makes way for it.
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import time
@@ -196,10 +195,6 @@ def _draw(reference: weakref.ref[StripSource], face: Face, ended: threading.Even
             changes = ()
 
 
-_PAUSE_SECONDS, _PAUSE_SECONDS_PER_MILLION = 0.5, 2.5
-"""What the longest pause takes: some look at the whole heap."""
-
-
 class MonitorOutput:
     """Writes for one monitor to standard output.
 
@@ -221,9 +216,8 @@ class MonitorOutput:
         if strip is not None:
             strip.close()
 
-    def announce(self, step: int, steps_per_run: int) -> None:
-        """Say before the first check that the loop will pause: other ranks of a job wait meanwhile."""
-        seconds = _PAUSE_SECONDS + _PAUSE_SECONDS_PER_MILLION * len(gc.get_objects()) / 1e6
+    def announce(self, step: int, steps_per_run: int, seconds: float) -> None:
+        """Say before the first check that the loop will pause, up to *seconds*: other ranks of a job wait meanwhile."""
         length = unit_words(steps_per_run, "steps")
         self._write(
             f"leaklab monitor{self._name}: checking the steps from {step:,} on, {length} per run; the loop will pause "

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide.loop_states import Free, LoopStates, consequence_of, is_on_accelerator
+from leaklab.decide.loop_consequence import Free, consequence_of
+from leaklab.decide.loop_states import LoopStates, is_on_accelerator
 from leaklab.model import Check, Leak, Outcome, RootPath, Settings, Verdict
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.loop import ACCELERATOR, HOST, LoopState, StretchCheck
@@ -19,10 +20,16 @@ FREE = Free(host=1_000 * MIB)
 
 
 def leak(
-    name="history", *, per_run=23 * 1024.0, unit="objects", cause="appended", what="torch.Tensor (4,) float32 cpu"
+    name="history",
+    *,
+    per_run=23 * 1024.0,
+    unit="objects",
+    cause="appended",
+    what="torch.Tensor (4,) float32 cpu",
+    kept=(),
 ):
     return Leak(
-        what, RootPath("notebook variable", ()), name, cause, "", per_run, 23.0, unit, (), f"of {name}", "grows"
+        what, RootPath("notebook variable", ()), name, cause, "", per_run, 23.0, unit, kept, f"of {name}", "grows"
     )
 
 
@@ -222,3 +229,42 @@ def test_a_graph_that_has_become_too_large_to_be_read_is_still_the_place_that_wa
     noted = replace(small, check=replace(small.check, notes=noted.check.notes))
     changes = states.take_check(noted, None, FREE)
     assert ("of total", "stopped") in [(change.fingerprint, change.state.value) for change in changes], "it was let go"
+
+
+def test_a_check_that_looked_at_eight_times_the_steps_tells_a_leak_and_one_under_way_growth():
+    states = LoopStates()
+    changes = states.take_growing([leak(per_run=1024.0)], (25, 100), None, FREE)
+    assert states_of(changes) == [("growing", False)]
+    assert changes[0].step == 100
+    assert states_of(states.take_check(stretch(25, 201, leak()), None, FREE)) == [("leak", False)]
+    assert states.standing[0].since_step == 25
+    assert states_of(LoopStates().take_check(stretch(25, 199, leak()), None, FREE)) == [("growing", False)]
+
+
+def test_the_end_of_the_loop_withdraws_what_is_full_and_not_what_has_gone_with_it():
+    for limits, expected in ((), []), ((leak(),), [("stopped", False)]):
+        states = LoopStates()
+        states.take_growing([leak()], (25, 100), None, FREE)
+        done = stretch(25, 150)
+        done = replace(done, check=replace(done.check, bounded=limits))
+        assert states_of(states.take_check(done, None, FREE, is_cut=True)) == expected
+
+
+def test_what_a_check_does_not_find_stands_while_its_container_gets_longer():
+    states = LoopStates()
+    states.take_check(stretch(200, 800, leak()), None, FREE, {"of history": 800})
+    assert states.take_check(stretch(1_600, 2_200), None, FREE, {"of history": 1_500}) == []
+    assert states.take_check(stretch(3_000, 3_600), None, FREE, {"of history": 1_500}) == [], "it is longer than at 800"
+    states.take_check(stretch(4_000, 4_600, leak()), None, FREE, {"of history": 1_500})
+    assert states_of(states.take_check(stretch(9_000, 9_600), None, FREE, {"of history": 1_500})) == [
+        ("stopped", False)
+    ]
+
+
+def test_what_happens_once_an_epoch_has_stopped_after_two_epochs_of_nothing():
+    states = LoopStates()
+    epochs = tuple(400 * (run % 6 == 0) for run in range(24))  # of 138 steps
+    states.take_check(stretch(200, 752, leak(kept=epochs)), None, FREE, {"of history": 1_600})
+    assert states.take_lengths(1_000, {"of history": 1_600}, None, FREE) == []
+    assert states.take_check(stretch(1_100, 1_300), None, FREE, {"of history": 1_600}) == [], "shorter than two epochs"
+    assert states_of(states.take_lengths(1_100, {"of history": 1_600}, None, FREE)) == [("stopped", False)]

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.decide.loop_states import Free, LoopStates
+from leaklab.decide.loop_consequence import Free
+from leaklab.decide.loop_states import LoopStates
 from leaklab.errors import LeakFound
 from leaklab.loop.levels import LevelWatch
 from leaklab.loop.monitor import running_monitors
@@ -265,7 +266,7 @@ def test_a_report_is_plain_and_comes_back_from_its_file(tmp_path):
         report.save(tmp_path / f"loop{suffix}")
     page = (tmp_path / "loop.html").read_text("utf-8")
     assert "kept" in page
-    assert "1 place grows at step 1,300" in str(report)
+    assert "1 leak at step 1,300" in str(report)
 
 
 @pytest.mark.parametrize(
@@ -305,10 +306,10 @@ def test_what_fails_within_the_watch_does_not_reach_the_loop(monkeypatch):
 
     with leaklab.monitor(first_step=5, quiet=True) as watch:
         monkeypatch.setattr("leaklab.loop.levels.find_periods", broken)
-        for _ in range(30):
+        for _ in range(12):
             watch.step()
     assert watch.report.record.notes == ("the check at step 5 was given up: OSError: out of order",)
-    assert watch.status.step == 30
+    assert watch.status.step == 12
 
 
 def test_what_is_told_may_end_the_loop():
@@ -323,6 +324,58 @@ def test_what_is_told_may_end_the_loop():
         for _ in range(1_400):
             kept.append(torch.ones(4))
             watch.step()
+
+
+def test_what_was_proven_stays_proven_when_the_function_that_holds_it_returns():
+    def loop(watch):
+        history = []
+        for _ in range(400):
+            history.append(torch.ones(8))
+            watch.step()
+
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        loop(watch)
+    assert watch.report.leaked, watch.changes
+    assert watch.report.leaks[0].holder == "history in loop()"
+    assert [change.state for change in watch.changes] == [LoopState.GROWING, LoopState.LEAK]
+
+
+def test_a_short_loop_that_leaks_once_an_epoch_is_followed_until_it_is_certain():
+    outputs = []
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for step in range(1, 301):
+            if step % 60 == 0:
+                outputs.extend(torch.ones(8) for _ in range(4))
+            watch.step()
+    assert watch.report.leaked, watch.changes
+    assert watch.report.leaks[0].count_per_run == pytest.approx(4 / 60, rel=0.05)
+
+
+def test_a_loop_that_was_not_looked_at_is_not_said_to_be_without_growth():
+    with leaklab.monitor(quiet=True) as watch:
+        for _ in range(9):
+            watch.step()
+    said = str(watch.report)
+    assert "no step has been looked at: it is not known whether anything grows" in said
+    assert "no growth" not in said
+
+
+def test_a_steady_loop_says_for_how_many_steps_also_when_it_is_interrupted():
+    with pytest.raises(KeyboardInterrupt), leaklab.monitor(first_step=20, quiet=True) as watch:
+        for step in range(130):
+            if step == 120:
+                raise KeyboardInterrupt
+            watch.step()
+    assert watch.status.state is LoopState.STEADY
+    assert "nothing grew in the 100 steps that were looked at" in str(watch.report)
+
+
+def test_memory_that_the_watch_takes_is_not_in_the_levels():
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for _ in range(250):
+            watch.step()
+    heap = watch.levels.heap_bytes
+    assert max(heap) - heap[0] < 4 * 2**20
 
 
 def test_importing_the_package_does_not_import_the_monitor():

@@ -1,0 +1,120 @@
+"""A block of code is watched from inside: by which clock, and that nothing of the watch stays."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch.optim import optimizer as optimizers
+from torch.utils.data import DataLoader, TensorDataset, dataloader
+
+from leaklab.loop.inside import BlockWatch
+from leaklab.model.loop import LoopState
+
+pytestmark = pytest.mark.untraced
+
+
+def made():
+    net = torch.nn.Linear(4, 4)
+    return net, torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+def train(n_steps, history=None):
+    net, optimizer = made()
+    for _ in range(n_steps):
+        loss = net(torch.randn(4, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if history is not None:
+            history.append(loss.detach())
+
+
+def test_a_training_that_calls_nothing_of_leaklabs_is_found_to_leak():
+    history = []
+    with BlockWatch("cell") as watch:
+        train(1_700, history)
+    report = watch.report()
+    assert watch.clock == "a step of the optimizer torch.optim.sgd.SGD"
+    assert report.record.notes[0] == "a step is a step of the optimizer torch.optim.sgd.SGD"
+    assert report.record.status.step == 1_700
+    assert report.leaked, report.changes
+    assert "history" in report.leaks[0].holder
+    assert report.leaks[0].count_per_run == pytest.approx(1, rel=0.05)
+
+
+def test_the_hooks_are_gone_whatever_ends_the_block():
+    hooks, following = dict(optimizers._global_optimizer_post_hooks), dataloader._BaseDataLoaderIter.__next__
+    for kind in (None, ValueError, KeyboardInterrupt):
+        watch = BlockWatch()
+        if kind is None:
+            with watch:
+                train(3)
+        else:
+            with pytest.raises(kind), watch:
+                train(3)
+                raise kind
+        assert optimizers._global_optimizer_post_hooks == hooks
+        assert dataloader._BaseDataLoaderIter.__next__ is following
+        assert watch.report().record.failure == ("" if kind is None else kind.__name__)
+        train(2)
+        assert watch.n_steps == 3
+
+
+def test_batches_are_the_clock_where_no_optimizer_makes_a_step():
+    loader = DataLoader(TensorDataset(torch.randn(40, 4)), batch_size=2)
+    with BlockWatch() as watch:
+        seen = [batch for (batch,) in loader]
+    assert len(seen) == 20
+    assert watch.clock == "a batch of a DataLoader"
+    assert watch.n_steps == 11  # the twenty batches, and the question whether there are more, less the first ten
+
+
+def test_batches_of_a_training_are_not_counted_beside_its_optimizer():
+    loader = DataLoader(TensorDataset(torch.randn(60, 4)), batch_size=2)
+    net, optimizer = made()
+    with BlockWatch() as watch:
+        for (batch,) in loader:
+            net(batch).sum().backward()
+            optimizer.step()
+    assert (watch.n_steps, watch.clock) == (30, "a step of the optimizer torch.optim.sgd.SGD")
+
+
+def test_one_of_two_optimizers_is_the_clock_and_the_other_goes_on_after_it():
+    _, first = made()
+    _, second = made()
+    with BlockWatch() as watch:
+        for _ in range(20):
+            first.step()
+            second.step()
+        assert watch.n_steps == 20
+        for _ in range(30):
+            second.step()
+    assert watch.n_steps == 41  # after ten of the second alone, one of which came before
+
+
+def test_steps_of_other_threads_are_not_counted():
+    with BlockWatch() as watch:
+        other = threading.Thread(target=train, args=(5,))
+        other.start()
+        other.join()
+    assert watch.n_steps == 0
+
+
+def test_a_block_without_steps_says_so():
+    with BlockWatch() as watch:
+        sum(range(10))
+    report = watch.report()
+    assert watch.clock == ""
+    assert report.record.notes == (
+        "no optimizer made a step and no DataLoader gave ten batches, so no steps were counted",
+    )
+    assert report.record.status.state is LoopState.WARMING_UP
+
+
+def test_what_may_be_repeated_is_not_looked_at():
+    with BlockWatch(not_before=600.0) as watch:
+        train(400, [])
+    assert watch.report().checks == ()
+    assert watch.n_steps == 400

@@ -1,0 +1,67 @@
+"""When a loop is looked at: soon in a slow one, at doubling steps, further where the answer is open."""
+
+from __future__ import annotations
+
+import pytest
+
+from leaklab.loop.levels import Schedule
+from leaklab.loop.stretch import DoublingRuns
+from leaklab.measure.level_history import HolderLengths
+
+
+def first_check(seconds_per_step, *, first_step=None, total_steps=None):
+    """Return the step at which the first check of such a loop is due."""
+    schedule = Schedule(0.01, first_step)
+    schedule.begin(total_steps)
+    return next(step for step in range(1, 10_000) if schedule.is_due(step, step * seconds_per_step))
+
+
+@pytest.mark.parametrize(("seconds", "step"), [(30.0, 10), (0.5, 10), (0.2, 25), (0.05, 100), (0.001, 200)])
+def test_the_first_check_begins_after_ten_steps_and_five_seconds_or_two_hundred_steps(seconds, step):
+    assert first_check(seconds) == step
+
+
+def test_a_given_step_and_a_given_length_go_before_the_pace():
+    assert first_check(30.0, first_step=70) == 70
+    assert first_check(0.001, total_steps=300) == 30
+    assert first_check(0.001, first_step=70, total_steps=10_000) == 70
+
+
+@pytest.mark.parametrize(
+    ("step", "is_frozen", "steps"), [(10, False, 1), (25, False, 1), (200, False, 8), (200, True, 40)]
+)
+def test_a_run_of_the_first_check_is_so_long_that_a_few_make_twice_the_steps(step, is_frozen, steps):
+    assert Schedule(0.01, None).steps_per_first_run(step, (), is_frozen=is_frozen) == steps
+
+
+def test_a_short_loop_pays_for_one_check_and_a_long_one_a_share():
+    schedule = Schedule(0.01, None)
+    schedule.begin(None)
+    assert schedule.may_check(1.0), "the first is always made"
+    schedule.spent_seconds = 1.5
+    schedule.end_check(400, 1.5, 800)
+    assert not schedule.may_check(60.0)
+    assert schedule.may_check(101.0)
+
+
+def phases(runs, *, is_open):
+    """Return after how many runs the heap is looked at."""
+    looks, n_runs = [], 0
+    while n := runs.next_phase(len(looks), n_runs, is_open=is_open):
+        n_runs += n
+        looks.append(n_runs)
+    return looks
+
+
+def test_the_heap_is_looked_at_at_doubling_steps_and_further_while_the_answer_is_open():
+    runs = DoublingRuns(HolderLengths(), 25)  # from step 25 on, in runs of one step
+    assert phases(runs, is_open=False) == [25, 75, 175]
+    assert phases(runs, is_open=True) == [25, 75, 175, 375, 775]
+    assert runs.most_runs == 775
+    assert [runs.tells_after(n) for n in (1, 2, 3)] == [False, True, False]
+
+
+def test_a_later_check_makes_as_many_runs_as_any():
+    runs = DoublingRuns(HolderLengths(), 0)
+    assert runs.next_phase(0, 0, is_open=True) is None
+    assert not runs.tells_after(2)
