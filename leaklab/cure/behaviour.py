@@ -81,7 +81,7 @@ class Observer:
 
     def begin(self) -> None:
         """Note how every parameter is, before the runs."""
-        self._before = {name: (id(p), _mark(p), _mark(_gradient(p))) for name, p in self._parameters()}
+        self._before = {name: (_mark(p), _mark(_gradient(p))) for name, p in self._parameters()}
         self._n_computed = {id(cache): _info(cache).misses for cache in self._living_caches()}
 
     def end(self) -> Behaviour:
@@ -89,12 +89,9 @@ class Observer:
         parameters = {}
         for name, parameter in self._parameters():
             gradient = _gradient(parameter)
-            address, value, given = self._before.get(name, (None, None, None))
-            # Another parameter of this name, of a model that each run makes, was not written: it was replaced.
-            is_same = address in (None, id(parameter))
-            parameters[name] = Learning(
-                gradient is not None, is_same and _mark(gradient) != given, is_same and _mark(parameter) != value
-            )
+            was = self._before.get(name, (None, None))
+            now = _mark(parameter), _mark(gradient)
+            parameters[name] = Learning(gradient is not None, now[1] != was[1], now[0] != was[0])
         variables = {
             name: (type_name(type(value)), has_graph(value))
             for name, value in list(self._namespace.items())
