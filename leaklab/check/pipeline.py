@@ -34,6 +34,7 @@ from leaklab.check.session import (
     RunRequest,
     SplitCell,
     Steps,
+    lent_to_loops,
     new_threads_note,
     one_at_a_time,
     thread_words,
@@ -124,7 +125,8 @@ def check_steps(
         check = _record(session, explained)
         if in_loop is not None:
             in_loop.note(explained.addresses)
-        session.tell(LINES, explained.leaks, check)
+        if not session.failure:
+            session.tell(LINES, explained.leaks, check)
         # From here on nothing is measured: what tracing does to the figures is in no record.
         for step in _TRACING_STEPS:
             explained = yield from step(session, explained)
@@ -138,7 +140,8 @@ def _warm_up(session: CheckSession) -> Generator[int, Ran, None]:
     """Run without measuring: imports, caches and lazy state of the first run are nobody's leak."""
     for number in range(1, session.settings.n_warmups + 1):
         n_frozen = gc.get_freeze_count()
-        ran = yield 0
+        with lent_to_loops():
+            ran = yield 0
         session.warmup_seconds = ran[0]
         session.cell_freezes = gc.get_freeze_count() > n_frozen + FROZEN_BY_PYTHON
         if not session.note(ran, f"warm-up run {number}"):

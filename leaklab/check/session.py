@@ -6,8 +6,8 @@ import ast
 import functools
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -247,14 +247,16 @@ _running: dict[int, _Claim] = {}
 class _Claim:
     """What a check has while it runs, and gives back whatever ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_of_loop: bool) -> None:
         self._process = os.getpid()
         self._thread = threading.current_thread()
+        self._is_of_loop = is_of_loop
+        self.lends_to_loops = False
 
     def take(self) -> None:
         """Let no other check begin; raises `CheckRunningError` if one is under way."""
         other = _running.setdefault(self._process, self)  # one step: no other thread comes between
-        if other is self:
+        if other is self or (other.lends_to_loops and self._is_of_loop):
             return
         if other._thread is self._thread:  # noqa: SLF001 - of the same class
             msg = "a check is already running in this thread: checks cannot be nested"
@@ -268,12 +270,26 @@ class _Claim:
             del _running[self._process]
 
 
+@contextmanager
+def lent_to_loops() -> Iterator[None]:
+    """Let the check of a loop be made inside, while this process's own check measures nothing."""
+    claim = _running.get(os.getpid())
+    if claim is None:
+        yield
+        return
+    claim.lends_to_loops = True
+    try:
+        yield
+    finally:
+        claim.lends_to_loops = False
+
+
 def one_at_a_time(steps: Callable[..., Steps]) -> Callable[..., Steps]:
     """Return *steps* so that its second caller is refused at the first step, until the first caller's have ended."""
 
     @functools.wraps(steps)
     def claimed(*args: object, **kwargs: object) -> Steps:
-        claim = _Claim()
+        claim = _Claim(is_of_loop=kwargs.get("in_loop") is not None)
         try:
             claim.take()
             return (yield from steps(*args, **kwargs))

@@ -23,6 +23,7 @@ from leaklab.lines.syntax import (
     FUNCTION_NODES,
     NamesHere,
     changed_in,
+    counted_in,
     is_compiled_from,
     is_missing,
     is_of_time,
@@ -157,6 +158,7 @@ class _RunFile:
         self._codes: dict[ast.AST, CodeType] = {}  # of the functions that ran
         self._ran: list[Span] = []
         self._changing: set[str] = set()  # names of what runs may change
+        self._counted: set[str] = set()  # ... and of what they count up
         self.calls: Sequence[ast.Call] = ()
         self._container = NamesHere((), set())
         self._has_identity_keys = False
@@ -215,6 +217,7 @@ class _RunFile:
         self._container, self._has_identity_keys = NamesHere(names.anywhere, own), names.has_identity_keys
         self._changing = {name for function in self._codes for name in changed_in(function, self.calls)}
         self._changing |= {*names.anywhere, *own}
+        self._counted = {name for function in self._codes for name in counted_in(function)}
 
     def _is_shut(self, site: ast.AST) -> bool:
         """Return whether *site* stands behind a condition that was asked and cannot turn."""
@@ -234,7 +237,9 @@ class _RunFile:
             if isinstance(above, ast.ExceptHandler):
                 return False
             if isinstance(above, ast.If) and node is not above.test and self._has_run(above.test):
-                is_behind |= is_of_time(above.test) and self._may_turn(above.test, past_body=node in above.orelse)
+                is_behind |= is_of_time(above.test, self._counted) and self._may_turn(
+                    above.test, past_body=node in above.orelse
+                )
             node = above
         return is_behind
 

@@ -18,6 +18,7 @@ _DROPPING = frozenset({
 _GROWING = frozenset({"append", "appendleft", "add", "insert", "extend", "extendleft"})
 """What a container of Python's is filled by, and little else is called."""
 FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_CHANCES = frozenset({"random", "rand", "randint", "uniform", "time", "monotonic", "perf_counter"})
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -31,13 +32,26 @@ def kept_by(node: ast.AST) -> ast.expr | None:
     return None
 
 
-def is_of_time(test: ast.expr) -> bool:
-    """Return whether *test* asks for a turn, a size or a chance, which come in some runs only: not for a key."""
+def is_of_time(test: ast.expr, counted: Collection[str]) -> bool:
+    """Return whether *test* asks for a turn or a chance, which come in some runs only: not for a key, nor for data.
+
+    Args:
+        test: A condition.
+        counted: The names of what the code counts up.
+    """
     parts = list(ast.walk(test))
-    return any(
-        isinstance(part, ast.Mod) or (isinstance(part, ast.Compare) and isinstance(part.ops[0], _ORDERS))
-        for part in parts
-    )
+    if any(isinstance(part, ast.Mod) for part in parts):
+        return True
+    asked = {last_name(part.func if isinstance(part, ast.Call) else part) for part in parts}
+    is_order = any(isinstance(part, ast.Compare) and isinstance(part.ops[0], _ORDERS) for part in parts)
+    return is_order and not asked.isdisjoint(_CHANCES | set(counted))
+
+
+def counted_in(function: ast.AST) -> Iterator[str]:
+    """Yield the names of what *function* counts up: ``step += 1``, ``self.steps[0] += 1``."""
+    for node in own_nodes(function):
+        if isinstance(node, ast.AugAssign):
+            yield last_name(node.target.value if isinstance(node.target, ast.Subscript) else node.target)
 
 
 def keeps_record(branch: ast.If | ast.IfExp) -> bool:

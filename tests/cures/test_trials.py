@@ -237,8 +237,9 @@ def test_no_trial_is_made_where_that_is_not_wanted(notebook, propose, options):
     assert leak.cures == ()
 
 
-def test_a_slow_cell_is_changed_on_request_only(notebook, propose, monkeypatch):
-    monkeypatch.setattr("leaklab.check.pipeline._SLOW_SECONDS", 0.001)
+def test_where_no_child_can_be_a_slow_cell_is_changed_on_request_only(notebook, propose, monkeypatch):
+    monkeypatch.setattr("leaklab.check.pipeline._MOST_TRIED_SECONDS", 0.001)
+    monkeypatch.setenv("LEAKLAB_CHILDREN", "0")
     notebook.run("import time, torch\nhistory = []")
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
     cell = "time.sleep(0.002)\nhistory.append(torch.ones(500))"

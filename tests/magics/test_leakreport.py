@@ -10,7 +10,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 
-from leaklab.magics.leakcheck import ProgressLine
+from leaklab.magics.progress_line import ProgressLine
 from leaklab.model import Settings
 from leaklab.reports.notebook import load_report
 
