@@ -20,6 +20,8 @@ from leaklab.check.line_search import find_lines, whose
 from leaklab.check.session import CheckSession
 from leaklab.check.traced_runs import _name_as_before, _visible_parts
 from leaklab.explain.cycles.cycles import CYCLE_ROOT, Orphans
+from leaklab.measure.census import FrozenCensus
+from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak, RootPath, Settings, Status, Step
 from leaklab.model.paths import CycleCertainty
 
@@ -221,7 +223,9 @@ def test_a_tracer_and_tracemalloc_of_the_users_keep_their_settings_and_are_said(
 
 
 def test_when_the_time_is_over_no_line_is_looked_for():
-    steps = find_lines(CheckSession(Settings(), seconds=60.0), Explained(leaks=(LEAK,)))
+    session = CheckSession(Settings(), seconds=60.0)
+    session.measurement = Measurement(8, FrozenCensus(collects=False), collects=False, frozen_too=False)
+    steps = find_lines(session, Explained(leaks=(LEAK,)))
     with pytest.raises(StopIteration) as stop:
         next(steps)
     assert stop.value.value.lines == ()

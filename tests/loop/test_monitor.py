@@ -82,7 +82,7 @@ def test_a_clean_loop_with_a_window_and_a_validation_is_steady(capsys):
 def test_a_buffer_that_fills_is_withdrawn():
     buffer = []
     with leaklab.monitor(first_step=20, quiet=True) as watch:
-        for _ in range(3_500):
+        for _ in range(8_000):
             buffer.append(torch.ones(16))
             if len(buffer) > 1_200:
                 buffer.pop(0)

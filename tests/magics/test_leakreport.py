@@ -7,11 +7,13 @@ from contextlib import redirect_stdout
 from types import SimpleNamespace
 
 import pytest
+import samples
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 
 from leaklab.magics.progress_line import ProgressLine
 from leaklab.model import Settings
+from leaklab.model.progress import Progress
 from leaklab.reports.notebook import load_report
 
 pytestmark = pytest.mark.untraced
@@ -115,7 +117,8 @@ class Terminal:
         return True
 
     def write(self, text):
-        self.written.append(text)
+        if text:
+            self.written.append(text)
 
     def flush(self):
         pass
@@ -123,9 +126,10 @@ class Terminal:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time stands still until a test moves it."""
+    """Time stands still until a test moves it; the terminal is wide."""
+    monkeypatch.setenv("COLUMNS", "200")
     now = [100.0]
-    monkeypatch.setattr("leaklab.magics.leakcheck.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("leaklab.magics.progress_line.time.perf_counter", lambda: now[0])
     return now
 
 
@@ -143,20 +147,23 @@ def test_the_progress_line_says_how_far_the_check_is_and_what_is_left_at_most(no
         once(5)  # five runs took a second, and 36 are left
         clock[0] += 0.2
         once(6)  # too soon for another line
-        assert "".join(terminal.written) == "\rleaklab: run 5 of at most 40, at most 7 s left, then the explanation"
+        assert terminal.written == [
+            "\rleaklab: warming up ...",
+            "\rleaklab: run 5 of 24 to 40, at most 7 s left, then the line ...",
+        ]
         line.close()
-    assert "".join(terminal.written).split("\r")[2].strip() == ""
+    assert "".join(terminal.written).split("\r")[3].strip() == ""
     assert terminal.written[-1] == "\r"
 
 
-def test_the_time_left_never_exceeds_the_limit_of_the_check(notebook, clock, terminal):
+def test_the_time_left_never_exceeds_the_limit_of_the_check_and_half_of_it(notebook, clock, terminal):
     with redirect_stdout(terminal):
         line = ProgressLine(notebook.shell, Settings(max_runs=1000, max_seconds=10), is_shown=True)
         once = line.ticking(lambda number: number)
         assert [once(number) for number in range(5)] == [0, 1, 2, 3, 4]
-        clock[0] += 4.0
+        clock[0] += 1.0
         once(5)
-    assert terminal.written[0].endswith("at most 6 s left, then the explanation")
+    assert terminal.written[1].endswith("at most 14 s left, then the line ...")
 
 
 def test_after_a_long_warm_up_the_line_says_what_the_check_would_need(notebook, clock, terminal):
@@ -166,19 +173,36 @@ def test_after_a_long_warm_up_the_line_says_what_the_check_would_need(notebook, 
         once(0)
         clock[0] += 600.0
         once(1)
-    assert terminal.written[0].strip() == (
+    assert terminal.written[1].strip() == (
         "leaklab: run 1; a run takes 10 min and 5 runs are needed, more than the limit of 60 s allows: interrupt and "
-        "raise it (-t 3300), or check a smaller piece"
+        "raise it (-t 3300), or check a smaller piece ..."
     )
 
 
-def test_a_short_or_quiet_check_writes_no_progress(notebook, clock, terminal):
+def test_what_is_known_stands_beside_how_far_the_check_is_and_a_headline_that_changes_is_replaced(
+    notebook, clock, terminal
+):
+    growing = (samples.history_leak(),)
     with redirect_stdout(terminal):
-        for is_shown, seconds in ((True, 0.4), (False, 30.0)):
-            line = ProgressLine(notebook.shell, Settings(), is_shown=is_shown)
-            clock[0] += seconds
-            line.ticking(lambda number: number)(1)
-            line.close()
+        line = ProgressLine(notebook.shell, Settings(max_seconds=60), is_shown=True)
+        once = line.ticking(lambda number: number)
+        once(0)
+        clock[0] += 4.0
+        line.note(Progress("runs", 3, growing))
+        once(4)
+        clock[0] += 4.0
+        line.note(Progress("runs", 5))
+        once(6)
+    assert "growing so far, after 3 runs: `" in terminal.written[1]
+    assert "nothing grows so far, after 5 runs" in terminal.written[2]
+
+
+def test_a_quiet_check_writes_no_progress(notebook, clock, terminal):
+    with redirect_stdout(terminal):
+        line = ProgressLine(notebook.shell, Settings(), is_shown=False)
+        clock[0] += 30.0
+        line.ticking(lambda number: number)(1)
+        line.close()
     assert terminal.written == []
 
 
@@ -187,7 +211,7 @@ def test_a_report_stands_in_the_place_of_the_line_where_front_ends_update_it(clo
     shown: list[tuple[str, object]] = []
     for name in ("display", "update_display"):
         monkeypatch.setattr(
-            f"leaklab.magics.leakcheck.{name}", lambda *args, name=name, **_: shown.append((name, *args))
+            f"leaklab.magics.progress_line.{name}", lambda *args, name=name, **_: shown.append((name, *args))
         )
     kernel = type("Kernel", (), {"__module__": home})()
     shell = SimpleNamespace(kernel=kernel, display_pub=None)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from leaklab.measure import level_history
 from leaklab.measure.gauges import accelerator_levels
-from leaklab.measure.level_history import N_KEPT, HolderLengths, LevelHistory
+from leaklab.measure.level_history import DEAD, N_KEPT, HolderLengths, LevelHistory
 
 DISTANCES = st.one_of(
     st.lists(st.integers(1, 5_000), min_size=1, max_size=1_500),
@@ -194,7 +194,7 @@ def test_nothing_is_held_and_what_lasted_and_is_dead_has_no_length():
     del holder
     gc.collect()
     assert known() is None
-    assert lengths.read() == {"outputs": 0}
+    assert lengths.read() == {"outputs": DEAD}
 
 
 def test_what_is_made_anew_at_every_step_is_not_taken_for_emptied():
