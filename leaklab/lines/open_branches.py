@@ -22,6 +22,7 @@ from leaklab.lines.branches import FELL_THROUGH, JUMPED, RAN, BranchWatch, Names
 from leaklab.lines.syntax import (
     FUNCTION_NODES,
     NamesHere,
+    asks_data,
     changed_in,
     counted_in,
     is_compiled_from,
@@ -345,6 +346,8 @@ class _RunFile:
     def _may_turn(self, test: ast.expr, *, past_body: bool) -> bool:
         """Return whether *test* may come out differently later: not if nothing that runs changes what it asks for."""
         if is_missing(test, past_body=past_body) or self._asks_for_new_key(test):
+            return False
+        if asks_data(test, self._container, self._counted):
             return False
         parts = list(ast.walk(test))
         asks_plainly = not any(isinstance(part, (ast.Call, ast.Subscript, ast.Await, ast.NamedExpr)) for part in parts)

@@ -47,6 +47,22 @@ def is_of_time(test: ast.expr, counted: Collection[str]) -> bool:
     return is_order and not asked.isdisjoint(_CHANCES | set(counted))
 
 
+def asks_data(test: ast.expr, container: NamesHere, counted: Collection[str]) -> bool:
+    """Return whether *test* compares what a method of some value tells: ``batch.std() > 10``.
+
+    Data may come that go the other way, and bound nothing. What is asked of the container, of ``self``, of a length, of
+    what is counted up, of the time or of chance is no data.
+    """
+    parts = list(ast.walk(test))
+    asked = {last_name(part.func if isinstance(part, ast.Call) else part) for part in parts}
+    is_order = any(isinstance(part, ast.Compare) and isinstance(part.ops[0], _ORDERS) for part in parts)
+    is_own = not asked.isdisjoint(_CHANCES | set(counted) | {"len", "self", "cls"})
+    if not is_order or is_own or any(container.is_container(part) for part in parts):
+        return False
+    calls = [part.func for part in parts if isinstance(part, ast.Call)]
+    return any(isinstance(call, ast.Attribute) for call in calls)
+
+
 def counted_in(function: ast.AST) -> Iterator[str]:
     """Yield the names of what *function* counts up: ``step += 1``, ``self.steps[0] += 1``."""
     for node in own_nodes(function):

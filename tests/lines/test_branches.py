@@ -47,6 +47,14 @@ GOES_ON = {
             add()
             add(False)
     """,
+    "a condition on the data": """
+        import types
+        kept, batches = [], [types.SimpleNamespace(mean=lambda: 5)]
+        def run():
+            for batch in batches:
+                if batch.mean() > 3:
+                    kept.append(batch)
+    """,
     "a record that is beaten": """
         kept, best = [], 100
         def run():
