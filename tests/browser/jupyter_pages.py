@@ -8,7 +8,7 @@ import nbformat
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 IDLE = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 TIMEOUT_MS = 30_000
-START_MS = 90_000
+START_MS = 240_000
 LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:", "file:")
 SHOTS = os.environ.get("LEAKLAB_SHOTS")
 """The folder in which the tests leave pictures of what they saw; none without it."""
