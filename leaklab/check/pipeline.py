@@ -34,7 +34,6 @@ from leaklab.check.session import (
     RunRequest,
     SplitCell,
     Steps,
-    lent_to_loops,
     new_threads_note,
     one_at_a_time,
     thread_words,
@@ -140,8 +139,7 @@ def _warm_up(session: CheckSession) -> Generator[int, Ran, None]:
     """Run without measuring: imports, caches and lazy state of the first run are nobody's leak."""
     for number in range(1, session.settings.n_warmups + 1):
         n_frozen = gc.get_freeze_count()
-        with lent_to_loops():
-            ran = yield 0
+        ran = yield 0
         session.warmup_seconds = ran[0]
         session.cell_freezes = gc.get_freeze_count() > n_frozen + FROZEN_BY_PYTHON
         if not session.note(ran, f"warm-up run {number}"):

@@ -251,12 +251,17 @@ class _Claim:
         self._process = os.getpid()
         self._thread = threading.current_thread()
         self._is_of_loop = is_of_loop
-        self.lends_to_loops = False
+        self.is_lent = False
+        self.borrower: _Claim | None = None  # the check of a loop that is made meanwhile, one at a time as well
+        self._lender: _Claim | None = None
 
     def take(self) -> None:
         """Let no other check begin; raises `CheckRunningError` if one is under way."""
         other = _running.setdefault(self._process, self)  # one step: no other thread comes between
-        if other is self or (other.lends_to_loops and self._is_of_loop):
+        if other is self:
+            return
+        if self._is_of_loop and other.is_lent and other.borrower is None:
+            self._lender, other.borrower = other, self
             return
         if other._thread is self._thread:  # noqa: SLF001 - of the same class
             msg = "a check is already running in this thread: checks cannot be nested"
@@ -266,7 +271,9 @@ class _Claim:
 
     def give_back(self) -> None:
         """Let others begin; does nothing for a claim that was refused."""
-        if _running.get(self._process) is self:
+        if self._lender is not None:
+            self._lender.borrower = None
+        elif _running.get(self._process) is self:
             del _running[self._process]
 
 
@@ -277,11 +284,11 @@ def lent_to_loops() -> Iterator[None]:
     if claim is None:
         yield
         return
-    claim.lends_to_loops = True
+    claim.is_lent = True
     try:
         yield
     finally:
-        claim.lends_to_loops = False
+        claim.is_lent = False
 
 
 def one_at_a_time(steps: Callable[..., Steps]) -> Callable[..., Steps]:

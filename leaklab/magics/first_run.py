@@ -61,6 +61,7 @@ class FirstRun:
 
     def _watched(self, run_once: Callable[[int], object]) -> object:
         __tracebackhide__ = True
+        from leaklab.check.session import lent_to_loops
         from leaklab.loop.inside import BlockWatch
 
         watch = BlockWatch(
@@ -71,7 +72,7 @@ class FirstRun:
         )
         started = time.perf_counter()
         try:
-            with watch:
+            with lent_to_loops(), watch:
                 result = run_once(0)
         except KeyboardInterrupt:
             self._conclude(watch, time.perf_counter() - started, is_interrupted=True)
