@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from leaklab.check.ranking import (
     is_worth_showing,
     ranked,
 )
-from leaklab.check.session import CheckSession
+from leaklab.check.session import CheckSession, Ran, RunRequest
 from leaklab.check.surviving_places import remade_places, surviving_places
 from leaklab.decide.survivors import judge_survivors
 from leaklab.decide.verdict import WORST_FIRST
@@ -56,6 +56,17 @@ def explain(session: CheckSession) -> Explained:
         return _doubted(session, explain_growth(session, session.judgement))
     except MemoryError:
         return replace(nothing, open_questions=(_NO_MEMORY,))
+
+
+def as_far_as_memory_goes(
+    further: Generator[int | RunRequest, Ran, Explained], explained: Explained
+) -> Generator[int | RunRequest, Ran, Explained]:
+    """Return what *further* runs tell; where our own memory runs out in these, what was known before, and a note."""
+    try:
+        return (yield from further)
+    except MemoryError:
+        note = "memory ran out in further runs: what they would have told of the leaks is missing"
+        return replace(explained, later_notes=(*explained.later_notes, note))
 
 
 def _doubted(session: CheckSession, explained: Explained) -> Explained:

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from leaklab.check.cures import find_cures, with_cures
-from leaklab.check.explaining import explain
+from leaklab.check.explaining import as_far_as_memory_goes, explain
 from leaklab.check.findings import Explained
 from leaklab.check.judging import judge
 from leaklab.check.line_search import MAX_TRACED_RUNS, find_lines, whose, with_lines
@@ -119,7 +119,7 @@ def check_steps(
         session.is_measured = True
         explained = session.explained or explain(session)
         for step in _MEASURING_STEPS:
-            explained = yield from step(session, explained)
+            explained = yield from as_far_as_memory_goes(step(session, explained), explained)
         explained = apart_from_small(explained, settings.min_bytes)
         check = _record(session, explained)
         if in_loop is not None:
@@ -128,7 +128,7 @@ def check_steps(
             session.tell(LINES, explained.leaks, check)
         # From here on nothing is measured: what tracing does to the figures is in no record.
         for step in _TRACING_STEPS:
-            explained = yield from step(session, explained)
+            explained = yield from as_far_as_memory_goes(step(session, explained), explained)
         cures = yield from _find_cures(session, explained, checked, check)
     finally:
         restored = state.restore() if in_loop is None else ()
