@@ -12,7 +12,7 @@ from pathlib import Path
 
 from leaklab.cuda.judging import judge_snapshots
 from leaklab.cuda.live_blocks import Identity, match
-from leaklab.cuda.reading import Progress, read_pickle
+from leaklab.cuda.reading import ReadingProgress, read_pickle
 from leaklab.cuda.recording import recorded_history, take
 from leaklab.cuda.schema import Memory, memory_of
 from leaklab.cuda.survivors import (
@@ -37,7 +37,7 @@ _WHOLE = 1000
 
 
 def load_cuda_snapshot(
-    path: FilePath, *, audited: bool | None = None, progress: Progress | None = None
+    path: FilePath, *, audited: bool | None = None, progress: ReadingProgress | None = None
 ) -> CudaSnapshot:
     """Open a file that ``torch.cuda.memory._dump_snapshot`` wrote, without running anything that it holds.
 
@@ -73,7 +73,7 @@ def compare_cuda_snapshots(
     key: str = "auto",
     card_bytes: int | None = None,
     audited: bool | None = None,
-    progress: Progress | None = None,
+    progress: ReadingProgress | None = None,
 ) -> SnapshotComparison:
     """Compare two or more snapshots by call stack.
 
@@ -107,7 +107,7 @@ def compare_cuda_snapshots(
         return SnapshotComparison(_series(read, numbers, wanted, card_bytes))
 
 
-def _part(progress: Progress, number: int, n_parts: int) -> Progress:
+def _part(progress: ReadingProgress, number: int, n_parts: int) -> ReadingProgress:
     """Return what is told the progress of one of several files."""
 
     def report(done: int, total: int) -> None:
@@ -177,13 +177,13 @@ def _known_key(key: str) -> StackKey | None:
         raise ValueError(msg) from None
 
 
-def _opened(snapshot: CudaSnapshot | FilePath, *, audited: bool | None, progress: Progress | None) -> Memory:
+def _opened(snapshot: CudaSnapshot | FilePath, *, audited: bool | None, progress: ReadingProgress | None) -> Memory:
     if isinstance(snapshot, CudaSnapshot):
         return snapshot._blocks  # noqa: SLF001 - it says what is wrong where there are none
     return _memory(snapshot, audited=audited, progress=progress)
 
 
-def _memory(path: FilePath, *, audited: bool | None, progress: Progress | None) -> Memory:
+def _memory(path: FilePath, *, audited: bool | None, progress: ReadingProgress | None) -> Memory:
     return memory_of(read_pickle(path, audited=audited, progress=progress), os.fspath(path))
 
 

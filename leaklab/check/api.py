@@ -49,7 +49,8 @@ def leakcheck(
         runs: Upper limit of measured runs, at least 5; fewer are made where that answers. By default the cost of a run
             decides: up to 1,000 of a cell of a millisecond, up to 40 of one of a second.
         warmup: Runs before measuring.
-        seconds: No new run starts after this many seconds of running.
+        seconds: No new run starts after this many seconds of running; the five that a verdict needs, and the traced
+            ones, may take half as long again.
         name: A name for this check, shown in its report.
         namespace: The variables among which holders are looked for first; by default the globals of *function*.
         sites: Whether to call *function* a few more times, traced, to name the lines that leak; None: if it leaks.
@@ -61,8 +62,8 @@ def leakcheck(
         settings: How to check, as a record, such as ``report.record.settings`` of an earlier check; instead of *runs*,
             *warmup*, *seconds*, *name*, *sites*, *native*, *summaries*, *cure* and *min_bytes*.
         cure: Whether to call *function* a few more times with changes in memory that would end a leak; None: if it
-            leaks and a call takes no longer than a few seconds, and in a *group* only if asked for. True also gives
-            these calls all the time that *seconds* leaves.
+            leaks and a call takes no longer than three seconds or can be made in a copy of the process, and in a
+            *group* only if asked for. True also gives these calls all the time that *seconds* leaves.
         isolated: Whether *function* is called only once in this process, and all other times in a copy of it (Linux, no
             accelerator in use): its variables are afterwards as after one call. Not in a *group*.
         group: The ranks that check together, a ``torch.distributed.ProcessGroup``, or True for all of the job. Each of

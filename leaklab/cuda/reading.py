@@ -209,7 +209,7 @@ AUDITED_BYTES = 32 << 20
 _CEILING_PER_BYTE = 24
 _LEAST_CEILING_BYTES = 1 << 30
 
-Progress = Callable[[int, int], None]
+ReadingProgress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 
 
@@ -235,7 +235,7 @@ class _MeteredFile(io.RawIOBase):
     Without the second, a length claimed in the file would be allocated before it is found to be a lie.
     """
 
-    def __init__(self, file: BinaryIO, n_bytes: int, progress: Progress | None) -> None:
+    def __init__(self, file: BinaryIO, n_bytes: int, progress: ReadingProgress | None) -> None:
         super().__init__()
         self._file, self._left, self._n_bytes, self._progress = file, n_bytes, n_bytes, progress
 
@@ -269,7 +269,7 @@ class _MeteredFile(io.RawIOBase):
 
 
 def read_pickle(
-    path: str | os.PathLike[str], *, audited: bool | None = None, progress: Progress | None = None
+    path: str | os.PathLike[str], *, audited: bool | None = None, progress: ReadingProgress | None = None
 ) -> object:
     """Return what the pickle at *path* holds: built-in containers, strings and numbers.
 
@@ -310,7 +310,7 @@ def _refuse_giant(n_bytes: int) -> None:
         raise SnapshotError(msg)
 
 
-def _load_audited(file: BinaryIO, n_bytes: int, progress: Progress | None) -> object:
+def _load_audited(file: BinaryIO, n_bytes: int, progress: ReadingProgress | None) -> object:
     data = file.read(n_bytes + 1)
     audit(data)
     if progress is not None:
@@ -321,7 +321,7 @@ def _load_audited(file: BinaryIO, n_bytes: int, progress: Progress | None) -> ob
     return loaded
 
 
-def _load(file: BinaryIO, n_bytes: int, progress: Progress | None) -> object:
+def _load(file: BinaryIO, n_bytes: int, progress: ReadingProgress | None) -> object:
     with memory_ceiling(_LEAST_CEILING_BYTES + _CEILING_PER_BYTE * n_bytes):
         return _unpickle(_MeteredFile(file, n_bytes, progress))
 

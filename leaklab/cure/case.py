@@ -11,7 +11,6 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from types import FunctionType
 from typing import Any
 
 from leaklab.cure.live import MISSING, evaluate
@@ -22,22 +21,6 @@ from leaklab.measure.registries import registry_on
 from leaklab.model import Leak
 from leaklab.runtime.objects import class_dict, is_kind_of
 from leaklab.text import visible
-
-
-def names_in(text: str) -> frozenset[str]:
-    """Return the variables that the code *text* reads."""
-    return frozenset(node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
-
-
-def _reaches_nothing(function: object, named: frozenset[str]) -> bool:
-    """Return whether *function* is one of C, or one of Python's that calls nothing and reads none of *named*."""
-    if isinstance(function, types.BuiltinFunctionType):
-        return True
-    if not isinstance(function, types.FunctionType):
-        return False
-    calls = any(one.opname.startswith("CALL") for one in dis.get_instructions(function))
-    return not calls and named.isdisjoint(function.__code__.co_names)
-
 
 ADDS_ONE = frozenset({
     "append", "appendleft", "add", "insert", "put", "put_nowait", "push", "write", "setdefault", "heappush",
@@ -304,8 +287,23 @@ class Case:
 def _files_of(thing: object) -> Iterator[str]:
     """Yield the files of a function, or of the methods of a class or of an object's class."""
     kind = thing if is_kind_of(thing, type) else type(thing)
-    functions = [thing] if type(thing) is FunctionType else list(class_dict(kind).values())  # type: ignore[arg-type]
-    yield from (one.__code__.co_filename for one in functions if type(one) is FunctionType)
+    functions = [thing] if type(thing) is types.FunctionType else list(class_dict(kind).values())  # type: ignore[arg-type]
+    yield from (one.__code__.co_filename for one in functions if type(one) is types.FunctionType)
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return the variables that the code *text* reads."""
+    return frozenset(node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
+
+
+def _reaches_nothing(function: object, named: frozenset[str]) -> bool:
+    """Return whether *function* is one of C, or one of Python's that calls nothing and reads none of *named*."""
+    if isinstance(function, types.BuiltinFunctionType):
+        return True
+    if not isinstance(function, types.FunctionType):
+        return False
+    calls = any(one.opname.startswith("CALL") for one in dis.get_instructions(function))
+    return not calls and named.isdisjoint(function.__code__.co_names)
 
 
 def rounded(per_run: float) -> int:

@@ -64,7 +64,12 @@ class LeakLab(ShellMagics):
     @magic_arguments()
     @argument("-n", "--runs", type=int, help="Upper limit of measured runs; the check stops earlier when it is sure.")
     @argument("-w", "--warmup", type=int, help="Runs before measuring, for imports and caches (default 1).")
-    @argument("-t", "--seconds", type=float, help="Start no new run after this many seconds of running (default 60).")
+    @argument(
+        "-t",
+        "--seconds",
+        type=float,
+        help="Start no new run after this many seconds (default 60); what a verdict needs may take half as long again.",
+    )
     @argument("--setup", type=unquoted, default="", help="Code to run once before, not measured.")
     @argument("--name", type=unquoted, default="", help="A name for this check, shown in its report.")
     @argument(

@@ -75,7 +75,7 @@ class ProgressLine:
             return
         if self._write == self._write_display and progress.seconds >= _WORTH_A_REPORT and progress.check:
             self._show_early(self._make_report(progress.check))
-        limit = f", for at most {_rounded(progress.seconds)}" if progress.seconds >= 1 else ""
+        limit = f", for about {_rounded(progress.seconds)}" if progress.seconds >= 1 else ""
         self.say(f"changes that would end the leak are tried{limit}; interrupt to keep the report as it is")
 
     def show(self, report: object) -> None:

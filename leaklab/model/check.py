@@ -29,14 +29,16 @@ class Settings:
     Attributes:
         max_runs: Upper limit of measured runs (``-n``), at least 5; None lets the cost of a run decide, 40 to 1,000.
         n_warmups: Runs before the baseline (``-w``), at least 0.
-        max_seconds: No new run starts after this many seconds of measuring (``-t``).
+        max_seconds: No new run starts after this many seconds of measuring (``-t``); the five that a verdict needs, and
+            the traced ones, may take half as long again.
         name: What the user calls this check, shown in titles.
         summaries: Whether short summaries of values (shapes, lengths) may appear in the report.
         sites: Whether to run the code a few more times, traced, to name the lines that leak (``--sites``,
             ``--no-sites``); None: if a leak was found.
         native: Whether to run it under memray to name the C or C++ code that leaks (``--native``).
         cure: Whether to run it a few more times with changes that would end a leak (``--cure``, ``--no-cure``); None:
-            if a leak was found, a run takes no longer than a few seconds, and *sites* does not forbid further runs.
+            if a leak was found, *sites* does not forbid further runs, and a run takes no longer than three seconds or
+            can be made in a copy of the process.
         statements: Whether to run a cell a few more times statement by statement, to say which of them make what stays
             (``--statements``).
         min_bytes: What leaks fewer bytes in every run is told in the notes and is no leak of the verdict

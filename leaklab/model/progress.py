@@ -20,7 +20,7 @@ class Progress:
         n_runs: Measured runs so far.
         growing: What grows so far, the largest first; whether these are leaks may still be open.
         check: What has been found, once the verdict stands; until then None.
-        seconds: What the next stage may take at most; 0.0 where that is not known.
+        seconds: No trial of a change begins after so many; 0.0 before another stage.
     """
 
     stage: str

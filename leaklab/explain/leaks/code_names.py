@@ -10,9 +10,10 @@ from leaklab.heap.names import best_reference
 from leaklab.heap.view import HeapView
 from leaklab.lines.branches import Names
 from leaklab.runtime.containers import items_in, newest_items, newest_pairs
-from leaklab.runtime.objects import has_base, loaded_type
+from leaklab.runtime.objects import class_attribute, has_base, loaded_type
 
 _N_KEYS = 4
+"""So many of the newest keys are looked at."""
 _DEPTH = 3
 """A container in a container in a container is known by the name of the outermost."""
 _MOST_REFERRERS = 100
@@ -69,7 +70,7 @@ def _has_identity_keys(view: HeapView, vertex: int) -> bool:
         return False
     tensor = loaded_type("torch", "Tensor")
     return bool(keys) and all(
-        type.__getattribute__(type(key), "__hash__") is object.__hash__
+        class_attribute(type(key), "__hash__") is object.__hash__
         or (tensor is not None and has_base(type(key), tensor))
         for key in keys
     )
