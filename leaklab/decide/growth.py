@@ -187,7 +187,8 @@ SETTLED_RATIO = 0.9
 MIN_STEPS = 3
 
 _FEW_RUNS = 8
-"""Before so many runs a pause is not called an end."""
+"""Before so many runs a pause is not called an end, nor less than one more in every run a leak: the two phases may have
+ended at two points of one saw."""
 
 
 def judge_checkpoints(levels: Sequence[float], at_runs: Sequence[int], *, floor_per_run: float = 0.0) -> Growth:
@@ -224,6 +225,10 @@ def judge_checkpoints(levels: Sequence[float], at_runs: Sequence[int], *, floor_
         return Growth(Outcome.INCONCLUSIVE, rates[-1], f"grew by {rates[-1]:,.3g} per run, measured once: {words}")
     if moves[-2] == 0:
         return _judge_pause(levels, at_runs, moves, words, floor_per_run)
+    if at_runs[-1] < _FEW_RUNS and min(rates[-2:]) < 1 and not floor_per_run:
+        return Growth(
+            Outcome.INCONCLUSIVE, rates[-1], f"grew in some of too few runs to see a regular pattern: {words}"
+        )
     return _judge_pace(rates, words)
 
 

@@ -91,6 +91,9 @@ TABLE = {
     "fades a little in every phase": ([0, 100, 180, 242, 290, 327], LONG, OPEN, None),
     "steps longer than a phase": ([0, 1, 1, 2, 2, 3], LONG, LEAK, 1 / 16),
     "paused, then faded out": ([0, 8, 8, 16, 17, 17], LONG, BOUNDED, 0),
+    "one entry per run, few runs": ([0, 3, 5], (0, 3, 5), LEAK, 1),
+    "two points of a saw, few runs": ([1, 2, 3], (0, 3, 6), OPEN, None),
+    "a pause of two runs": ([1, 3, 3], (0, 3, 5), OPEN, None),
     "steady, then flat": ([0, 8, 16, 24, 34, 34], LONG, BOUNDED, 0),
 }
 
