@@ -224,11 +224,11 @@ def _look_early(session: CheckSession, phases: int) -> None:
     """Explain what grows before the runs are over, where that may save further ones, or where these take long."""
     judgement, measurement = session.judgement, session.measurement
     if session.loop is not None:
-        # Where nobody collects, an explanation would free what piles up.
-        is_wanted = session.loop.tells_after(phases) and session.collects and not session.failure
+        is_wanted = session.loop.tells_after(phases) and not session.failure
     else:
         is_slow = session.run_seconds > SLOW_SECONDS
         is_wanted = session.branches is not None and (is_slow or phases == _FIRST_SURE_PHASE)
+    is_wanted = is_wanted and session.collects  # where nobody collects, an explanation would free what piles up
     with measurement.meters.leaving_out():
         session.explained = None
         if judgement is None or not (judgement.growing and is_wanted):

@@ -47,6 +47,8 @@ NOTEBOOK = "notebook"
 _NOT_USERS = re.compile(rf"{'|'.join(SHELL_NAMES)}|open|__\w+__")
 # What a module keeps on purpose while a program runs. Its constants, functions and classes are no such thing.
 _KEEPERS = (list, dict, set, collections.deque, bytearray, array.array)
+_NOTED_BY_PYTHON = frozenset({"linecache", "_frozen_importlib"})
+"""Modules in which Python notes what it reads and imports: locks of modules come and go with each import."""
 _TEXTS = frozenset((id(str), id(bytes)))
 
 
@@ -66,9 +68,11 @@ def find_places(namespace: dict[str, Any] | None, hidden_names: Collection[str] 
                 yield _place(name if name.isidentifier() else f"globals()[{name!r}]", NOTEBOOK, value)
     keeps: dict[int, bool] = {}
     for module, variables in _module_dicts():
-        if id(variables) in known or is_machinery(module) or module == "linecache":
+        if id(variables) in known:
             continue
-        known.add(id(variables))
+        known.add(id(variables))  # by whatever other name the module is there as well
+        if is_machinery(module) or module in _NOTED_BY_PYTHON:
+            continue
         for name, value in list(variables.items()):
             kind = type(value)
             if id(kind) not in keeps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import time
 
 import pytest
@@ -147,3 +148,17 @@ def test_what_is_kept_of_each_record_is_bounded_by_no_branch(slow):
     report = leaklab.leakcheck(slow(work), namespace={"best": best}, cure=False)
     assert report.leaked
     assert report.leaks[0].holder == "best.states"
+
+
+def test_where_nobody_collects_no_early_look_frees_what_piles_up(slow):
+    def work():
+        ring = [torch.zeros(300)]
+        ring.append(ring)
+
+    gc.disable()
+    try:
+        report = leaklab.leakcheck(slow(work, 0.02), namespace=globals(), cure=False)
+    finally:
+        gc.enable()
+    assert report.leaked
+    assert report.leaks[0].cause == "cycle-garbage"
