@@ -82,11 +82,13 @@ def test_a_clean_loop_with_a_window_and_a_validation_is_steady(capsys):
 def test_a_buffer_that_fills_is_withdrawn():
     buffer = []
     with leaklab.monitor(first_step=20, quiet=True) as watch:
-        for _ in range(8_000):
+        for _ in range(1_000_000):  # how often the loop is looked at depends on what a look costs here
             buffer.append(torch.ones(16))
             if len(buffer) > 1_200:
                 buffer.pop(0)
             watch.step()
+            if watch.changes and watch.changes[-1].state is LoopState.STOPPED:
+                break
     assert [change.state for change in watch.changes][-1] is LoopState.STOPPED
     assert not watch.status.is_alarm
     assert watch.status.state is LoopState.STEADY
