@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from leaklab.decide.growth import (
     ACCELERATOR_FLOOR_BYTES,
     CREEP_FLOOR_BYTES,
@@ -24,6 +26,8 @@ from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS, Counted
 from leaklab.measure.registries import REGISTRIES, UNKNOWN, Registry
 from leaklab.measure.slots import GrownSlot, grown_slots
 from leaklab.model import Outcome
+from leaklab.runtime.addresses import types_at
+from leaklab.runtime.objects import is_tensor_type, type_name
 
 _PACE_DOUBT = 0.1
 """By this share a leak and the registry that keeps it may differ between two checkpoints."""
@@ -122,6 +126,13 @@ class Judgement:
         """Return the judgement on a type of which the heap shows *kept* per run; judged anew if others were counted."""
         counted = self.kinds.get(kind)
         return counted.growth if counted is not None and counted.series == kept else judge_survivors(kept)
+
+    def piles(self) -> tuple[tuple[str, float], ...]:
+        """Return the types that pile up with what each run leaves of them: tensors first, then the most."""
+        rates = {kind: grown.growth.rate for kind, grown in self.kinds.items() if grown.growth.outcome in _GROWING}
+        types = types_at(np.array(sorted(kind for kind, rate in rates.items() if rate > 0), np.int64))
+        order = sorted(types, key=lambda kind: (not is_tensor_type(types[kind]), -rates[kind]))
+        return tuple((type_name(types[kind]), rates[kind]) for kind in order)
 
     @property
     def growing(self) -> bool:

@@ -41,7 +41,7 @@ from leaklab.check.session import (
 from leaklab.check.statement_runs import find_statements
 from leaklab.check.stores_in_c import find_native_lines, name_unseen
 from leaklab.decide.growth import NATIVE_FLOOR_BYTES
-from leaklab.decide.verdict import MOST_RUNS, conclude, next_phase
+from leaklab.decide.verdict import FIRST_SURE_RUNS, MOST_RUNS, conclude, next_phase
 from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
@@ -49,23 +49,22 @@ from leaklab.measure.measurement import Measurement
 from leaklab.model import MIN_RUNS, Check, Run, Settings
 from leaklab.model.cure import Cure
 from leaklab.model.progress import CHANGES, LINES, RUNS, Progress
-from leaklab.model.sentences import growth_sentence
+from leaklab.model.sentences import growth_sentence, pile_words
 from leaklab.runtime.child import why_no_child
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect
 from leaklab.text import format_seconds
 from leaklab.version import environment
 
 _SHORT_RUNS, _SHORT_SECONDS = 111, 0.005
-"""With fewer runs, or longer ones, the check has too few looks at the heap to leave one out."""
+"""Where there is no time for so many runs, each of them so long at least, the check has too few looks at the heap to
+leave one out."""
 _FEWEST_PHASES = 2
 _MOST_KEPT = 75_000
 """What grows is followed no further than the explanation takes a second or two for: so many objects, or a fifth of it
 in autograd nodes, of which Python must not touch too many."""
-_MOST_WATCHED, _WATCHED_SECONDS = 64, 0.005
-"""Where so few runs are made, or a run takes so long, counts alone do not tell a leak from a cache that still fills: it
-is watched which way the branches of the code go."""
-_FIRST_SURE_PHASE = 3
-"""Of quick runs, so many phases are made in any case."""
+_MOST_WATCHED = 64
+"""In so few runs, counts alone do not tell a leak from a cache that still fills: it is watched which way the branches
+of the code go."""
 _MOST_TRIED_SECONDS = 3.0
 """Of a run that takes longer, trials that would keep the notebook busy are made on request only."""
 _TRIALS_SHARE, _LEAST_TRIAL_SECONDS = 2.0, 5.0
@@ -150,14 +149,10 @@ def _measure_undisturbed(session: CheckSession) -> Generator[int | RunRequest, R
     """Measure; where the cell freezes or thaws objects, start again with a census that can bear it."""
     started = time.perf_counter()
     most_runs = session.max_runs or MOST_RUNS
-    is_short = (
-        session.warmup_seconds > _SHORT_SECONDS
-        or most_runs < _SHORT_RUNS
-        or session.settings.max_seconds < _SHORT_RUNS * _SHORT_SECONDS
-    )
-    is_slow = session.warmup_seconds > _WATCHED_SECONDS or most_runs <= _MOST_WATCHED
+    fitting = session.settings.max_seconds / max(session.warmup_seconds, _SHORT_SECONDS)
+    is_short = min(most_runs, fitting) < _SHORT_RUNS
     while True:
-        session.branches = BranchWatch(whose) if is_slow and not (session.in_loop or session.among_ranks) else None
+        session.branches = None if session.in_loop or session.among_ranks else BranchWatch(whose)
         session.collects = user_lets_collect() and not session.cell_freezes
         taker, room = session.baseline(), most_runs + MAX_TRACED_RUNS
         measurement = session.measurement = Measurement(
@@ -227,11 +222,14 @@ def _look_early(session: CheckSession, phases: int) -> None:
         is_wanted = session.loop.tells_after(phases) and not session.failure
     else:
         is_slow = session.run_seconds > SLOW_SECONDS
-        is_wanted = session.branches is not None and (is_slow or phases == _FIRST_SURE_PHASE)
+        is_first = measurement.checkpoints[-2].after_run < FIRST_SURE_RUNS <= measurement.n_runs
+        is_wanted = session.branches is not None and (is_slow or is_first)
     is_wanted = is_wanted and session.collects  # where nobody collects, an explanation would free what piles up
     with measurement.meters.leaving_out():
         session.explained = None
         if judgement is None or not (judgement.growing and is_wanted):
+            if phases == 1 and session.loop is None:
+                session.tell_piles()
             return
         session.explained = explain(session)
         if session.loop is not None:  # of a loop nothing is told that is in doubt
@@ -378,9 +376,12 @@ def _record(session: CheckSession, explained: Explained) -> Check:
 
 def _withdrawn(session: CheckSession, explained: Explained) -> list[str]:
     """Say of what was shown as growing, and is in the report nowhere, that it did not go on."""
-    known = {leak.holder for leak in (*explained.leaks, *explained.bounded, *explained.suspects, *explained.noted)}
-    gone = [leak for leak in session.shown if leak.holder not in known]
-    return [f"while the check was running, it showed: {growth_sentence(leak)}; that did not go on" for leak in gone[:1]]
+    told = (*explained.leaks, *explained.bounded, *explained.suspects, *explained.noted)
+    known = {leak.holder for leak in told}
+    gone = [growth_sentence(leak) for leak in session.shown if leak.holder not in known]
+    if session.piles and not told:
+        gone.append(pile_words(session.piles))
+    return [f"while the check was running, it showed: {words}; that did not go on" for words in gone[:1]]
 
 
 def _run_rows(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:

@@ -23,7 +23,7 @@ from leaklab.measure.census import Baseline
 from leaklab.measure.level_history import KnownPlace
 from leaklab.measure.measurement import Measurement, choose_baseline
 from leaklab.model import MIN_RUNS, Check, Leak, Settings
-from leaklab.model.progress import Progress
+from leaklab.model.progress import RUNS, Progress
 from leaklab.runtime.child import Ran, RunRequest
 from leaklab.runtime.gc_control import user_has_frozen
 
@@ -139,6 +139,7 @@ class CheckSession:
         among_ranks: Whether other processes make the same runs.
         on_progress: Is told what is known while the check is under way.
         shown: What it was told that grows, before the verdict.
+        piles: The types that it was told to pile up, with what each run leaves of them.
         measurement: What was counted in the last attempt; there is none before the first.
         judgement: What the rules say of that; None if nothing was run.
         explained: What grows, as of the last run; None where the heap was not asked since.
@@ -164,6 +165,7 @@ class CheckSession:
     among_ranks: bool = False
     on_progress: Callable[[Progress], object] | None = None
     shown: tuple[Leak, ...] = ()
+    piles: tuple[tuple[str, float], ...] = ()
     measurement: Measurement = field(init=False)
     judgement: Judgement | None = None
     explained: Explained | None = None
@@ -223,6 +225,12 @@ class CheckSession:
             known = {leak.holder for leak in self.shown}
             self.shown = (*self.shown, *(leak for leak in growing if leak.holder not in known))
         self.on_progress(Progress(stage, self.measurement.n_runs, tuple(growing), check, seconds))
+
+    def tell_piles(self) -> None:
+        """Say objects of which types pile up, before it is known what keeps them."""
+        self.piles = () if self.judgement is None else self.judgement.piles()
+        if self.on_progress is not None and self.piles:
+            self.on_progress(Progress(RUNS, self.measurement.n_runs, piles=self.piles))
 
     @property
     def next_run(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 from leaklab.model import MIN_RUNS, Leak, Outcome, Verdict
 from leaklab.model.sentences import growth_sentence, log_sentence, more_words, place_words
@@ -132,17 +133,20 @@ def _runs(count: int) -> str:
 
 
 # Lengths without a common pattern: a list that is flushed every few runs would look as if it grew if every phase ended
-# at the same place of its period. (8, 7, 9) tells every period up to 25 from growth, (42, 69, 440) up to 111. The
-# fastest cells get few, long phases: a look at the heap between two of them costs as much as thousands of runs.
-_FASTEST_PHASES = (42, 69, 440, 449)
-_FEWEST_OF_FASTEST = 2 * _FASTEST_PHASES[0] + _FASTEST_PHASES[1]
+# at the same place of its period. (8, 7, 9) tells every period up to 25 from growth, the totals every one up to 111.
 _FAST_PHASES = (8, 7, 9, 16, 31, 67, 150)
 _SLOW_PHASES = (3, 2, 3, 8)
+_FASTEST_TOTALS = (15, 24, 58, 111, 551, 1000)
+"""After so many runs of the fastest cells the heap is looked at: a look costs as much as thousands of them."""
+_ENOUGH_OF_FASTEST, _FEWEST_OF_FASTEST = 111, 153
+_SHORTEST_OF_FASTEST = 9
 _THREE_PHASES = 12
 """From so many runs on, three phases tell more than two longer ones."""
 _FASTEST_SECONDS_PER_RUN = 0.005
 _FAST_SECONDS_PER_RUN = 0.6
-MOST_FOLLOWED = sum(_FASTEST_PHASES[:3])
+FIRST_SURE_RUNS = 24
+"""After so many quick runs, a leak whose code was seen to fill, and not to end, is one."""
+MOST_FOLLOWED = _FASTEST_TOTALS[-2]
 """A leak that is certain so far is followed for so many runs: a cache of 500 entries is full by then."""
 _CHEAP_SECONDS = 2.0
 """As long as a clean check has cost less than this, a third phase is run all the same: it finds rarer leaks."""
@@ -161,7 +165,9 @@ MORE_TIME = 1.5
 def usual_runs(max_runs: int | None, seconds_per_run: float) -> tuple[int, int]:
     """Return how many runs of so many seconds a check makes: where the answer is plain, and at most."""
     limit = run_limit(max_runs, seconds_per_run)
-    phases = _phases(limit, seconds_per_run)
+    if _is_fastest(limit, seconds_per_run):
+        return _ENOUGH_OF_FASTEST, limit
+    phases = _phases(seconds_per_run)
     n_sure = 2 if phases is _SLOW_PHASES else 3
     return min(sum(phases[:n_sure]), limit), min(sum(phases[:3]), limit) if phases is _SLOW_PHASES else limit
 
@@ -200,11 +206,11 @@ def next_phase(
     limit = run_limit(max_runs, seconds_per_run)
     if runs_done >= limit or seconds_left <= 0:
         return 0
-    phases = _phases(limit, seconds_per_run)
+    phases, is_fastest = _phases(seconds_per_run), _is_fastest(limit, seconds_per_run)
     cheap = seconds_per_run * runs_done < _CHEAP_SECONDS
     if phases_done == 2 and not (growing or cheap):  # noqa: PLR2004 - two phases are the least that shows growth
         return 0
-    if is_sure and phases_done >= (3 if cheap else 2):
+    if is_sure and (runs_done >= FIRST_SURE_RUNS or (phases_done >= 2 and not cheap)):  # noqa: PLR2004 - as above
         return 0
     if phases_done > 2 and not is_open:  # noqa: PLR2004
         if not growing:
@@ -215,24 +221,39 @@ def next_phase(
             limit = min(limit, affordable, MOST_FOLLOWED)
         if runs_done >= limit:
             return 0
-    length = phases[min(phases_done, len(phases) - 1)]
-    if phases is _FASTEST_PHASES and phases_done >= 2 and not growing:  # noqa: PLR2004 - so many looks are enough then
+    if not is_fastest:
+        wanted = min(_length(phases, phases_done, runs_done), _share(phases, limit - runs_done, phases_done))
+    elif runs_done >= _ENOUGH_OF_FASTEST and not growing:
         return 0
-    wanted = min(length, _share(phases, limit - runs_done, phases_done))
+    else:
+        least = _SHORTEST_OF_FASTEST if growing or not runs_done else _ENOUGH_OF_FASTEST - runs_done
+        wanted = min(_next_total(_FASTEST_TOTALS, runs_done, least, limit), limit) - runs_done
     affordable = math.floor(seconds_left / seconds_per_run) if seconds_per_run else wanted
     return max(1, min(wanted, affordable))
 
 
-def _phases(limit: int, seconds_per_run: float) -> tuple[int, ...]:
-    if 0 < seconds_per_run <= _FASTEST_SECONDS_PER_RUN and limit >= _FEWEST_OF_FASTEST:
-        return _FASTEST_PHASES
+def _is_fastest(limit: int, seconds_per_run: float) -> bool:
+    return 0 < seconds_per_run <= _FASTEST_SECONDS_PER_RUN and limit >= _FEWEST_OF_FASTEST
+
+
+def _phases(seconds_per_run: float) -> tuple[int, ...]:
     return _FAST_PHASES if seconds_per_run <= _FAST_SECONDS_PER_RUN else _SLOW_PHASES
+
+
+def _length(phases: tuple[int, ...], phases_done: int, runs_done: int) -> int:
+    """Return the runs of the next phase; of quick cells up to the next total, however many were made so far."""
+    if phases is _SLOW_PHASES or phases_done >= len(phases):
+        return phases[min(phases_done, len(phases) - 1)]
+    return _next_total(tuple(accumulate(phases)), runs_done, min(phases), runs_done + phases[-1]) - runs_done
+
+
+def _next_total(totals: tuple[int, ...], runs_done: int, least: int, otherwise: int) -> int:
+    """Return the first of *totals* that is *least* runs away or more."""
+    return next((total for total in totals if total - runs_done >= least), otherwise)
 
 
 def _share(phases: tuple[int, ...], runs_left: int, phases_done: int) -> int:
     """Split few runs so that at least two phases can be compared, three if there are enough."""
-    if phases is _FASTEST_PHASES:
-        return runs_left
     if phases_done == 0 and runs_left < sum(phases[:3]):
         return math.ceil(runs_left / 2) if runs_left < _THREE_PHASES else math.ceil(runs_left / 3)
     if phases_done == 1 and runs_left > phases[1]:

@@ -66,7 +66,7 @@ class ProgressLine:
         if self._write is None:
             return
         self._is_measured = progress.check is not None
-        if self._is_measured or progress.growing or self._known:
+        if self._is_measured or progress.growing or progress.piles or self._known:
             self._known = str(progress)
         if progress.stage == RUNS:
             return  # the next run's line says it

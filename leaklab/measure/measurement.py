@@ -30,7 +30,7 @@ _BLOCKS_OF_COHORT = 2
 _FEWEST_LOOKS = 2
 _ENOUGH_LOOKS = 3
 """After so many looks no slot accumulates that had not begun to."""
-_FOLLOWED_RUNS = 40
+_FOLLOWED_RUNS = 8
 """A buffer that is too small to be followed after so many runs is nobody's leak: later looks need not find it."""
 MOST_OF_MEMORY = 0.1
 """Runs stop once what they keep has taken so much of the memory that was free: the check must not fill the machine."""

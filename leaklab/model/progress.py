@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leaklab.model.check import Check, Leak
-from leaklab.model.sentences import growth_sentence, more_words
+from leaklab.model.sentences import growth_sentence, more_words, pile_words
 from leaklab.text import unit_words, visible
 
 RUNS, LINES, CHANGES = "runs", "lines", "changes"
@@ -21,6 +21,7 @@ class Progress:
         growing: What grows so far, the largest first; whether these are leaks may still be open.
         check: What has been found, once the verdict stands; until then None.
         seconds: No trial of a change begins after so many; 0.0 before another stage.
+        piles: What piles up by its type, as ``(name of the type, count_per_run)``, before it is known what holds it.
     """
 
     stage: str
@@ -28,6 +29,7 @@ class Progress:
     growing: tuple[Leak, ...] = ()
     check: Check | None = None
     seconds: float = 0.0
+    piles: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
         if self.check is None:
@@ -37,6 +39,8 @@ class Progress:
 
     def _growing_words(self) -> str:
         runs = unit_words(self.n_runs, "runs")
+        if self.piles and not self.growing:
+            return f"growing so far, after {runs}: {pile_words(self.piles)}; what keeps that is not known yet"
         if not self.growing:
             return f"nothing grows so far, after {runs}"
         return f"growing so far, after {runs}: {growth_sentence(self.growing[0])}{more_words(self.growing, 'place')}"

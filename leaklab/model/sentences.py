@@ -87,6 +87,12 @@ def growth_words(leak: Leak, n_runs: int = 1) -> str:
     return f"{words} ({format_bytes(n_bytes)})" if n_bytes > 0 else words
 
 
+def pile_words(piles: Sequence[tuple[str, float]]) -> str:
+    """Return ``1 tensor (and 2 more types) every run`` for types with what each run leaves of them, the first first."""
+    name, count = piles[0]
+    return f"{unit_words(count, _noun_of(name))}{more_words(piles, 'type')} every run"
+
+
 def more_words(found: Sequence[object], noun: str) -> str:
     """Return `` (and 2 more leaks)`` for all of *found* but the first; empty where there is no other."""
     n_more = len(found) - 1
@@ -113,11 +119,14 @@ def _noun(leak: Leak) -> str:
     if leak.unit != _OBJECTS:
         return leak.unit
     kind = leak.what.partition(" ")[0]
-    noun = _NOUNS.get(kind)
     if _MIXED in leak.what:  # the count is of all of them: where one is a tensor, all are
-        return "tensors" if noun in ("tensors", "parameters") else _OBJECTS
+        return "tensors" if _NOUNS.get(kind) in ("tensors", "parameters") else _OBJECTS
+    return _noun_of(kind)
+
+
+def _noun_of(kind: str) -> str:
     name = kind.rpartition(".")[2]
-    return noun or (f"{name} objects" if name.isidentifier() and len(name) <= _NAME_LIMIT else _OBJECTS)
+    return _NOUNS.get(kind) or (f"{name} objects" if name.isidentifier() and len(name) <= _NAME_LIMIT else _OBJECTS)
 
 
 def _period(count_per_run: float) -> int:
