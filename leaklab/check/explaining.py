@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from leaklab.check.ranking import (
 from leaklab.check.session import CheckSession, Ran, RunRequest
 from leaklab.check.surviving_places import remade_places, surviving_places
 from leaklab.decide.survivors import judge_survivors
-from leaklab.decide.verdict import WORST_FIRST
+from leaklab.decide.verdict import FIRST_SURE_RUNS, WORST_FIRST
 from leaklab.explain.idioms.advice import with_effect
 from leaklab.explain.leaks.holders import RetainedBytes
 from leaklab.explain.leaks.sizes import GroupSizer
@@ -41,9 +42,6 @@ _NO_MEMORY = (
     "the runs leave objects behind, but memory ran out before their holder was found: free memory, or allow "
     "fewer runs with -n"
 )
-
-_ENOUGH_RUNS = 24
-"""What so many runs have not reached is no doubt any more."""
 
 
 def explain(session: CheckSession) -> Explained:
@@ -76,7 +74,7 @@ def _doubted(session: CheckSession, explained: Explained) -> Explained:
     """
     n_runs = session.measurement.n_runs
     is_said = explained.leaks or explained.open_questions or session.failure
-    if session.branches is None or is_said or n_runs >= _ENOUGH_RUNS:
+    if session.branches is None or is_said or n_runs >= FIRST_SURE_RUNS:
         return explained
     unseen = OpenBranches(session.branches).unseen_growth()
     if unseen is None:
@@ -134,14 +132,23 @@ def _explain(survey: Survey) -> Explained:
         shares=explained_shares(judgement, native.parts),
         charged=native.charged,
         noted=tuple(leak for leak in (*native.leaks, *aside) if leak not in leaks),
-        is_endless=_are_endless(leaks, findings),
+        **_said_by_code(survey, leaks, findings),
     )
 
 
-def _are_endless(leaks: Sequence[Leak], findings: Sequence[Finding]) -> bool:
-    """Return whether of all *leaks* the code was watched, and no branch of it could end them."""
-    endless = {finding.leak.fingerprint for finding in findings if finding.is_endless}
-    return bool(leaks) and all(leak.fingerprint in endless for leak in leaks)
+def _said_by_code(survey: Survey, leaks: Sequence[Leak], findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the fields of `Explained` that tell what the code says of all *leaks* together."""
+    prints = {leak.fingerprint for leak in leaks}
+    of_leaks = [finding for finding in findings if finding.leak.fingerprint in prints and finding.is_leak]
+    endless = {finding.leak.fingerprint for finding in of_leaks if finding.code.is_endless}
+    undecided = [finding for finding in findings if finding.growth.outcome is Outcome.INCONCLUSIVE]
+    unread = (finding for finding in (*of_leaks, *undecided) if not finding.code.is_filled)
+    return {
+        "is_endless": bool(prints) and prints <= endless,
+        "is_emptied": any(finding.code.is_emptied for finding in of_leaks),
+        "is_new": all(finding.code.is_new for finding in of_leaks),
+        "owners": frozenset(file for finding in unread for file in survey.owners(finding)),
+    }
 
 
 def _judged_by_code(survey: Survey, finding: Finding) -> Finding:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import types
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from leaklab.check.judging import Judgement
 from leaklab.decide.growth import Growth
+from leaklab.decide.verdict import FIRST_SURE_RUNS
 from leaklab.explain.leaks.code_names import names_in_code
 from leaklab.explain.leaks.groups import Group, LeakAddress
 from leaklab.explain.leaks.holders import RetainedBytes
@@ -35,7 +38,7 @@ class Finding:
         is_opaque: Whether what grows may have native memory of unknown size.
         freed: What no root reaches any more once all holders let go; None where that was not asked.
         is_log: Whether it gains a few numbers in their order, and no more.
-        is_endless: Whether the code that fills it was watched, and no branch of that code could end its growth.
+        code: What the code that fills it says, where that was watched.
     """
 
     leak: Leak
@@ -49,7 +52,7 @@ class Finding:
     is_opaque: bool = False
     freed: Ints | None = None
     is_log: bool = False
-    is_endless: bool = False
+    code: CodeReading = field(default_factory=CodeReading)
 
     @property
     def is_leak(self) -> bool:
@@ -59,14 +62,14 @@ class Finding:
     def judged_by_code(self, survey: Survey, container: int) -> Finding:
         """Return it as not decided, if it counts as a leak and the code that fills *container* may still end that.
 
-        Otherwise it is noted whether that code was seen.
+        Otherwise it is noted what that code says.
         """
         if not self.is_leak:
             return self
         if why := survey.may_end(container):
             growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, f"{self.growth.reason}, {why}")
             return replace(self, growth=growth, leak=replace(self.leak, reason=growth.reason))
-        return replace(self, is_endless=survey.reading(container).is_filled)
+        return replace(self, code=survey.reading(container))
 
     @property
     def members(self) -> Sequence[int]:
@@ -99,8 +102,18 @@ class Survey:
 
         Few runs cannot tell a leak from what still fills. The code can, where it was watched.
         """
-        found = self.reading(container).branch
+        reading = self.reading(container)
+        found = reading.branch or (reading.limit if self.n_runs < FIRST_SURE_RUNS else None)
         return "" if found is None else f"but it may end: {found.words}; more runs (-n) would show"
+
+    def owners(self, finding: Finding) -> Iterator[str]:
+        """Yield the files of the types and modules on the way to what grows: the code that fills it may stand there."""
+        for address in () if finding.address is None else finding.address.chain:
+            vertex = self.view.index.vertex_of(address)
+            thing = self.view.objects[vertex] if vertex >= 0 else None
+            module = thing if type(thing) is types.ModuleType else sys.modules.get(type(thing).__module__)
+            if type(file := getattr(module, "__file__", None)) is str:
+                yield file
 
     def reading(self, container: int) -> CodeReading:
         """Return what the code says about the growth of the vertex *container*, where the code was watched."""
@@ -153,7 +166,10 @@ class Explained:
         lines: What each search for lines has found.
         statements: What each statement of a cell leaves behind.
         later_notes: What the reader should know of the runs after those that were counted.
-        is_endless: Whether of all leaks the code was watched, and no branch of it could end them.
+        is_endless: Whether of all leaks the code was watched, and nothing in it could end them.
+        is_emptied: Whether of one of the leaks code that drops entries was seen to run.
+        is_new: Whether each entry of the leaks is one more, under no key that may come again.
+        owners: Files of the types and modules that keep leaks which no code that was watched was seen to fill.
     """
 
     leaks: tuple[Leak, ...] = ()
@@ -179,3 +195,6 @@ class Explained:
     statements: tuple[StatementGrowth, ...] = ()
     later_notes: tuple[str, ...] = ()
     is_endless: bool = False
+    is_emptied: bool = False
+    is_new: bool = True
+    owners: frozenset[str] = frozenset()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import gc
 import platform
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from types import FunctionType
 from typing import Any
 
@@ -46,7 +47,7 @@ from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
 from leaklab.measure.measurement import Measurement
-from leaklab.model import MIN_RUNS, Check, Run, Settings
+from leaklab.model import MIN_RUNS, Check, Outcome, Run, Settings
 from leaklab.model.cure import Cure
 from leaklab.model.progress import CHANGES, LINES, RUNS, Progress
 from leaklab.model.sentences import growth_sentence, pile_words
@@ -65,6 +66,8 @@ in autograd nodes, of which Python must not touch too many."""
 _MOST_WATCHED = 64
 """In so few runs, counts alone do not tell a leak from a cache that still fills: it is watched which way the branches
 of the code go."""
+_RUNS_OF_KEYS = 8
+"""Of a slow cell, where what grows has keys that may come again."""
 _MOST_TRIED_SECONDS = 3.0
 """Of a run that takes longer, trials that would keep the notebook busy are made on request only."""
 _TRIALS_SHARE, _LEAST_TRIAL_SECONDS = 2.0, 5.0
@@ -232,6 +235,8 @@ def _look_early(session: CheckSession, phases: int) -> None:
                 session.tell_piles()
             return
         session.explained = explain(session)
+        if session.branches is not None:
+            session.branches.watch_too(session.explained.owners)
         if session.loop is not None:  # of a loop nothing is told that is in doubt
             session.loop.note(session.explained.addresses)
             session.tell(RUNS, session.explained.leaks)
@@ -259,6 +264,7 @@ def _is_sure(session: CheckSession) -> bool:
 
     Where a run takes long it is enough that nothing of that kind is seen: a library's cache looks the same in twice as
     many runs. Quick cells are run until the caches of most libraries are full, unless the code that fills was seen.
+    What stopped in the last runs, longer than ever before, may have stopped for good.
     """
     explained, judgement = session.explained, session.judgement
     if explained is None or judgement is None or explained.open_questions or judgement.has_unread_rise:
@@ -270,7 +276,18 @@ def _is_sure(session: CheckSession) -> bool:
         known = sum(leak.bytes_per_run for leak in explained.leaks)
         if (levels[-1] - levels[1]) / (len(levels) - 2) - known > max(NATIVE_FLOOR_BYTES, known / 2):
             return False
-    return bool(explained.leaks) and (explained.is_endless or session.run_seconds > SLOW_SECONDS)
+    if any(_has_paused(grown.series) for grown in judgement.kinds.values() if grown.growth.outcome is Outcome.LEAK):
+        return False
+    if explained.is_endless or session.run_seconds <= SLOW_SECONDS:
+        return explained.is_endless
+    is_doubtful = explained.is_emptied or not (explained.is_new or session.measurement.n_runs >= _RUNS_OF_KEYS)
+    return bool(explained.leaks) and not is_doubtful
+
+
+def _has_paused(kept: Sequence[int]) -> bool:
+    """Return whether the runs since the last that left something are more than ever lay between two that did."""
+    hits = [run for run, count in enumerate(kept) if count]
+    return bool(hits) and len(kept) - hits[-1] > max((later - run for run, later in pairwise(hits)), default=1)
 
 
 def _would_keep(measurement: Measurement, n_runs: int) -> float:

@@ -12,7 +12,7 @@ import operator
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
@@ -90,6 +90,10 @@ class BranchWatch:
         self._left: dict[CodeType, int] = {}
         self._n_apart: dict[CodeType, int] = {}
         self._users: dict[str, bool] = {}
+
+    def watch_too(self, filenames: Collection[str]) -> None:
+        """Watch the functions of *filenames* from now on, although they are a library's."""
+        self._users.update(dict.fromkeys(filenames, True))
 
     @contextmanager
     def installed(self) -> Iterator[None]:

@@ -62,10 +62,22 @@ class CodeReading:
     Attributes:
         branch: One that could end the growth and was never taken; None if there is none.
         is_filled: Whether code that adds to the container was seen to run.
+        limit: Code that ran and keeps what it fills from growing for ever: a cache that finds keys again, a window of
+            the newest; None if there is none.
+        is_emptied: Whether code that drops entries was seen to run.
+        is_new: Whether what was seen to run adds an entry more each time: not under a key that may come again.
     """
 
     branch: OpenBranch | None = None
     is_filled: bool = False
+    limit: OpenBranch | None = None
+    is_emptied: bool = False
+    is_new: bool = True
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the code was seen to fill the container, and has nothing that could end that."""
+        return self.is_filled and self.is_new and not (self.branch or self.limit or self.is_emptied)
 
 
 class OpenBranches:
@@ -102,8 +114,13 @@ class OpenBranches:
 
     def _read(self, names: Names) -> CodeReading:
         readings = [program.read(names) for program in self._programs(names).values()]
-        branch = next((one.branch for one in readings if one.branch is not None), None)
-        return CodeReading(branch, any(one.is_filled for one in readings))
+        return CodeReading(
+            next((one.branch for one in readings if one.branch is not None), None),
+            any(one.is_filled for one in readings),
+            next((one.limit for one in readings if one.limit is not None), None),
+            any(one.is_emptied for one in readings),
+            all(one.is_new for one in readings),
+        )
 
     def _programs(self, names: Names) -> dict[str, _RunFile]:
         programs: dict[str, _RunFile] = {}
@@ -162,6 +179,7 @@ class _RunFile:
         self._counted: set[str] = set()  # ... and of what they count up
         self.calls: Sequence[ast.Call] = ()
         self._container = NamesHere((), set())
+        self._known: dict[ast.AST, NamesHere] = {}  # by function, with the other names that it gives the container
         self._has_identity_keys = False
         # Of a condition, of what it led to, and whether that is code of its own.
         self._edges: list[tuple[Span, Span | None, bool]] = []
@@ -193,12 +211,21 @@ class _RunFile:
         adding, dropping = self._sites(names)
         self._note_what_changes(names)
         running = [site for site in adding if self._has_run(site)]
+        dropped = [site for site in dropping if self._has_run(site)]
+        branch = next(filter(None, map(self._way_past, running)), None)
         for site in dropping:
-            if not self._has_run(site) and not self._is_shut(site):
+            if site not in dropped and not self._is_shut(site):
                 line = getattr(site, "lineno", 0)
                 branch = OpenBranch(self._filename, line, f"line {line}, which drops entries, has not run yet")
-                return CodeReading(branch, bool(running))
-        return CodeReading(next(filter(None, map(self._way_past, running)), None), bool(running))
+                break
+        limits = (self._limit_of(site) for site in (*running, *dropped))
+        return CodeReading(
+            branch,
+            bool(running),
+            next(filter(None, limits), None),
+            any(self._function_name(site) != "__init__" for site in dropped),
+            all(map(self._is_new, running)),
+        )
 
     def unseen_growth(self) -> OpenBranch | None:
         """As `OpenBranches.unseen_growth`, in this file."""
@@ -257,6 +284,7 @@ class _RunFile:
             for node in nodes:  # `items = self.items`: another name for it here
                 if isinstance(node, ast.Assign) and known.is_container(node.value):
                     known.variables |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            self._known[function] = known
             for node in nodes:
                 if effect := known.effect_of(node):
                     (adding if effect > 0 else dropping).append(node)
@@ -303,6 +331,55 @@ class _RunFile:
     def _has_run(self, node: ast.AST) -> bool:
         span = _span_of(node)
         return any(_is_inside(one, span) for one in self._ran)
+
+    def _limit_of(self, site: ast.AST) -> OpenBranch | None:
+        """Return what keeps *site*, which ran, from filling the container for ever; *site* may trim it, too."""
+        if self._here(site).trims(site):
+            return self._branch(site, "`{}` in line {} keeps a part only")
+        key = self._here(site).key_of(site)
+        if key is not None and any(isinstance(part, ast.Mod) for part in ast.walk(key)):
+            return self._branch(key, "the key `{}` in line {} comes again")
+        if (handler := self._handler_of(site)) is not None:
+            line = handler.lineno
+            return OpenBranch(self._filename, line, f"line {line} is for keys that are missing, as in a cache")
+        found = next((test for test in self._asked_before(site) if self._here(site).asks_for_key(test)), None)
+        return None if found is None else self._branch(found, "`{}` in line {} finds keys again, as a cache does")
+
+    def _handler_of(self, site: ast.AST) -> ast.ExceptHandler | None:
+        """Return the handler of a failed look into the container in which *site* stands."""
+        node = site
+        while (above := self._parents.get(node)) is not None and not isinstance(node, FUNCTION_NODES):
+            if isinstance(above, ast.Try) and isinstance(node, ast.ExceptHandler):
+                looks = (part for one in above.body for part in ast.walk(one) if isinstance(part, ast.Subscript))
+                return node if any(self._here(site).is_container(look.value) for look in looks) else None
+            node = above
+        return None
+
+    def _is_new(self, site: ast.AST) -> bool:
+        """Return whether *site* adds one more each time: under a key that is counted up, or under none."""
+        key = self._here(site).key_of(site)
+        if key is None or self._has_identity_keys:
+            return True
+        return not self._counted.isdisjoint(map(last_name, ast.walk(key)))
+
+    def _asked_before(self, site: ast.AST) -> Iterator[ast.expr]:
+        """Yield the conditions that were seen to come out either way, and that lead to *site* or past it."""
+        node: ast.AST = site
+        while (above := self._parents.get(node)) is not None and not isinstance(node, FUNCTION_NODES):
+            branches = [above] if isinstance(above, ast.If) and node is not above.test else []
+            body = getattr(above, "body", None)
+            if isinstance(body, list) and node in body:
+                branches += [one for one in body[: body.index(node)] if isinstance(one, ast.If)]
+            yield from (one.test for one in branches if self._went(one, into=True) and self._went(one, into=False))
+            node = above
+
+    def _here(self, site: ast.AST) -> NamesHere:
+        """Return the names of the container in the function in which *site* stands."""
+        return self._known.get(self._function_of(site) or self._tree, self._container)
+
+    def _branch(self, node: ast.AST, words: str) -> OpenBranch:
+        line = getattr(node, "lineno", 0)
+        return OpenBranch(self._filename, line, words.format(shorten(ast.unparse(node), _TEXT_LIMIT), line))
 
     def _way_past(self, site: ast.AST) -> OpenBranch | None:
         """Return a branch by which the code would pass *site* by, and that was never taken."""
@@ -390,8 +467,7 @@ class _RunFile:
         return False
 
     def _one_way(self, test: ast.expr) -> OpenBranch:
-        text = shorten(ast.unparse(test), _TEXT_LIMIT)
-        return OpenBranch(self._filename, test.lineno, f"`{text}` in line {test.lineno} has gone one way only")
+        return self._branch(test, "`{}` in line {} has gone one way only")
 
 
 def _n_caches(one: dis.Instruction) -> int:

@@ -17,6 +17,8 @@ _DROPPING = frozenset({
 })  # fmt: skip
 _GROWING = frozenset({"append", "appendleft", "add", "insert", "extend", "extendleft"})
 """What a container of Python's is filled by, and little else is called."""
+_LOOKING_UP = frozenset({"get", "setdefault", "getattr"})
+_SELECTING = frozenset({"nlargest", "nsmallest", "deque", "islice", "sample"})
 FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CHANCES = frozenset({"random", "rand", "randint", "uniform", "time", "monotonic", "perf_counter"})
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -160,7 +162,49 @@ class NamesHere:
             return node.attr in self.anywhere or self.is_container(node.value)
         if isinstance(node, ast.Subscript):
             return _text(node.slice) in self.anywhere or self.is_container(node.value)
+        if isinstance(node, ast.Call) and last_name(node.func) in _LOOKING_UP:
+            return any(_text(argument) in self.anywhere for argument in node.args[:1])
         return False
+
+    def trims(self, node: ast.AST) -> bool:
+        """Return whether *node* keeps a part of the container: ``x = x[-5:] + [new]``, ``del x[:-5]``, ``nlargest``."""
+        if isinstance(node, ast.Delete):
+            parts: list[ast.expr] = [part for part in node.targets if isinstance(part, ast.Subscript)]
+            return any(self._is_slice(part) for part in parts)
+        if not (isinstance(node, ast.Assign) and any(map(self.is_container, node.targets))):
+            return False
+        for part in ast.walk(node.value):
+            if self._is_slice(part):
+                return True
+            if isinstance(part, ast.Call) and last_name(part.func) in _SELECTING:
+                return any(map(self._has_container, part.args))
+        return False
+
+    def asks_for_key(self, test: ast.expr) -> bool:
+        """Return whether *test* looks for a key in the container."""
+        if isinstance(test, ast.UnaryOp):
+            return self.asks_for_key(test.operand)
+        if not (isinstance(test, ast.Compare) and len(test.ops) == 1):
+            return False
+        return isinstance(test.ops[0], (ast.In, ast.NotIn)) and self.is_container(test.comparators[0])
+
+    def key_of(self, node: ast.AST) -> ast.expr | None:
+        """Return the key under which *node* puts something into the container; None if it does nothing of that kind."""
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript) and self.is_container(target.value):
+                    return target.slice
+        if isinstance(node, ast.Call) and last_name(node.func) == "setdefault" and node.args:
+            return node.args[0]
+        return None
+
+    def _is_slice(self, node: ast.AST) -> bool:
+        if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)):
+            return False
+        return bool(node.slice.lower or node.slice.upper) and self._has_container(node.value)
+
+    def _has_container(self, node: ast.AST) -> bool:
+        return any(map(self.is_container, ast.walk(node)))
 
     def effect_of(self, node: ast.AST) -> int:
         """Return 1 where *node* adds to the container, -1 where it drops from it, else 0."""

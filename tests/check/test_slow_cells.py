@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import heapq
+import random
 import time
 
 import pytest
@@ -162,3 +164,132 @@ def test_where_nobody_collects_no_early_look_frees_what_piles_up(slow):
         gc.enable()
     assert report.leaked
     assert report.leaks[0].cause == "cycle-garbage"
+
+
+class Fills:
+    """Harmless things that grow for a while, one method each, in the ways people write them."""
+
+    def __init__(self) -> None:
+        self.n, self.random = 0, random.Random(4)
+        self.recent: list[torch.Tensor] = []
+        self.newest: list[torch.Tensor] = []
+        self.cut: list[torch.Tensor] = []
+        self.samples: dict[int, torch.Tensor] = {}
+        self.by_turn: dict[int, torch.Tensor] = {}
+        self.by_name: dict[str, torch.Tensor] = {}
+        self.caught: dict[int, torch.Tensor] = {}
+        self.best: list[tuple[float, int, torch.Tensor]] = []
+        self.x = torch.nn.Parameter(torch.randn(3000))
+        self.optimizer = torch.optim.LBFGS([self.x], max_iter=1, history_size=20)
+
+    def keep_a_slice(self):
+        self.recent = self.recent[-11:] + [torch.zeros(3000)]  # noqa: RUF005 - as people write it
+
+    def add_and_cut_behind(self):
+        self.newest = (self.newest + [torch.zeros(3000)])[-12:]  # noqa: RUF005 - as people write it
+
+    def delete_the_oldest(self):
+        self.cut.append(torch.zeros(3000))
+        del self.cut[:-12]
+
+    def sample(self, index):
+        if index not in self.samples:
+            self.samples[index] = torch.zeros(3000)
+        return self.samples[index]
+
+    def draw_two_of_sixteen_samples(self):
+        return [self.sample(self.random.randrange(16)) for _ in range(2)]
+
+    def return_early_where_it_is_known(self):
+        name = f"sample {self.random.randrange(10)}"
+        if name in self.by_name:
+            return self.by_name[name]
+        self.by_name[name] = torch.zeros(3000)
+        return self.by_name[name]
+
+    def take_turns(self):
+        self.n += 1
+        self.by_turn[self.n % 30] = torch.zeros(3000)
+
+    def catch_the_key_error(self):
+        key = self.random.randrange(30)
+        try:
+            return self.caught[key]
+        except KeyError:
+            self.caught[key] = torch.zeros(3000)
+            return self.caught[key]
+
+    def keep_the_best(self):
+        self.n += 1
+        self.best = heapq.nlargest(12, [*self.best, (self.random.random(), self.n, torch.zeros(3000))])
+
+    def step_lbfgs(self):
+        def closure():
+            self.optimizer.zero_grad()
+            loss = (self.x.cos() * torch.arange(3000)).sum()
+            loss.backward()
+            return loss
+
+        self.optimizer.step(closure)
+
+
+HARMLESS = [name for name, kind in vars(Fills).items() if callable(kind) and name not in ("__init__", "sample")]
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_fills_later_is_no_leak_of_a_slow_cell(slow, name):
+    fills = Fills()
+    report = leaklab.leakcheck(slow(getattr(fills, name)), namespace={"fills": fills}, cure=False)
+    assert not report.leaked, report.verdict
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_fills_later_is_no_leak_of_a_cell_of_some_milliseconds(slow, name):
+    fills = Fills()
+    report = leaklab.leakcheck(slow(getattr(fills, name), 0.02), namespace={"fills": fills}, cure=False)
+    assert not report.leaked, report.verdict
+
+
+class Leaks:
+    """Leaks whose code looks like that of harmless things."""
+
+    def __init__(self) -> None:
+        self.n, self.log = 0, []
+        self.runs: dict[str, torch.Tensor] = {}
+        self.history: list[torch.Tensor] = []
+        self.layer = torch.nn.Linear(50, 60)
+        self.waiting: list[torch.Tensor] = []
+
+    def name_each_run(self):
+        self.n += 1
+        name = f"trial-{self.n}"
+        self.runs[name] = torch.zeros(3000)
+
+    def keep_all_beside_a_window(self):
+        self.log = [*self.log, self.n][-5:]
+        self.history += [torch.zeros(3000)]
+
+    def register_a_hook(self):
+        seen = torch.zeros(3000)
+        self.layer.register_forward_hook(lambda *_: seen.sum() and None)
+
+    def do_less_than_comes(self):
+        self.waiting += [torch.zeros(3000) for _ in range(3)]
+        self.waiting.pop()
+
+
+@pytest.mark.parametrize(
+    ("name", "holder"),
+    [
+        ("name_each_run", "leaks.runs"),
+        ("keep_all_beside_a_window", "leaks.history"),
+        ("register_a_hook", "leaks.layer._forward_hooks"),
+        ("do_less_than_comes", "leaks.waiting"),
+    ],
+)
+@pytest.mark.parametrize("seconds", [4.0, 0.02])
+def test_a_leak_beside_code_that_looks_like_a_limit_is_one(slow, name, holder, seconds):
+    leaks = Leaks()
+    report = leaklab.leakcheck(slow(getattr(leaks, name), seconds), namespace={"leaks": leaks}, cure=False)
+    assert report.leaked, report.verdict
+    assert report.leaks[0].holder.startswith(holder)
