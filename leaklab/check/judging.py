@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
@@ -34,6 +34,8 @@ _PACE_DOUBT = 0.1
 _FEWEST_ENTRIES = 2
 """A registry that gets less before the last phase keeps pace with anything."""
 
+_PHASES_OF_STILL, _STILL, _LEAST_DUE = 2, 0.25, 4
+"""What in two phases gains less than so much of what it should, and that is so many objects, stands still."""
 _LEAST_LOOKS = 4
 """What is made anew in every run comes in numbers of its own: two of them that rise are nothing yet."""
 
@@ -92,6 +94,7 @@ class Judgement:
         runs_with_slots: Those of *at_runs* at which slots were looked at; None: all.
         has_unread_rise: Whether malloc's level has risen and buffers are still to be looked at.
         counts: File descriptors and child processes, as far as the system tells.
+        alive: For each type that leaks by its survivors: of all that the runs left, so many lived at each checkpoint.
     """
 
     at_runs: tuple[int, ...]
@@ -108,6 +111,7 @@ class Judgement:
     runs_with_slots: tuple[int, ...] | None = None
     has_unread_rise: bool = False
     counts: tuple[Grown[Counted], ...] = ()
+    alive: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def slot_runs(self) -> tuple[int, ...]:
@@ -121,6 +125,20 @@ class Judgement:
         growths += self.remade.values()
         growths += [growth for growth in (self.graph, self.native, self.accelerator) if growth is not None]
         return growths
+
+    def is_replaced(self, kind: int, growth: Growth) -> bool:
+        """Return whether as many objects of a type are alive as before, though runs leave some: new ones take places.
+
+        A list of the best that is made anew in every run has no length that could be followed, and keeps some of each.
+        """
+        totals = self.alive.get(kind, ())
+        if growth.outcome is not Outcome.LEAK or len(totals) <= _PHASES_OF_STILL:
+            return False
+        steps = list(pairwise(zip(self.at_runs[-len(totals) :], totals, strict=True)))[-_PHASES_OF_STILL:]
+        expected = [growth.rate * (runs - runs_before) for (runs_before, _), (runs, _) in steps]
+        gained = [total - total_before for (_, total_before), (_, total) in steps]
+        is_still = all(more <= _STILL * due for more, due in zip(gained, expected, strict=True))
+        return is_still and sum(expected) >= _LEAST_DUE
 
     def growth_of(self, kind: int, kept: tuple[int, ...]) -> Growth:
         """Return the judgement on a type of which the heap shows *kept* per run; judged anew if others were counted."""
@@ -209,9 +227,15 @@ def judge(measurement: Measurement) -> Judgement:
     at_runs = tuple(checkpoint.after_run for checkpoint in checkpoints)
     n_runs = measurement.n_runs
     heap, accelerator = measurement.meters.heap(n_runs), measurement.meters.accelerator(n_runs)
+    kinds = {kind: Grown(kind, kept, judge_survivors(kept)) for kind, kept in measurement.cohorts.by_kind()}
     return Judgement(
         at_runs=at_runs,
-        kinds={kind: Grown(kind, kept, judge_survivors(kept)) for kind, kept in measurement.cohorts.by_kind()},
+        kinds=kinds,
+        alive={
+            kind: tuple(checkpoint.n_kept_of(kind) for checkpoint in checkpoints)
+            for kind, grown in kinds.items()
+            if grown.growth.outcome is Outcome.LEAK
+        },
         remade=dict(_judge_totals(measurement, at_runs)),
         containers=_judge_containers(measurement, at_runs),
         slots=_judge_slots(measurement),

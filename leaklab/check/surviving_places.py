@@ -149,6 +149,9 @@ _Judged = tuple[Growth, float]
 """The judgement on a group, and how many of its main objects every run leaves."""
 
 
+_REPLACED = "as many are alive as some runs ago: new ones take the places of old ones"
+
+
 def _judge(survey: Survey, group: Group, summary: GroupSummary) -> _Judged:
     """Judge a group by what matters most in it first, then by all of it."""
     series = [group.kept(survey.view, survey.n_runs, chosen) for chosen in (summary.main_objects, group.entries, None)]
@@ -159,6 +162,11 @@ def _judge(survey: Survey, group: Group, summary: GroupSummary) -> _Judged:
         backlog = None if levels is None else judge_backlog(series[0], levels, summary.n_bytes)
         if backlog is not None:
             return backlog, backlog.rate
+    kind = int(survey.view.kinds[summary.main_objects[0]]) if summary.main_objects else 0
+    if survey.judgement.is_replaced(kind, growth):
+        return Growth(
+            Outcome.BOUNDED, 0.0, "as many are alive as some runs ago: new ones take the places of old ones"
+        ), 0.0
     settled = series[0][1:-1] or (0,)
     return growth, growths[0].rate or sum(settled) / len(settled)
 

@@ -7,7 +7,7 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
@@ -143,6 +143,8 @@ class Checkpoint:
         graph_nodes: Autograd nodes reachable from the tensors of the heap; a lower bound if the graph is too large.
         n_threads: Living threads.
         n_registered: Entries of each of `leaklab.measure.registries.REGISTRIES`, shape ``(n_registries,)``.
+        kept_kinds: Addresses of the types of all that the measured runs so far have left, shape ``(n_kept_kinds,)``.
+        kept_counts: So many of each of them, shape ``(n_kept_kinds,)``.
     """
 
     after_run: int
@@ -153,6 +155,16 @@ class Checkpoint:
     graph_nodes: int
     n_threads: int
     n_registered: npt.NDArray[np.int64]
+    kept_kinds: Addresses = field(default_factory=lambda: np.empty(0, np.int64))
+    kept_counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def having_kept(self, kinds: Addresses, counts: npt.NDArray[np.int64]) -> Checkpoint:
+        """Return this checkpoint with what the runs had left, by its types."""
+        return replace(self, kept_kinds=kinds, kept_counts=counts)
+
+    def n_kept_of(self, kind: int) -> int:
+        """Return how many objects of the type at address *kind* the measured runs had left."""
+        return int(self.kept_counts[self.kept_kinds == kind].sum())
 
     def count_of(self, kind: int) -> int:
         """Return how many objects of the type at address *kind* were alive."""

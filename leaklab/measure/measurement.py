@@ -105,6 +105,11 @@ class Cohorts:
             return _NONE, _NONE, runs
         return np.concatenate(self._addresses[: self.n_runs]), np.concatenate(self._kinds[: self.n_runs]), runs
 
+    def counts(self) -> tuple[Addresses, npt.NDArray[np.int64]]:
+        """Return the types of all objects of all cohorts, by their addresses, and how many there are of each."""
+        kinds, counts = np.unique(np.concatenate([_NONE, *self._kinds[: self.n_runs]]), return_counts=True)
+        return kinds, counts
+
     def by_kind(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield each kind's address with its count in every cohort."""
         _addresses, kinds, runs = self.members()
@@ -271,9 +276,9 @@ class Measurement:
                 checkpoint, addresses, kinds = take_checkpoint(
                     self.n_runs, objects, with_slots=with_slots, followed=self._followed_slots()
                 )
-            self.checkpoints.append(checkpoint)
-            self.has_unread_rise = has_risen and len(self._looks_at_slots()) < _FEWEST_LOOKS
             self.cohorts.keep_alive_ones(addresses, kinds)
+            self.checkpoints.append(checkpoint.having_kept(*self.cohorts.counts()))
+            self.has_unread_rise = has_risen and len(self._looks_at_slots()) < _FEWEST_LOOKS
             # Still alive here, the list of the whole heap would be left out for good: 4 MiB less at every look.
             del addresses, kinds
         self.meters.own_bytes += recorded - self.cohorts.n_bytes
