@@ -76,10 +76,15 @@ def _doubted(session: CheckSession, explained: Explained) -> Explained:
     is_said = explained.leaks or explained.open_questions or session.failure
     if session.branches is None or is_said or n_runs >= FIRST_SURE_RUNS:
         return explained
+    native = None if session.judgement is None else session.judgement.native
     unseen = OpenBranches(session.branches).unseen_growth()
-    if unseen is None:
+    if native is not None and native.outcome is Outcome.INCONCLUSIVE and native.rate > 0:
+        why = f"native memory (malloc) {native.reason}"
+    elif unseen is not None:
+        why = unseen.words
+    else:
         return explained
-    doubt = f"nothing leaks in {unit_words(n_runs, 'runs')}, but {unseen.words}; more runs (-n) would show"
+    doubt = f"nothing leaks in {unit_words(n_runs, 'runs')}, but {why}; more runs (-n) would show"
     return replace(explained, open_questions=(doubt,))
 
 

@@ -321,7 +321,7 @@ def _asked(session: CheckSession, number: int) -> int | RunRequest:
     """Return what the front end is asked for run *number*: the run, or the run with its branches watched."""
     if session.branches is None or number > _MOST_WATCHED:
         return number
-    return RunRequest(number, 1, session.branches.installed())
+    return RunRequest(number, 1, session.branches)
 
 
 def _find_cures(

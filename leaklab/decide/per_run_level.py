@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from statistics import median
 
 from leaklab.decide.growth import IMPROBABLE, MIN_SILENCE, Growth, Rhythm, mann_kendall_z, noise_of
-from leaklab.model import Outcome
+from leaklab.model import MIN_RUNS, Outcome
 from leaklab.text import format_bytes
 
 MIN_LEVELS = 8
@@ -103,7 +103,12 @@ def judge_per_run_bytes(levels: Sequence[float], *, floor_per_run: float) -> Gro
         The judgement; its rate is in bytes per run.
     """
     if len(levels) < MIN_LEVELS:
-        return Growth(Outcome.INCONCLUSIVE, 0.0, f"{max(0, len(levels) - 1)} runs are too few for a noisy level")
+        n_runs = max(0, len(levels) - 1)
+        least = min((later - earlier for earlier, later in pairwise(levels[1:])), default=0.0)
+        if n_runs >= MIN_RUNS and least >= floor_per_run:
+            reason = f"rose by {format_bytes(least)} or more in each run but the first"
+            return Growth(Outcome.INCONCLUSIVE, least, f"{reason}: {n_runs} runs are too few for a noisy level")
+        return Growth(Outcome.INCONCLUSIVE, 0.0, f"{n_runs} runs are too few for a noisy level")
     series = _series_of(levels, floor_per_run)
     return next(growth for rule in _RULES if (growth := rule(series)) is not None)
 

@@ -171,6 +171,12 @@ class Checkpoint:
         place = int(np.searchsorted(self.kinds, kind))
         return int(self.counts[place]) if place < len(self.kinds) and self.kinds[place] == kind else 0
 
+    def moved(self, before: Checkpoint, after: Checkpoint) -> Checkpoint:
+        """Return this checkpoint with its slots under the owners that they had in *after*, not in *before*."""
+        if self.slots is None or before.slots is None or after.slots is None:
+            return self
+        return replace(self, slots=self.slots.moved(before.slots, after.slots))
+
     def as_if_grown(self, before: Checkpoint, after: Checkpoint) -> Checkpoint:
         """Return this checkpoint with what each container gained from *before* to *after*, two later moments."""
         slots = self.slots

@@ -227,9 +227,11 @@ class Measurement:
             if self.collects:
                 collect_quietly()  # garbage of the look would be given back in a run
         before = self.checkpoints.pop()
-        self._check_heap(is_collected=True)
+        self._check_heap(before)
         with self.meters.leaving_out():
             after = self.checkpoints.pop()
+            self.checkpoints[:] = [one.moved(before, after) for one in self.checkpoints]
+            before = before.moved(before, after)
             self.checkpoints[:] = [one.as_if_grown(before, after) for one in self.checkpoints]
             self.checkpoints.append(after.only_of(before))
             del before, after
@@ -265,16 +267,20 @@ class Measurement:
         with self.heap() as objects:
             self.cohorts.keep_alive_ones(addresses_of(objects), kinds_of(objects))
 
-    def _check_heap(self, *, is_collected: bool = False) -> None:
-        if self.collects and not is_collected:
+    def _check_heap(self, again: Checkpoint | None = None) -> None:
+        if self.collects and again is None:
             collect_quietly()
         recorded = self.cohorts.n_bytes
         with self.meters.leaving_out():
             has_risen = self._may_hide_growth()
             with_slots = has_risen and (self._is_short or self.n_runs >= _FOLLOWED_RUNS)
+            with_slots = with_slots if again is None else again.slots is not None
             with self.heap() as objects:
                 checkpoint, addresses, kinds = take_checkpoint(
-                    self.n_runs, objects, with_slots=with_slots, followed=self._followed_slots()
+                    self.n_runs,
+                    objects,
+                    with_slots=with_slots,
+                    followed=None if again is not None else self._followed_slots(),  # looking may have moved some
                 )
             self.cohorts.keep_alive_ones(addresses, kinds)
             self.checkpoints.append(checkpoint.having_kept(*self.cohorts.counts()))

@@ -218,6 +218,23 @@ class Slots:
         gained = np.where((was >= 0) & (is_now >= 0), after.sizes[is_now] - before.sizes[was], 0)
         return replace(self, sizes=self.sizes + gained)
 
+    def moved(self, before: Slots, after: Slots) -> Slots:
+        """Return these slots under the owners that *after* has for them, where looking moved some since *before*.
+
+        Whoever asks an object for its ``__dict__`` makes CPython 3.11 and 3.12 move what it holds into that dict.
+        """
+        gone = np.flatnonzero(~np.isin(before.keys, after.keys))
+        come = np.flatnonzero(~np.isin(after.keys, before.keys))
+        place = {int(after.targets[row]): int(row) for row in come}
+        rows = _rows_of(before, self.keys)
+        result = replace(self, anchors=self.anchors.copy(), owners=self.owners.copy(), ordinals=self.ordinals.copy())
+        for row in np.flatnonzero(np.isin(rows, gone) & (rows >= 0)).tolist():
+            at = place.get(int(before.targets[rows[row]]))
+            if at is not None:
+                result.anchors[row], result.owners[row] = after.anchors[at], after.owners[at]
+                result.ordinals[row] = after.ordinals[at]
+        return result
+
     def only_of(self, earlier: Slots) -> Slots:
         """Return those of these slots that *earlier* has as well."""
         stay = np.isin(self.keys, earlier.keys)

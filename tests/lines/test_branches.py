@@ -24,7 +24,7 @@ def open_branch(tmp_path, program, runs=6, *, name="kept"):
     exec(compile(file.read_text(), str(file), "exec"), variables)  # noqa: S102 - these programs are ours
     watch = BranchWatch(lambda filename: filename == str(file))
     for _ in range(runs):
-        with watch.installed():
+        with watch:
             variables["run"]()
     names = Names(frozenset({name}), frozenset({name}))
     found = OpenBranches(watch).of(names).branch
@@ -329,7 +329,7 @@ def test_free_variables_are_known_by_their_function_only(tmp_path):
     variables = {}
     exec(compile(file.read_text(), str(file), "exec"), variables)  # noqa: S102 - these programs are ours
     watch = BranchWatch(lambda filename: filename == str(file))
-    with watch.installed():
+    with watch:
         variables["run"]()
     inside = Names(frozenset(), frozenset(), {variables["own"].__code__: frozenset({"kept"})})
     assert OpenBranches(watch).of(inside).branch is None
@@ -340,7 +340,7 @@ def test_a_tracer_of_somebody_else_is_left_alone(tmp_path):
     sys.settrace(lambda *_: None)
     try:
         mine = sys.gettrace()
-        with watch.installed():
+        with watch:
             assert sys.gettrace() is mine
         assert sys.gettrace() is mine
     finally:
@@ -381,7 +381,7 @@ def test_two_objects_of_one_class_are_told_apart(tmp_path):
     exec(compile(file.read_text(), str(file), "exec"), variables)  # noqa: S102 - these programs are ours
     watch = BranchWatch(lambda filename: filename == str(file))
     for _ in range(6):
-        with watch.installed():
+        with watch:
             variables["run"]()
     found = {
         name: OpenBranches(watch).of(Names(frozenset({"kept"}), owners=frozenset({id(variables[name])}))).branch
@@ -407,7 +407,7 @@ def test_a_frame_that_is_kept_keeps_its_variables_and_nothing_of_the_watch(tmp_p
     variables = {}
     exec(compile(file.read_text(), str(file), "exec"), variables)  # noqa: S102 - these programs are ours
     watch = BranchWatch(lambda filename: filename == str(file))
-    with watch.installed():
+    with watch:
         variables["run"]()
     (frame,) = variables["frames"]
     assert frame.f_trace is None
@@ -426,7 +426,7 @@ def test_of_many_containers_the_first_are_asked_for(tmp_path):
     variables = {}
     exec(compile(file.read_text(), str(file), "exec"), variables)  # noqa: S102 - these programs are ours
     watch = BranchWatch(lambda filename: filename == str(file))
-    with watch.installed():
+    with watch:
         variables["run"]()
     branches, names = OpenBranches(watch), Names(frozenset({"kept"}), frozenset({"kept"}))
     found = [branches.of(names).branch for _ in range(MOST_ASKED + 1)]
