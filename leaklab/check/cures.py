@@ -53,7 +53,7 @@ def find_cures(
     Returns:
         For the fingerprint of a leak its cures, best first.
     """
-    program = _program(namespace, checked, cell_name)
+    program = program_of(namespace, checked, cell_name)
     proposed = []
     for leak in explained.leaks[:_MOST_LEAKS]:
         keeping = tuple(place for found in lines for place in found.keeping.get(leak.fingerprint, ()))
@@ -75,9 +75,11 @@ def find_cures(
     return {name: with_changed_cells(tried, cell_name, program.source) for name, tried in cures.items()}
 
 
-def _program(
+def program_of(
     namespace: dict[str, Any] | None, checked: ReplaceableCell | FunctionType | None, cell_name: CellNames
 ) -> Program:
+    """Return what is checked as a program that can be changed."""
+
     def source(filename: str) -> str | None:
         return "".join(current_lines(filename)) or None
 

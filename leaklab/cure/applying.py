@@ -81,8 +81,19 @@ def applied(changes: Sequence[Change], program: Program, cell: ReplaceableCell |
         with _swapped(swaps):
             yield
         return
-    with cell.replaced(changed_cell) as pairs, _swapped([*swaps, *(_Swap(old, new) for old, new in pairs)]):
+    with cell.replaced(changed_cell) as pairs, _swapped([*swaps, *_swaps_of_cell(pairs)]):
         yield
+
+
+def _swaps_of_cell(pairs: Pairs) -> list[_Swap]:
+    """Return what to swap in functions that earlier runs of the cell have made.
+
+    Nothing if the change adds or takes away functions: each run makes them anew, the earlier ones stay as they are.
+    """
+    try:
+        return [_Swap(old, new) for old, new in pairs]
+    except NotTriedError:
+        return []
 
 
 class _Swap:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import sys
 import textwrap
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from leaklab.cure.judging import Heap
+from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.model.cure import Change
 from leaklab.runtime.addresses import kinds_of, types_at
 from leaklab.runtime.objects import (
@@ -55,12 +59,14 @@ class Behaviour:
         computed: By the address of a `functools.lru_cache` how many results it computed in these runs, in one of them
             where it has been emptied.
         was_emptied: The addresses of those that have been emptied.
+        called: The functions that one run called, by file and name; empty where nobody looked.
     """
 
     parameters: Mapping[str, Learning]
     variables: Mapping[str, tuple[str, bool]]
     computed: Mapping[int, int]
     was_emptied: frozenset[int]
+    called: frozenset[str] = frozenset()
 
 
 class Observer:
@@ -177,6 +183,48 @@ def _mark(tensor: Any) -> tuple[object, ...] | None:
             return tensor._version, float(sample.double().sum())  # noqa: SLF001 - torch tells it nowhere else
         except (RuntimeError, NotImplementedError, TypeError):  # no strides, no memory, or an inference tensor
             return (id(tensor),)
+
+
+@contextmanager
+def calls_noted(called: set[str]) -> Iterator[None]:
+    """Add to *called* what the user's code calls in this thread, and what that calls; none beside another profiler."""
+    outermost = 0  # the address of the user's frame that whatever is called now is called by
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal outermost
+        code = frame.f_code
+        if not outermost:
+            is_first = event == "call" and origin_of(code.co_filename) is Origin.USER
+            outermost = id(frame) if is_first else 0
+        elif event == "call":
+            called.add(f"{code.co_filename} {code.co_name}")
+        elif event == "c_call":
+            called.add(f"C {getattr(argument, '__qualname__', '')}")
+        elif event == "return" and id(frame) == outermost:
+            outermost = 0
+
+    if sys.getprofile() is not None:
+        yield
+        return
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+_STILL_AT_WORK = 0.05
+"""So many of the functions that a run called it must still call. Of 153 repaired programs the one that left out most
+keeps 6 % of them: it compiles once. Of a run that does nothing any more none are left."""
+
+
+def idle_words(before: Behaviour, after: Behaviour) -> str:
+    """Return in one clause that a run no longer does what it is there for; empty if it does."""
+    n_before, n_left = len(before.called), len(before.called & after.called)
+    if not n_before or n_left > _STILL_AT_WORK * n_before:
+        return ""
+    functions = unit_words(n_before, "functions")
+    return f"a run calls {n_left or 'none'} of the {functions} that it called"
 
 
 def harm_of(before: Behaviour, after: Behaviour, changes: Sequence[Change]) -> str:

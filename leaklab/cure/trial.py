@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leaklab.cure.behaviour import harm_of, pointless_cache
+from leaklab.cure.behaviour import harm_of, idle_words, pointless_cache
 from leaklab.cure.edits import NotTriedError, are_apart, merged
 from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
 from leaklab.cure.proposal import Proposal
@@ -240,7 +240,10 @@ class _Trials:
     def _refusal(self, proposal: Proposal) -> str:
         """Return why *proposal* is not tried; empty if it is."""
         if not self._stopped and not self._has_time():
-            self._stopped = "no time was left: --cure -t 300 (cure=True, seconds=300) gives more"
+            options = (
+                ("-t 300", "seconds=300") if self._means.is_written else ("--cure -t 300", "cure=True, seconds=300")
+            )
+            self._stopped = "no time was left: {} ({}) gives more".format(*options)
         if self._stopped or self._reference.gain is None:
             return self._stopped
         missing = names_missing(proposal.changes, self._means.program)
@@ -284,7 +287,7 @@ class _Trials:
         assert before is not None  # noqa: S101
         assert after is not None  # noqa: S101
         words = trial_words(self._reference.gain, result.gain, result.n_runs, self._means.reported_bytes)
-        if harm := harm_of(before, after, changes_of(beside)):
+        if harm := harm_of(before, after, changes_of(beside)) or idle_words(before, after):
             return _Answer(proposal, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(self._reference.gain, result.gain)
         cost = pointless_cache(before, after, N_RUNS) or next((one.drops for one in beside if one.drops), "")

@@ -13,14 +13,14 @@ import difflib
 import os
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 import psutil
 
 from leaklab.cure.applying import ReplaceableCell, applied
-from leaklab.cure.behaviour import Behaviour, Observer
+from leaklab.cure.behaviour import Behaviour, Observer, calls_noted
 from leaklab.cure.edits import NotTriedError, edited, merged, parsed
 from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling
 from leaklab.cure.keeping import KeptData, to_the_end
@@ -57,6 +57,7 @@ class Means:
         obstacle: Why nothing is to be tried, one clause; empty if trials are wanted.
         run_seconds: What a run took so far.
         reported_bytes: Bytes per run of all leaks.
+        is_written: Whether somebody has written the change: then it is looked whether a run still does anything.
     """
 
     program: Program
@@ -69,6 +70,7 @@ class Means:
     obstacle: str = ""
     run_seconds: float = 0.0
     reported_bytes: float = 0.0
+    is_written: bool = False
 
 
 Asked = Generator[int | RunRequest, Ran, Result]
@@ -218,6 +220,10 @@ class TrialRuns:
                     if n_done == 1 and changes and is_settling(result.gain):
                         n_parts = max(n_parts, 2)
                 result.n_runs = n_done * N_RUNS
+                if means.is_written and result.behaviour is not None:
+                    called: set[str] = set()
+                    _seconds, result.failure = yield RunRequest(self._next(), 1, calls_noted(called))
+                    result.behaviour = replace(result.behaviour, called=frozenset(called))
                 return result
         except NotTriedError as refused:
             return TrialResult(refused=str(refused))

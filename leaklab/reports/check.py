@@ -54,6 +54,7 @@ class LeakReport(Report[Check]):
     _forms: ClassVar = _FORMS
     record: Check
     _ranks: Any = field(default=None, compare=False)
+    _rerun: Any = field(default=None, compare=False)  # runs the code again; no copy and no file has it
 
     objects = FrameProperty(tables.object_table)
     """What the runs left behind, by type."""

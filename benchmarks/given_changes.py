@@ -1,0 +1,74 @@
+"""Give leaklab the repaired twins of programs that leak as changes to try, and wrong changes: how many does it call cured?
+
+``python benchmarks/given_changes.py [FOLDER or FILE ...]`` runs each program in a process of its own, as a notebook: `SETUP`
+as a cell, `CELL` under ``%%leakcheck --no-cure``; then `leaklab.try_change` gets the repaired twin, a unified diff where
+`SETUP` differs as well. `WRONG`, where a program has it, is a list of changes that must not be called cured: each is the
+whole text of the cell. What is wrong for every program is tried with each: a cell that does nothing any more, and one that
+raises in its last line.
+"""
+
+import difflib
+import runpy
+import sys
+from pathlib import Path
+
+from marked_answers import ask, give
+
+SECONDS = 300.0
+
+
+def main() -> None:
+    """Try the changes of each program, or, as a process of its own, those of one."""
+    if sys.argv[1:2] == ["--child"]:
+        give(outcomes(sys.argv[2]))
+    paths = [Path(one) for one in sys.argv[1:]] or [Path(__file__).parent / "programs"]
+    files = [one for path in paths for one in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
+    right, wrong = [], []
+    for path in files:
+        program = runpy.run_path(str(path))
+        if not program["TRUTH"]["leaks"] or not {"FIXED_CELL", "FIXED_SETUP"} & program.keys():
+            continue
+        found = ask([__file__, "--child", str(path.resolve())], {"MPLBACKEND": "agg", "PYTHONHASHSEED": "0"}, SECONDS)
+        for name, said in found.items():
+            print(f"{path.stem:42} {name:9} {said}", flush=True)
+            (right if name == "repaired" else wrong).append(said.startswith("cured"))
+    print(f"repaired twins called cured: {sum(right)} of {len(right)}; wrong changes: {sum(wrong)} of {len(wrong)}")
+
+
+def outcomes(path: str) -> dict[str, str]:
+    """Return what leaklab says of each change to one program."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    import leaklab
+
+    program = runpy.run_path(path)
+    setup, cell = program["SETUP"], program["CELL"]
+    shell = InteractiveShell.instance()
+    if program["TRUTH"].get("mode") == "gc-off":
+        shell.run_cell("import gc; gc.disable()").raise_error()
+    shell.run_cell(setup).raise_error()
+    shell.run_line_magic("load_ext", "leaklab")
+    shell.run_cell_magic("leakcheck", "-q --no-cure -v _report", cell)
+    report = shell.user_ns["_report"]
+    repaired = program.get("FIXED_CELL", cell)
+    if (fixed_setup := program.get("FIXED_SETUP", setup)) != setup:
+        repaired = difference(setup, fixed_setup, "setup") + difference(cell, repaired, "this cell")
+    changes = {"repaired": repaired, "idle": "pass", "raises": f"{cell.rstrip()}\nraise ValueError\n"}
+    changes |= {f"wrong {number}": text for number, text in enumerate(program.get("WRONG", ()), 1)}
+    found: dict[str, str] = {}
+    for name, change in changes.items():
+        try:
+            found[name] = str(leaklab.try_change(report, change))
+        except leaklab.ChangeError as error:
+            found[name] = f"refused: {error}"
+    return found
+
+
+def difference(before: str, after: str, name: str) -> str:
+    """Return a unified diff."""
+    lines = (text.rstrip().splitlines() for text in (before, after))
+    return "".join(f"{line}\n" for line in difflib.unified_diff(*lines, name, name, lineterm=""))
+
+
+if __name__ == "__main__":
+    main()
