@@ -1,16 +1,16 @@
-"""Give leaklab the repaired twins of programs that leak as changes to try, and wrong changes: how many does it call cured?
+"""Give leaklab the repaired twins of programs that leak, and wrong changes, to try: which does it call cured?
 
-``python benchmarks/given_changes.py [FOLDER or FILE ...]`` runs each program in a process of its own, as a notebook: `SETUP`
-as a cell, `CELL` under ``%%leakcheck --no-cure``; then `leaklab.try_change` gets the repaired twin, a unified diff where
-`SETUP` differs as well. `WRONG`, where a program has it, is a list of changes that must not be called cured: each is the
-whole text of the cell. What is wrong for every program is tried with each: a cell that does nothing any more, and one that
-raises in its last line.
+``python benchmarks/given_changes.py [FOLDER or FILE ...]`` runs each program in a process of its own, as a notebook:
+`SETUP` as a cell, `CELL` under ``%%leakcheck``. `leaklab.try_change` then gets the repaired twin, as a unified diff
+where `SETUP` differs as well, and must call it cured. It must not call that any of `WRONG`, which is a list of changes
+where a program has one, nor what is wrong for every program: a cell that does nothing, and one that raises at its end.
 """
 
 import difflib
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 from marked_answers import ask, give
 
@@ -20,13 +20,12 @@ SECONDS = 300.0
 def main() -> None:
     """Try the changes of each program, or, as a process of its own, those of one."""
     if sys.argv[1:2] == ["--child"]:
-        give(outcomes(sys.argv[2]))
+        give(outcomes(runpy.run_path(sys.argv[2])))
     paths = [Path(one) for one in sys.argv[1:]] or [Path(__file__).parent / "programs"]
     files = [one for path in paths for one in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
     right, wrong = [], []
     for path in files:
-        program = runpy.run_path(str(path))
-        if not program["TRUTH"]["leaks"] or not {"FIXED_CELL", "FIXED_SETUP"} & program.keys():
+        if not runpy.run_path(str(path))["TRUTH"]["leaks"]:
             continue
         found = ask([__file__, "--child", str(path.resolve())], {"MPLBACKEND": "agg", "PYTHONHASHSEED": "0"}, SECONDS)
         for name, said in found.items():
@@ -35,13 +34,10 @@ def main() -> None:
     print(f"repaired twins called cured: {sum(right)} of {len(right)}; wrong changes: {sum(wrong)} of {len(wrong)}")
 
 
-def outcomes(path: str) -> dict[str, str]:
+def outcomes(program: dict[str, Any]) -> dict[str, str]:
     """Return what leaklab says of each change to one program."""
     from IPython.core.interactiveshell import InteractiveShell
 
-    import leaklab
-
-    program = runpy.run_path(path)
     setup, cell = program["SETUP"], program["CELL"]
     shell = InteractiveShell.instance()
     if program["TRUTH"].get("mode") == "gc-off":
@@ -50,18 +46,24 @@ def outcomes(path: str) -> dict[str, str]:
     shell.run_line_magic("load_ext", "leaklab")
     shell.run_cell_magic("leakcheck", "-q --no-cure -v _report", cell)
     report = shell.user_ns["_report"]
+    wrong = {f"wrong {number}": text for number, text in enumerate(program.get("WRONG", ()), 1)}
+    wrong |= {"idle": "pass", "raises": f"{cell.rstrip()}\nraise ValueError\n"}
+    if "FIXED_CELL" not in program and "FIXED_SETUP" not in program:
+        return {name: outcome(report, change) for name, change in wrong.items()}
     repaired = program.get("FIXED_CELL", cell)
     if (fixed_setup := program.get("FIXED_SETUP", setup)) != setup:
         repaired = difference(setup, fixed_setup, "setup") + difference(cell, repaired, "this cell")
-    changes = {"repaired": repaired, "idle": "pass", "raises": f"{cell.rstrip()}\nraise ValueError\n"}
-    changes |= {f"wrong {number}": text for number, text in enumerate(program.get("WRONG", ()), 1)}
-    found: dict[str, str] = {}
-    for name, change in changes.items():
-        try:
-            found[name] = str(leaklab.try_change(report, change))
-        except leaklab.ChangeError as error:
-            found[name] = f"refused: {error}"
-    return found
+    return {name: outcome(report, change) for name, change in {"repaired": repaired, **wrong}.items()}
+
+
+def outcome(report: Any, change: str) -> str:
+    """Return what comes of one change."""
+    import leaklab
+
+    try:
+        return str(leaklab.try_change(report, change))
+    except leaklab.ChangeError as error:
+        return f"refused: {error}"
 
 
 def difference(before: str, after: str, name: str) -> str:

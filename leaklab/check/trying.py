@@ -11,7 +11,7 @@ from typing import Any
 
 from leaklab.check.cures import program_of
 from leaklab.check.session import Steps, one_at_a_time
-from leaklab.cure.applying import ReplaceableCell
+from leaklab.cure.applying import ReplaceableCell, ran_once
 from leaklab.cure.case import Case, files_of
 from leaklab.cure.edits import with_changed_cells
 from leaklab.cure.live import MISSING, evaluate
@@ -120,7 +120,10 @@ def written_proposal(change: object, checked: Checked) -> Proposal:
         raise ChangeError(msg)
     files = tuple(_files(checked.namespace))
     changes = written_changes(change, WrittenProgram(checked.program, files, checked.written, checked.as_run))
-    return Proposal(_words(changes), changes)
+    cell = None if isinstance(checked.code, FunctionType) else checked.code
+    once = ran_once(changes, checked.program, cell)
+    again = [name for name in once if checked.cell_name(name) and name != checked.program.checked]
+    return Proposal(_words(changes), changes, again=tuple(again))
 
 
 def _words(changes: tuple[Change, ...]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import sys
-import textwrap
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from leaklab.cure.edits import statements_in
 from leaklab.cure.judging import Heap
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.model.cure import Change
@@ -42,11 +42,13 @@ class Learning:
         has_gradient: Whether it has a gradient now.
         was_given: Whether that was written meanwhile.
         was_updated: Whether the parameter was written meanwhile.
+        other_name: By which the same parameter is found where no variable leads to it any more; empty if none.
     """
 
     has_gradient: bool
     was_given: bool
     was_updated: bool
+    other_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +95,14 @@ class Observer:
     def end(self) -> Behaviour:
         """Return what the runs since `begin` did."""
         parameters = {}
+        living = ((position, reference()) for position, reference in enumerate(self._known))
+        others = {id(one): _unnamed(position) for position, one in living if one is not None}
         for name, parameter in self._parameters():
             gradient = _gradient(parameter)
             was = self._before.get(name, (None, None))
             now = _mark(parameter), _mark(gradient)
-            parameters[name] = Learning(gradient is not None, now[1] != was[1], now[0] != was[0])
+            other = others.get(id(parameter), "")
+            parameters[name] = Learning(gradient is not None, now[1] != was[1], now[0] != was[0], other)
         variables = {
             name: (type_name(type(value)), has_graph(value))
             for name, value in list(self._namespace.items())
@@ -128,7 +133,14 @@ class Observer:
         for position, reference in enumerate(self._known):
             parameter = reference()
             if parameter is not None:
-                yield f"parameter {position}", parameter
+                yield _unnamed(position), parameter
+
+
+_UNNAMED = "parameter "
+
+
+def _unnamed(position: int) -> str:
+    return f"{_UNNAMED}{position}"
 
 
 def _found(heap: Heap, kind: type | None) -> list[weakref.ref[Any]]:
@@ -256,7 +268,7 @@ def pointless_cache(before: Behaviour, after: Behaviour, n_runs: int) -> str:
 
 
 def _harm_of_parameter(name: str, was: Learning, after: Behaviour) -> str:
-    now, is_unnamed = after.parameters.get(name), name.startswith("parameter ")
+    now, is_unnamed = after.parameters.get(name) or after.parameters.get(was.other_name), name.startswith(_UNNAMED)
     shown = "a parameter" if is_unnamed else name
     if now is None:
         # One that no variable leads to and no run has touched is what earlier runs left: it goes with the leak.
@@ -282,15 +294,6 @@ def _harm_of_variable(name: str, was: tuple[str, bool], after: Behaviour) -> str
 
 def _bound_names(changes: Sequence[Change]) -> set[str]:
     """Return the variables that the changed lines bind or delete, as they were or as they are."""
-    names: set[str] = set()
-    for text in (part for change in changes for part in (change.before, change.after)):
-        for code in (textwrap.dedent(text), textwrap.dedent(text) + " pass"):
-            try:
-                tree = ast.parse(code)
-            except (SyntaxError, ValueError):
-                continue
-            names |= {
-                node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-            }
-            break
-    return names
+    trees = (tree for change in changes for text in (change.before, change.after) for tree in statements_in(text))
+    nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return {node.id for node in nodes if not isinstance(node.ctx, ast.Load)}

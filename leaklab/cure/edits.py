@@ -7,6 +7,8 @@ object that differs is one that the change concerns.
 from __future__ import annotations
 
 import ast
+import contextlib
+import textwrap
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -168,6 +170,18 @@ def _put_back_lines(tree: ast.Module, before: Callable[[int], int]) -> None:
             node.lineno, node.end_lineno = before(first), before(last)
             if node.end_lineno == node.lineno and (node.end_col_offset or 0) < node.col_offset:
                 node.end_col_offset = node.col_offset  # of several lines that stand for one
+
+
+def statements_in(text: str) -> Iterator[ast.Module]:
+    """Yield the statements of a part of a program, be its lines indented, or the heads of blocks; nothing of others."""
+    lines = textwrap.dedent(text)
+    for code in (lines, f"{lines} pass", f"if 1:\n{text}"):
+        with contextlib.suppress(SyntaxError, ValueError):
+            yield ast.parse(code)
+            return
+    parts = [line.strip() for line in text.splitlines()]
+    for code in parts if len(parts) > 1 else ():
+        yield from statements_in(code)
 
 
 def code_objects(code: CodeType) -> dict[Path, CodeType]:

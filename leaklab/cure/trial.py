@@ -133,17 +133,20 @@ class _Trials:
 
     def _measure_unchanged(self, next_ones: Sequence[Proposal]) -> Asked[None]:
         runs = self._runs
-        yield from runs.begin_children([Trial(), *(Trial((one,)) for one in next_ones)])
-        self._reference = result = yield from runs.of(Trial())
+        unchanged = Trial(tuple(one for one in next_ones if one.again), is_control=True)
+        yield from runs.begin_children([unchanged, *(Trial((one,)) for one in next_ones)])
+        self._reference = result = yield from runs.of(unchanged)
         if runs.in_children and not result.ended_by and (result.gain is None or not shows(result.gain)):
             # In a child it is another program: it may need a thread or a connection that only this process has.
             runs.end_children()
             runs.in_children = False
-            self._reference = result = yield from runs.of(Trial())
+            self._reference = result = yield from runs.of(unchanged)
         if result.ended_by:
             self._stopped = f"the trials were ended by {result.ended_by}"
         elif result.failure:
             self._stopped = f"the code raised {result.failure} when it was run again"
+        elif result.refused and next_ones[0].again:
+            self._stopped = result.refused
         elif result.gain is not None and not shows(result.gain):
             self._stopped = f"{2 * N_HALF} runs are too few to see this leak"
 
@@ -298,6 +301,8 @@ class _Trials:
             words += f", but {cost}"
         elif any(one.has_gradient for one in after.parameters.values()):
             words += "; same gradients"
+        if proposal.again:
+            words += f"; {' and '.join(map(self._means.program.named, proposal.again))} run again first"
         return _Answer(proposal, outcome, words, result, costs=bool(cost))
 
     def _run_unchanged(self) -> Asked[None]:

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import psutil
 
-from leaklab.cure.applying import ReplaceableCell, applied
+from leaklab.cure.applying import ReplaceableCell, applied, run_again
 from leaklab.cure.behaviour import Behaviour, Observer, calls_noted
 from leaklab.cure.edits import NotTriedError, edited, merged, parsed
 from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling
@@ -210,27 +210,52 @@ class TrialRuns:
             if proposals and not self.in_children:  # a child takes its data with it
                 kept = KeptData(means.program.namespace, means.addresses, means.heap)  # type: ignore[arg-type]  # a dict
                 kept.keep_all([name for one in proposals for name in one.emptied])
-            with applied(changes, means.program, means.cell):
-                n_done, n_parts = 0, trial.n_parts
-                while n_done < n_parts:
-                    result = yield from self._measured()
-                    if result.gain is None:
-                        break
-                    n_done += 1
-                    if n_done == 1 and changes and is_settling(result.gain):
-                        n_parts = max(n_parts, 2)
-                result.n_runs = n_done * N_RUNS
-                if means.is_written and result.behaviour is not None:
-                    called: set[str] = set()
-                    _seconds, result.failure = yield RunRequest(self._next(), 1, calls_noted(called))
-                    result.behaviour = replace(result.behaviour, called=frozenset(called))
-                return result
+            again = tuple(dict.fromkeys(name for one in proposals for name in one.again))
+            if failure := self._run_cells_again(again, changes):
+                return TrialResult(failure=failure)
+            with applied([one for one in changes if one.filename not in again], means.program, means.cell):
+                return (yield from self._parts(trial, is_changed=bool(changes)))
         except NotTriedError as refused:
             return TrialResult(refused=str(refused))
         finally:
             if kept is not None:
                 to_the_end(kept.put_back)
             del kept
+
+    def _run_cells_again(self, filenames: Sequence[str], changes: Sequence[Change]) -> str:
+        """Run cells that ran once, with their *changes*; return the name of what one of them raised.
+
+        Raises:
+            NotTriedError: in this process, where nothing could take that back.
+        """
+        if filenames and not self.in_children:
+            msg = "it changes what ran once, and there is no copy of the process in which that could run again"
+            raise NotTriedError(msg)
+        try:
+            for filename in filenames:
+                run_again(filename, changes, self._means.program)
+        except NotTriedError:
+            raise
+        except Exception as raised:  # noqa: BLE001 - the user's
+            return type(raised).__name__
+        return ""
+
+    def _parts(self, trial: Trial, *, is_changed: bool) -> Asked[TrialResult]:
+        """Make the runs as often as it takes; the code is in place."""
+        n_done, n_parts = 0, trial.n_parts
+        while n_done < n_parts:
+            result = yield from self._measured()
+            if result.gain is None:
+                break
+            n_done += 1
+            if n_done == 1 and is_changed and is_settling(result.gain):
+                n_parts = max(n_parts, 2)
+        result.n_runs = n_done * N_RUNS
+        if self._means.is_written and result.behaviour is not None:
+            called: set[str] = set()
+            _seconds, result.failure = yield RunRequest(self._next(), 1, calls_noted(called))
+            result.behaviour = replace(result.behaviour, called=frozenset(called))
+        return result
 
     def _measured(self) -> Asked[TrialResult]:
         reader = LevelReader(self._means.heap, collects=self._means.collects)

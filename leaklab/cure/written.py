@@ -163,7 +163,7 @@ def _patched(text: str, program: WrittenProgram, texts: dict[str, str]) -> dict[
     for name, hunks in _parts(text):
         now = {**texts, **changed}
         filename = _meant(name, hunks, program.program, now)
-        changed[filename] = _applied(hunks, now[filename], _named(program.program, filename))
+        changed[filename] = _applied(hunks, now[filename], program.program.named(filename))
     return changed
 
 
@@ -194,7 +194,7 @@ def _parts(text: str) -> Iterator[tuple[str, list[_Hunk]]]:
                 if sign not in {"-", "\\"}:
                     after.append(rest)
                 place += 1
-            hunks.append(_Hunk(head[0], int(head[1]), *_without_blank_ends(before, after)))
+            hunks.append(_without_blank_ends(_Hunk(head[0], int(head[1]), tuple(before), tuple(after))))
         else:
             place += 1
     if hunks:
@@ -207,11 +207,14 @@ def _is_of_hunk(lines: Sequence[str], place: int) -> bool:
     return not is_head and (not line or line[0] in " +-\\")
 
 
-def _without_blank_ends(before: list[str], after: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Drop blank lines that both have at their end: what stands behind a diff is often taken for a part of it."""
+def _without_blank_ends(hunk: _Hunk) -> _Hunk:
+    """Return *hunk* without blank lines at its ends: a notebook drops those of a cell, and others end a diff."""
+    pairs = list(zip(hunk.before, hunk.after, strict=False))
+    n_first = next((n for n, pair in enumerate(pairs) if any(map(str.strip, pair))), len(pairs))
+    before, after = hunk.before[n_first:], hunk.after[n_first:]
     while before and after and not before[-1].strip() and not after[-1].strip():
-        del before[-1], after[-1]
-    return tuple(before), tuple(after)
+        before, after = before[:-1], after[:-1]
+    return _Hunk(hunk.head, hunk.line + n_first, before, after)
 
 
 def _name_in(line: str) -> str:
@@ -222,15 +225,12 @@ def _name_in(line: str) -> str:
 def _meant(name: str, hunks: Sequence[_Hunk], program: Program, texts: dict[str, str]) -> str:
     """Return the file that a part of a diff is for: of those with that name, else of all, the first that it fits.
 
-    Where it fits none, it is the first of them: that is then said of it.
+    Where it fits none, it is the one that has most of its lines: that is then said of it.
     """
-    asked = [one for one in texts if _is_named(name, one, _named(program, one))] or [*texts]
-    return next((one for one in asked if all(_found(hunk, lines_of(texts[one])) for hunk in hunks)), asked[0])
-
-
-def _named(program: Program, filename: str) -> str:
-    """Return what a reader calls a file or cell: ``this cell``, ``Cell In[2]``, ``train.py``."""
-    return re.sub(r"(, line |:)1\Z", "", program.place(filename, 1))
+    asked = [one for one in texts if _is_named(name, one, program.named(one))] or [*texts]
+    wanted = {line.strip() for hunk in hunks for line in hunk.before}
+    nearest = max(asked, key=lambda one: len(wanted.intersection(map(str.strip, lines_of(texts[one])))))
+    return next((one for one in asked if all(_found(hunk, lines_of(texts[one])) for hunk in hunks)), nearest)
 
 
 def _is_named(name: str, filename: str, shown: str) -> bool:

@@ -10,10 +10,10 @@ import types
 import weakref
 from collections import UserDict, deque
 from collections.abc import Iterator, Sequence
-from textwrap import dedent
 from typing import Any
 
 from leaklab.cure.case import Case
+from leaklab.cure.edits import statements_in
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.explain.counterparts import OF_HANDLES
 from leaklab.model.cure import Change
@@ -62,11 +62,7 @@ def emptied_by(changes: Sequence[Change]) -> tuple[str, ...]:
 
 
 def _emptied_in(text: str) -> Iterator[str]:
-    try:
-        tree = ast.parse(dedent(text))
-    except (SyntaxError, ValueError):  # lines that are no statements by themselves
-        return
-    for node in ast.walk(tree):
+    for node in (node for tree in statements_in(text) for node in ast.walk(tree)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "clear":
             yield ast.unparse(node.func.value)
         elif isinstance(node, (ast.Delete, ast.Assign)):
