@@ -57,6 +57,7 @@ from .reports.alive import BackReferenceGraph as BackReferenceGraph
 from .reports.alive import WhyAlive as WhyAlive
 from .reports.autograd import AutogradGraph as AutogradGraph
 from .reports.autograd import AutogradReport as AutogradReport
+from .reports.changes import AppliedChange as AppliedChange
 from .reports.check import LeakReport as LeakReport
 from .reports.comparison import Comparison as Comparison
 from .reports.comparison import NotebookComparison as NotebookComparison

@@ -74,6 +74,9 @@ class Behaviour:
 class Observer:
     """Watches the parameters and the variables of a program while it runs.
 
+    A variable that is not there when the runs begin is not watched: one that each run binds under a name of its own
+    (``model_75``) is what a change may end.
+
     Args:
         heap: Lends the heap.
         namespace: The variables.
@@ -85,10 +88,12 @@ class Observer:
         self._caches = _found(heap, LRU_CACHE)
         self._n_asked = {id(cache): _n_asked(cache) for cache in self._living_caches()}
         self._n_computed: dict[int, int] = {}
+        self._names: frozenset[str] = frozenset()
         self._before: dict[str, tuple[object, ...]] = {}
 
     def begin(self) -> None:
         """Note how every parameter is, before the runs."""
+        self._names = frozenset(name for name in list(self._namespace) if not is_history_name(name))
         self._before = {name: (_mark(p), _mark(_gradient(p))) for name, p in self._parameters()}
         self._n_computed = {id(cache): _info(cache).misses for cache in self._living_caches()}
 
@@ -106,7 +111,7 @@ class Observer:
         variables = {
             name: (type_name(type(value)), has_graph(value))
             for name, value in list(self._namespace.items())
-            if not is_history_name(name)
+            if name in self._names
         }
         caches = {id(cache): cache for cache in self._living_caches()}
         emptied = frozenset(one for one, cache in caches.items() if _n_asked(cache) < self._n_asked.get(one, 0))
@@ -125,7 +130,9 @@ class Observer:
         if module is None:
             return
         for name, value in list(self._namespace.items()):
-            if is_kind_of(value, module) and not is_history_name(name):
+            if name not in self._names:
+                continue
+            if is_kind_of(value, module):
                 for below, parameter in _named_parameters(value):
                     yield f"{name}.{below}", parameter
             elif is_tensor(value) and has_graph(value) and value.is_leaf:
