@@ -18,7 +18,7 @@ from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.proposal import Program, Proposal
 from leaklab.cure.trial import try_cures
 from leaklab.cure.trial_runs import Means
-from leaklab.cure.written import WrittenProgram, written_changes
+from leaklab.cure.written import WrittenProgram, idle_function, written_changes
 from leaklab.errors import ChangeError
 from leaklab.explain.idioms.in_use import dropped, emptied_by
 from leaklab.heap.source_lines import CellNames, Origin, origin_of, sources_with
@@ -159,7 +159,8 @@ def change_steps(record: Check, proposal: Proposal, checked: Checked, seconds: f
     """
     state, program = GcState.now(), checked.program
     emptied = emptied_by(proposal.changes)
-    drops = next(filter(None, (dropped(Case(leak, program), emptied) for leak in record.leaks)), "")
+    dropping = (dropped(Case(leak, program), emptied) for leak in record.leaks)
+    drops = next(filter(None, (idle_function(proposal.changes, program), *dropping)), "")
     proposal = replace(proposal, drops=drops)
     held = (evaluate(leak.holder, program.namespace) for leak in record.leaks)
     seen = [run.seconds for run in record.runs]

@@ -207,7 +207,8 @@ class TrialRuns:
         kept = None
         try:
             changes = trial.changes
-            if proposals and not self.in_children:  # a child takes its data with it
+            # A child takes its data with it. To a check its unchanged runs are runs like the others.
+            if (proposals or means.is_written) and not self.in_children:
                 kept = KeptData(means.program.namespace, means.addresses, means.heap)  # type: ignore[arg-type]  # a dict
                 kept.keep_all([name for one in proposals for name in one.emptied])
             again = tuple(dict.fromkeys(name for one in proposals for name in one.again))

@@ -14,17 +14,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import dedent, indent
 
-from leaklab.cure.edits import MAGIC_LINE, lines_of
+from leaklab.cure.case import ADDS_MANY, ADDS_ONE, called
+from leaklab.cure.edits import MAGIC_LINE, NotTriedError, edited, lines_of
 from leaklab.cure.proposal import Program
 from leaklab.cure.source import FUNCTIONS
 from leaklab.errors import ChangeError
 from leaklab.model.cure import Change
-from leaklab.text import shorten
+from leaklab.text import shorten, unit_words
 
 _HEAD = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
 _MAGIC = re.compile(r"\A([ +-])%%leakcheck\b.*")
 _NO_NAME = "/dev/null"
 _LINE_LIMIT = 60
+_BLOCKS = ("body", "orelse", "handlers", "finalbody")
+_EMPTY = "the change leaves no statement of the code"
 _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 
 
@@ -96,8 +99,10 @@ def _is_diff(text: str) -> bool:
 def _replaced(text: str, program: WrittenProgram, texts: dict[str, str]) -> dict[str, str]:
     """Return the files with their new texts where *text* is new source."""
     checked, function = program.program.checked, program.program.function
-    text = text if function else program.as_run(text)
+    text = text.strip("\n") if function else program.as_run(text.strip("\n"))
     tree = _tree(text)
+    if not tree.body:
+        raise ChangeError(_EMPTY)
     definitions = [node for node in tree.body if isinstance(node, _DEFINITIONS)]
     if function and len(definitions) != len(tree.body):
         msg = "the new source must be that of a function or a class: a unified diff can change any line"
@@ -311,8 +316,7 @@ def _changes(program: Program, filename: str, old: str, new: str) -> Iterator[Ch
         ChangeError: if *new* is no Python, or holds nothing.
     """
     if not _tree(new).body:
-        msg = "the change leaves no statement of the code"
-        raise ChangeError(msg)
+        raise ChangeError(_EMPTY)
     if ast.dump(_tree(old)) == ast.dump(_tree(new)):
         return
     before, after = (lines_of(text.rstrip()) for text in (old, new))
@@ -332,3 +336,51 @@ def _changes(program: Program, filename: str, old: str, new: str) -> Iterator[Ch
     for start, end, first, last in spans:
         where = program.place(filename, start + 1)
         yield Change(where, "\n".join(before[start:end]), "\n".join(after[first:last]), filename, start + 1)
+
+
+def idle_function(changes: Sequence[Change], program: Program) -> str:
+    """Return in one clause which function no longer calls any of what it called, as its text says; empty if none.
+
+    What puts things into containers does not count: to let that be may be what ends a leak.
+    """
+    for filename in dict.fromkeys(change.filename for change in changes):
+        text = program.source(filename) or ""
+        own = [change for change in changes if change.filename == filename]
+        try:
+            before, after = (_calls_of_functions(ast.parse(one)) for one in (text, edited(text, own)))
+        except (SyntaxError, ValueError, NotTriedError):  # as the trial will say
+            continue
+        for name, calls in before.items():
+            if calls and name in after and not calls & after[name]:
+                return f"{name}() calls none of the {unit_words(len(calls), 'functions')} that it called"
+    return ""
+
+
+def _calls_of_functions(tree: ast.Module) -> dict[str, frozenset[str]]:
+    """Return for each function by its name what it calls where it can be reached."""
+    return {
+        node.name: frozenset(
+            name
+            for statement in _reached(node.body)
+            for one in ast.walk(statement)
+            if (name := called(one)) and name not in ADDS_ONE | ADDS_MANY
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, FUNCTIONS)
+    }
+
+
+def _reached(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield the statements of a block, and heads and parts of those with blocks, as far as their text leaves open."""
+    for statement in body:
+        blocks = [getattr(statement, name) for name in _BLOCKS if hasattr(statement, name)]
+        if not blocks or isinstance(statement, _DEFINITIONS):
+            yield statement
+        else:
+            never = isinstance(test := getattr(statement, "test", None), ast.Constant) and not test.value
+            yield from (one for one in ast.iter_child_nodes(statement) if isinstance(one, (ast.expr, ast.withitem)))
+            for block in blocks[never:]:
+                for part in [one.body for one in block if isinstance(one, ast.ExceptHandler)] or [block]:
+                    yield from _reached(part)
+        if isinstance(statement, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
+            return

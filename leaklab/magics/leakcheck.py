@@ -215,6 +215,9 @@ class LeakLab(ShellMagics):
         if options.sites and options.no_sites:
             msg = "--sites and --no-sites exclude each other: give one of them"
             raise UsageError(msg)
+        if options.written and options.group:
+            msg = "--try and --group exclude each other: if the trial failed on one rank, the others would wait for it"
+            raise UsageError(msg)
         if options.written and (options.cure or options.no_cure):
             msg = "--try tries your change and no other: leave out --cure and --no-cure"
             raise UsageError(msg)
@@ -262,9 +265,6 @@ class LeakLab(ShellMagics):
             return steps
         from leaklab.check.trying import then_tried, written_proposal
 
-        if options.group:
-            msg = "--try and --group exclude each other: if the trial failed on one rank, the others would wait for it"
-            raise UsageError(msg)
         if options.written not in self._namespace:
             msg = f"--try needs the name of a variable that holds the change: there is none called {options.written!r}"
             raise UsageError(msg)
