@@ -83,7 +83,7 @@ class _OfLeak:
 
     def next_ones(self) -> Iterator[Proposal]:
         """Yield what is tried next, in order."""
-        return (one for number, one in enumerate(self.todo) if _may_be_tried(one) and number < _MAX_TRIED)
+        return (one for number, one in enumerate(self.todo) if may_be_tried(one) and number < _MAX_TRIED)
 
 
 class _Trials:
@@ -165,7 +165,7 @@ class _Trials:
                 following = [Trial((*self._kept, one)) for one in leak.next_ones() if not self._refusal(one)]
                 yield from self._runs.begin_children(following)
             del leak.todo[0]
-            if not _may_be_tried(proposal):
+            if not may_be_tried(proposal):
                 why = proposal.not_tried or "it is no change of a line"
                 leak.answers.append(_Answer(proposal, CureOutcome.NOT_TRIED, why))
                 continue
@@ -191,7 +191,7 @@ class _Trials:
             (one for one in leak.answers if one.outcome is CureOutcome.LESSENED and not one.costs), key=self._remaining
         )
         if len(lessening) > 1 and self._ended_by is None:
-            both = _joined(lessening[0].proposal, lessening[1].proposal)
+            both = joined(lessening[0].proposal, lessening[1].proposal)
             if both is not None:
                 leak.answers.append((yield from self._try(both)))
                 if leak.answers[-1].outcome is CureOutcome.CURED:
@@ -218,7 +218,7 @@ class _Trials:
             if are_apart(one.proposal.changes, ending.proposal.changes):
                 one.outcome = CureOutcome.CURED
                 one.evidence += "; nothing is left with the changes for the other leaks"
-            elif (both := _joined(one.proposal, ending.proposal)) is not None:
+            elif (both := joined(one.proposal, ending.proposal)) is not None:
                 ending.proposal = both
 
     def _try(self, proposal: Proposal) -> Asked[_Answer]:
@@ -312,11 +312,12 @@ class _Trials:
             self._stopped = f"the unchanged code raised {failure} after a trial that failed"
 
 
-def _may_be_tried(proposal: Proposal) -> bool:
+def may_be_tried(proposal: Proposal) -> bool:
+    """Return whether it is a change, and nothing speaks against trying it."""
     return bool(proposal.changes) and not proposal.not_tried
 
 
-def _joined(first: Proposal, second: Proposal) -> Proposal | None:
+def joined(first: Proposal, second: Proposal) -> Proposal | None:
     """Return both changes as one; None if both are for one container, or write different things into one line."""
     if set(first.emptied) & set(second.emptied):
         return None

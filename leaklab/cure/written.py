@@ -14,19 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import dedent, indent
 
-from leaklab.cure.case import ADDS_MANY, ADDS_ONE, called
 from leaklab.cure.edits import MAGIC_LINE, NotTriedError, edited, lines_of
 from leaklab.cure.proposal import Program
 from leaklab.cure.source import FUNCTIONS
 from leaklab.errors import ChangeError
 from leaklab.model.cure import Change
-from leaklab.text import shorten, unit_words
+from leaklab.text import shorten
 
 _HEAD = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
 _MAGIC = re.compile(r"\A([ +-])%%leakcheck\b.*")
 _NO_NAME = "/dev/null"
 _LINE_LIMIT = 60
-_BLOCKS = ("body", "orelse", "handlers", "finalbody")
 _EMPTY = "the change leaves no statement of the code"
 _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 
@@ -339,48 +337,44 @@ def _changes(program: Program, filename: str, old: str, new: str) -> Iterator[Ch
 
 
 def idle_function(changes: Sequence[Change], program: Program) -> str:
-    """Return in one clause which function no longer calls any of what it called, as its text says; empty if none.
-
-    What puts things into containers does not count: to let that be may be what ends a leak.
-    """
+    """Return in one clause which function does nothing any more, as its text says; empty if none."""
     for filename in dict.fromkeys(change.filename for change in changes):
         text = program.source(filename) or ""
         own = [change for change in changes if change.filename == filename]
         try:
-            before, after = (_calls_of_functions(ast.parse(one)) for one in (text, edited(text, own)))
+            before, after = (_idle_functions(ast.parse(one)) for one in (text, edited(text, own)))
         except (SyntaxError, ValueError, NotTriedError):  # as the trial will say
             continue
-        for name, calls in before.items():
-            if calls and name in after and not calls & after[name]:
-                return f"{name}() calls none of the {unit_words(len(calls), 'functions')} that it called"
+        for name, is_idle in after.items():
+            if is_idle and not before.get(name, True):
+                return f"{name}() does nothing any more"
     return ""
 
 
-def _calls_of_functions(tree: ast.Module) -> dict[str, frozenset[str]]:
-    """Return for each function by its name what it calls where it can be reached."""
-    return {
-        node.name: frozenset(
-            name
-            for statement in _reached(node.body)
-            for one in ast.walk(statement)
-            if (name := called(one)) and name not in ADDS_ONE | ADDS_MANY
-        )
-        for node in ast.walk(tree)
-        if isinstance(node, FUNCTIONS)
-    }
+def _idle_functions(tree: ast.AST, above: str = "") -> dict[str, bool]:
+    """Return for each function by its name whether it does nothing."""
+    found: dict[str, bool] = {}
+    for node in ast.iter_child_nodes(tree):
+        name = f"{above}{node.name}" if isinstance(node, _DEFINITIONS) else ""
+        if isinstance(node, FUNCTIONS):
+            found[name] = not any(map(_does_something, _reached(node.body)))
+        found |= _idle_functions(node, f"{name}." if name else above)
+    return found
 
 
-def _reached(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
-    """Yield the statements of a block, and heads and parts of those with blocks, as far as their text leaves open."""
+def _does_something(statement: ast.stmt) -> bool:
+    value = getattr(statement, "value", None)
+    is_constant = value is None or isinstance(value, ast.Constant)
+    return not (isinstance(statement, ast.Pass) or (isinstance(statement, (ast.Return, ast.Expr)) and is_constant))
+
+
+def _reached(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a block as far as its text says that they can be reached; of ``if False:`` none."""
     for statement in body:
-        blocks = [getattr(statement, name) for name in _BLOCKS if hasattr(statement, name)]
-        if not blocks or isinstance(statement, _DEFINITIONS):
-            yield statement
+        test = getattr(statement, "test", None)
+        if isinstance(test, ast.Constant) and not test.value:
+            yield from _reached(getattr(statement, "orelse", ()))
         else:
-            never = isinstance(test := getattr(statement, "test", None), ast.Constant) and not test.value
-            yield from (one for one in ast.iter_child_nodes(statement) if isinstance(one, (ast.expr, ast.withitem)))
-            for block in blocks[never:]:
-                for part in [one.body for one in block if isinstance(one, ast.ExceptHandler)] or [block]:
-                    yield from _reached(part)
+            yield statement
         if isinstance(statement, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
             return

@@ -30,7 +30,7 @@ def no_other_cells() -> None:
     [
         "return",
         "pass",
-        "if False:\n        kept.append(torch.ones(size))",
+        "if 0:\n        kept.append(torch.ones(size))",
         "return 1\n    kept.append(torch.ones(size))",
     ],
 )
@@ -39,7 +39,7 @@ def test_a_function_that_does_nothing_any_more_is_no_cure(notebook, body):
     report = notebook.check("handle(3000)", "-n 16")
     cure = leaklab.try_change(report, f"def handle(size):\n    {body}")
     assert cure.outcome is CureOutcome.LESSENED
-    assert "but handle() calls none of the 1 function that it called" in cure.evidence
+    assert cure.evidence.endswith("but handle() does nothing any more")
 
 
 LOG = """\
