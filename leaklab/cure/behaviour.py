@@ -75,8 +75,8 @@ class Behaviour:
 class Observer:
     """Watches the parameters and the variables of a program while it runs.
 
-    A variable that is not there when the runs begin is not watched: one that each run binds under a name of its own
-    (``model_75``) is what a change may end.
+    What is not there when the runs begin is not watched: a variable that each run binds under a name of its own
+    (``model_75``), and a parameter that it adds, are what a change may end.
 
     Args:
         heap: Lends the heap.
@@ -105,7 +105,9 @@ class Observer:
         others = {id(one): _unnamed(position) for position, one in living if one is not None}
         for name, parameter in self._parameters():
             gradient = _gradient(parameter)
-            was = self._before.get(name, (None, None, _nobody))
+            if name not in self._before:
+                continue
+            was = self._before[name]
             now = _mark(parameter), _mark(gradient)
             other = others.get(id(parameter), "")
             is_updated = now[0] != was[0] and was[2]() is parameter
@@ -143,10 +145,6 @@ class Observer:
             parameter = reference()
             if parameter is not None:
                 yield _unnamed(position), parameter
-
-
-def _nobody() -> None:
-    pass
 
 
 _UNNAMED = "parameter "

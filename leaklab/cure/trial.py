@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from leaklab.cure.behaviour import harm_of, idle_words, pointless_cache
 from leaklab.cure.edits import NotTriedError, are_apart, merged
 from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
+from leaklab.cure.new_kernel import names_missing
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.trial_runs import (
     N_HALF,
@@ -24,7 +25,6 @@ from leaklab.cure.trial_runs import (
     TrialResult,
     TrialRuns,
     changes_of,
-    names_missing,
 )
 from leaklab.model import Leak
 from leaklab.model.cure import Cure, CureOutcome
