@@ -84,6 +84,7 @@ class FunctionReference:
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._reference: Callable[[], Any] = _gone
+        self._code: CodeType | None = None
         if type(function) is MethodType:
             self._reference = weakref.WeakMethod(function)
         else:
@@ -91,7 +92,6 @@ class FunctionReference:
                 self._reference = weakref.ref(function)
             except TypeError:  # of C, or with slots
                 return
-        self._code: CodeType | None = None
         if type(function) is FunctionType and not (function.__closure__ or function.__defaults__):
             self._code, self._module = function.__code__, function.__module__
 

@@ -106,9 +106,7 @@ class _Trials:
     def cures(self) -> dict[str, tuple[Cure, ...]]:
         """Return what was found."""
         return {
-            fingerprint: tuple(one.cure() for one in sorted(answers, key=lambda one: _BEST_FIRST.index(one.outcome)))[
-                :_MAX_SHOWN
-            ]
+            fingerprint: tuple(one.cure() for one in sorted(answers, key=_rank))[:_MAX_SHOWN]
             for fingerprint, answers in self._answers.items()
             if answers
         }
@@ -127,6 +125,7 @@ class _Trials:
             yield from self._of_leak(leak, is_only=len(leaks) == 1)
         for leak in leaks:
             yield from self._rest_of_leak(leak)
+        yield from self._all_together(leaks)
         for leak in leaks if self._ended_by is not None else ():
             if all(one.outcome is not CureOutcome.CURED for one in leak.answers):
                 leak.answers.append(self._ended_too(leak.answers))
@@ -198,6 +197,22 @@ class _Trials:
                     self._end_all(leak.answers[-1])
         if lessening and self._ended_by is None:
             self._kept = (*self._kept, lessening[0].proposal)
+
+    def _all_together(self, leaks: Sequence[_OfLeak]) -> Asked[None]:
+        """Try one change for each leak, all at once, where no single one had an effect: one object may be in all."""
+        best = [min(tried, key=_rank).proposal for leak in leaks if (tried := [*filter(_was_run, leak.answers)])]
+        if self._ended_by is not None or len(best) < len(leaks) or len(leaks) == 1:
+            return
+        together: Proposal | None = best[0]
+        for one in best[1:]:
+            together = None if together is None else joined(together, one)
+        if together is None or all(any(one is kept for kept in self._kept) for one in best):
+            return
+        self._kept = ()
+        answer = yield from self._try(together)
+        if answer.outcome is CureOutcome.CURED:
+            leaks[0].answers.append(answer)
+            self._end_all(answer)
 
     def _is_kept(self, answer: _Answer) -> bool:
         return any(answer.proposal is kept for kept in self._kept)
@@ -310,6 +325,14 @@ class _Trials:
         failure = yield from self._runs.unchanged()
         if failure:
             self._stopped = f"the unchanged code raised {failure} after a trial that failed"
+
+
+def _rank(answer: _Answer) -> int:
+    return _BEST_FIRST.index(answer.outcome)
+
+
+def _was_run(answer: _Answer) -> bool:
+    return answer.outcome in (*_BETTER, CureOutcome.NO_EFFECT) and not answer.costs
 
 
 def may_be_tried(proposal: Proposal) -> bool:
