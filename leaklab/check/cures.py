@@ -62,7 +62,8 @@ def find_cures(
         making = tuple(place for found in lines for place in found.making.get(leak.fingerprint, ()))
         case = Case(leak, program, keeping, making)
         alone = proposals_for(case)
-        proposed.append((leak, (*_for_all_holders(case, alone), *alone)))
+        # The best one first, by itself: where a single call lets everything go, nothing else need be written.
+        proposed.append((leak, (*alone[:1], *_for_all_holders(case, alone), *alone[1:])))
     means = Means(
         program=program,
         cell=checked if not isinstance(checked, FunctionType) else None,
