@@ -23,8 +23,8 @@ from leaklab.errors import ChangeError
 from leaklab.explain.idioms.in_use import dropped, emptied_by
 from leaklab.heap.source_lines import CellNames, Origin, origin_of, sources_with
 from leaklab.measure.checkpoint import whole_heap
-from leaklab.model import Check
-from leaklab.model.cure import Change
+from leaklab.model import Check, Leak
+from leaklab.model.cure import Change, CureOutcome
 from leaklab.runtime.gc_control import GcState, user_lets_collect
 from leaklab.text import unit_words
 
@@ -121,9 +121,18 @@ def written_proposal(change: object, checked: Checked) -> Proposal:
     files = tuple(_files(checked.namespace))
     changes = written_changes(change, WrittenProgram(checked.program, files, checked.written, checked.as_run))
     cell = None if isinstance(checked.code, FunctionType) else checked.code
-    once = ran_once(changes, checked.program, cell)
-    again = [name for name in once if checked.cell_name(name) and name != checked.program.checked]
-    return Proposal(_words(changes), changes, again=tuple(again))
+    once, proposal = ran_once(changes, checked.program, cell), Proposal(_words(changes), changes)
+    return replace(proposal, again=tuple(name for name in _cells_before(proposal, checked) if name in once))
+
+
+def _cells_before(proposal: Proposal, checked: Checked) -> tuple[str, ...]:
+    """Return the cells that *proposal* changes and that ran before the check: they can be run again."""
+    names = dict.fromkeys(change.filename for change in proposal.changes)
+    return tuple(name for name in names if checked.cell_name(name) and name != checked.program.checked)
+
+
+def _proposed(record: Check, proposal: Proposal) -> list[tuple[Leak, list[Proposal]]]:
+    return [(leak, [] if number else [proposal]) for number, leak in enumerate(record.leaks)]
 
 
 def _words(changes: tuple[Change, ...]) -> str:
@@ -176,9 +185,16 @@ def change_steps(record: Check, proposal: Proposal, checked: Checked, seconds: f
         reported_bytes=sum(leak.bytes_per_run for leak in record.leaks),
         is_written=True,
     )
-    proposed = [(leak, [] if number else [proposal]) for number, leak in enumerate(record.leaks)]
     try:
-        found = yield from try_cures(proposed, means)
+        found = yield from try_cures(_proposed(record, proposal), means)
+        outcome = found[record.leaks[0].fingerprint][0].outcome
+        cells = _cells_before(proposal, checked)
+        if outcome in (CureOutcome.LESSENED, CureOutcome.NO_EFFECT) and cells and not proposal.again:
+            # What earlier runs left, a hook or a graph, may go on growing: in a new kernel it is not there.
+            anew = replace(proposal, again=cells)
+            again = yield from try_cures(_proposed(record, anew), means)
+            is_cured = again[record.leaks[0].fingerprint][0].outcome is CureOutcome.CURED
+            found = again if is_cured else found
     finally:
         state.restore()
     cures = {name: with_changed_cells(tried, checked.cell_name, program.source) for name, tried in found.items()}

@@ -369,6 +369,9 @@ def _amounts(before: LevelGain, after: LevelGain, reported_bytes: float) -> Iter
         was, now = _blocks(before), _blocks(after)
         yield _bytes(was, now, reported_bytes) if reported_bytes else (_blocks_words(was), _blocks_words(now))
         return
+    if not _steady_entries(before) and _grows(before, "nodes"):
+        yield _nodes(before), _nodes(after)
+        return
     yield f"{format_rate(_steady_entries(before))} entries", f"{format_rate(_steady_entries(after))} entries"
 
 
@@ -384,6 +387,10 @@ def _blocks(gain: LevelGain) -> float:
 
 def _blocks_words(n_blocks: float) -> str:
     return f"{format_rate(n_blocks)} blocks of Python's own memory"
+
+
+def _nodes(gain: LevelGain) -> str:
+    return unit_words(max(gain.per_run("nodes"), 0.0), "graph nodes")
 
 
 def _objects(gain: LevelGain) -> str:

@@ -68,6 +68,36 @@ def test_what_ran_once_runs_again_in_the_copies(notebook):
     assert "collections" not in notebook.user
 
 
+HELPER = """\
+import torch
+class Counter:
+    def __init__(self):
+        self.seen = []
+    def __call__(self, module, inputs, output):
+        self.seen.append(output.detach())
+def measure(model, batch):
+    counter = Counter()
+    model.register_forward_hook(counter)
+    model(batch)
+    return len(counter.seen)
+net = torch.nn.Linear(32, 512)
+"""
+
+
+def test_what_earlier_runs_have_left_does_not_hide_that_a_change_holds(notebook):
+    notebook.run(HELPER)
+    report = notebook.check("n = measure(net, torch.ones(4, 32))", "-n 16")
+    change = (
+        "@@ -9,2 +9,3 @@\n-    model.register_forward_hook(counter)\n"
+        "+    handle = model.register_forward_hook(counter)\n"
+        "     model(batch)\n+    handle.remove()\n"
+    )
+    cure = leaklab.try_change(report, change)
+    assert cure.outcome is CureOutcome.CURED
+    assert cure.evidence.endswith("run again first")
+    assert len(notebook.user["net"]._forward_hooks) > 16
+
+
 def test_what_ran_once_is_refused_where_no_copy_can_be_made(notebook, monkeypatch):
     monkeypatch.setenv("LEAKLAB_CHILDREN", "0")
     notebook.run("limit = 0\nrows = []")
