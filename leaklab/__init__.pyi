@@ -14,8 +14,10 @@ from .ask.loading import load as load
 from .ask.training_run import training_run as training_run
 from .ask.watching import watch as watch
 from .check.api import leakcheck as leakcheck
+from .check.api import try_change as try_change
 from .cuda.recording import CudaRecorder as CudaRecorder
 from .cuda.recording import record_cuda as record_cuda
+from .errors import ChangeError as ChangeError
 from .errors import LeakFound as LeakFound
 from .errors import LeaklabError as LeaklabError
 from .errors import MetricsError as MetricsError
@@ -38,6 +40,9 @@ from .model.check import Leak as Leak
 from .model.check import Outcome as Outcome
 from .model.check import Settings as Settings
 from .model.check import Verdict as Verdict
+from .model.cure import Change as Change
+from .model.cure import Cure as Cure
+from .model.cure import CureOutcome as CureOutcome
 from .model.paths import CutResult as CutResult
 from .model.paths import RootPath as RootPath
 from .model.progress import Progress as Progress
@@ -52,6 +57,7 @@ from .reports.alive import BackReferenceGraph as BackReferenceGraph
 from .reports.alive import WhyAlive as WhyAlive
 from .reports.autograd import AutogradGraph as AutogradGraph
 from .reports.autograd import AutogradReport as AutogradReport
+from .reports.changes import AppliedChange as AppliedChange
 from .reports.check import LeakReport as LeakReport
 from .reports.comparison import Comparison as Comparison
 from .reports.comparison import NotebookComparison as NotebookComparison

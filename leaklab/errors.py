@@ -10,6 +10,7 @@
     ├── ReportError          a saved report cannot be read or written
     ├── SnapshotError        a memory snapshot cannot be read, written or taken
     ├── QueryError           a condition on objects cannot be understood
+    ├── ChangeError          what somebody wrote to be tried is no change of the program
     ├── MetricsError         figures of a loop cannot be served or pushed
     └── MissingExtraError    an optional package is needed; the message names the extra
 """
@@ -90,6 +91,12 @@ class MetricsError(LeaklabError):
 
 class QueryError(LeaklabError, ValueError):
     """A condition on objects cannot be understood; the message says where, and what is known instead."""
+
+    _render_traceback_ = _in_one_line
+
+
+class ChangeError(LeaklabError, ValueError):
+    """What somebody wrote to be tried is no change of the program that was checked; the message says why not."""
 
     _render_traceback_ = _in_one_line
 

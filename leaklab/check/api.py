@@ -6,14 +6,17 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
 from leaklab.check.pipeline import check_steps
 from leaklab.check.runner import Finished, drive, isolated_steps, without_own_frames
-from leaklab.errors import LeakFound, RankError
+from leaklab.check.trying import Checked, FunctionReference, Rerun, change_steps, written_proposal
+from leaklab.errors import ChangeError, LeakFound, RankError
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import Check, Settings
+from leaklab.model.cure import Cure
 from leaklab.model.progress import Progress
 from leaklab.ranks.agreement import Agreement
 from leaklab.render.json import redacted
@@ -123,6 +126,7 @@ def leakcheck(
         )
         raise TypeError(msg)
     variables = _globals_of(function) if namespace is None else namespace
+    rerun = Rerun(functools.partial(_found_again, FunctionReference(function)))
 
     if group is None or group is False:
         if setup is not None:
@@ -137,7 +141,7 @@ def leakcheck(
         )
         steps = isolated_steps(make_steps) if isolated else make_steps()
         # Not named here: what the function raises would be in a cycle with this frame.
-        return _finish(drive(steps, lambda _number: function()), None, redact=redact, fail_on_leak=fail_on_leak)
+        return _finish(drive(steps, lambda _number: function()), None, rerun, redact=redact, fail_on_leak=fail_on_leak)
     with Agreement(group, group_timeout) as agreement:
         if setup is not None:
             setup()
@@ -152,17 +156,88 @@ def leakcheck(
         return _finish(
             drive(agreement.agreed(steps), lambda _number: function()),
             agreement,
+            rerun,
             redact=redact,
             fail_on_leak=fail_on_leak,
         )
 
 
-def report_on(check: Check, agreement: Agreement | None, *, redact: bool) -> LeakReport:
+def try_change(
+    report: LeakReport,
+    change: str,
+    function: Callable[[], object] | None = None,
+    *,
+    seconds: float = 300.0,
+    namespace: dict[str, Any] | None = None,
+) -> Cure:
+    """Run what a check has run with a change of your own, beside the code as it is, and say what the change does.
+
+    The trial is that of the changes that a check thinks of itself: eight runs as the code is, eight with the change, in
+    copies of the process where that can be. Nothing of it stays, and no file is written.
+
+    Args:
+        report: Of the check that found the leak, made in this process.
+        change: A unified diff of the cell, of other cells and of files; or the new source of the cell, or of functions
+            and classes.
+        function: What to run, where the function that was checked is gone: a lambda with variables of its own, a
+            partial. It must be given for a report that was loaded.
+        seconds: What the trial may take.
+        namespace: The variables among which functions and classes are looked for first; by default those of the check's
+            code.
+
+    Returns:
+        The change with its outcome and its evidence; ``str()`` says both in one line.
+
+    Raises:
+        ChangeError: if *change* is no text, does not fit the code, is no Python or changes nothing, if nothing is known
+            that could be run, or if the report has no leak.
+        TypeError: if another argument is of the wrong type.
+        CheckRunningError: if a check is under way in this process.
+    """
+    __tracebackhide__ = True
+    _refuse_wrong_types(report=report, seconds=seconds, namespace=namespace)
+    if not report.leaks:
+        msg = f"the report has no leak that a change could end: {report.verdict}"
+        raise ChangeError(msg)
+    if function is not None:
+        _refuse_what_runs_nothing(function)
+        checked: Checked | None = _checked(function, namespace)
+    else:
+        checked = None if report._rerun is None else report._rerun.find()  # noqa: SLF001 - kept there for this
+    if checked is None:
+        msg = "what was checked is not there to be run again: give it, try_change(report, change, function)"
+        raise ChangeError(msg)
+    if namespace is not None:
+        checked = replace(checked, namespace=namespace)
+    try:
+        if getattr(checked.code, "awaits", False):
+            msg = "the cell awaits, and only the notebook can do that: use %%leakcheck --try there"
+            raise ChangeError(msg)
+        proposal = written_proposal(change, checked)
+        finished = drive(change_steps(report.record, proposal, checked, seconds), checked.run)
+        if finished.error is not None:
+            raise without_own_frames(finished.error)
+        return finished.check.leaks[0].cures[0]
+    finally:
+        checked.close()
+
+
+def _checked(function: Callable[[], object], namespace: dict[str, Any] | None = None) -> Checked:
+    variables = _globals_of(function) if namespace is None else namespace
+    return Checked(lambda _number: function(), _python_function(function), variables, running_cell_name)
+
+
+def _found_again(reference: FunctionReference) -> Checked | None:
+    function = reference()
+    return None if function is None else _checked(function)
+
+
+def report_on(check: Check, agreement: Agreement | None, *, redact: bool, rerun: Rerun | None = None) -> LeakReport:
     """Return the report on *check*; where ranks have agreed on it, they hand in what they found."""
     if redact:
         check = redacted(check)
     if agreement is None:
-        return LeakReport(check)
+        return LeakReport(check, None, rerun)
     check = agreement.noted(check)
     return LeakReport(check, agreement.gathered(check))
 
@@ -202,10 +277,12 @@ def _raise_with(report: LeakReport, error: LeakFound | RankError) -> None:
         del error  # it would be in a cycle with this frame, and keep what the frames above it hold
 
 
-def _finish(finished: Finished, agreement: Agreement | None, *, redact: bool, fail_on_leak: bool) -> LeakReport:
+def _finish(
+    finished: Finished, agreement: Agreement | None, rerun: Rerun, *, redact: bool, fail_on_leak: bool
+) -> LeakReport:
     """Return the report, or raise what the function raised, or what is to be raised because of the verdict."""
     __tracebackhide__ = True
-    report = report_on(finished.check, agreement, redact=redact)
+    report = report_on(finished.check, agreement, redact=redact, rerun=rerun)
     try:
         if finished.error is not None:
             with suppress(Exception):  # an exception's class may refuse new attributes in any way
@@ -248,6 +325,7 @@ def _refuse_wrong_types(**arguments: object) -> None:
         "setup": ((Callable, type(None)), "a function without arguments"),
         "on_progress": ((Callable, type(None)), "a function of one argument"),
         "settings": ((Settings, type(None)), "a leaklab.Settings"),
+        "report": (LeakReport, "that of a check, a leaklab.LeakReport"),
     }
     for name, value in arguments.items():
         types, words = wanted.get(name, (bool, "True or False"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from types import FunctionType
 from typing import Any
 
@@ -12,8 +13,8 @@ from leaklab.check.session import Ran, RunRequest
 from leaklab.cure.applying import ReplaceableCell
 from leaklab.cure.case import Case
 from leaklab.cure.edits import with_changed_cells
-from leaklab.cure.proposal import Program
-from leaklab.cure.trial import try_cures
+from leaklab.cure.proposal import Program, Proposal
+from leaklab.cure.trial import joined, may_be_tried, try_cures
 from leaklab.cure.trial_runs import Means
 from leaklab.explain.idioms import proposals_for
 from leaklab.heap.source_lines import CellNames, current_lines, short_path
@@ -21,6 +22,7 @@ from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak
 from leaklab.model.cure import Cure
 
+_FEWEST_JOINED, _MOST_JOINED = 2, 2
 _MOST_LEAKS = 5
 """Of more leaks than these the small ones get their advice only."""
 
@@ -53,12 +55,15 @@ def find_cures(
     Returns:
         For the fingerprint of a leak its cures, best first.
     """
-    program = _program(namespace, checked, cell_name)
+    program = program_of(namespace, checked, cell_name)
     proposed = []
     for leak in explained.leaks[:_MOST_LEAKS]:
         keeping = tuple(place for found in lines for place in found.keeping.get(leak.fingerprint, ()))
         making = tuple(place for found in lines for place in found.making.get(leak.fingerprint, ()))
-        proposed.append((leak, proposals_for(Case(leak, program, keeping, making))))
+        case = Case(leak, program, keeping, making)
+        alone = proposals_for(case)
+        # The best one first, by itself: where a single call lets everything go, nothing else need be written.
+        proposed.append((leak, (*alone[:1], *_for_all_holders(case, alone), *alone[1:])))
     means = Means(
         program=program,
         cell=checked if not isinstance(checked, FunctionType) else None,
@@ -75,9 +80,31 @@ def find_cures(
     return {name: with_changed_cells(tried, cell_name, program.source) for name, tried in cures.items()}
 
 
-def _program(
+def _for_all_holders(case: Case, of_first: Sequence[Proposal]) -> Iterator[Proposal]:
+    """Yield changes for all that keep what leaks, made together: one for a single holder leaves it to the others.
+
+    Args:
+        case: The leak.
+        of_first: What is proposed for its first holder.
+    """
+    leak = case.leak
+    others = (Case(replace(leak, holder=one, holders=()), case.program, (), case.making) for one in leak.holders[1:])
+    rows = [[one for one in found if may_be_tried(one)] for found in (of_first, *map(proposals_for, others))]
+    if len(rows) < _FEWEST_JOINED:
+        return
+    for proposals in islice(zip(*rows, strict=False), _MOST_JOINED):
+        together: Proposal | None = proposals[0]
+        for one in proposals[1:]:
+            together = None if together is None else joined(together, one)
+        if together is not None:
+            yield together
+
+
+def program_of(
     namespace: dict[str, Any] | None, checked: ReplaceableCell | FunctionType | None, cell_name: CellNames
 ) -> Program:
+    """Return what is checked as a program that can be changed."""
+
     def source(filename: str) -> str | None:
         return "".join(current_lines(filename)) or None
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
+from inspect import CO_COROUTINE
 from operator import or_
 from types import CodeType, FunctionType
 from typing import Any, Protocol
@@ -81,8 +82,51 @@ def applied(changes: Sequence[Change], program: Program, cell: ReplaceableCell |
         with _swapped(swaps):
             yield
         return
-    with cell.replaced(changed_cell) as pairs, _swapped([*swaps, *(_Swap(old, new) for old, new in pairs)]):
+    with cell.replaced(changed_cell) as pairs, _swapped([*swaps, *_swaps_of_cell(pairs)]):
         yield
+
+
+def ran_once(changes: Sequence[Change], program: Program, cell: ReplaceableCell | None) -> tuple[str, ...]:
+    """Return the files in which *changes* concern more than functions that live: what has run, once and for all."""
+    found = []
+    for filename in dict.fromkeys(change.filename for change in changes):
+        if cell is not None and filename == cell.filename:
+            continue
+        of_file = [change for change in changes if change.filename == filename]
+        try:
+            text = program.source(filename) or ""
+            _swaps_in_file(filename, text, parsed(edited(text, of_file), of_file, filename), of_file, program)
+        except NotTriedError:
+            found.append(filename)
+    return tuple(found)
+
+
+def run_again(filename: str, changes: Sequence[Change], program: Program) -> None:
+    """Run a cell once more, with those of *changes* that are its own. What it binds and does is not taken back.
+
+    Raises:
+        NotTriedError: if it would have to be awaited.
+        Exception: what the cell raises.
+    """
+    text = program.source(filename) or ""
+    own = [change for change in changes if change.filename == filename]
+    tree = parsed(edited(text, own) if own else text, (), filename)
+    code = compile(tree, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    if code.co_flags & CO_COROUTINE:
+        msg = f"{program.named(filename)} awaits, and would have to run again"
+        raise NotTriedError(msg)
+    exec(code, program.namespace)  # type: ignore[arg-type]  # noqa: S102 - a dict; the user's own code
+
+
+def _swaps_of_cell(pairs: Pairs) -> list[_Swap]:
+    """Return what to swap in functions that earlier runs of the cell have made.
+
+    Nothing if the change adds or takes away functions: each run makes them anew, the earlier ones stay as they are.
+    """
+    try:
+        return [_Swap(old, new) for old, new in pairs]
+    except NotTriedError:
+        return []
 
 
 class _Swap:

@@ -91,7 +91,7 @@ class Case:
         """The texts that may have a part in it: of the run, of its lines that are known, of what the run calls."""
         used = (self.program.namespace.get(name) for name in sorted(self.names_in_run()))
         files = [self.program.checked, *(filename for filename, _ in (*self.traced, *self.making))]
-        files += [filename for one in used for filename in _files_of(one) if origin_of(filename) is Origin.USER]
+        files += [filename for one in used for filename in files_of(one) if origin_of(filename) is Origin.USER]
         return tuple(filter(None, map(self.source, dict.fromkeys(files))))
 
     def _adding_lines(self, filename: str) -> Iterator[tuple[str, int]]:
@@ -284,7 +284,7 @@ class Case:
         return next(one for one in (name, *(f"{name}_{n}" for n in range(2, 1000))) if one not in taken)
 
 
-def _files_of(thing: object) -> Iterator[str]:
+def files_of(thing: object) -> Iterator[str]:
     """Yield the files of a function, or of the methods of a class or of an object's class."""
     kind = thing if is_kind_of(thing, type) else type(thing)
     functions = [thing] if type(thing) is types.FunctionType else list(class_dict(kind).values())  # type: ignore[arg-type]

@@ -7,11 +7,14 @@ object that differs is one that the change concerns.
 from __future__ import annotations
 
 import ast
+import contextlib
+import re
+import textwrap
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from types import CodeType
 
 from leaklab.model.cure import Change, Cure, CureOutcome
@@ -59,6 +62,33 @@ def merged(changes: Sequence[Change]) -> tuple[Change, ...]:
     Raises:
         NotTriedError: if two of them write different things there.
     """
+    found = _by_place(changes)
+    in_order = sorted(found, key=lambda change: (change.filename, change.line))
+    if any(one.filename == other.filename and _end(one) > other.line for one, other in pairwise(in_order)):
+        found = _by_place([part for change in changes for part in _anchored(change)])
+    return found
+
+
+def _end(change: Change) -> int:
+    return change.line + len(lines_of(change.before))
+
+
+def _anchored(change: Change) -> Iterator[Change]:
+    """Yield what *change* writes above a block and below it, each beside one line of it; else the change as it is."""
+    around, lines = _around(change), lines_of(change.before)
+    if around is None or len(lines) == 1:
+        yield change
+        return
+    above, below = around
+    if above:
+        yield replace(change, before=lines[0], after="\n".join([*above, lines[0]]))
+    if below:
+        last = change.line + len(lines) - 1
+        where = re.sub(r"\d+\Z", str(last), change.where)
+        yield replace(change, where=where, before=lines[-1], after="\n".join([lines[-1], *below]), line=last)
+
+
+def _by_place(changes: Sequence[Change]) -> tuple[Change, ...]:
     found: dict[tuple[str, int, str], Change] = {}
     for change in changes:
         place = change.filename, change.line, change.before
@@ -72,7 +102,9 @@ def _both(first: Change, second: Change) -> Change:
         return first
     around = [_around(first), _around(second)]
     if around[0] is not None and around[1] is not None:
-        above, below = zip(*filter(None, around), strict=True)
+        parts = [*filter(None, around)]
+        above = sorted((one for one, _ in parts), key=_depth)
+        below = sorted((one for _, one in parts), key=_depth, reverse=True)  # an inner block ends first
         lines = [*above[0], *above[1], first.before, *below[0], *below[1]]
         return replace(first, after="\n".join(lines))
     written = next((one for one in around if one is not None), None)
@@ -85,6 +117,10 @@ def _both(first: Change, second: Change) -> Change:
         msg = "two changes concern one line"
         raise NotTriedError(msg)
     return replace(first, after=text[:start] + new + text[end:other_start] + other + text[other_end:])
+
+
+def _depth(lines: Sequence[str]) -> int:
+    return len(lines[0]) - len(lines[0].lstrip()) if lines else 0
 
 
 def _around(change: Change) -> tuple[list[str], list[str]] | None:
@@ -110,12 +146,21 @@ def _n_alike(first: str, second: str) -> int:
 
 def are_apart(first: Sequence[Change], second: Sequence[Change]) -> bool:
     """Return whether a reader can make one after the other: what the second replaces is there after the first."""
-    return all(
-        _around(other) is not None
-        for one in second
-        for other in first
-        if (one.filename, one.line) == (other.filename, other.line)
-    )
+    return all(_is_apart(one, other) for one in first for other in second if one.filename == other.filename)
+
+
+def _is_apart(one: Change, other: Change) -> bool:
+    if _end(one) <= other.line or _end(other) <= one.line:
+        return True
+    written, inner = _around(one), _around(other)
+    if (one.line, one.before) != (other.line, other.before) or inner is None:
+        return False
+    # The second stands next to the line, the first around it: an inner block ends first.
+    return written is None or all(map(_is_deeper, inner, written))
+
+
+def _is_deeper(inner: Sequence[str], outer: Sequence[str]) -> bool:
+    return not inner or not outer or _depth(inner) >= _depth(outer)
 
 
 def parsed(text: str, changes: Sequence[Change] = (), filename: str = "<changed>") -> ast.Module:
@@ -168,6 +213,18 @@ def _put_back_lines(tree: ast.Module, before: Callable[[int], int]) -> None:
             node.lineno, node.end_lineno = before(first), before(last)
             if node.end_lineno == node.lineno and (node.end_col_offset or 0) < node.col_offset:
                 node.end_col_offset = node.col_offset  # of several lines that stand for one
+
+
+def statements_in(text: str) -> Iterator[ast.Module]:
+    """Yield the statements of a part of a program, be its lines indented, or the heads of blocks; nothing of others."""
+    lines = textwrap.dedent(text)
+    for code in (lines, f"{lines} pass", f"if 1:\n{text}"):
+        with contextlib.suppress(SyntaxError, ValueError):
+            yield ast.parse(code)
+            return
+    parts = [line.strip() for line in text.splitlines()]
+    for code in parts if len(parts) > 1 else ():
+        yield from statements_in(code)
 
 
 def code_objects(code: CodeType) -> dict[Path, CodeType]:

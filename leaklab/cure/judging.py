@@ -10,8 +10,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +23,9 @@ from leaklab.measure.process_counts import Children, count_descriptors
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.cure import CureOutcome
 from leaklab.runtime.addresses import KindTable, addresses_of, kinds_of
+from leaklab.runtime.containers import items_in, newest_items, newest_pairs
 from leaklab.runtime.gc_control import collect_quietly
+from leaklab.runtime.objects import has_base, is_exactly
 from leaklab.text import format_bytes, format_rate, unit_words
 
 Heap = Callable[[], AbstractContextManager[list[object]]]
@@ -53,6 +57,7 @@ class LevelGain:
         threads: Threads, the same way.
         containers: Entries that containers got, in one run more, by the address of the container; of those that got
             some in either half.
+        registries: The addresses of those whose newest entries are functions: no log, but what is called ever more.
     """
 
     n_runs: int
@@ -66,6 +71,7 @@ class LevelGain:
     registered: tuple[float, float]
     threads: tuple[float, float]
     containers: dict[int, int]
+    registries: frozenset[int] = frozenset()
 
     def per_run(self, name: str) -> float:
         """Return what each run added of *name*, below 0 where that went down."""
@@ -89,7 +95,7 @@ class LevelGain:
             )
             for name in _COLUMNS
         }
-        return LevelGain(self.n_runs, containers=self.containers, **halves)
+        return LevelGain(self.n_runs, containers=self.containers, registries=self.registries, **halves)
 
 
 class LevelReader:
@@ -168,7 +174,10 @@ class LevelReader:
         in_half = n_runs / 2
         memory = (self._rows[1:, 1:3] - self._settled) * in_half / (in_half - 1)
         values["native"], values["accelerator"] = map(tuple, memory.T.tolist())
-        return LevelGain(n_runs=n_runs, containers=self._grown(), **values)
+        grown = self._grown()
+        with self._heap() as objects:
+            registries = frozenset(id(thing) for thing in objects if id(thing) in grown and _holds_functions(thing))
+        return LevelGain(n_runs=n_runs, containers=grown, registries=registries, **values)
 
     def _grown(self) -> dict[int, int]:
         """Return the containers that are longer at each of the three looks than at the one before.
@@ -186,6 +195,18 @@ class LevelReader:
         return dict(zip(common[longer].tolist(), gained[longer].tolist(), strict=True))
 
 
+def _holds_functions(container: Any) -> bool:
+    """Return whether the newest entries of *container* are functions, alone or in a tuple with others."""
+    if has_base(type(container), dict):
+        newest = [value for _key, value in newest_pairs(container, _N_NEWEST)]
+    else:
+        newest = newest_items(container, _N_NEWEST)
+    entries = [part for one in newest for part in (items_in(one) if type(one) is tuple else (one,))]
+    return any(is_exactly(one, _FUNCTIONS) for one in entries)
+
+
+_FUNCTIONS: tuple[Any, ...] = (FunctionType, MethodType, BuiltinFunctionType, partial)
+_N_NEWEST = 2
 _TENTH = 0.1
 """So much of what grew before may remain, of what a trial measures with noise."""
 _QUARTER = 0.25
@@ -311,6 +332,7 @@ def _leaves_plain_data(before: LevelGain, after: LevelGain) -> bool:
         _steady_entries(after) > (_LOG_ENTRIES if is_small else 0.0)
         or blocks > max(_BLOCKS_NOISE, _TENTH * before.per_run("blocks"))
         or not steady <= before.containers.keys()
+        or not steady.isdisjoint(after.registries)
     )
 
 
@@ -347,6 +369,9 @@ def _amounts(before: LevelGain, after: LevelGain, reported_bytes: float) -> Iter
         was, now = _blocks(before), _blocks(after)
         yield _bytes(was, now, reported_bytes) if reported_bytes else (_blocks_words(was), _blocks_words(now))
         return
+    if not _steady_entries(before) and _grows(before, "nodes"):
+        yield _nodes(before), _nodes(after)
+        return
     yield f"{format_rate(_steady_entries(before))} entries", f"{format_rate(_steady_entries(after))} entries"
 
 
@@ -362,6 +387,10 @@ def _blocks(gain: LevelGain) -> float:
 
 def _blocks_words(n_blocks: float) -> str:
     return f"{format_rate(n_blocks)} blocks of Python's own memory"
+
+
+def _nodes(gain: LevelGain) -> str:
+    return unit_words(max(gain.per_run("nodes"), 0.0), "graph nodes")
 
 
 def _objects(gain: LevelGain) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,10 @@ class Program:
     checked: str
     function: str = ""
 
+    def named(self, filename: str) -> str:
+        """Return what a reader calls a file or a cell: ``this cell``, ``Cell In[2]``, ``train.py``."""
+        return re.sub(r"(, line |:)1\Z", "", self.place(filename, 1))
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -40,6 +45,8 @@ class Proposal:
             these) out of which the change takes entries, and of variables and attributes that it binds to less: where a
             trial in this process could not put these back, it is not made.
         drops: What of that may still be in use, one clause; empty if nothing: such a change cures nothing.
+        again: File names of cells that ran once, before what is checked, and are run again: changed before a trial of
+            the change, and unchanged before the runs that it is compared with.
     """
 
     words: str
@@ -47,3 +54,4 @@ class Proposal:
     not_tried: str = ""
     emptied: tuple[str, ...] = ()
     drops: str = ""
+    again: tuple[str, ...] = ()

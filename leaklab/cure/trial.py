@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leaklab.cure.behaviour import harm_of, pointless_cache
+from leaklab.cure.behaviour import harm_of, idle_words, pointless_cache
 from leaklab.cure.edits import NotTriedError, are_apart, merged
 from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
+from leaklab.cure.new_kernel import names_missing
 from leaklab.cure.proposal import Proposal
 from leaklab.cure.trial_runs import (
     N_HALF,
@@ -24,7 +25,6 @@ from leaklab.cure.trial_runs import (
     TrialResult,
     TrialRuns,
     changes_of,
-    names_missing,
 )
 from leaklab.model import Leak
 from leaklab.model.cure import Cure, CureOutcome
@@ -83,7 +83,7 @@ class _OfLeak:
 
     def next_ones(self) -> Iterator[Proposal]:
         """Yield what is tried next, in order."""
-        return (one for number, one in enumerate(self.todo) if _may_be_tried(one) and number < _MAX_TRIED)
+        return (one for number, one in enumerate(self.todo) if may_be_tried(one) and number < _MAX_TRIED)
 
 
 class _Trials:
@@ -106,9 +106,7 @@ class _Trials:
     def cures(self) -> dict[str, tuple[Cure, ...]]:
         """Return what was found."""
         return {
-            fingerprint: tuple(one.cure() for one in sorted(answers, key=lambda one: _BEST_FIRST.index(one.outcome)))[
-                :_MAX_SHOWN
-            ]
+            fingerprint: tuple(one.cure() for one in sorted(answers, key=_rank))[:_MAX_SHOWN]
             for fingerprint, answers in self._answers.items()
             if answers
         }
@@ -127,23 +125,27 @@ class _Trials:
             yield from self._of_leak(leak, is_only=len(leaks) == 1)
         for leak in leaks:
             yield from self._rest_of_leak(leak)
+        yield from self._all_together(leaks)
         for leak in leaks if self._ended_by is not None else ():
             if all(one.outcome is not CureOutcome.CURED for one in leak.answers):
                 leak.answers.append(self._ended_too(leak.answers))
 
     def _measure_unchanged(self, next_ones: Sequence[Proposal]) -> Asked[None]:
         runs = self._runs
-        yield from runs.begin_children([Trial(), *(Trial((one,)) for one in next_ones)])
-        self._reference = result = yield from runs.of(Trial())
+        unchanged = Trial(tuple(one for one in next_ones if one.again), is_control=True)
+        yield from runs.begin_children([unchanged, *(Trial((one,)) for one in next_ones)])
+        self._reference = result = yield from runs.of(unchanged)
         if runs.in_children and not result.ended_by and (result.gain is None or not shows(result.gain)):
             # In a child it is another program: it may need a thread or a connection that only this process has.
             runs.end_children()
             runs.in_children = False
-            self._reference = result = yield from runs.of(Trial())
+            self._reference = result = yield from runs.of(unchanged)
         if result.ended_by:
             self._stopped = f"the trials were ended by {result.ended_by}"
         elif result.failure:
             self._stopped = f"the code raised {result.failure} when it was run again"
+        elif result.refused and next_ones[0].again:
+            self._stopped = result.refused
         elif result.gain is not None and not shows(result.gain):
             self._stopped = f"{2 * N_HALF} runs are too few to see this leak"
 
@@ -162,7 +164,7 @@ class _Trials:
                 following = [Trial((*self._kept, one)) for one in leak.next_ones() if not self._refusal(one)]
                 yield from self._runs.begin_children(following)
             del leak.todo[0]
-            if not _may_be_tried(proposal):
+            if not may_be_tried(proposal):
                 why = proposal.not_tried or "it is no change of a line"
                 leak.answers.append(_Answer(proposal, CureOutcome.NOT_TRIED, why))
                 continue
@@ -188,13 +190,29 @@ class _Trials:
             (one for one in leak.answers if one.outcome is CureOutcome.LESSENED and not one.costs), key=self._remaining
         )
         if len(lessening) > 1 and self._ended_by is None:
-            both = _joined(lessening[0].proposal, lessening[1].proposal)
+            both = joined(lessening[0].proposal, lessening[1].proposal)
             if both is not None:
                 leak.answers.append((yield from self._try(both)))
                 if leak.answers[-1].outcome is CureOutcome.CURED:
                     self._end_all(leak.answers[-1])
         if lessening and self._ended_by is None:
             self._kept = (*self._kept, lessening[0].proposal)
+
+    def _all_together(self, leaks: Sequence[_OfLeak]) -> Asked[None]:
+        """Try one change for each leak, all at once, where no single one had an effect: one object may be in all."""
+        best = [min(tried, key=_rank).proposal for leak in leaks if (tried := [*filter(_was_run, leak.answers)])]
+        if self._ended_by is not None or len(best) < len(leaks) or len(leaks) == 1:
+            return
+        together: Proposal | None = best[0]
+        for one in best[1:]:
+            together = None if together is None else joined(together, one)
+        if together is None or all(any(one is kept for kept in self._kept) for one in best):
+            return
+        self._kept = ()
+        answer = yield from self._try(together)
+        if answer.outcome is CureOutcome.CURED:
+            leaks[0].answers.append(answer)
+            self._end_all(answer)
 
     def _is_kept(self, answer: _Answer) -> bool:
         return any(answer.proposal is kept for kept in self._kept)
@@ -215,7 +233,7 @@ class _Trials:
             if are_apart(one.proposal.changes, ending.proposal.changes):
                 one.outcome = CureOutcome.CURED
                 one.evidence += "; nothing is left with the changes for the other leaks"
-            elif (both := _joined(one.proposal, ending.proposal)) is not None:
+            elif (both := joined(one.proposal, ending.proposal)) is not None:
                 ending.proposal = both
 
     def _try(self, proposal: Proposal) -> Asked[_Answer]:
@@ -240,7 +258,10 @@ class _Trials:
     def _refusal(self, proposal: Proposal) -> str:
         """Return why *proposal* is not tried; empty if it is."""
         if not self._stopped and not self._has_time():
-            self._stopped = "no time was left: --cure -t 300 (cure=True, seconds=300) gives more"
+            options = (
+                ("-t 300", "seconds=300") if self._means.is_written else ("--cure -t 300", "cure=True, seconds=300")
+            )
+            self._stopped = "no time was left: {} ({}) gives more".format(*options)
         if self._stopped or self._reference.gain is None:
             return self._stopped
         missing = names_missing(proposal.changes, self._means.program)
@@ -284,7 +305,7 @@ class _Trials:
         assert before is not None  # noqa: S101
         assert after is not None  # noqa: S101
         words = trial_words(self._reference.gain, result.gain, result.n_runs, self._means.reported_bytes)
-        if harm := harm_of(before, after, changes_of(beside)):
+        if harm := harm_of(before, after, changes_of(beside)) or idle_words(before, after):
             return _Answer(proposal, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(self._reference.gain, result.gain)
         cost = pointless_cache(before, after, N_RUNS) or next((one.drops for one in beside if one.drops), "")
@@ -295,6 +316,8 @@ class _Trials:
             words += f", but {cost}"
         elif any(one.has_gradient for one in after.parameters.values()):
             words += "; same gradients"
+        if proposal.again:
+            words += f"; {' and '.join(map(self._means.program.named, proposal.again))} run again first"
         return _Answer(proposal, outcome, words, result, costs=bool(cost))
 
     def _run_unchanged(self) -> Asked[None]:
@@ -304,11 +327,20 @@ class _Trials:
             self._stopped = f"the unchanged code raised {failure} after a trial that failed"
 
 
-def _may_be_tried(proposal: Proposal) -> bool:
+def _rank(answer: _Answer) -> int:
+    return _BEST_FIRST.index(answer.outcome)
+
+
+def _was_run(answer: _Answer) -> bool:
+    return answer.outcome in (*_BETTER, CureOutcome.NO_EFFECT) and not answer.costs
+
+
+def may_be_tried(proposal: Proposal) -> bool:
+    """Return whether it is a change, and nothing speaks against trying it."""
     return bool(proposal.changes) and not proposal.not_tried
 
 
-def _joined(first: Proposal, second: Proposal) -> Proposal | None:
+def joined(first: Proposal, second: Proposal) -> Proposal | None:
     """Return both changes as one; None if both are for one container, or write different things into one line."""
     if set(first.emptied) & set(second.emptied):
         return None

@@ -1,33 +1,26 @@
 """Make the runs of trials, so that nothing of them stays: in forked children where that can be, else here.
 
-A trial in this process is followed by bringing everything back. A trial tells what runs add and what they do; it does
-not tell whether the changed program still runs as the first thing of a new kernel. A trial runs where hundreds of runs
-have been: a variable that a run binds is there before the next one begins, and in a new kernel it is not. So that is
-read from the text.
+A trial in this process is followed by bringing everything back.
 """
 
 from __future__ import annotations
 
-import ast
-import difflib
 import os
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 import psutil
 
-from leaklab.cure.applying import ReplaceableCell, applied
-from leaklab.cure.behaviour import Behaviour, Observer
-from leaklab.cure.edits import NotTriedError, edited, merged, parsed
+from leaklab.cure.applying import ReplaceableCell, applied, run_again
+from leaklab.cure.behaviour import Behaviour, Observer, calls_noted
+from leaklab.cure.edits import NotTriedError, merged
 from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling
 from leaklab.cure.keeping import KeptData, to_the_end
 from leaklab.cure.proposal import Program, Proposal
-from leaklab.cure.source import FUNCTIONS
 from leaklab.errors import ENDS
-from leaklab.heap.source_lines import is_module, sources_with
 from leaklab.model.cure import Change
 from leaklab.runtime.child import Child, Ran, RunRequest, begin_child, wait_for, why_no_child
 
@@ -57,6 +50,7 @@ class Means:
         obstacle: Why nothing is to be tried, one clause; empty if trials are wanted.
         run_seconds: What a run took so far.
         reported_bytes: Bytes per run of all leaks.
+        is_written: Whether somebody has written the change: then it is looked whether a run still does anything.
     """
 
     program: Program
@@ -69,6 +63,7 @@ class Means:
     obstacle: str = ""
     run_seconds: float = 0.0
     reported_bytes: float = 0.0
+    is_written: bool = False
 
 
 Asked = Generator[int | RunRequest, Ran, Result]
@@ -205,26 +200,56 @@ class TrialRuns:
         kept = None
         try:
             changes = trial.changes
-            if proposals and not self.in_children:  # a child takes its data with it
+            # A child takes its data with it. To a check its unchanged runs are runs like the others.
+            if (proposals or means.is_written) and not self.in_children:
                 kept = KeptData(means.program.namespace, means.addresses, means.heap)  # type: ignore[arg-type]  # a dict
                 kept.keep_all([name for one in proposals for name in one.emptied])
-            with applied(changes, means.program, means.cell):
-                n_done, n_parts = 0, trial.n_parts
-                while n_done < n_parts:
-                    result = yield from self._measured()
-                    if result.gain is None:
-                        break
-                    n_done += 1
-                    if n_done == 1 and changes and is_settling(result.gain):
-                        n_parts = max(n_parts, 2)
-                result.n_runs = n_done * N_RUNS
-                return result
+            again = tuple(dict.fromkeys(name for one in proposals for name in one.again))
+            if failure := self._run_cells_again(again, changes):
+                return TrialResult(failure=failure)
+            with applied([one for one in changes if one.filename not in again], means.program, means.cell):
+                return (yield from self._parts(trial, is_changed=bool(changes)))
         except NotTriedError as refused:
             return TrialResult(refused=str(refused))
         finally:
             if kept is not None:
                 to_the_end(kept.put_back)
             del kept
+
+    def _run_cells_again(self, filenames: Sequence[str], changes: Sequence[Change]) -> str:
+        """Run cells that ran once, with their *changes*; return the name of what one of them raised.
+
+        Raises:
+            NotTriedError: in this process, where nothing could take that back.
+        """
+        if filenames and not self.in_children:
+            msg = "it changes what ran once, and there is no copy of the process in which that could run again"
+            raise NotTriedError(msg)
+        try:
+            for filename in filenames:
+                run_again(filename, changes, self._means.program)
+        except NotTriedError:
+            raise
+        except Exception as raised:  # noqa: BLE001 - the user's
+            return type(raised).__name__
+        return ""
+
+    def _parts(self, trial: Trial, *, is_changed: bool) -> Asked[TrialResult]:
+        """Make the runs as often as it takes; the code is in place."""
+        n_done, n_parts = 0, trial.n_parts
+        while n_done < n_parts:
+            result = yield from self._measured()
+            if result.gain is None:
+                break
+            n_done += 1
+            if n_done == 1 and is_changed and is_settling(result.gain):
+                n_parts = max(n_parts, 2)
+        result.n_runs = n_done * N_RUNS
+        if self._means.is_written and result.behaviour is not None:
+            called: set[str] = set()
+            _seconds, result.failure = yield RunRequest(self._next(), 1, calls_noted(called))
+            result.behaviour = replace(result.behaviour, called=frozenset(called))
+        return result
 
     def _measured(self) -> Asked[TrialResult]:
         reader = LevelReader(self._means.heap, collects=self._means.collects)
@@ -254,176 +279,3 @@ def _most_at_once() -> int:
     n_cores = len(os.sched_getaffinity(0))
     has_room = psutil.virtual_memory().available > n_cores * psutil.Process().memory_info().rss
     return n_cores if has_room else 1
-
-
-_SCOPES = (*FUNCTIONS, ast.Lambda)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_SAME_CELL = 0.5
-"""From this likeness on another text is an earlier version of the cell."""
-
-
-def names_missing(changes: Sequence[Change], program: Program) -> tuple[str, ...]:
-    """Return the variables that the changed code reads before its first run has bound them, and the unchanged does not.
-
-    A variable that another cell binds, or the file around, is there in a new kernel as well. What modules bind are
-    variables of their own.
-    """
-    of_file = [change for change in changes if change.filename == program.checked]
-    text = program.source(program.checked)
-    if not of_file or text is None:
-        return ()
-    try:
-        was, is_now = parsed(text), parsed(edited(text, of_file))
-    except NotTriedError:  # as the trial will say
-        return ()
-    before, after = (_Reader(_run_of(tree, program.function)) for tree in (was, is_now))
-    missing = (after.needed - before.needed) & before.bound
-    return tuple(sorted(name for name in missing if not _is_bound_elsewhere(name, program, text, was)))
-
-
-def _run_of(tree: ast.Module, function: str) -> tuple[list[ast.stmt], set[str] | None]:
-    """Return the statements of one run, and which names are variables of the program there; None for all."""
-    if not function:
-        return tree.body, None
-    name = function.rpartition(".")[2]
-    found = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS) and node.name == name]
-    if len(found) != 1:
-        return [], set()
-    return found[0].body, {one for node in ast.walk(found[0]) if isinstance(node, ast.Global) for one in node.names}
-
-
-def _is_bound_elsewhere(name: str, program: Program, text: str, tree: ast.Module) -> bool:
-    if program.function:
-        around = [node for node in tree.body if not (isinstance(node, FUNCTIONS) and node.name == program.function)]
-        if name in _Reader((around, None)).bound:
-            return True
-    for filename, other in sources_with(name):
-        if filename == program.checked or is_module(filename) or _is_version_of(other, text):
-            continue
-        try:
-            if name in _Reader((ast.parse(other).body, None)).bound:
-                return True
-        except (SyntaxError, ValueError, RecursionError):
-            return True  # a cell with magics: who knows
-    return False
-
-
-def _is_version_of(other: str, text: str) -> bool:
-    first, second = ([line.strip() for line in one.splitlines() if line.strip()] for one in (other, text))
-    return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio() >= _SAME_CELL
-
-
-class _Reader:
-    """Follows a program from above to below, as its first run goes, through every branch.
-
-    What one branch binds counts as bound behind it, and what a function reads counts where it is called by its name: so
-    a name is called needed only where it surely is.
-
-    Args:
-        run: The statements, and the names that are variables of the program there; None for all.
-
-    Attributes:
-        bound: The variables that are bound anywhere.
-        needed: Those that are read before.
-    """
-
-    def __init__(self, run: tuple[Iterable[ast.stmt], set[str] | None]) -> None:
-        statements, self._of_program = run
-        self.bound: set[str] = set()
-        self.needed: set[str] = set()
-        self._functions: dict[str, set[str]] = {}
-        for statement in statements:
-            self._follow(statement)
-
-    def _follow(self, node: ast.AST) -> None:
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            self._define(node)
-        elif isinstance(node, ast.Lambda):
-            self._follow_all((*node.args.defaults, *filter(None, node.args.kw_defaults)))
-        elif isinstance(node, _COMPREHENSIONS):
-            self._comprehend(node)
-        elif isinstance(node, ast.Name):
-            self._name(node)
-        else:
-            self._follow_all(_in_order(node))
-            for name in _bound_by(node):
-                self.bound.add(name)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                self.needed |= self._functions.get(node.func.id, set()) - self.bound
-
-    def _follow_all(self, nodes: Iterable[ast.AST]) -> None:
-        for node in nodes:
-            self._follow(node)
-
-    def _name(self, node: ast.Name) -> None:
-        if self._of_program is not None and node.id not in self._of_program:
-            return
-        if isinstance(node.ctx, ast.Store):
-            self.bound.add(node.id)
-        elif node.id not in self.bound:
-            self.needed.add(node.id)
-
-    def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        self._follow_all(node.decorator_list)
-        if isinstance(node, ast.ClassDef):
-            self._follow_all((*node.bases, *node.keywords))
-            inside = _Reader((node.body, None))
-            self.needed |= inside.needed - self.bound
-        else:
-            self._follow_all((*node.args.defaults, *filter(None, node.args.kw_defaults)))
-            self._functions[node.name] = _free_names(node)
-        self.bound.add(node.name)
-
-    def _comprehend(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
-        """Follow a comprehension: its targets are its own, what it reads besides is read at once."""
-        inside = _Reader(((), None))
-        for part in node.generators:
-            inside._follow_all((part.iter, part.target, *part.ifs))
-        inside._follow_all([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
-        own = {one.id for part in node.generators for one in ast.walk(part.target) if isinstance(one, ast.Name)}
-        for name in inside.needed:
-            self._name(ast.Name(name, ast.Load()))
-        self.bound |= inside.bound - own  # by ``:=``
-
-
-def _in_order(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of *node* as they are run: a value before its target."""
-    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
-        if node.value is not None:
-            yield node.value
-            yield from node.targets if isinstance(node, ast.Assign) else [node.target]
-    elif isinstance(node, ast.AugAssign):
-        if isinstance(node.target, ast.Name):
-            yield ast.Name(node.target.id, ast.Load())
-        yield node.value
-        yield node.target
-    elif isinstance(node, (ast.For, ast.AsyncFor)):
-        yield node.iter
-        yield node.target
-        yield from (*node.body, *node.orelse)
-    else:
-        yield from ast.iter_child_nodes(node)
-
-
-def _bound_by(node: ast.AST) -> Iterator[str]:
-    """Yield the names that *node* binds without an `ast.Name` for them."""
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        for alias in node.names:
-            yield alias.asname or alias.name.partition(".")[0]
-    elif isinstance(node, (ast.MatchAs, ast.MatchStar, ast.ExceptHandler)) and node.name:
-        yield node.name
-    elif isinstance(node, ast.MatchMapping) and node.rest:
-        yield node.rest
-
-
-def _free_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    """Return the names that *function* reads and does not bind itself."""
-    own = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
-    names = [node for one in function.body for node in ast.walk(one) if isinstance(node, ast.Name)]
-    of_others = {
-        name for one in ast.walk(function) if isinstance(one, (ast.Global, ast.Nonlocal)) for name in one.names
-    }
-    own |= {node.id for node in names if not isinstance(node.ctx, ast.Load)} - of_others
-    own |= {arg.arg for one in ast.walk(function) if isinstance(one, _SCOPES) for arg in ast.walk(one.args)
-            if isinstance(arg, ast.arg)}  # fmt: skip
-    return {node.id for node in names if isinstance(node.ctx, ast.Load)} - own

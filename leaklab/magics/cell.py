@@ -16,6 +16,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from leaklab.check.session import Statement
+from leaklab.check.trying import Checked, Rerun
 from leaklab.cure.edits import MAGIC_LINE, NotTriedError
 from leaklab.heap.source_lines import cell_name
 from leaklab.magics.output_records import OutputRecords
@@ -29,19 +30,23 @@ class Cell:
         shell: The shell whose namespace the code lives in.
         source: The text below the magic's line.
         n_lines_above: Lines of the notebook's cell above *source*: tracebacks then name the lines that the user sees.
+        number: Of the notebook's cell; None for the one that is running.
 
     Raises:
         SyntaxError: if the text is no Python.
         UsageError: if it holds no statement.
     """
 
-    def __init__(self, shell: Any, source: str, *, n_lines_above: int = 1) -> None:
+    def __init__(self, shell: Any, source: str, *, n_lines_above: int = 1, number: int | None = None) -> None:
         self._shell = shell
         self.outputs = OutputRecords(shell)
         # A comment stands for the magic's own line: blank lines would be stripped by the transformation.
-        text = MAGIC_LINE * n_lines_above + shell.transform_cell(source)
-        self._text, self._written = text, MAGIC_LINE * n_lines_above + source
-        self._name: str = shell.compile.cache(text, max(shell.execution_count - 1, 0), raw_code=source)
+        self._above = MAGIC_LINE * n_lines_above
+        text = self._above + shell.transform_cell(source)
+        self._text, self._written = text, self._above + source
+        self._is_running = number is None
+        self.number = max(shell.execution_count - 1, 0) if number is None else number
+        self._name: str = shell.compile.cache(text, self.number, raw_code=source)
         with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
             tree = shell.transform_ast(shell.compile.ast_parse(text, filename=self._name))
             if not tree.body:
@@ -107,7 +112,36 @@ class Cell:
 
     def cell_name(self, filename: str) -> str:
         """Return what the notebook calls the cell that *filename* stands for; empty for a real file."""
-        return "this cell" if filename == self._name else cell_name(self._shell, filename)
+        return "this cell" if self._is_running and filename == self._name else cell_name(self._shell, filename)
+
+    def checked(self) -> Checked:
+        """Return the cell as something that a change can be tried on."""
+        return Checked(
+            run=lambda number: self.run(number, shown=False),
+            code=self,
+            namespace=self._shell.user_ns,
+            cell_name=self.cell_name,
+            written=self._written,
+            as_run=self._as_run,
+            close=self.outputs.forget,
+        )
+
+    def rerun(self) -> Rerun:
+        """Return how the cell is checked again later; that keeps its text."""
+        shell, number, above = self._shell, self.number, self._above
+        source = self._written.removeprefix(above)
+
+        def find() -> Checked:
+            return Cell(shell, source, n_lines_above=len(above) // len(MAGIC_LINE), number=number).checked()
+
+        return Rerun(find)
+
+    def _as_run(self, text: str) -> str:
+        """Return what runs of a new *text* of the cell, be it with the magic's line or below it."""
+        text = text.removeprefix(self._above)
+        first, _, below = text.lstrip("\n").partition("\n")
+        body: str = self._shell.transform_cell(below if first.startswith("%%leakcheck") else text)
+        return self._above + body
 
     @property
     def awaits(self) -> bool:

@@ -12,7 +12,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 from traitlets import Bool, Float, Integer, observe
 
-from leaklab.errors import LeakFound, MissingExtraError
+from leaklab.errors import ChangeError, LeakFound, MissingExtraError
 from leaklab.magics.first_run import AnsweredError, FirstRun
 from leaklab.magics.options import (
     MAX_PATHS,
@@ -78,6 +78,14 @@ class LeakLab(ShellMagics):
     @argument("--no-sites", action="store_true", help="Make no extra runs to find the lines that leak.")
     @argument("--cure", action="store_true", help="Try changes that would end a leak, for as long as -t allows.")
     @argument("--no-cure", action="store_true", help="Never run the code with changes that would end a leak.")
+    @argument(
+        "--try",
+        dest="written",
+        type=unquoted,
+        default="",
+        metavar="NAME",
+        help="Try the change that this variable holds (a unified diff, or new source), and no other.",
+    )
     @argument(
         "--native", action="store_true", help="Name the C or C++ code that leaks (needs leaklab[native]: memray)."
     )
@@ -163,13 +171,14 @@ class LeakLab(ShellMagics):
         steps = isolated_steps(make_steps, awaits=code.awaits) if options.isolated else make_steps()
         if agreement is not None:
             steps = agreement.agreed(steps)
+        steps = self._with_change(steps, options, code, settings, progress)
         if code.awaits:
             return self._check_awaiting(code, steps, options, settings, progress, agreement=agreement)
         once: Callable[[int], object] = progress.ticking(
             lambda number: code.run(number, shown=_is_shown(number, settings, options))
         )
         first = FirstRun(self._namespace, settings, progress.say)
-        if not (options.isolated or agreement is not None):
+        if not (options.isolated or agreement is not None or options.written):
             once = first.watching(once)
         try:
             with agreement or nullcontext():
@@ -206,6 +215,12 @@ class LeakLab(ShellMagics):
         if options.sites and options.no_sites:
             msg = "--sites and --no-sites exclude each other: give one of them"
             raise UsageError(msg)
+        if options.written and options.group:
+            msg = "--try and --group exclude each other: if the trial failed on one rank, the others would wait for it"
+            raise UsageError(msg)
+        if options.written and (options.cure or options.no_cure):
+            msg = "--try tries your change and no other: leave out --cure and --no-cure"
+            raise UsageError(msg)
         if options.cure and options.no_cure:
             msg = "--cure and --no-cure exclude each other: give one of them"
             raise UsageError(msg)
@@ -222,7 +237,7 @@ class LeakLab(ShellMagics):
                 summaries=self.summaries and not options.no_summaries,
                 sites=True if options.sites else False if options.no_sites else None,
                 native=options.native,
-                cure=True if options.cure else False if options.no_cure else None,
+                cure=True if options.cure else False if options.no_cure or options.written else None,
                 statements=options.statements,
                 min_bytes=read_bytes_words(options.min_bytes),
             )
@@ -240,6 +255,26 @@ class LeakLab(ShellMagics):
         except ValueError as error:
             raise UsageError(str(error)) from None
 
+    def _with_change(self, steps: Steps, options: Any, code: Cell, settings: Settings, progress: ProgressLine) -> Steps:
+        """Return *steps*, and behind them the trial of the change that ``--try`` names.
+
+        Raises:
+            UsageError: for what is wrong with it, before the cell has run.
+        """
+        if not options.written:
+            return steps
+        from leaklab.check.trying import then_tried, written_proposal
+
+        if options.written not in self._namespace:
+            msg = f"--try needs the name of a variable that holds the change: there is none called {options.written!r}"
+            raise UsageError(msg)
+        checked = code.checked()
+        try:
+            proposal = written_proposal(self._namespace[options.written], checked)
+        except ChangeError as error:
+            raise UsageError(str(error)) from None
+        return then_tried(steps, proposal, checked, settings.max_seconds, lambda: progress.say("your change is tried"))
+
     def _finish(
         self, finished: Finished, code: Cell, options: Any, progress: ProgressLine, agreement: Agreement | None
     ) -> object:
@@ -248,7 +283,7 @@ class LeakLab(ShellMagics):
         from leaklab.check.api import refuse_end, refuse_leak, report_on
         from leaklab.check.runner import without_own_frames
 
-        report = report_on(finished.check, agreement, redact=options.redact)
+        report = report_on(finished.check, agreement, redact=options.redact, rerun=code.rerun())
         if agreement is not None and report.ranks is None:
             options.quiet, options.save = True, ""
         failed = finished.error is not None

@@ -52,3 +52,7 @@ class Cure:
     outcome: CureOutcome
     evidence: str
     changed_cell: str = ""
+
+    def __str__(self) -> str:
+        """Return outcome and evidence in one line."""
+        return f"{self.outcome.value}: {self.evidence}"

@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from leaklab.errors import ChangeError
+from leaklab.files import FilePath, write_bytes
 from leaklab.model import SCHEMA_VERSION, Check, Leak, Outcome, Verdict
-from leaklab.render.advice import LineGroup, line_groups, patch_text
+from leaklab.render.advice import LineGroup, line_groups
 from leaklab.render.base import Forms, FrameProperty, Report
 from leaklab.render.json import FORMAT, check_fields
 from leaklab.reports import tables
+from leaklab.reports.changes import AppliedChange, apply_change, patch_of
 from leaklab.reports.check_html import render_html, render_page
 from leaklab.reports.check_text import render_text
 from leaklab.reports.comparison import Comparison, compare_checks
@@ -54,6 +57,7 @@ class LeakReport(Report[Check]):
     _forms: ClassVar = _FORMS
     record: Check
     _ranks: Any = field(default=None, compare=False)
+    _rerun: Any = field(default=None, compare=False)  # runs the code again; no copy and no file has it
 
     objects = FrameProperty(tables.object_table)
     """What the runs left behind, by type."""
@@ -123,20 +127,50 @@ class LeakReport(Report[Check]):
         self._require(i)
         return PathGraph(self.leaks[i], style)
 
-    def patch(self, i: int = 0) -> str:
-        """Return the change that cured leak number *i* when it was tried, as a unified diff without context.
+    def patch(self, i: int = 0, path: FilePath | None = None) -> str:
+        """Return the change that cured leak number *i* when it was tried, as a unified diff.
+
+        Args:
+            i: Number of the leak, from 0.
+            path: A file to write it to as well, if there is one; ``git apply`` takes it in the working directory.
+
+        Returns:
+            The diff, for ``git apply`` where the change lies in files, and without context where it lies in a cell;
+            empty if no change was tried that cures the leak.
+
+        Raises:
+            IndexError: if there is no such leak.
+            ChangeError: if there is nothing to write to *path*.
+            ReportError: if *path* cannot be written.
+        """
+        self._require(i)
+        patch = patch_of(self.leaks[i])
+        if path is not None:
+            if not patch:
+                msg = f"no change was tried that cures leak {i}"
+                raise ChangeError(msg)
+            write_bytes(path, patch.encode())
+        return patch
+
+    def apply(self, i: int = 0) -> AppliedChange:
+        """Write the cell with the change that cured leak number *i*, in the place of the cell that calls this.
+
+        What is written begins with the ``%%leakcheck`` line where the cell had one: running it proves the change. The
+        old cell stays where it is. No file is written: `patch` makes a patch for those.
 
         Args:
             i: Number of the leak, from 0.
 
         Returns:
-            The diff, for ``patch`` or ``git apply --unidiff-zero``; empty if no change was tried that cures the leak.
+            Both texts; its ``undo()`` writes the old one.
 
         Raises:
             IndexError: if there is no such leak.
+            ChangeError: if no change was tried that cures it, if that does not lie in one cell, or outside of a
+                notebook.
         """
         self._require(i)
-        return patch_text(self.leaks[i])
+        return apply_change(self.leaks[i], i)
 
     def _require(self, i: int) -> None:
         n_leaks = len(self.leaks)

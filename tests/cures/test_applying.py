@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from leaklab.cure.applying import applied
-from leaklab.cure.edits import NotTriedError, edited
+from leaklab.cure.edits import NotTriedError, edited, merged
 from leaklab.cure.keeping import to_the_end
 from leaklab.cure.proposal import Program
 from leaklab.model.cure import Change
@@ -255,6 +255,17 @@ def test_unknown_source_is_refused():
 def test_several_changes_of_a_text_keep_their_places():
     changes = [Change("", "b", "x\ny", "", 2), Change("", "d", "", "", 4)]
     assert edited("a\nb\nc\nd\ne", changes) == "a\nx\ny\nc\ne"
+
+
+def test_what_is_written_around_a_block_and_in_it_is_written_both():
+    text = "with scope:\n    add(1)\nlast()"
+    inner = Change("cell, line 2", "    add(1)", "    add(1)\n    trim()", "cell", 2)
+    outer = Change("cell, line 1", "with scope:\n    add(1)", "begin()\nwith scope:\n    add(1)\nend()", "cell", 1)
+    for changes in ((inner, outer), (outer, inner)):
+        assert edited(text, merged(changes)) == "begin()\nwith scope:\n    add(1)\n    trim()\nend()\nlast()"
+    assert [change.where for change in merged((inner, outer))] == ["cell, line 2", "cell, line 1"]
+    with pytest.raises(NotTriedError, match="concern one line"):
+        edited(text, merged((inner, Change("", "with scope:\n    add(1)", "add(2)", "cell", 1))))
 
 
 def test_two_changes_of_one_line_are_refused():

@@ -16,8 +16,8 @@ import torch
 from notebook_shell import Notebook
 
 import leaklab
+from leaklab.cure.new_kernel import names_missing
 from leaklab.cure.proposal import Program, Proposal
-from leaklab.cure.trial_runs import names_missing
 from leaklab.model.cure import Change, Cure, CureOutcome
 from leaklab.text import format_bytes
 

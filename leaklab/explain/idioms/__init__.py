@@ -93,7 +93,7 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("closure-kept", closure_kept, (put_back, taken_back, let_go)),
     Idiom("graph-kept", graph_kept, (gradients_forgotten, graph_cut, newest_part, link_cut, taken_back, let_go)),
     Idiom("global-cache", global_cache, _STORED),
-    Idiom("container-growth", container_growth, (newest_part, *_STORED)),
+    Idiom("container-growth", container_growth, (handles_removed, newest_part, *_STORED)),
     Idiom(
         "tensor-kept", tensor_kept, (library_calls, wrapped_once, link_cut, left_again, put_back, taken_back, let_go)
     ),

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from leaklab.cure.case import Case, called
+from leaklab.cure.case import Case, called, store_of
 from leaklab.cure.ends import end_of, kept_name, statements
 from leaklab.cure.live import evaluate, has_method
 from leaklab.cure.proposal import Proposal
@@ -86,6 +86,7 @@ def handles_removed(case: Case) -> Iterator[Proposal]:
         if not calls or hasattr(statement, "body"):
             continue
         yield from _handle_removed(case, source, statement, calls)
+        yield from _appended_handle(case, source, statement, calls[0])
         return
 
 
@@ -115,6 +116,16 @@ def _is_handle(thing: object) -> bool:
 def is_hook_call(node: ast.Call) -> bool:
     """Return whether *node* registers a hook, and so gets a handle."""
     return _HOOK.match(called(node)) is not None
+
+
+def _appended_handle(case: Case, source: SourceText, statement: ast.stmt, call: ast.Call) -> Iterator[Proposal]:
+    """Yield how the handle that a run adds to a list is taken out of it again and removed."""
+    store, patch = store_of(source, statement, ""), case.patch()
+    if store.how == "one" and store.value is call and called(getattr(statement, "value", statement)) == "append":
+        undo = [f"{store.container_text}.pop().remove()"]
+        if not list(source.loops_around(statement)) and end_of(case, source, statement, patch, undo):
+            words = f"Take the handle out of `{store.container_text}` again and remove the hook when the run ends."
+            yield from case.proposal(words, patch)
 
 
 def _handle_removed(case: Case, source: SourceText, statement: ast.stmt, calls: list[ast.Call]) -> Iterator[Proposal]:

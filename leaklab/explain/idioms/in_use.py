@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import logging
 import re
 import types
 import weakref
 from collections import UserDict, deque
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from leaklab.cure.case import Case
+from leaklab.cure.edits import statements_in
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.explain.counterparts import OF_HANDLES
+from leaklab.model.cure import Change
 from leaklab.runtime.containers import entries_in, first_items, newest_items, newest_pairs
 from leaklab.runtime.objects import attributes_of, has_base, is_exactly, is_tensor, safe_len, type_name
 from leaklab.text import unit_words
@@ -46,6 +50,35 @@ def dropped(case: Case, emptied: tuple[str, ...]) -> str:
         if kind is not None:
             return f"it would drop {kind} that may be in use: `{expression}` holds {_n_in(held, kind)}"
     return ""
+
+
+def emptied_by(changes: Sequence[Change]) -> tuple[str, ...]:
+    """Return the containers out of which *changes* take entries, as far as the text of their lines says so."""
+    emptied: list[str] = []
+    for change in changes:
+        now, was = (tuple(_emptied_in(text)) for text in (change.after, change.before))
+        emptied += [one for one in now if one not in was]
+    return tuple(dict.fromkeys(emptied))
+
+
+def _emptied_in(text: str) -> Iterator[str]:
+    for node in (node for tree in statements_in(text) for node in ast.walk(tree)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "clear":
+            yield ast.unparse(node.func.value)
+        elif isinstance(node, (ast.Delete, ast.Assign)):
+            parts = [one for one in node.targets if isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Slice)]
+            yield from (ast.unparse(one.value) for one in parts)
+        if isinstance(node, ast.Assign) and _is_less(node.value, ast.unparse(node.targets[0])):
+            yield ast.unparse(node.targets[0])
+
+
+def _is_less(value: ast.expr, target: str) -> bool:
+    """Return whether *value* is an empty container, or a slice of *target*."""
+    if isinstance(value, ast.Subscript):
+        return isinstance(value.slice, ast.Slice) and ast.unparse(value.value) == target
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func) in {"list", "dict", "set", "deque"} and not value.args
+    return (isinstance(value, ast.Dict) and not value.keys) or (isinstance(value, ast.List) and not value.elts)
 
 
 def _n_in(held: Any, kind: str) -> str:
