@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import leaklab
 from leaklab.errors import LeaklabError
+from leaklab.text import shorten
 
 if TYPE_CHECKING:
     from leaklab.notebooks import Demo
@@ -250,22 +252,43 @@ def _refuse_missing_folders(arguments: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _bar(words: str) -> Iterator[Callable[[int, int], None]]:
-    """Draw a progress bar on stderr if that is a terminal and the work takes long; leave nothing of it behind."""
-    started, is_drawn = time.monotonic(), False
+def _line() -> Iterator[Callable[[str], None]]:
+    """Write words over those before, in one line of stderr if that is a terminal; leave nothing of them behind."""
+    n_drawn = 0
 
-    def progress(done: int, total: int) -> None:
-        nonlocal is_drawn
-        if sys.stderr.isatty() and time.monotonic() - started > _QUIET_SECONDS:
-            is_drawn = True
-            n_full = _BAR_WIDTH * done // max(total, 1)
-            print(f"\r{words} [{'#' * n_full:<{_BAR_WIDTH}}]", end="", file=sys.stderr, flush=True)
+    def say(words: str) -> None:
+        nonlocal n_drawn
+        if sys.stderr.isatty():
+            shown = shorten(words, shutil.get_terminal_size().columns - 1)
+            print(f"\r{shown:<{n_drawn}}", end="", file=sys.stderr, flush=True)
+            n_drawn = len(shown)
 
     try:
-        yield progress
+        yield say
     finally:
-        if is_drawn:
-            print(f"\r{'':<{len(words) + _BAR_WIDTH + 3}}\r", end="", file=sys.stderr, flush=True)
+        if n_drawn:
+            print(f"\r{'':<{n_drawn}}\r", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _bar(words: str) -> Iterator[Callable[[int, int], None]]:
+    """Draw a progress bar if the work takes long."""
+    started = time.monotonic()
+    with _line() as say:
+
+        def progress(done: int, total: int) -> None:
+            if time.monotonic() - started > _QUIET_SECONDS:
+                n_full = _BAR_WIDTH * done // max(total, 1)
+                say(f"{words} [{'#' * n_full:<{_BAR_WIDTH}}]")
+
+        yield progress
+
+
+@contextmanager
+def _cells() -> Iterator[Callable[[int, int, str], None]]:
+    """Say which cell of a notebook runs."""
+    with _line() as say:
+        yield lambda number, total, source: say(f"cell {number} of {total}: {source}")
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -275,7 +298,8 @@ def _demo(arguments: argparse.Namespace) -> int:
     for file in filter(None, (arguments.html, arguments.notebook)):
         _refuse_missing_folder(file)  # before half a minute of work, not after it
     print(f"running {find_notebook()} in a fresh kernel ...", flush=True)
-    demo = run_demo(max_seconds=arguments.timeout)
+    with _cells() as on_cell:
+        demo = run_demo(max_seconds=arguments.timeout, on_cell=on_cell)
     write_text(arguments.html, as_page(demo.notebook))
     _print_findings(demo)
     print(f"\nthe whole story, as one page: {arguments.html.resolve()}")
@@ -323,7 +347,8 @@ def _run(arguments: argparse.Namespace) -> int:
     for file in files:
         known_suffix(file, [f".{suffix}" for suffix in _EXPORTS])
         check_export_target(file)  # before minutes of work, not after it
-    run = run_notebook(arguments.notebook, max_seconds=arguments.timeout, redact=arguments.redact)
+    with _cells() as on_cell:
+        run = run_notebook(arguments.notebook, max_seconds=arguments.timeout, redact=arguments.redact, on_cell=on_cell)
     print(on_terminal(str(run.report)))
     for file in files:
         run.report.save(file)

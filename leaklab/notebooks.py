@@ -40,6 +40,7 @@ NOTEBOOK = "01_find_a_leak.ipynb"
 # Run last, never shown: the two names are those that the notebook's `-v` options give its reports.
 _SAVE_REPORTS = "before.to_json('before.json')\nafter.to_json('after.json')"
 _FAILURE_LIMIT = 300
+OnCell = Callable[[int, int, str], None]
 # Run last, also after a cell that failed. It needs neither a variable nor a magic of the notebook's.
 _HAND_OVER = "__import__('leaklab.magics.leakreport', fromlist=['hand_over']).hand_over({path!r})"
 
@@ -51,6 +52,7 @@ def execute(
     max_seconds: float | None,
     working_folder: Path | None = None,
     last: str = "",
+    on_cell: OnCell | None = None,
 ) -> None:
     """Execute *notebook* in place, with the interpreter that runs this function.
 
@@ -61,6 +63,7 @@ def execute(
         max_seconds: The whole notebook must have ended by then; None for no limit.
         working_folder: Where the cells run; *folder* if None.
         last: Code to run at the end, also after a cell that failed or took too long; it leaves no trace in *notebook*.
+        on_cell: Is told each code cell that begins: its number among them, how many there are, its first line.
 
     Raises:
         LeaklabError: in one line, if a cell fails, the kernel dies, or the time is up.
@@ -75,7 +78,9 @@ def execute(
     )
     # In a thread, because in the main thread nbclient takes Ctrl-C over and ends in a traceback.
     with ThreadPoolExecutor(max_workers=1) as pool:
-        execution = pool.submit(asyncio.run, _execute_until(stop, client, manager, _environment(folder), last))
+        execution = pool.submit(
+            asyncio.run, _execute_until(stop, client, manager, _environment(folder), last=last, on_cell=on_cell)
+        )
         try:
             execution.result(timeout=max_seconds)
         except CellExecutionError as error:
@@ -92,13 +97,19 @@ def execute(
 
 
 async def _execute_until(
-    stop: threading.Event, client: NotebookClient, manager: AsyncKernelManager, environment: dict[str, str], last: str
+    stop: threading.Event,
+    client: NotebookClient,
+    manager: AsyncKernelManager,
+    environment: dict[str, str],
+    *,
+    last: str,
+    on_cell: OnCell | None,
 ) -> None:
     """Execute the notebook, then *last*; the kernel is gone at the end, also after *stop*."""
     client.reset_execution_trackers()
     # The kernel's own log goes nowhere: what the cells write to stderr is in the notebook.
     async with client.async_setup_kernel(cleanup_kc=True, env=environment, stderr=subprocess.DEVNULL):
-        execution = asyncio.ensure_future(_execute_cells(client))
+        execution = asyncio.ensure_future(_execute_cells(client, on_cell))
         while not execution.done() and not stop.is_set():
             await asyncio.wait({execution}, timeout=_POLL_SECONDS)
         if not execution.done():
@@ -111,8 +122,13 @@ async def _execute_until(
                 await _execute_last(client, last)
 
 
-async def _execute_cells(client: NotebookClient) -> None:
+async def _execute_cells(client: NotebookClient, on_cell: OnCell | None) -> None:
+    n_code, n_begun = sum(cell.cell_type == "code" for cell in client.nb.cells), 0
     for index, cell in enumerate(client.nb.cells):
+        if cell.cell_type == "code":
+            n_begun += 1
+            if on_cell is not None:
+                on_cell(n_begun, n_code, cell.source.strip().partition("\n")[0])
         await client.async_execute_cell(cell, index, execution_count=client.code_cells_executed + 1)
     client.set_widgets_metadata()
 
@@ -194,8 +210,8 @@ def find_notebook() -> Path:
     raise LeaklabError(msg)
 
 
-def run_demo(*, max_seconds: float) -> Demo:
-    """Execute the shipped notebook and return what it found.
+def run_demo(*, max_seconds: float, on_cell: OnCell | None = None) -> Demo:
+    """Execute the shipped notebook and return what it found; *on_cell* is told each code cell that begins.
 
     Kernel, settings and history live in a temporary folder: nothing of the user's Jupyter or IPython profile is read
     or written, and the interpreter is the one that runs this function.
@@ -207,7 +223,7 @@ def run_demo(*, max_seconds: float) -> Demo:
     notebook.cells.append(nbformat.v4.new_code_cell(_SAVE_REPORTS))
     with tempfile.TemporaryDirectory(prefix="leaklab-demo-") as name:
         folder = Path(name)
-        execute(notebook, folder, max_seconds=max_seconds)
+        execute(notebook, folder, max_seconds=max_seconds, on_cell=on_cell)
         before, after = (LeakReport.from_json(folder / f"{name}.json") for name in ("before", "after"))
     notebook.cells.pop()
     return Demo(notebook=notebook, before=before, after=after)
@@ -239,7 +255,9 @@ class NotebookRun:
     failure: str
 
 
-def run_notebook(file: Path, *, max_seconds: float | None = None, redact: bool = False) -> NotebookRun:
+def run_notebook(
+    file: Path, *, max_seconds: float | None = None, redact: bool = False, on_cell: OnCell | None = None
+) -> NotebookRun:
     """Execute the notebook in *file*, which stays as it is, and return the checks that it made.
 
     The cells run in the notebook's own folder, with the interpreter that runs this function.
@@ -248,6 +266,7 @@ def run_notebook(file: Path, *, max_seconds: float | None = None, redact: bool =
         file: The notebook.
         max_seconds: Limit for the whole notebook; None for none.
         redact: Whether to blank what the checks tell of the notebook's data.
+        on_cell: As for `execute`.
 
     Raises:
         LeaklabError: if there is no such notebook, it cannot be read, or its kernel could not be asked for its checks.
@@ -263,6 +282,7 @@ def run_notebook(file: Path, *, max_seconds: float | None = None, redact: bool =
                 max_seconds=max_seconds,
                 working_folder=file.resolve().parent,
                 last=_HAND_OVER.format(path=str(record)),
+                on_cell=on_cell,
             )
         except LeaklabError as error:
             failure = shorten(str(error), _FAILURE_LIMIT)

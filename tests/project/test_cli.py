@@ -53,7 +53,7 @@ def test_demo_finds_explains_and_cures_the_shipped_leak(done):
 def test_demo_prints_the_report_the_second_verdict_and_where_the_page_is(tmp_path, monkeypatch, capsys):
     before, after = report(leaked=True), report(leaked=False)
     executed = demo.Demo(notebook=nbformat.v4.new_notebook(), before=before, after=after)
-    monkeypatch.setattr(demo, "run_demo", lambda *, max_seconds: executed)
+    monkeypatch.setattr(demo, "run_demo", lambda **_options: executed)
     assert cli.main(["demo", "--html", str(tmp_path / "page.html")]) == 0
     printed = capsys.readouterr().out
     assert str(before) in printed
@@ -63,9 +63,19 @@ def test_demo_prints_the_report_the_second_verdict_and_where_the_page_is(tmp_pat
 
 def test_demo_that_found_nothing_ends_with_status_1_and_says_so(tmp_path, monkeypatch, capsys):
     blind = demo.Demo(notebook=nbformat.v4.new_notebook(), before=report(leaked=False), after=report(leaked=False))
-    monkeypatch.setattr(demo, "run_demo", lambda *, max_seconds: blind)
+    monkeypatch.setattr(demo, "run_demo", lambda **_options: blind)
     assert cli.main(["demo", "--html", str(tmp_path / "page.html")]) == 1
     assert "leaklab: the shipped leak was not found (clean: " in capsys.readouterr().err
+
+
+def test_a_terminal_says_which_cell_runs_and_nothing_of_that_stays(monkeypatch, tmp_path, capsys):
+    shipped(monkeypatch, tmp_path, "raise ValueError('no spirals today')")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert cli.main(["demo"]) == 1
+    drawn = capsys.readouterr().err.split("\r")
+    assert drawn[1] == "cell 1 of 2: raise ValueError('no spirals today')"
+    assert not drawn[-2].strip()
+    assert drawn[-1] == "leaklab: the notebook failed: ValueError: no spirals today\n"
 
 
 @pytest.mark.notebook
@@ -172,7 +182,7 @@ def test_senseless_command_line_ends_with_status_2_and_usage(arguments, capsys):
 
 
 def test_interrupt_ends_in_one_line(monkeypatch, capsys):
-    def interrupted(*, max_seconds):
+    def interrupted(**_options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo, "run_demo", interrupted)
