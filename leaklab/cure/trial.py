@@ -131,7 +131,7 @@ class _Trials:
                 leak.answers.append(self._ended_too(leak.answers))
 
     def _measure_unchanged(self, next_ones: Sequence[Proposal]) -> Asked[None]:
-        runs = self._runs
+        runs, started = self._runs, time.perf_counter()
         unchanged = Trial(tuple(one for one in next_ones if one.again), is_control=True)
         yield from runs.begin_children([unchanged, *(Trial((one,)) for one in next_ones)])
         self._reference = result = yield from runs.of(unchanged)
@@ -139,6 +139,8 @@ class _Trials:
             # In a child it is another program: it may need a thread or a connection that only this process has.
             runs.end_children()
             runs.in_children = False
+            runs.longest = 0.0
+            self._end += time.perf_counter() - started
             self._reference = result = yield from runs.of(unchanged)
         if result.ended_by:
             self._stopped = f"the trials were ended by {result.ended_by}"

@@ -31,7 +31,7 @@ _PARTS = (1, 1, N_HALF, N_HALF)
 N_RUNS = sum(_PARTS)
 _CHILD_SECONDS, _CHILD_SHARE = 120.0, 10.0
 """So many seconds, and so many times as long as its runs took so far, a child may take."""
-_IDLE_SECONDS, _IDLE_RUNS = 10.0, 10.0
+_IDLE_SECONDS, _IDLE_RUNS = 3.0, 10.0
 """A child that has computed nothing for so many seconds and runs waits for a thread that only this process has."""
 
 
