@@ -152,7 +152,7 @@ def _said_by_code(survey: Survey, leaks: Sequence[Leak], findings: Sequence[Find
         "is_endless": bool(prints) and prints <= endless,
         "is_emptied": any(finding.code.is_emptied for finding in of_leaks),
         "is_new": all(finding.code.is_new for finding in of_leaks),
-        "owners": frozenset(file for finding in unread for file in survey.owners(finding)),
+        "owners": frozenset(filter(None, map(survey.owner, unread))),
     }
 
 

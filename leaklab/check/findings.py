@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from leaklab.check.judging import Judgement
@@ -20,6 +20,7 @@ from leaklab.measure.measurement import Measurement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, StatementGrowth, TensorGrowth
 from leaklab.model.check import MemoryShare
 from leaklab.runtime.addresses import Ints
+from leaklab.runtime.objects import is_tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,14 +107,20 @@ class Survey:
         found = reading.branch or (reading.limit if self.n_runs < FIRST_SURE_RUNS else None)
         return "" if found is None else f"but it may end: {found.words}; more runs (-n) would show"
 
-    def owners(self, finding: Finding) -> Iterator[str]:
-        """Yield the files of the types and modules on the way to what grows: the code that fills it may stand there."""
-        for address in () if finding.address is None else finding.address.chain:
+    def owner(self, finding: Finding) -> str:
+        """Return the file of the nearest type or module that owns what grows: the code that fills it may stand there.
+
+        Empty where that is no library's, or IPython's: the limits of what a notebook keeps are so far away that they
+        help nobody.
+        """
+        for address in () if finding.address is None else reversed(finding.address.chain):
             vertex = self.view.index.vertex_of(address)
             thing = self.view.objects[vertex] if vertex >= 0 else None
             module = thing if type(thing) is types.ModuleType else sys.modules.get(type(thing).__module__)
-            if type(file := getattr(module, "__file__", None)) is str:
-                yield file
+            name, file = getattr(module, "__name__", ""), getattr(module, "__file__", None)
+            if type(file) is str and not is_tensor(thing) and name != "collections":
+                return "" if str(name).startswith(("IPython.", "traitlets.")) else file
+        return ""
 
     def reading(self, container: int) -> CodeReading:
         """Return what the code says about the growth of the vertex *container*, where the code was watched."""

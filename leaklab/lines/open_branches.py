@@ -432,10 +432,7 @@ class _RunFile:
 
     def _asks_for_new_key(self, test: ast.expr) -> bool:
         """Return whether *test* looks for a key in the container that only the very same object could be."""
-        if not (self._has_identity_keys and isinstance(test, ast.Compare) and len(test.ops) == 1):
-            return False
-        is_asked = any(map(self._container.is_container, test.comparators))
-        return is_asked and isinstance(test.ops[0], (ast.In, ast.NotIn))
+        return self._has_identity_keys and self._container.asks_for_key(test)
 
     def _went(self, branch: ast.If | ast.IfExp, *, into: bool) -> bool:
         """Return whether *branch* ever went into its body (*into*), or past it."""

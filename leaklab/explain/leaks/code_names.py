@@ -60,17 +60,17 @@ def names_in_code(view: HeapView, vertex: int) -> Names:
 
 
 def _has_identity_keys(view: HeapView, vertex: int) -> bool:
-    """Return whether the container is a dict or a set whose newest keys are objects that equal only themselves."""
+    """Return whether the newest keys, or entries of a list, are objects that equal only themselves."""
     container = view.objects[vertex]
     if has_base(type(container), dict):
         keys = [key for key, _value in newest_pairs(container, _N_KEYS)]
-    elif has_base(type(container), set):
+    elif has_base(type(container), set) or has_base(type(container), list):
         keys = newest_items(container, _N_KEYS)
     else:
         return False
     tensor = loaded_type("torch", "Tensor")
     return bool(keys) and all(
-        class_attribute(type(key), "__hash__") is object.__hash__
+        all(class_attribute(type(key), name) is getattr(object, name) for name in ("__hash__", "__eq__"))
         or (tensor is not None and has_base(type(key), tensor))
         for key in keys
     )
