@@ -11,21 +11,17 @@ container, and by calls of functions that change it. A way to empty the containe
 from __future__ import annotations
 
 import ast
-import dis
-import linecache
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType
-from typing import Any
 
-from leaklab.lines.branches import FELL_THROUGH, JUMPED, RAN, BranchWatch, Names
+from leaklab.lines.branches import BranchWatch, Names
+from leaklab.lines.ran_code import ParsedFile, RanFile
 from leaklab.lines.syntax import (
     FUNCTION_NODES,
     NamesHere,
     asks_data,
     changed_in,
     counted_in,
-    is_compiled_from,
     is_missing,
     is_of_time,
     keeps_record,
@@ -89,7 +85,7 @@ class OpenBranches:
 
     def __init__(self, watch: BranchWatch) -> None:
         self._watch = watch
-        self._sources: dict[str, _ParsedFile | None] = {}
+        self._sources: dict[str, ParsedFile | None] = {}
         self._readings: dict[int, CodeReading] = {}
         self._n_asked = 0
 
@@ -132,31 +128,11 @@ class OpenBranches:
             program.calls = calls
         return programs
 
-    def _source(self, filename: str) -> _ParsedFile | None:
+    def _source(self, filename: str) -> ParsedFile | None:
         if filename not in self._sources:
-            self._sources[filename] = _ParsedFile.of(filename)
+            self._sources[filename] = ParsedFile.of(filename)
         return self._sources[filename]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _ParsedFile:
-    """The syntax tree of a file, and the node above each of its nodes."""
-
-    tree: ast.Module
-    parents: dict[ast.AST, ast.AST]
-
-    @classmethod
-    def of(cls, filename: str) -> _ParsedFile | None:
-        """Return the source of *filename*; None where there is none, or it is no Python."""
-        try:
-            tree = ast.parse("".join(linecache.getlines(filename)))
-        except (SyntaxError, ValueError):
-            return None
-        return cls(tree, {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)})
-
-
-Span = tuple[int, int, int, int]
-"""First line, first column, last line, last column."""
 
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
 _TEXT_LIMIT = 60
@@ -164,47 +140,21 @@ _DEPTH = 4
 """So many calls above the code that changes a container are looked at."""
 
 
-class _RunFile:
+class _RunFile(RanFile):
     """One file of the user's, with what ran of it.
 
     Attributes:
         calls: All that stand in functions that ran, of all files.
     """
 
-    def __init__(self, source: _ParsedFile, filename: str) -> None:
-        self._tree, self._parents, self._filename = source.tree, source.parents, filename
-        self._codes: dict[ast.AST, CodeType] = {}  # of the functions that ran
-        self._ran: list[Span] = []
+    def __init__(self, source: ParsedFile, filename: str) -> None:
+        super().__init__(source, filename)
         self._changing: set[str] = set()  # names of what runs may change
         self._counted: set[str] = set()  # ... and of what they count up
         self.calls: Sequence[ast.Call] = ()
         self._container = NamesHere((), set())
         self._known: dict[ast.AST, NamesHere] = {}  # by function, with the other names that it gives the container
         self._has_identity_keys = False
-        # Of a condition, of what it led to, and whether that is code of its own.
-        self._edges: list[tuple[Span, Span | None, bool]] = []
-
-    def add(self, code: CodeType, seen: bytes) -> None:
-        """Take in one function that ran."""
-        self._codes |= {node: code for node in (self._tree, *self._parents) if is_compiled_from(node, code)}
-        instructions = {one.offset: one for one in dis.get_instructions(code)}
-        spans = {offset: _span(one) for offset, one in instructions.items()}
-        for offset, one in instructions.items():
-            if seen[offset >> 1] & RAN and (span := spans[offset]) is not None:
-                self._ran.append(span)
-            if not seen[offset >> 1] & (FELL_THROUGH | JUMPED) or (span := spans[offset]) is None:
-                continue
-            after = [offset + 2 + 2 * _n_caches(one), one.argval]
-            for way, target in zip((FELL_THROUGH, JUMPED), after, strict=True):
-                if seen[offset >> 1] & way:
-                    led_to = instructions.get(target)
-                    is_code = led_to is not None and not led_to.opname.startswith(("LOAD_CONST", "RETURN", "JUMP"))
-                    self._edges.append((span, spans.get(target), is_code))
-
-    def own_calls(self) -> Iterator[ast.Call]:
-        """Yield the calls that stand in functions of this file that ran."""
-        for function in self._codes:
-            yield from (node for node in own_nodes(function) if isinstance(node, ast.Call))
 
     def read(self, names: Names) -> CodeReading:
         """As `OpenBranches.of`, in this file."""
@@ -308,30 +258,6 @@ class _RunFile:
                 break
         return found
 
-    def _function_name(self, node: ast.AST) -> str:
-        function = self._function_of(node)
-        return function.name if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else ""
-
-    def _function_of(self, node: ast.AST) -> ast.AST | None:
-        while (node := self._parents.get(node)) is not None:  # type: ignore[assignment]
-            if isinstance(node, FUNCTION_NODES):
-                return node
-        return None
-
-    def _calls(self, functions: Collection[str]) -> Iterator[ast.AST]:
-        for function in self._codes:
-            for node in own_nodes(function):
-                if isinstance(node, ast.Call) and last_name(node.func) in functions:
-                    yield node
-
-    def _is_reached(self, node: ast.AST) -> bool:
-        """Return whether the function in which *node* stands has run."""
-        return (self._function_of(node) or self._tree) in self._codes
-
-    def _has_run(self, node: ast.AST) -> bool:
-        span = _span_of(node)
-        return any(_is_inside(one, span) for one in self._ran)
-
     def _limit_of(self, site: ast.AST) -> OpenBranch | None:
         """Return what keeps *site*, which ran, from filling the container for ever; *site* may trim it, too."""
         if self._here(site).trims(site):
@@ -434,56 +360,5 @@ class _RunFile:
         """Return whether *test* looks for a key in the container that only the very same object could be."""
         return self._has_identity_keys and self._container.asks_for_key(test)
 
-    def _went(self, branch: ast.If | ast.IfExp, *, into: bool) -> bool:
-        """Return whether *branch* ever went into its body (*into*), or past it."""
-        bodies = branch.body if isinstance(branch.body, list) else [branch.body]
-        others = branch.orelse if isinstance(branch.orelse, list) else [branch.orelse]
-        if into:
-            return any(map(self._has_run, bodies)) or self._edge_to(branch, bodies)
-        return any(map(self._has_run, others)) if others else self._edge_past(branch, bodies)
-
-    def _edge_to(self, branch: ast.If | ast.IfExp, bodies: Sequence[ast.AST]) -> bool:
-        test = _span_of(branch.test)
-        inside = [_span_of(body) for body in bodies]
-        return any(
-            _is_inside(span, test) and target is not None and any(_is_inside(target, one) for one in inside)
-            for span, target, _is_code in self._edges
-        )
-
-    def _edge_past(self, branch: ast.If | ast.IfExp, bodies: Sequence[ast.AST]) -> bool:
-        test = _span_of(branch.test)
-        inside = [_span_of(body) for body in bodies]
-        for span, target, is_code in self._edges:
-            if not _is_inside(span, test):
-                continue
-            if target is None or not is_code:
-                if not (target is not None and any(_is_inside(target, one) for one in inside)):
-                    return True
-            elif not _is_inside(target, test) and not any(_is_inside(target, one) for one in inside):
-                return True
-        return False
-
     def _one_way(self, test: ast.expr) -> OpenBranch:
         return self._branch(test, "`{}` in line {} has gone one way only")
-
-
-def _n_caches(one: dis.Instruction) -> int:
-    caches = getattr(dis, "_inline_cache_entries", None)
-    if caches is None:
-        return 0
-    return int(caches.get(one.opname, 0) if isinstance(caches, dict) else caches[one.opcode])
-
-
-def _span(one: dis.Instruction) -> Span | None:
-    positions = one.positions
-    if positions is None or None in positions:
-        return None
-    return positions.lineno, positions.col_offset, positions.end_lineno, positions.end_col_offset  # type: ignore[return-value]
-
-
-def _span_of(node: Any) -> Span:
-    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
-
-
-def _is_inside(one: Span, other: Span) -> bool:
-    return one[:2] >= other[:2] and one[2:] <= other[2:]
