@@ -62,7 +62,7 @@ from .reports.check import LeakReport as LeakReport
 from .reports.comparison import Comparison as Comparison
 from .reports.comparison import NotebookComparison as NotebookComparison
 from .reports.cuda import CudaSnapshot as CudaSnapshot
-from .reports.cuda import SnapshotComparison as SnapshotComparison
+from .reports.cuda_series import SnapshotComparison as SnapshotComparison
 from .reports.figure import ReportFigure as ReportFigure
 from .reports.found import FoundObjects as FoundObjects
 from .reports.graphs import PathGraph as PathGraph

@@ -17,7 +17,8 @@ from leaklab.text import shorten
 
 if TYPE_CHECKING:
     from leaklab.notebooks import Demo
-    from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+    from leaklab.reports.cuda import CudaSnapshot
+    from leaklab.reports.cuda_series import SnapshotComparison
     from leaklab.reports.ranks import RanksReport
 
     _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name

@@ -12,7 +12,8 @@ from leaklab.errors import ReportError
 from leaklab.render.base import Report
 from leaklab.reports.check import LeakReport
 from leaklab.reports.comparison import NotebookComparison, compare_notebooks
-from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+from leaklab.reports.cuda import CudaSnapshot
+from leaklab.reports.cuda_series import SnapshotComparison
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.reports.notebook import NotebookReport
 from leaklab.reports.saved_heap import HeapComparison, SavedHeap

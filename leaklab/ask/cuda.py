@@ -28,7 +28,8 @@ from leaklab.cuda.survivors import (
 from leaklab.errors import SnapshotError
 from leaklab.model import Outcome
 from leaklab.model.cuda import SnapshotSeries, StackKey
-from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+from leaklab.reports.cuda import CudaSnapshot
+from leaklab.reports.cuda_series import SnapshotComparison
 from leaklab.runtime.gc_control import gc_paused
 
 FilePath = str | os.PathLike[str]

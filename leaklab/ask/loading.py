@@ -16,7 +16,8 @@ from leaklab.render.json import find_embedded, format_of
 from leaklab.reports.alive import WhyAlive
 from leaklab.reports.autograd import AutogradReport
 from leaklab.reports.check import LeakReport
-from leaklab.reports.cuda import CudaSnapshot, SnapshotComparison
+from leaklab.reports.cuda import CudaSnapshot
+from leaklab.reports.cuda_series import SnapshotComparison
 from leaklab.reports.found import FoundObjects
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.reports.loop import MonitorReport

@@ -31,6 +31,7 @@ class Typeface(enum.Enum):
     BOLD = "bold"
     PILL = "pill"  # a word on its tone
     SOURCE = "source"  # code that keeps its blanks
+    UNBROKEN = "unbroken"  # a figure that stays beside its unit
 
 
 class Tone(enum.Enum):
@@ -307,6 +308,34 @@ class ShareBar(DocumentBlock):
 
     known: float
     guessed: float
+
+
+@dataclass(frozen=True, slots=True)
+class TwoBars(DocumentBlock):
+    """How much there was before and is after, as parts of the most."""
+
+    before: float
+    after: float
+    tone: Tone
+
+
+@dataclass(frozen=True, slots=True)
+class Foldout(DocumentBlock):
+    """Words in a table that unfold to lines."""
+
+    words: Words
+    lines: tuple[Words, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline(DocumentBlock):
+    """A tree that folds.
+
+    Attributes:
+        lines: Words, and whether what is below them is unfolded, None where nothing is; no words end what is below.
+    """
+
+    lines: tuple[tuple[Words | None, bool | None], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,12 @@ from leaklab.render.document import (
     Drawn,
     Either,
     FactTable,
+    Foldout,
     Gap,
     Headline,
     Image,
     Lines,
+    Outline,
     Panel,
     PathSteps,
     Points,
@@ -31,6 +33,7 @@ from leaklab.render.document import (
     ShareBar,
     Table,
     Tree,
+    TwoBars,
     plain,
 )
 from leaklab.render.words import render_path
@@ -179,5 +182,5 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Prose: _prose,
     Remark: _remark,
     Table: _table,
-    **dict.fromkeys((Bars, CellToCopy, Beside, Drawn, Image, ShareBar, Tree), _nothing),
+    **dict.fromkeys((Bars, CellToCopy, Beside, Drawn, Foldout, Image, Outline, ShareBar, Tree, TwoBars), _nothing),
 }

@@ -213,7 +213,7 @@ def _leak_table(check: Check) -> Iterator[DocumentBlock]:
         yield _leak_rows(group.rows[: group.n_shown])
         if rest := group.rows[group.n_shown : _N_TABLE_ROWS]:
             yield Chapter(f"{len(rest):,} more of this line", (_leak_rows(rest),), is_open=False)
-        yield from _more(len(group.rows) - _N_TABLE_ROWS, "report.leaks")
+        yield from more_rows(len(group.rows) - _N_TABLE_ROWS, "report.leaks")
 
 
 def _leak_rows(rows: Sequence[LeakRow]) -> Table:
@@ -291,7 +291,7 @@ def _statements(check: Check) -> Iterator[DocumentBlock]:
     if rows:
         yield Remark(faint(STATEMENTS_NOTE))
         yield Table((*(f">{name}" for name in STATEMENT_COLUMNS), "statement"), tuple(rows))
-        yield from _more(len(check.statements) - _N_TABLE_ROWS, "report.record.statements")
+        yield from more_rows(len(check.statements) - _N_TABLE_ROWS, "report.record.statements")
 
 
 def _tables(check: Check, extent: Extent) -> Iterator[Chapter]:
@@ -361,16 +361,16 @@ def _runs(runs: Sequence[Run]) -> Iterator[DocumentBlock]:
     )  # fmt: skip
     names = ("run", "time", "born", "kept", "tensors kept", "tensor bytes", "native heap", "accelerator", "process")
     yield Table(tuple(f">{name}" for name in names), rows)
-    yield from _more(len(runs) - len(shown), "report.runs")
+    yield from more_rows(len(runs) - len(shown), "report.runs")
 
 
 def _level(n_bytes: int | None) -> Words:
     return faint("unknown") if n_bytes is None else format_bytes(n_bytes)
 
 
-def _more(n_rows: int, place: str) -> Iterator[Remark]:
-    if n_rows > 0:
-        yield Remark(faint(f"{n_rows:,} more rows are in {place}"))
+def more_rows(n_rows: int, place: str) -> tuple[Remark, ...]:
+    """Return that so many more rows are in *place*; nothing where none are."""
+    return (Remark(faint(f"{n_rows:,} more rows are in {place}")),) if n_rows > 0 else ()
 
 
 def draw_graphs(leaks: Sequence[Leak], draw: Draw) -> list[str | None]:

@@ -1,16 +1,15 @@
-"""One memory snapshot, or the comparison of several, as the user holds it: figures, tables, pictures."""
+"""One CUDA memory snapshot as the user holds it: figures, tables, pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from leaklab.cuda.along_trace import ooms_of, peak_of, phases_of, timeline_of
-from leaklab.cuda.judging import growth_tree
 from leaklab.cuda.live_blocks import device_uses, grouped, largest_first, live_stacks, pool_uses
 from leaklab.cuda.map_of_blocks import block_map
 from leaklab.cuda.reserved import excess_words
@@ -18,7 +17,6 @@ from leaklab.cuda.schema import HOST, Memory
 from leaklab.cuda.stacks import StackTable, tree_of
 from leaklab.cuda.trace import History, histories
 from leaklab.errors import SnapshotError
-from leaklab.model import Outcome, Verdict
 from leaklab.model.cuda import (
     BlockMap,
     CallFrame,
@@ -26,33 +24,17 @@ from leaklab.model.cuda import (
     LiveStack,
     PoolUse,
     SnapshotFacts,
-    SnapshotSeries,
-    StackGrowth,
     StackKey,
     Timeline,
     TracePhase,
     TracePoint,
 )
-from leaklab.render.base import Forms, FrameProperty, Report
-from leaklab.reports.cuda_page import (
-    plot_icicle,
-    plot_series,
-    plot_timeline,
-    render_series,
-    render_series_page,
-    render_snapshot,
-    render_snapshot_page,
-)
-from leaklab.reports.cuda_text import (
-    SCHEMA_VERSION,
-    facts_fields,
-    series_fields,
-    series_line,
-    series_text,
-    snapshot_line,
-    snapshot_text,
-)
-from leaklab.reports.tables import pool_table, series_csv, series_device_table, series_table, stack_table
+from leaklab.render.base import Forms, Report
+from leaklab.render.html_writer import html_of
+from leaklab.render.templates import page
+from leaklab.reports.cuda_document import SCRIPT, snapshot_document, snapshot_line, snapshot_title
+from leaklab.reports.plots import plot_icicle, plot_timeline
+from leaklab.reports.tables import pool_table, stack_table
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.text import format_bytes, unit_words, visible
 
@@ -63,29 +45,35 @@ if TYPE_CHECKING:
     from leaklab.reports.figure import ReportFigure
 
 
-def _restored_facts(fields: Any) -> Any:
+SCHEMA_VERSION = 1
+"""Of the JSON files of snapshots and of their comparison."""
+
+
+def _fields(facts: SnapshotFacts) -> dict[str, Any]:
+    """Return what a file of *facts* holds; the tree is left out, the stacks say the same.
+
+    Phases only where there are any: files of 0.1.0 have none.
+    """
+    record = {name: value for name, value in asdict(facts).items() if name != "tree" and (value or name != "phases")}
+    return {"schema": SCHEMA_VERSION, **record}
+
+
+def _restored(fields: Any) -> Any:
     """Return the fields of a `SnapshotFacts` of those of its file, which leaves the tree out."""
-    listed = _with_frames(fields)
+    listed = with_frames(fields)
     stacks = msgspec.convert(listed["stacks"], tuple[LiveStack, ...])
     return {**listed, "tree": tree_of(stacks)}
 
 
-def _restored_series(fields: Any) -> Any:
-    """The same of a `SnapshotSeries`."""
-    listed = _with_frames(fields)
-    stacks = msgspec.convert(listed["stacks"], tuple[StackGrowth, ...])
-    return {**listed, "tree": growth_tree(stacks)}
-
-
-def _with_frames(value: Any) -> Any:
+def with_frames(value: Any) -> Any:
     """Return *value* with every frame, an object in the file, as the list of which a `CallFrame` is made."""
     if isinstance(value, list):
-        return [_with_frames(item) for item in value]
+        return [with_frames(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == set(CallFrame._fields):
         return [value[name] for name in CallFrame._fields]
-    return {key: _with_frames(item) for key, item in value.items()}
+    return {key: with_frames(item) for key, item in value.items()}
 
 
 class CudaSnapshot(Report[SnapshotFacts]):
@@ -100,11 +88,10 @@ class CudaSnapshot(Report[SnapshotFacts]):
         kind=SnapshotFacts,
         format="leaklab snapshot",
         schema=SCHEMA_VERSION,
-        text=snapshot_text,
-        html=render_snapshot,
-        page=render_snapshot_page,
-        fields=facts_fields,
-        restored=_restored_facts,
+        document=snapshot_document,
+        title=snapshot_title,
+        fields=_fields,
+        restored=_restored,
     )
 
     def __init__(self, memory: Memory | None) -> None:
@@ -295,7 +282,12 @@ class CudaSnapshot(Report[SnapshotFacts]):
 
     def _writers(self) -> dict[str, Callable[[], str]]:
         """Return the writers of all reports, and that of a page with the blocks, which no record has."""
-        return {**super()._writers(), ".html": lambda: render_snapshot_page(self.record, self._maps())}
+        return {**super()._writers(), ".html": self._page}
+
+    def _page(self) -> str:
+        record, maps = self.record, self._maps()
+        body = html_of(snapshot_document(record, is_page=True, maps=maps))
+        return page(snapshot_title(record), body, script=SCRIPT if maps else "")
 
     def _maps(self) -> list[BlockMap]:
         """Return where the blocks lay, for each device whose file says it."""
@@ -315,72 +307,3 @@ class CudaSnapshot(Report[SnapshotFacts]):
 
     def __repr__(self) -> str:
         return visible(f"<CudaSnapshot {snapshot_line(self.name, self.device_uses)}>")
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class SnapshotComparison(Report[SnapshotSeries]):
-    """Two or more snapshots compared by call stack.
-
-    Attributes:
-        record: The record, with every figure.
-    """
-
-    _forms: ClassVar = Forms(
-        kind=SnapshotSeries,
-        format="leaklab snapshot series",
-        schema=SCHEMA_VERSION,
-        text=series_text,
-        html=render_series,
-        page=render_series_page,
-        more={".csv": series_csv},
-        fields=series_fields,
-        restored=_restored_series,
-    )
-    record: SnapshotSeries
-
-    stacks = FrameProperty(series_table)
-    """Each call stack with its live bytes in every snapshot, largest change first."""
-    devices = FrameProperty(series_device_table)
-    """Active, reserved and inactive-split bytes of each device in every snapshot."""
-
-    @property
-    def series(self) -> SnapshotSeries:
-        """The record, by its older name."""
-        return self.record
-
-    @property
-    def leaked(self) -> bool:
-        """Whether the verdict is a leak; two snapshots never make one."""
-        return self.record.verdict.outcome is Outcome.LEAK
-
-    @property
-    def verdict(self) -> Verdict:
-        """The outcome, its reason, bytes per step; ``str()`` begins with the outcome."""
-        return self.record.verdict
-
-    @property
-    def key(self) -> StackKey:
-        """By what the stacks were matched; `key_reason` says why."""
-        return self.record.key
-
-    @property
-    def key_reason(self) -> str:
-        """Why the stacks were matched that way, with the shares that decided."""
-        return self.record.key_reason
-
-    @property
-    def growth_bytes(self) -> int:
-        """Live bytes of the last snapshot minus those of the first, as the program requested them."""
-        return self.record.growth_bytes
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the files lack, or where they contradict themselves."""
-        return self.record.notes
-
-    def plot(self) -> ReportFigure:
-        """Return a figure of the live bytes in every snapshot, stacked by call stack."""
-        return plot_series(self.record)
-
-    def __repr__(self) -> str:
-        return visible(f"<SnapshotComparison {series_line(self.record)}>")

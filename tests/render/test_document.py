@@ -23,10 +23,12 @@ from leaklab.render.document import (
     Either,
     Fact,
     FactTable,
+    Foldout,
     Gap,
     Headline,
     Image,
     Lines,
+    Outline,
     Panel,
     PathSteps,
     Points,
@@ -38,6 +40,7 @@ from leaklab.render.document import (
     Table,
     Tone,
     Tree,
+    TwoBars,
     Typeface,
     code,
     notes_of,
@@ -66,9 +69,12 @@ IN_HTML_ALONE = (
     Bars((0, 1), Tone.BAD),
     CellToCopy(Markup("x = 1"), ""),
     Beside((Remark(SIGN),), ()),
+    Foldout(SIGN, (SIGN,)),
     Image("", ""),
+    Outline(((SIGN, None),)),
     ShareBar(0.5, 0.1),
     Tree((TreeLine(0, SIGN),)),
+    TwoBars(0.2, 0.5, Tone.BAD),
 )
 SILENT = (Gap(), Drawn(lambda: Markup("")), Drawn(lambda: (Gap(),)))
 
