@@ -88,7 +88,7 @@ def growth_words(leak: Leak, n_runs: int = 1) -> str:
 
 
 def pile_words(piles: Sequence[tuple[str, float]]) -> str:
-    """Return ``1 tensor more (and 2 more types) every run`` for types with what each run leaves of them, the first first."""
+    """Return ``1 tensor more (and 2 more types) every run`` for types with what each run leaves of them."""
     name, count = piles[0]
     return f"{unit_words(count, _noun_of(name))} more{more_words(piles, 'type')} every run"
 
