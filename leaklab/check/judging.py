@@ -131,11 +131,12 @@ class Judgement:
 
         A list of the best that is made anew in every run has no length that could be followed, and keeps some of each.
         """
-        totals = self.alive.get(kind, ())
+        totals = self.alive.get(kind, ())  # of those types only that leak by their survivors
         if growth.outcome is not Outcome.LEAK or len(totals) <= _PHASES_OF_STILL:
             return False
+        rate = self.kinds[kind].growth.rate
         steps = list(pairwise(zip(self.at_runs[-len(totals) :], totals, strict=True)))[-_PHASES_OF_STILL:]
-        expected = [growth.rate * (runs - runs_before) for (runs_before, _), (runs, _) in steps]
+        expected = [rate * (runs - runs_before) for (runs_before, _), (runs, _) in steps]
         gained = [total - total_before for (_, total_before), (_, total) in steps]
         is_still = all(more <= _STILL * due for more, due in zip(gained, expected, strict=True))
         return is_still and sum(expected) >= _LEAST_DUE
