@@ -180,6 +180,15 @@ class Judgement:
         return self.has_unread_rise or any(growth.outcome is Outcome.INCONCLUSIVE for growth in levels)
 
     @property
+    def has_paused(self) -> bool:
+        """Whether the runs since the last that left something of a type are more than ever lay between two that did."""
+        for kept in (grown.series for grown in self.kinds.values() if grown.growth.outcome is Outcome.LEAK):
+            hits = [run for run, count in enumerate(kept) if count]
+            if hits and len(kept) - hits[-1] > max((later - run for run, later in pairwise(hits)), default=1):
+                return True
+        return False
+
+    @property
     def is_certain(self) -> bool:
         """Whether something leaks, whatever else is in doubt."""
         return any(growth.outcome is Outcome.LEAK for growth in self.all_growths())

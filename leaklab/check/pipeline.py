@@ -10,9 +10,8 @@ from __future__ import annotations
 import gc
 import platform
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import replace
-from itertools import pairwise
 from types import FunctionType
 from typing import Any
 
@@ -47,7 +46,7 @@ from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
 from leaklab.measure.measurement import Measurement
-from leaklab.model import MIN_RUNS, Check, Outcome, Run, Settings
+from leaklab.model import MIN_RUNS, Check, Run, Settings
 from leaklab.model.cure import Cure
 from leaklab.model.progress import CHANGES, LINES, RUNS, Progress
 from leaklab.model.sentences import growth_sentence, pile_words
@@ -195,7 +194,7 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
             )
         # A short third phase is made in any case: it shows whether growth keeps its pace.
         is_enough = phases > _FEWEST_PHASES or (phases == _FEWEST_PHASES and n_runs > measurement.n_runs)
-        if not n_runs or (is_enough and _would_keep(measurement, n_runs) > _MOST_KEPT):
+        if not n_runs or (is_enough and measurement.would_keep(n_runs) > _MOST_KEPT):
             break
         try:
             yield from _run_phase(session, measurement, n_runs)
@@ -267,7 +266,9 @@ def _is_sure(session: CheckSession) -> bool:
     What stopped in the last runs, longer than ever before, may have stopped for good.
     """
     explained, judgement = session.explained, session.judgement
-    if explained is None or judgement is None or explained.open_questions or judgement.has_unread_rise:
+    if explained is None or judgement is None or explained.open_questions:
+        return False
+    if judgement.has_unread_rise or judgement.has_paused:
         return False
     if session.measurement.n_runs < MIN_RUNS:
         return False
@@ -276,23 +277,10 @@ def _is_sure(session: CheckSession) -> bool:
         known = sum(leak.bytes_per_run for leak in explained.leaks)
         if (levels[-1] - levels[1]) / (len(levels) - 2) - known > max(NATIVE_FLOOR_BYTES, known / 2):
             return False
-    if any(_has_paused(grown.series) for grown in judgement.kinds.values() if grown.growth.outcome is Outcome.LEAK):
-        return False
     if explained.is_endless or session.run_seconds <= SLOW_SECONDS:
         return explained.is_endless
     is_doubtful = explained.is_emptied or not (explained.is_new or session.measurement.n_runs >= _RUNS_OF_KEYS)
     return bool(explained.leaks) and not is_doubtful
-
-
-def _has_paused(kept: Sequence[int]) -> bool:
-    """Return whether the runs since the last that left something are more than ever lay between two that did."""
-    hits = [run for run, count in enumerate(kept) if count]
-    return bool(hits) and len(kept) - hits[-1] > max((later - run for run, later in pairwise(hits)), default=1)
-
-
-def _would_keep(measurement: Measurement, n_runs: int) -> float:
-    """Return how much there would be to explain after *n_runs* more runs."""
-    return measurement.n_kept * (1 + n_runs / max(measurement.n_runs, 1))
 
 
 def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> Generator[int | RunRequest, Ran, None]:

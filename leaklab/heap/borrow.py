@@ -27,7 +27,7 @@ from leaklab.heap.view import BASELINE, NO_BIRTHS, Births, HeapView
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.runtime.addresses import KindTable, kinds_of, picked
 from leaklab.runtime.autograd_graph import Edge, inputs_of, is_node_type, number_of, result_of
-from leaklab.runtime.graph_marks import GraphMarks, next_number
+from leaklab.runtime.graph_marks import UNSET, GraphMarks, next_number
 from leaklab.runtime.objects import is_tensor_type, no_torch_functions
 from leaklab.runtime.ours import own_addresses
 
@@ -272,7 +272,7 @@ def _is_wrapper_type(kind: type) -> bool:
 def _carriers(edges: list[Edge], marks: GraphMarks, index: HeapIndex) -> tuple[tuple[int, ...], list[int]]:
     """Return the tensors by which the last run hands its graph on, and the others that have a graph."""
     tensors = [source for source, _held, reference in edges if reference == ".grad_fn"]
-    if not tensors or not marks.newest:
+    if not tensors or marks.newest == UNSET:
         return (), []
     nodes = {id(source): source for source, _held, reference in edges if reference.startswith(".next_functions")}
     carried = carried_tensors(tensors, nodes.values(), marks)

@@ -17,7 +17,7 @@ from leaklab.measure.process_counts import ProcessCounts
 from leaklab.measure.slots import Slots, grown_slots
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, positions_of
 from leaklab.runtime.gc_control import collect_quietly, gc_paused
-from leaklab.runtime.graph_marks import GraphMarks
+from leaklab.runtime.graph_marks import UNSET, GraphMarks
 
 _NONE = np.empty(0, np.int64)
 _LEAST_RISE = 128
@@ -147,7 +147,7 @@ class Measurement:
         self.meters = Meters(max_runs)
         self.counts = ProcessCounts(max_runs)
         self.checkpoints: list[Checkpoint] = []
-        self._marks = np.zeros(3, np.int64)  # not as an object: it would be listed as born in the run
+        self._marks = np.full(3, UNSET)  # not as an object: it would be listed as born in the run
         self.collects = collects
         self._taker = taker
         self._frozen_too = frozen_too
@@ -177,6 +177,10 @@ class Measurement:
         """Objects and autograd nodes that the measured runs have left so far, as of the last checkpoint."""
         nodes = self.checkpoints[-1].graph_nodes - self.checkpoints[0].graph_nodes if self.checkpoints else 0
         return sum(self.cohorts.sizes()) + _NODE_WEIGHT * max(nodes, 0)
+
+    def would_keep(self, n_runs: int) -> float:
+        """Return how much there would be to explain after *n_runs* more runs, as `n_kept` counts it."""
+        return self.n_kept * (1 + n_runs / max(self.n_runs, 1))
 
     def open_phase(self) -> None:
         """Start a phase: everything alive now is old."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from leaklab.measure.checkpoint import heap_objects
 from leaklab.measure.gauges import native_heap_bytes
-from leaklab.measure.slots import MIN_BYTES
+from leaklab.measure.slot_contents import MIN_BYTES
 from leaklab.model.heap_diff import TensorKind, Totals
 from leaklab.runtime.addresses import KindTable, get_referents, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, pause_gc, resume_gc, user_has_frozen

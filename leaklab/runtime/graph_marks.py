@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from leaklab.runtime.objects import loaded_variables
 
+UNSET = -1  # the first node of a process has the number 0
+
 
 class GraphMarks(NamedTuple):
     """Numbers of the first autograd node that a run could make.
@@ -16,20 +18,20 @@ class GraphMarks(NamedTuple):
         newest: Of the last run.
     """
 
-    first: int = 0
-    previous: int = 0
-    newest: int = 0
+    first: int = UNSET
+    previous: int = UNSET
+    newest: int = UNSET
 
     def next_run(self) -> GraphMarks:
         """Return the marks as a further run starts."""
         now = next_number()
-        return GraphMarks(self.first, self.newest, now) if self.newest else GraphMarks(now, now, now)
+        return GraphMarks(now, now, now) if self.newest == UNSET else GraphMarks(self.first, self.newest, now)
 
 
 NO_MARKS = GraphMarks()
 
 
 def next_number() -> int:
-    """Return the number of the next autograd node that this thread makes; 0 where torch does not tell."""
+    """Return the number of the next autograd node that this thread makes; `UNSET` where torch does not tell."""
     peek = loaded_variables("torch._C._autograd").get("_get_sequence_nr")
-    return 0 if peek is None else int(peek())
+    return UNSET if peek is None else int(peek())
