@@ -24,6 +24,7 @@ from leaklab.check.ranking import (
 )
 from leaklab.check.session import CheckSession, Ran, RunRequest
 from leaklab.check.surviving_places import remade_places, surviving_places
+from leaklab.decide.per_run_level import MIN_LEVELS
 from leaklab.decide.survivors import judge_survivors
 from leaklab.decide.verdict import FIRST_SURE_RUNS, WORST_FIRST
 from leaklab.explain.idioms.advice import with_effect
@@ -78,7 +79,8 @@ def _doubted(session: CheckSession, explained: Explained) -> Explained:
         return explained
     native = None if session.judgement is None else session.judgement.native
     unseen = OpenBranches(session.branches).unseen_growth()
-    if native is not None and native.outcome is Outcome.INCONCLUSIVE and native.rate > 0:
+    few = native is not None and n_runs + 1 < MIN_LEVELS  # with more, the rules for levels have had their say
+    if native is not None and few and native.rate > 0:
         why = f"native memory (malloc) {native.reason}"
     elif unseen is not None:
         why = unseen.words
