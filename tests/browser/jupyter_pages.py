@@ -45,6 +45,19 @@ def run(page, command, arguments="{}"):
     page.evaluate(f"() => window.jupyterapp.commands.execute('{command}', {arguments})")
 
 
+def run_all(page, shown, state="visible"):
+    """Run all cells; returns when *shown* is there. Where it does not come, the notebook is told as it is then."""
+    from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
+
+    run(page, "notebook:run-all-cells")
+    try:
+        page.wait_for_selector(shown, timeout=START_MS, state=state)
+    except PlaywrightTimeoutError:
+        text = page.inner_text(".jp-Notebook")
+        msg = f"{shown} did not appear; the notebook shows:\n{text[-4000:]}"
+        raise AssertionError(msg) from None
+
+
 def expect(what):
     from playwright.sync_api import expect as playwright_expect
 

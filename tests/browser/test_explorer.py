@@ -1,7 +1,19 @@
 """The explorer in front of a reader: JupyterLab and Chromium, one page for all of it, every control used."""
 
 import pytest
-from jupyter_pages import IDLE, START_MS, TIMEOUT_MS, expect, new_context, open_notebook, picture, run, watch, write
+from jupyter_pages import (
+    IDLE,
+    START_MS,
+    TIMEOUT_MS,
+    expect,
+    new_context,
+    open_notebook,
+    picture,
+    run,
+    run_all,
+    watch,
+    write,
+)  # fmt: skip
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.untraced]
 
@@ -20,7 +32,7 @@ output = encoder(torch.rand(64, 200)).square().mean()
 output.backward(retain_graph=True)
 optimizer.step()
 """
-LEAK = """%%leakcheck --name epoch -n 12 -q -v report
+LEAK = """%%leakcheck --name epoch -n 12 -q --cure -t 300 -v report
 loss = model(torch.ones(8, 64)).sum()
 trainer.history.append(loss)"""
 SHOWN = "torch.ones(3)"
@@ -95,8 +107,7 @@ def opened(browser, lab):
     page = context.new_page()
     watch(page)
     open_notebook(page, lab.url("explore.ipynb"))
-    run(page, "notebook:run-all-cells")
-    page.wait_for_selector(".leaklab .ll-panel .ll-code", timeout=START_MS, state="attached")
+    run_all(page, ".leaklab .ll-panel .ll-code", state="attached")
     page.locator(".leaklab").last.get_by_role("tab", name="Graph").click()
     page.wait_for_selector(".leaklab .ll-stage svg", timeout=START_MS, state="attached")
     page.set_default_timeout(10_000)
