@@ -78,11 +78,9 @@ def _doubted(session: CheckSession, explained: Explained) -> Explained:
     if session.branches is None or is_said or n_runs >= FIRST_SURE_RUNS:
         return explained
     native = None if session.judgement is None else session.judgement.native
-    unseen = OpenBranches(session.branches).unseen_growth()
-    few = native is not None and n_runs + 1 < MIN_LEVELS  # with more, the rules for levels have had their say
-    if native is not None and few and native.rate > 0:
+    if native is not None and native.rate > 0 and n_runs + 1 < MIN_LEVELS:  # of more levels the rules have judged
         why = f"native memory (malloc) {native.reason}"
-    elif unseen is not None:
+    elif (unseen := OpenBranches(session.branches).unseen_growth()) is not None:
         why = unseen.words
     else:
         return explained

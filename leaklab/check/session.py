@@ -228,8 +228,10 @@ class CheckSession:
 
     def tell_piles(self) -> None:
         """Say objects of which types pile up, before it is known what keeps them."""
-        self.piles = () if self.judgement is None else self.judgement.piles()
-        if self.on_progress is not None and self.piles:
+        if self.on_progress is None or self.judgement is None:
+            return
+        self.piles = self.judgement.piles()
+        if self.piles:
             self.on_progress(Progress(RUNS, self.measurement.n_runs, piles=self.piles))
 
     @property

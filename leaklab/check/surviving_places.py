@@ -147,8 +147,6 @@ def remade_places(survey: Survey) -> Iterator[Finding]:
 
 _Judged = tuple[Growth, float]
 """The judgement on a group, and how many of its main objects every run leaves."""
-
-
 _REPLACED = "as many are alive as some runs ago: new ones take the places of old ones"
 
 
@@ -164,9 +162,7 @@ def _judge(survey: Survey, group: Group, summary: GroupSummary) -> _Judged:
             return backlog, backlog.rate
     kind = int(survey.view.kinds[summary.main_objects[0]]) if summary.main_objects else 0
     if survey.judgement.is_replaced(kind, growth):
-        return Growth(
-            Outcome.BOUNDED, 0.0, "as many are alive as some runs ago: new ones take the places of old ones"
-        ), 0.0
+        return Growth(Outcome.BOUNDED, 0.0, _REPLACED), 0.0
     settled = series[0][1:-1] or (0,)
     return growth, growths[0].rate or sum(settled) / len(settled)
 

@@ -166,7 +166,7 @@ class LeakLab(ShellMagics):
             code.cell_name,
             code,
             among_ranks=agreement is not None,
-            on_progress=None if options.isolated else progress.note,
+            on_progress=None if options.isolated else progress.on_progress,
         )
         steps = isolated_steps(make_steps, awaits=code.awaits) if options.isolated else make_steps()
         if agreement is not None:

@@ -61,10 +61,13 @@ class ProgressLine:
 
         return tick_and_run
 
+    @property
+    def on_progress(self) -> Callable[[Progress], None] | None:
+        """Takes in what the check knows by now, and shows it; None where nothing is shown, so that nothing is told."""
+        return None if self._write is None else self.note
+
     def note(self, progress: Progress) -> None:
         """Take in what the check knows by now, and show it."""
-        if self._write is None:
-            return
         self._is_measured = progress.check is not None
         if self._is_measured or progress.growing or progress.piles or self._known:
             self._known = str(progress)

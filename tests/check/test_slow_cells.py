@@ -90,6 +90,23 @@ def test_what_was_shown_and_is_no_leak_is_taken_back_in_a_note(slow):
     assert any("did not go on" in note for note in report.record.notes) or any(one.holder == "KEPT" for one in known)
 
 
+def test_of_what_nobody_was_shown_nothing_is_taken_back(slow):
+    def fill_then_stop():
+        if len(KEPT) < 20:
+            KEPT.append(torch.zeros(3000))
+        elif OTHER:
+            OTHER.clear()
+
+    told: list[leaklab.Progress] = []
+    report = leaklab.leakcheck(slow(fill_then_stop, 0.02), namespace={}, cure=False, on_progress=told.append)
+    assert str(told[0]) == "growing so far, after 8 runs: 1 tensor more every run; what keeps that is not known yet"
+    KEPT.clear()
+    quiet = leaklab.leakcheck(slow(fill_then_stop, 0.02), namespace={}, cure=False)
+    assert not report.leaked
+    assert not quiet.leaked
+    assert not any("it showed" in note for note in quiet.notes)
+
+
 def test_a_clean_cell_of_seconds_is_run_no_more_than_eight_times(slow):
     report = leaklab.leakcheck(slow(lambda: torch.zeros(300)), namespace=globals())
     assert report.verdict.outcome is Outcome.CLEAN
