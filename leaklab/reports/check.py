@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from leaklab.errors import ChangeError
 from leaklab.files import FilePath, write_bytes
@@ -43,19 +43,30 @@ SUFFIXES: Final = _FORMS.suffixes
 """Of the files that a report can be saved to."""
 
 
+class AwaitedCheck(Protocol):
+    """A record to which trials of changes still add.
+
+    Attributes:
+        check: What is known by now.
+    """
+
+    check: Check
+
+    def __call__(self) -> Check:
+        """Return the record when the trials are over."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class LeakReport(Report[Check]):
     """The result of a check.
 
     It holds records and nothing else, so it can be pickled and keeps nothing of the user's alive; tables, plots and
-    graphs are made anew each time they are asked for.
-
-    Attributes:
-        record: The record, with every figure.
+    graphs are made anew each time they are asked for. While changes are still tried in a copy of the process, whatever
+    asks for the record waits for them.
     """
 
     _forms: ClassVar = _FORMS
-    record: Check
+    _record: Check | AwaitedCheck
     _ranks: Any = field(default=None, compare=False)
     _rerun: Any = field(default=None, compare=False)  # runs the code again; no copy and no file has it
 
@@ -67,6 +78,16 @@ class LeakReport(Report[Check]):
     """The containers, buffers and graphs that grew in place."""
     runs = FrameProperty(tables.run_table)
     """The measured runs."""
+
+    @property
+    def record(self) -> Check:  # type: ignore[override]  # only read
+        """The record, with every figure."""
+        return self._record if isinstance(self._record, Check) else self._record()
+
+    @property
+    def so_far(self) -> Check:
+        """The record, as far as it is known by now: nothing is waited for."""
+        return self._record if isinstance(self._record, Check) else self._record.check
 
     @property
     def check(self) -> Check:
