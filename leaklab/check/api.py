@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 from leaklab.check.cures import TrialsBeside
 from leaklab.check.pipeline import check_steps
@@ -253,7 +253,7 @@ def report_on(
     if redact:
         check = redacted(check)
     if agreement is None:
-        return LeakReport(check if trials is None else trials, None, rerun)
+        return LeakReport(check if trials is None else cast("Any", trials), None, rerun)
     check = agreement.noted(check)
     return LeakReport(check, agreement.gathered(check))
 

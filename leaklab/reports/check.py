@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leaklab.errors import ChangeError
 from leaklab.files import FilePath, write_bytes
@@ -43,32 +43,26 @@ SUFFIXES: Final = _FORMS.suffixes
 """Of the files that a report can be saved to."""
 
 
-class AwaitedCheck(Protocol):
-    """A record to which trials of changes still add.
-
-    Attributes:
-        check: What is known by now.
-    """
-
-    check: Check
-
-    def __call__(self) -> Check:
-        """Return the record when the trials are over."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, init=False)
 class LeakReport(Report[Check]):
     """The result of a check.
 
     It holds records and nothing else, so it can be pickled and keeps nothing of the user's alive; tables, plots and
     graphs are made anew each time they are asked for. While changes are still tried in a copy of the process, whatever
     asks for the record waits for them.
+
+    Args:
+        record: The record, or what returns it when it is called, and has what is known by now as its ``check``.
     """
 
     _forms: ClassVar = _FORMS
-    _record: Check | AwaitedCheck
+    _record: Any
     _ranks: Any = field(default=None, compare=False)
     _rerun: Any = field(default=None, compare=False)  # runs the code again; no copy and no file has it
+
+    def __init__(self, record: Check, _ranks: Any = None, _rerun: Any = None) -> None:
+        for name, value in (("_record", record), ("_ranks", _ranks), ("_rerun", _rerun)):
+            object.__setattr__(self, name, value)
 
     objects = FrameProperty(tables.object_table)
     """What the runs left behind, by type."""
@@ -82,12 +76,14 @@ class LeakReport(Report[Check]):
     @property
     def record(self) -> Check:  # type: ignore[override]  # only read
         """The record, with every figure."""
-        return self._record if isinstance(self._record, Check) else self._record()
+        record: Check = self._record if isinstance(self._record, Check) else self._record()
+        return record
 
     @property
     def so_far(self) -> Check:
         """The record, as far as it is known by now: nothing is waited for."""
-        return self._record if isinstance(self._record, Check) else self._record.check
+        record: Check = self._record if isinstance(self._record, Check) else self._record.check
+        return record
 
     @property
     def check(self) -> Check:
