@@ -6,9 +6,11 @@ Hooks, threads and caches that a case leaves behind are what it is about, so no 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from dataclasses import dataclass
 
 from apart import apart
+from cases import CASES
 from leak_case import Case
 
 AT_NIGHT = os.environ.get("LEAKLAB_NIGHTLY") == "1"
@@ -20,6 +22,15 @@ FOLLOWED = frozenset({
 })  # fmt: skip
 """Leaks that are followed as long as in a notebook: two seconds, up to hundreds of runs. Others tell as much in 16
 runs; at night all are followed so. No cell is called clean or bounded before its time."""
+
+
+def by_day(n_of_cause: int) -> frozenset[str]:
+    """Return which leaks are checked by day: so many of each cause, and those that are followed."""
+    of_cause: dict[str, list[str]] = defaultdict(list)
+    for case in CASES.values():
+        if case.leaks:
+            of_cause[case.causes[0]].append(case.name)
+    return FOLLOWED.union(*(names[:n_of_cause] for names in of_cause.values()))
 
 
 @dataclass(frozen=True)

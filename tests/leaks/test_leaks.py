@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from cases import CASES
-from checking import ask
+from checking import ask, by_day
 from leak_case import Case
 
 pytestmark = pytest.mark.untraced
@@ -14,13 +16,17 @@ KNOWN_GAPS = {
     "frozen_set_united_with_itself": "a set has no first entry by which its replacement could be recognised",
 }
 
-FOUND = [
-    pytest.param(case, id=case.name, marks=pytest.mark.xfail(reason=KNOWN_GAPS[case.name], strict=True))
-    if case.name in KNOWN_GAPS
-    else pytest.param(case, id=case.name)
-    for case in CASES.values()
-    if case.leaks
-]
+BY_DAY = by_day(3)
+
+
+def marks_of(case: Case) -> Iterator[pytest.MarkDecorator]:
+    if case.name not in BY_DAY:
+        yield pytest.mark.nightly
+    if case.name in KNOWN_GAPS:
+        yield pytest.mark.xfail(reason=KNOWN_GAPS[case.name], strict=True)
+
+
+FOUND = [pytest.param(case, id=case.name, marks=[*marks_of(case)]) for case in CASES.values() if case.leaks]
 
 
 @pytest.mark.parametrize("case", FOUND)

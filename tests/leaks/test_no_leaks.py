@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-
 import pytest
 from cases import CASES
-from checking import FOLLOWED, ask
+from checking import ask, by_day
 from leak_case import Case
 
 pytestmark = pytest.mark.untraced
 
-REPAIRS_BY_DAY = 2
-"""How many repaired cells of each cause are checked by day, besides those of the leaks that are followed."""
+BY_DAY = by_day(2)
+REPAIRED = [
+    pytest.param(case, id=case.name, marks=() if case.name in BY_DAY else pytest.mark.nightly)
+    for case in CASES.values()
+    if case.leaks
+]
 
 
-def repaired() -> Iterator[object]:
-    n_of_cause: dict[str, int] = defaultdict(int)
-    for case in CASES.values():
-        if case.leaks:
-            n_of_cause[case.causes[0]] += 1
-            by_day = case.name in FOLLOWED or n_of_cause[case.causes[0]] <= REPAIRS_BY_DAY
-            yield pytest.param(case, id=case.name, marks=() if by_day else pytest.mark.nightly)
-
-
-@pytest.mark.parametrize("case", [*repaired()])
+@pytest.mark.parametrize("case", REPAIRED)
 def test_the_repaired_cell_is_not_called_a_leak(case: Case) -> None:
     said = ask(case, case.fixed)
     assert not said.failure
