@@ -13,6 +13,7 @@ from leaklab.render.advice import LineGroup, line_groups
 from leaklab.render.base import Forms, FrameProperty, Report
 from leaklab.render.json import FORMAT, check_fields
 from leaklab.reports import tables
+from leaklab.reports.brief import brief_of
 from leaklab.reports.changes import AppliedChange, apply_change, patch_of
 from leaklab.reports.check_html import render_html, render_page
 from leaklab.reports.check_text import render_text
@@ -168,6 +169,27 @@ class LeakReport(Report[Check]):
                 raise ChangeError(msg)
             write_bytes(path, patch.encode())
         return patch
+
+    def brief(self, i: int = 0, *, redact: bool = False) -> str:
+        """Return what somebody needs to propose a change for leak number *i*, a person or a language model.
+
+        Verdict, holder, path, the lines with ten lines around them, what was tried with its outcome, and what would
+        count as cured. A report that was loaded has the lines alone.
+
+        Args:
+            i: Number of the leak, from 0; there need not be any.
+            redact: Whether to hide strings, keys, comments, folders and summaries of your data.
+
+        Returns:
+            Markdown, 4 KiB at most.
+
+        Raises:
+            IndexError: if there is no such leak.
+        """
+        if i or self.leaks:
+            self._require(i)
+        texts = () if self._rerun is None else self._rerun.texts()
+        return brief_of(self.record, i, texts, redact=redact)
 
     def apply(self, i: int = 0) -> AppliedChange:
         """Write the cell with the change that cured leak number *i*, in the place of the cell that calls this.
