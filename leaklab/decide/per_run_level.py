@@ -105,7 +105,7 @@ def judge_per_run_bytes(levels: Sequence[float], *, floor_per_run: float) -> Gro
     if len(levels) < MIN_LEVELS:
         n_runs = max(0, len(levels) - 1)
         least = min((later - earlier for earlier, later in pairwise(levels[1:])), default=0.0)
-        if n_runs >= MIN_RUNS and least >= floor_per_run:
+        if n_runs >= MIN_RUNS and least >= floor_per_run / 2:  # what counts as a step where there are more levels
             reason = f"rose by {format_bytes(least)} or more in each run but the first"
             return Growth(Outcome.INCONCLUSIVE, least, f"{reason}: {n_runs} runs are too few for a noisy level")
         return Growth(Outcome.INCONCLUSIVE, 0.0, f"{n_runs} runs are too few for a noisy level")

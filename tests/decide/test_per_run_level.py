@@ -134,6 +134,14 @@ def test_few_runs_are_a_leak_only_if_each_of_them_grew():
     assert judge_per_run_bytes([], floor_per_run=FLOOR).reason == "0 runs are too few for a noisy level"
 
 
+@pytest.mark.parametrize(("step", "rises"), [(FLOOR, True), (FLOOR / 2, True), (FLOOR / 4, False)])
+def test_a_level_that_rose_in_each_of_few_runs_is_a_doubt_from_half_the_floor_on(step, rises):
+    growth = judge_per_run_bytes([step * run for run in range(7)], floor_per_run=FLOOR)
+    assert growth.outcome is Outcome.INCONCLUSIVE
+    assert (growth.rate == step) is rises
+    assert ("in each run but the first" in growth.reason) is rises
+
+
 def test_growth_that_begins_late_stays_open():
     growth = judge_per_run_bytes(grown(lambda run: 64 * KIB * (run > 12)), floor_per_run=FLOOR)
     assert growth.outcome is OPEN
