@@ -249,7 +249,7 @@ def _is_growing(session: CheckSession) -> bool:
     """Return whether anything seems to grow, once the heap was asked: anything that is worth a word."""
     if session.judgement is None or session.explained is None:
         return session.judgement is None or session.judgement.growing
-    return bool(session.explained.leaks) or _is_open(session)
+    return bool(session.explained.leaks or session.explained.suspects) or _is_open(session)
 
 
 def _is_open(session: CheckSession) -> bool:

@@ -293,6 +293,21 @@ class Leaks:
         self.waiting.pop()
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.02])
+def test_what_is_in_doubt_after_the_first_look_is_followed_where_runs_are_cheap(slow, seconds):
+    cache = {}
+
+    def step():
+        weight = torch.zeros(500)
+        key = (id(weight), tuple(weight.shape))
+        if key not in cache:
+            cache[key] = (weight, weight * 2)
+
+    report = leaklab.leakcheck(slow(step, seconds), cure=False)
+    assert report.leaked
+    assert report.verdict.n_runs > 24
+
+
 @pytest.mark.parametrize(
     ("name", "holder"),
     [
