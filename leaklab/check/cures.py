@@ -13,7 +13,7 @@ from leaklab.check.session import Ran, RunRequest
 from leaklab.cure.applying import ReplaceableCell
 from leaklab.cure.case import Case
 from leaklab.cure.edits import with_changed_cells
-from leaklab.cure.proposal import Program, Proposal
+from leaklab.cure.source import Program, Proposal
 from leaklab.cure.trial import joined, may_be_tried, try_cures
 from leaklab.cure.trial_runs import Means
 from leaklab.explain.idioms import proposals_for
