@@ -51,19 +51,20 @@ def record(cell: str) -> None:
     try:
         client.execute_interactive(SETUP, timeout=MOST_SECONDS)
         began, shown = time.perf_counter(), ""
-        asked = client.execute(cell)
-        while True:
-            message = client.get_iopub_msg(timeout=MOST_SECONDS)
-            if message["parent_header"].get("msg_id") != asked:
-                continue
-            kind, content = message["msg_type"], message["content"]
-            if kind == "status" and content["execution_state"] == "idle":
-                break
-            words = words_of(kind, content)
-            if words and words != shown:
-                print(f"{time.perf_counter() - began:6.1f} s  {words}", flush=True)
-                shown = words
-        print(f"{time.perf_counter() - began:6.1f} s  the cell has ended")
+        # The next cell asks for the report, and waits for the changes that are still tried.
+        for asked, words in ((client.execute(cell), "the cell has ended"), (client.execute("r.leaks"), "")):
+            while True:
+                message = client.get_iopub_msg(timeout=MOST_SECONDS)
+                kind, content = message["msg_type"], message["content"]
+                if kind == "status" and content["execution_state"] == "idle":
+                    if message["parent_header"].get("msg_id") == asked:
+                        break
+                    continue
+                told = words_of(kind, content)
+                if told and told != shown:
+                    print(f"{time.perf_counter() - began:6.1f} s  {told}", flush=True)
+                    shown = told
+            print(f"{time.perf_counter() - began:6.1f} s  {words}" if words else "", flush=True)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 LIMIT_SECONDS = 0.15
 LIMIT_OF_SUITE = 1.2
-N_REPEATS = 7
+N_REPEATS = 5
 N_SUITES = 5
 MEASURE = """
 import {before}, time

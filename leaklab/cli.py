@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import leaklab
-from leaklab.errors import LeaklabError
+from leaklab.errors import LeaklabError, MissingExtraError
 from leaklab.text import shorten
 
 if TYPE_CHECKING:
@@ -101,6 +101,20 @@ def _parser() -> argparse.ArgumentParser:
     heap.add_argument("--compare", type=Path, metavar="LATER", help="print what differs in this later heap instead")
     heap.add_argument("--html", type=Path, metavar="FILE", help="also write a page with what keeps what alive")
     heap.set_defaults(perform=_heap)
+    mcp = commands.add_parser(
+        "mcp",
+        help="serve an assistant: checks, reports and trials as tools of the Model Context Protocol",
+        description="Answer an assistant on standard input and output. It may check the programs in one folder, read"
+        " reports, ask why an object is alive, and try changes; each program that it names runs in a process of its"
+        " own. Needs the extra leaklab[mcp].",
+    )
+    mcp.add_argument(
+        "--root", type=Path, default=Path(), metavar="DIR", help="the folder of the programs (default: this one)"
+    )
+    mcp.add_argument(
+        "--timeout", type=_seconds, default=300.0, metavar="S", help="seconds for a call (default: %(default)g)"
+    )
+    mcp.set_defaults(perform=_mcp)
     cuda = commands.add_parser(
         "cuda",
         help="compare CUDA memory snapshots, or show one",
@@ -318,6 +332,19 @@ def _ask(arguments: argparse.Namespace) -> int:
     from leaklab.render.base import on_terminal
 
     print(on_terminal(ask(arguments.pid, arguments.timeout)), end="")
+    return OK
+
+
+def _mcp(arguments: argparse.Namespace) -> int:
+    try:
+        from leaklab.mcp.server import serve
+    except ImportError as error:
+        msg = "`leaklab mcp` needs the package mcp, 2 or later, which is not installed: pip install 'leaklab[mcp]'"
+        raise MissingExtraError(msg) from error
+    if not arguments.root.is_dir():
+        msg = f"there is no folder {str(arguments.root)!r} to serve"
+        raise LeaklabError(msg)
+    serve(arguments.root, arguments.timeout)
     return OK
 
 

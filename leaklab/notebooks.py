@@ -79,7 +79,7 @@ def execute(
     # In a thread, because in the main thread nbclient takes Ctrl-C over and ends in a traceback.
     with ThreadPoolExecutor(max_workers=1) as pool:
         execution = pool.submit(
-            asyncio.run, _execute_until(stop, client, manager, _environment(folder), last=last, on_cell=on_cell)
+            asyncio.run, _execute_until(stop, client, manager, environment_in(folder), last=last, on_cell=on_cell)
         )
         try:
             execution.result(timeout=max_seconds)
@@ -165,7 +165,8 @@ def _kernel_manager(folder: Path) -> AsyncKernelManager:
     return manager
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def environment_in(folder: Path) -> dict[str, str]:
+    """Return the environment of this process with *folder* for all that Jupyter, IPython and matplotlib keep."""
     places = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR")
     return os.environ | {place: str(folder / place.lower()) for place in places}
 
@@ -271,7 +272,7 @@ def run_notebook(
     Raises:
         LeaklabError: if there is no such notebook, it cannot be read, or its kernel could not be asked for its checks.
     """
-    notebook = _read(file)
+    notebook = read_notebook(file)
     with tempfile.TemporaryDirectory(prefix="leaklab-run-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         record, failure = folder / "checks.json", ""
@@ -291,7 +292,12 @@ def run_notebook(
     return NotebookRun(NotebookReport(redacted_checks(collection) if redact else collection), failure)
 
 
-def _read(file: Path) -> nbformat.NotebookNode:
+def read_notebook(file: Path) -> nbformat.NotebookNode:
+    """Return the notebook in *file*.
+
+    Raises:
+        LeaklabError: if there is none that can be read.
+    """
     read: Callable[..., nbformat.NotebookNode] = nbformat.read
     try:
         return read(file, as_version=4)

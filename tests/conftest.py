@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 
@@ -28,8 +29,11 @@ def process_switches() -> dict[str, object]:
     }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out, where coverage or a debugger traces, the tests that its own objects would disturb."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave for the night what repeats a fact, and skip where a tracer's own objects would disturb."""
+    if os.environ.get("LEAKLAB_NIGHTLY") != "1":
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("nightly")])
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     for item in items:
         if sys.gettrace() is not None and item.get_closest_marker("untraced"):
             item.add_marker(pytest.mark.skip(reason="a tracer makes objects of its own: run with -m untraced"))

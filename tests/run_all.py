@@ -26,8 +26,9 @@ N_AT_ONCE = 3  # some wait for servers and other processes: two do not keep two 
 FILE_SECONDS = 1200
 PASSED, FAILED, NO_TESTS = 0, 1, 5
 LONGEST = (
-    "browser", "test_leaks.py", "test_notebooks.py", "test_trials.py", "test_bad_input.py", "test_magics.py",
-    "test_first_patient.py", "test_api.py", "test_monitor.py", "test_plugin.py", "test_hostile_objects.py",
+    "browser", "test_engines.py", "test_notebooks.py", "test_leaks.py", "test_no_leaks.py", "test_trials.py",
+    "test_monitor.py", "test_hostile_objects.py", "test_plugin.py", "test_container_lengths.py", "test_magics.py",
+    "test_bad_input.py", "test_first_patient.py", "test_nothing_raw.py", "test_api.py",
 )  # fmt: skip
 """A minute and more: begun last, one of them would run alone at the end."""
 

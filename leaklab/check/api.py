@@ -8,8 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
+from leaklab.check.cures import TrialsBeside
 from leaklab.check.pipeline import check_steps
 from leaklab.check.runner import Finished, drive, isolated_steps, without_own_frames
 from leaklab.check.trying import Checked, FunctionReference, Rerun, change_steps, written_proposal
@@ -232,12 +233,27 @@ def _found_again(reference: FunctionReference) -> Checked | None:
     return None if function is None else _checked(function)
 
 
-def report_on(check: Check, agreement: Agreement | None, *, redact: bool, rerun: Rerun | None = None) -> LeakReport:
-    """Return the report on *check*; where ranks have agreed on it, they hand in what they found."""
+def report_on(
+    check: Check,
+    agreement: Agreement | None,
+    *,
+    redact: bool,
+    rerun: Rerun | None = None,
+    trials: TrialsBeside | None = None,
+) -> LeakReport:
+    """Return the report on *check*; where ranks have agreed on it, they hand in what they found.
+
+    Args:
+        check: What was measured.
+        agreement: Of the ranks that checked together; None for a check of this process alone.
+        redact: Whether the user's data are to be hidden.
+        rerun: Runs what was checked again.
+        trials: What still adds to the record.
+    """
     if redact:
         check = redacted(check)
     if agreement is None:
-        return LeakReport(check, None, rerun)
+        return LeakReport(check if trials is None else cast("Any", trials), None, rerun)
     check = agreement.noted(check)
     return LeakReport(check, agreement.gathered(check))
 

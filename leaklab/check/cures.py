@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from types import FunctionType
 from typing import Any
 
-from leaklab.check.findings import Explained, FoundLines
-from leaklab.check.session import Ran, RunRequest
+from leaklab.check.findings import Explained
+from leaklab.check.session import CheckSession, Ran, RunRequest, SplitCell
 from leaklab.cure.applying import ReplaceableCell
 from leaklab.cure.case import Case
 from leaklab.cure.edits import with_changed_cells
@@ -18,48 +21,97 @@ from leaklab.cure.trial import joined, may_be_tried, try_cures
 from leaklab.cure.trial_runs import Means
 from leaklab.explain.idioms import proposals_for
 from leaklab.heap.source_lines import CellNames, current_lines, short_path
-from leaklab.measure.measurement import Measurement
-from leaklab.model import Leak
+from leaklab.model import Check, Leak
 from leaklab.model.cure import Cure
+from leaklab.model.sentences import CHANGES
+from leaklab.runtime.child import Child, begin_child, why_no_child
+from leaklab.text import format_seconds
 
 _FEWEST_JOINED, _MOST_JOINED = 2, 2
 _MOST_LEAKS = 5
 """Of more leaks than these the small ones get their advice only."""
+_MOST_TRIED_SECONDS = 3.0
+"""Of a run that takes longer, trials that would keep the notebook busy are made on request only."""
+_TRIALS_SHARE, _LEAST_TRIAL_SECONDS = 2.0, 5.0
+"""So many times as long as the counted runs, and at least so many seconds, may trials take that nobody asked for."""
+_ROUNDS, _MOST_TRIAL_RUNS = 3, 8
+"""So many trials, one behind the other, there is time for in a copy of the process, however long a run takes."""
+_IDLE_SECONDS, _IDLE_RUNS = 20.0, 10.0
+"""A copy that has computed nothing for so many seconds and runs waits for what it will never get."""
+Cures = dict[str, tuple[Cure, ...]]
+"""For the fingerprint of a leak what was tried."""
 
 
 def find_cures(
-    measurement: Measurement,
+    session: CheckSession,
     explained: Explained,
-    lines: Sequence[FoundLines],
-    namespace: dict[str, Any] | None,
-    checked: ReplaceableCell | FunctionType | None,
-    *,
-    cell_name: CellNames,
-    seconds: float,
-    obstacle: str,
-    run_seconds: float,
-) -> Generator[int | RunRequest, Ran, dict[str, tuple[Cure, ...]]]:
-    """Run the code again with the changes that would cure its leaks.
+    checked: SplitCell | FunctionType | None,
+    known: Callable[[Cures], Check],
+) -> Generator[int | RunRequest, Ran, Cures]:
+    """Try the changes that would end the leaks, where the settings want that; not after a run that failed.
+
+    Where the session tries beside, a copy of the process makes the trials, and nothing is waited for.
 
     Args:
-        measurement: The one that found the leaks; no phase is open.
-        explained: The leaks, with their places.
-        lines: What the traced runs told of them.
-        namespace: The user's variables.
+        session: No phase of its measurement is open.
+        explained: The leaks, with their places and lines.
         checked: The cell or the function that is checked; None where that is none of Python's.
-        cell_name: What the notebook calls its cells.
-        seconds: What all trials together may take.
-        obstacle: Why nothing is to be tried, one clause; empty if trials are wanted.
-        run_seconds: What a run took so far.
+        known: Returns the record with the cures that were found.
 
     Returns:
         For the fingerprint of a leak its cures, best first.
     """
-    program = program_of(namespace, checked, cell_name)
+    settings, per_run = session.settings, session.run_seconds
+    is_wanted = settings.sites is not False if settings.cure is None else settings.cure
+    if not is_wanted or session.in_loop or session.failure or not explained.leaks:
+        return {}
+    unasked = max(_TRIALS_SHARE * session.measuring_seconds, _LEAST_TRIAL_SECONDS)
+    has_child = not (why_no_child() or getattr(checked, "awaits", False))
+    obstacle = f"a run takes {format_seconds(per_run)}" if per_run > _MOST_TRIED_SECONDS and not has_child else ""
+    obstacle = "if a trial failed on one rank, the other ranks would wait for it" if session.among_ranks else obstacle
+    # Beside this process a trial keeps nobody from reading what has been found: it has the time of the check once more.
+    seconds = session.seconds_left if settings.cure or not has_child else settings.max_seconds
+    seconds = seconds if settings.cure else min(seconds, unasked)
+    obstacle = f"{obstacle}: --cure (cure=True) tries it" if obstacle and settings.cure is None else ""
+    is_beside = session.tries_beside and has_child and settings.cure is None and not obstacle
+    if is_beside:  # it keeps nobody from anything
+        seconds = max(settings.max_seconds, _ROUNDS * _MOST_TRIAL_RUNS * per_run)
+    trials = partial(_trials, session, explained, checked, seconds, obstacle, is_beside=is_beside)
+    if is_beside:
+        with suppress(OSError):  # of a system that starts no other process: then they are made here
+            idle_seconds = _IDLE_SECONDS + _IDLE_RUNS * per_run
+            session.trials = yield from begin_child(trials, idle_seconds=idle_seconds)
+            return {}
+    if not obstacle:
+        session.tell(CHANGES, explained.leaks, known({}), seconds)
+    return (yield from trials())
+
+
+def _trials(
+    session: CheckSession,
+    explained: Explained,
+    checked: SplitCell | FunctionType | None,
+    seconds: float,
+    obstacle: str,
+    *,
+    is_beside: bool,
+) -> Generator[int | RunRequest, Ran, Cures]:
+    """Run the code again with the changes that would end its leaks.
+
+    Args:
+        session: What is checked, and how it was measured.
+        explained: The leaks.
+        checked: The cell or the function.
+        seconds: What all trials together may take.
+        obstacle: Why nothing is to be tried, one clause; empty if trials are wanted.
+        is_beside: Whether this is done in a copy of the process.
+    """
+    measurement = session.measurement
+    program = program_of(session.namespace, checked, session.cell_name)
     proposed = []
     for leak in explained.leaks[:_MOST_LEAKS]:
-        keeping = tuple(place for found in lines for place in found.keeping.get(leak.fingerprint, ()))
-        making = tuple(place for found in lines for place in found.making.get(leak.fingerprint, ()))
+        keeping = tuple(place for found in explained.lines for place in found.keeping.get(leak.fingerprint, ()))
+        making = tuple(place for found in explained.lines for place in found.making.get(leak.fingerprint, ()))
         case = Case(leak, program, keeping, making)
         alone = proposals_for(case)
         # The best one first, by itself: where a single call lets everything go, nothing else need be written.
@@ -73,11 +125,72 @@ def find_cures(
         next_run=measurement.n_runs + 1,
         seconds=seconds,
         obstacle=obstacle,
-        run_seconds=run_seconds,
+        run_seconds=session.run_seconds,
         reported_bytes=sum(leak.bytes_per_run for leak in explained.leaks),
+        is_copy=is_beside,
     )
     cures = yield from try_cures(proposed, means)
-    return {name: with_changed_cells(tried, cell_name, program.source) for name, tried in cures.items()}
+    return {name: with_changed_cells(tried, session.cell_name, program.source) for name, tried in cures.items()}
+
+
+class TrialsBeside:
+    """Trials that go on in a copy of the process while this one does something else.
+
+    Called, it waits for them and returns the record with the cures that held. An interrupt of the wait ends the trials.
+
+    Args:
+        child: Makes the trials.
+        check: What was found before them.
+
+    Attributes:
+        check: What is known by now.
+    """
+
+    def __init__(self, child: Child[Cures], check: Check) -> None:
+        self._child, self.check = child, check
+        self._thread = threading.Thread(target=self._wait, name="leaklab trials", daemon=True)
+        self._then: Callable[[Check], object] | None = None
+
+    @property
+    def are_over(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self._child.is_over and not self._thread.is_alive()
+
+    def begin(self, then: Callable[[Check], object]) -> None:
+        """Wait in a thread, and call *then* there with the record."""
+        self._then = then
+        self._thread.start()
+
+    def __call__(self) -> Check:
+        """Return the record when the trials are over."""
+        try:
+            if self._thread is not threading.current_thread():
+                self._thread.join()
+        except BaseException:
+            self._child.kill()
+            raise
+        return self.check
+
+    def __eq__(self, other: object) -> bool:
+        return self() == (other() if isinstance(other, TrialsBeside) else other)
+
+    def __hash__(self) -> int:
+        return hash(self())
+
+    def __reduce__(self) -> tuple[Callable[[Check], Check], tuple[Check]]:
+        """Be copied and pickled as the record that is waited for."""
+        return _same, (self(),)
+
+    def _wait(self) -> None:
+        self._child.wait()
+        if self._child.answer is not None:
+            self.check = replace(self.check, leaks=with_cures(self.check.leaks, self._child.answer))
+        if self._then is not None:
+            self._then(self.check)
+
+
+def _same(check: Check) -> Check:
+    return check
 
 
 def _for_all_holders(case: Case, of_first: Sequence[Proposal]) -> Iterator[Proposal]:

@@ -12,12 +12,13 @@ import platform
 import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 import psutil
 
-from leaklab.check.cures import find_cures, with_cures
+from leaklab.check.cures import TrialsBeside, find_cures, with_cures
 from leaklab.check.explaining import as_far_as_memory_goes, explain
 from leaklab.check.findings import Explained
 from leaklab.check.judging import judge
@@ -48,10 +49,8 @@ from leaklab.measure.census import DisturbedError
 from leaklab.measure.measurement import Measurement
 from leaklab.model import MIN_RUNS, Check, Run, Settings
 from leaklab.model.cure import Cure
-from leaklab.model.sentences import CHANGES, LINES, RUNS, Progress, growth_sentence, pile_words
-from leaklab.runtime.child import why_no_child
+from leaklab.model.sentences import LINES, RUNS, Progress, growth_sentence, pile_words
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect
-from leaklab.text import format_seconds
 from leaklab.version import environment
 
 _SHORT_RUNS, _SHORT_SECONDS = 111, 0.005
@@ -66,10 +65,6 @@ _MOST_WATCHED = 64
 of the code go."""
 _RUNS_OF_KEYS = 8
 """Of a slow cell, where what grows has keys that may come again."""
-_MOST_TRIED_SECONDS = 3.0
-"""Of a run that takes longer, trials that would keep the notebook busy are made on request only."""
-_TRIALS_SHARE, _LEAST_TRIAL_SECONDS = 2.0, 5.0
-"""So many times as long as the counted runs, and at least so many seconds, may trials take that nobody asked for."""
 
 _Step = Callable[[CheckSession, Explained], Generator[int | RunRequest, Ran, Explained]]
 """Makes further runs, if there is a reason to, and returns what was found with what these tell."""
@@ -87,6 +82,7 @@ def check_steps(
     in_loop: LoopRuns | None = None,
     among_ranks: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
+    beside: Callable[[TrialsBeside], object] | None = None,
 ) -> Steps:
     """Check what the front end runs whenever this yields.
 
@@ -99,6 +95,8 @@ def check_steps(
             that grow. Nothing is switched or tried there, and the functions that run are traced as well.
         among_ranks: Whether other processes make the same runs: they would wait for one whose trial fails.
         on_progress: Is told what grows while more runs are made, and what was found while more is looked for.
+        beside: Is given the trials of changes, which then go on in a copy of the process when this has ended; None:
+            they are made before that.
 
     Returns:
         The record, through ``StopIteration``; also after a failed run, with what was measured until then.
@@ -111,7 +109,7 @@ def check_steps(
         require_memray()
     state = GcState.now()
     cell = None if isinstance(checked, FunctionType) else checked
-    session = CheckSession(settings, namespace, cell_name, cell, in_loop, among_ranks, on_progress)
+    session = CheckSession(settings, namespace, cell_name, cell, in_loop, among_ranks, on_progress, beside is not None)
     restored: tuple[str, ...] = ()
     try:
         yield from _warm_up(session)
@@ -129,10 +127,14 @@ def check_steps(
         # From here on nothing is measured: what tracing does to the figures is in no record.
         for step in _TRACING_STEPS:
             explained = yield from as_far_as_memory_goes(step(session, explained), explained)
-        cures = yield from _find_cures(session, explained, checked, check)
+        known = partial(_completed, check, explained)
+        cures = yield from find_cures(session, explained, checked, known)
     finally:
         restored = state.restore() if in_loop is None else ()
-    return _completed(check, explained, cures, restored)
+    check = known(cures, restored)
+    if session.trials is not None and beside is not None:
+        beside(TrialsBeside(session.trials, check))
+    return check
 
 
 def _warm_up(session: CheckSession) -> Generator[int, Ran, None]:
@@ -311,39 +313,6 @@ def _asked(session: CheckSession, number: int) -> int | RunRequest:
     return RunRequest(number, 1, session.branches)
 
 
-def _find_cures(
-    session: CheckSession, explained: Explained, checked: SplitCell | FunctionType | None, check: Check
-) -> Generator[int | RunRequest, Ran, dict[str, tuple[Cure, ...]]]:
-    """Try the changes that would end the leaks, where the settings want that; not after a run that failed."""
-    settings, per_run = session.settings, session.run_seconds
-    is_wanted = settings.sites is not False if settings.cure is None else settings.cure
-    if not is_wanted or session.in_loop or session.failure or not explained.leaks:
-        return {}
-    unasked = max(_TRIALS_SHARE * session.measuring_seconds, _LEAST_TRIAL_SECONDS)
-    has_child = not (why_no_child() or getattr(checked, "awaits", False))
-    obstacle = f"a run takes {format_seconds(per_run)}" if per_run > _MOST_TRIED_SECONDS and not has_child else ""
-    obstacle = "if a trial failed on one rank, the other ranks would wait for it" if session.among_ranks else obstacle
-    # Beside this process a trial keeps nobody from reading what has been found: it has the time of the check once more.
-    seconds = session.seconds_left if settings.cure or not has_child else settings.max_seconds
-    seconds = seconds if settings.cure else min(seconds, unasked)
-    obstacle = f"{obstacle}: --cure (cure=True) tries it" if obstacle and settings.cure is None else ""
-    if not obstacle:
-        session.tell(CHANGES, explained.leaks, _completed(check, explained, {}, ()), seconds)
-    return (
-        yield from find_cures(
-            session.measurement,
-            explained,
-            explained.lines,
-            session.namespace,
-            checked,
-            cell_name=session.cell_name,
-            seconds=seconds,
-            obstacle=obstacle,
-            run_seconds=per_run,
-        )
-    )
-
-
 def _record(session: CheckSession, explained: Explained) -> Check:
     """Return the record of what was measured."""
     failure = "" if session.loop is not None and session.loop.has_ended else session.failure
@@ -415,7 +384,7 @@ def _whole(value: float | None) -> int | None:
 
 
 def _completed(
-    check: Check, explained: Explained, cures: dict[str, tuple[Cure, ...]], restored: tuple[str, ...]
+    check: Check, explained: Explained, cures: dict[str, tuple[Cure, ...]], restored: tuple[str, ...] = ()
 ) -> Check:
     """Return *check* with the lines, statements and cures that were found, and with what was put back at the end."""
     notes = [*check.notes, *explained.later_notes]

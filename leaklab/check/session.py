@@ -24,7 +24,7 @@ from leaklab.measure.level_history import KnownPlace
 from leaklab.measure.measurement import Measurement, choose_baseline
 from leaklab.model import MIN_RUNS, Check, Leak, Settings
 from leaklab.model.sentences import RUNS, Progress
-from leaklab.runtime.child import Ran, RunRequest
+from leaklab.runtime.child import Child, Ran, RunRequest
 from leaklab.runtime.gc_control import user_has_frozen
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ class CheckSession:
         loop: Where a run is the next stretch of a loop that goes on: has a say in how many; else None.
         among_ranks: Whether other processes make the same runs.
         on_progress: Is told what is known while the check is under way.
+        tries_beside: Whether trials of changes are to go on when the check has ended, where that can be.
+        trials: What makes these; None where none go on.
         shown: What it was told that grows, before the verdict.
         piles: The types that it was told to pile up, with what each run leaves of them.
         measurement: What was counted in the last attempt; there is none before the first.
@@ -164,6 +166,8 @@ class CheckSession:
     loop: LoopRuns | None = None
     among_ranks: bool = False
     on_progress: Callable[[Progress], object] | None = None
+    tries_beside: bool = False
+    trials: Child[Any] | None = None
     shown: tuple[Leak, ...] = ()
     piles: tuple[tuple[str, float], ...] = ()
     measurement: Measurement = field(init=False)

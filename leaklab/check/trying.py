@@ -21,7 +21,7 @@ from leaklab.cure.trial_runs import Means
 from leaklab.cure.written import WrittenProgram, idle_function, written_changes
 from leaklab.errors import ChangeError
 from leaklab.explain.idioms.in_use import dropped, emptied_by
-from leaklab.heap.source_lines import CellNames, Origin, origin_of, sources_with
+from leaklab.heap.source_lines import THIS_CELL, CellNames, Origin, origin_of, sources_with
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.model import Check, Leak
 from leaklab.model.cure import Change, CureOutcome
@@ -73,6 +73,19 @@ class Rerun:
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        """Return the names that readers know, and the sources as typed, of all that can be changed; none if gone."""
+        checked = self.find()
+        if checked is None:
+            return ()
+        try:
+            program = checked.program
+            texts = WrittenProgram(program, tuple(_files(checked.namespace)), checked.written).texts()
+            own = () if program.function else ((THIS_CELL, texts.get(program.checked, "")),)
+            return (*own, *((program.named(name), text) for name, text in texts.items()))
+        finally:
+            checked.close()
 
 
 class FunctionReference:

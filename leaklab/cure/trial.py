@@ -17,8 +17,6 @@ from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
 from leaklab.cure.new_kernel import names_missing
 from leaklab.cure.source import Proposal
 from leaklab.cure.trial_runs import (
-    N_HALF,
-    N_RUNS,
     Asked,
     Means,
     Trial,
@@ -136,6 +134,9 @@ class _Trials:
         yield from runs.begin_children([unchanged, *(Trial((one,)) for one in next_ones)])
         self._reference = result = yield from runs.of(unchanged)
         if runs.in_children and not result.ended_by and (result.gain is None or not shows(result.gain)):
+            if self._means.is_copy:
+                self._stopped = "in a copy of the process this leak does not show: --cure tries it in your notebook"
+                return
             # In a child it is another program: it may need a thread or a connection that only this process has.
             runs.end_children()
             runs.in_children = False
@@ -149,7 +150,7 @@ class _Trials:
         elif result.refused and next_ones[0].again:
             self._stopped = result.refused
         elif result.gain is not None and not shows(result.gain):
-            self._stopped = f"{2 * N_HALF} runs are too few to see this leak"
+            self._stopped = f"{2 * self._means.n_half} runs are too few to see this leak"
 
     def _ended_too(self, mine: list[_Answer]) -> _Answer:
         assert self._ended_by is not None  # noqa: S101 - asked for then only
@@ -259,7 +260,8 @@ class _Trials:
 
     def _refusal(self, proposal: Proposal) -> str:
         """Return why *proposal* is not tried; empty if it is."""
-        if not self._stopped and not self._has_time():
+        is_begun = self._runs.is_at_work(Trial((*self._kept, proposal)))
+        if not (self._stopped or is_begun or self._has_time()):
             options = (
                 ("-t 300", "seconds=300") if self._means.is_written else ("--cure -t 300", "cure=True, seconds=300")
             )
@@ -310,7 +312,9 @@ class _Trials:
         if harm := harm_of(before, after, changes_of(beside)) or idle_words(before, after):
             return _Answer(proposal, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(self._reference.gain, result.gain)
-        cost = pointless_cache(before, after, N_RUNS) or next((one.drops for one in beside if one.drops), "")
+        cost = pointless_cache(before, after, self._means.n_runs) or next(
+            (one.drops for one in beside if one.drops), ""
+        )
         if outcome is CureOutcome.HARMFUL:
             words += ", but something else grows"
         elif cost and outcome in _BETTER:

@@ -25,10 +25,9 @@ from leaklab.model.cure import Change
 from leaklab.runtime.child import Child, Ran, RunRequest, begin_child, wait_for, why_no_child
 
 Result = TypeVar("Result")
-N_HALF = 3
-_PARTS = (1, 1, N_HALF, N_HALF)
-"""Two warm-up runs, then two halves."""
-N_RUNS = sum(_PARTS)
+_N_WARMUPS = 2
+_SLOW_SECONDS = 0.6
+"""Of a run that takes longer, two in each half are enough: they are counted exactly, and the wait is long."""
 _CHILD_SECONDS, _CHILD_SHARE = 120.0, 10.0
 """So many seconds, and so many times as long as its runs took so far, a child may take."""
 _IDLE_SECONDS, _IDLE_RUNS = 3.0, 10.0
@@ -51,6 +50,7 @@ class Means:
         run_seconds: What a run took so far.
         reported_bytes: Bytes per run of all leaks.
         is_written: Whether somebody has written the change: then it is looked whether a run still does anything.
+        is_copy: Whether this process is a copy itself: what shows in no copy does not show here either.
     """
 
     program: Program
@@ -64,6 +64,17 @@ class Means:
     run_seconds: float = 0.0
     reported_bytes: float = 0.0
     is_written: bool = False
+    is_copy: bool = False
+
+    @property
+    def n_half(self) -> int:
+        """So many runs are in each of the two halves of a trial."""
+        return 2 if self.run_seconds > _SLOW_SECONDS else 3
+
+    @property
+    def n_runs(self) -> int:
+        """So many runs make a trial: two warm-ups, then two halves."""
+        return _N_WARMUPS + 2 * self.n_half
 
 
 Asked = Generator[int | RunRequest, Ran, Result]
@@ -83,7 +94,7 @@ class TrialResult:
     gain: LevelGain | None = None
     behaviour: Behaviour | None = None
     failure: str = ""
-    n_runs: int = N_RUNS
+    n_runs: int = 0
     refused: str = ""
     ended_by: str = ""
 
@@ -143,6 +154,10 @@ class TrialRuns:
         self._number += 1
         return self._number - 1
 
+    def is_at_work(self, trial: Trial) -> bool:
+        """Return whether a child makes the runs of *trial* already, or has made them."""
+        return trial in self._at_work
+
     def of(self, trial: Trial) -> Asked[TrialResult]:
         """Make the runs of one trial, in a child where that can be; the user's data are as before it."""
         if self.in_children:
@@ -180,7 +195,7 @@ class TrialRuns:
             try:
                 child = yield from begin_child(
                     partial(self._runs_here, trial),
-                    seconds=_CHILD_SECONDS + _CHILD_SHARE * trial.n_parts * 2 * N_RUNS * run_seconds,
+                    seconds=_CHILD_SECONDS + _CHILD_SHARE * trial.n_parts * 2 * self._means.n_runs * run_seconds,
                     idle_seconds=_IDLE_SECONDS + _IDLE_RUNS * run_seconds,
                 )
             except OSError:
@@ -241,7 +256,7 @@ class TrialRuns:
             n_done += 1
             if n_done == 1 and is_changed and is_settling(result.gain):
                 n_parts = max(n_parts, 2)
-        result.n_runs = n_done * N_RUNS
+        result.n_runs = n_done * self._means.n_runs
         if self._means.is_written and result.behaviour is not None:
             called: set[str] = set()
             _seconds, result.failure = yield RunRequest(self._next(), 1, calls_noted(called))
@@ -251,15 +266,16 @@ class TrialRuns:
     def _measured(self) -> Asked[TrialResult]:
         reader = LevelReader(self._means.heap, collects=self._means.collects)
         self._observer.begin()
-        for n_runs, read in zip(_PARTS, (reader.begin, reader.look, reader.look, reader.look), strict=True):
+        n_half, look = self._means.n_half, reader.look
+        for n_runs, read in ((1, reader.begin), (1, look), (n_half, look), (n_half, look)):
             for number in range(n_runs):
                 _seconds, failure = yield self._next()
                 if failure:
                     return TrialResult(failure=failure)
-                if n_runs == N_HALF and not number:
+                if n_runs == n_half and not number:
                     reader.note_first_run()
             read()
-        return TrialResult(reader.gain(2 * N_HALF), self._observer.end())
+        return TrialResult(reader.gain(2 * n_half), self._observer.end())
 
 
 def changes_of(proposals: Iterable[Proposal]) -> tuple[Change, ...]:

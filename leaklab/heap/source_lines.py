@@ -120,6 +120,8 @@ def _is_same(code: types.CodeType, compiled: types.CodeType) -> bool:
 
 CellNames = Callable[[str], str]
 """Returns what a notebook calls the cell that a file name stands for, ``Cell In[7]``; empty for a real file."""
+THIS_CELL = "this cell"
+"""What reports call the cell that is checked."""
 _MAX_SOURCE = 100
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _CALLERS = frozenset({

@@ -18,7 +18,7 @@ from IPython.display import display
 from leaklab.check.session import Statement
 from leaklab.check.trying import Checked, Rerun
 from leaklab.cure.edits import MAGIC_LINE, NotTriedError
-from leaklab.heap.source_lines import cell_name
+from leaklab.heap.source_lines import THIS_CELL, cell_name
 from leaklab.magics.output_records import OutputRecords
 from leaklab.runtime.objects import loaded_variables
 
@@ -112,7 +112,7 @@ class Cell:
 
     def cell_name(self, filename: str) -> str:
         """Return what the notebook calls the cell that *filename* stands for; empty for a real file."""
-        return "this cell" if self._is_running and filename == self._name else cell_name(self._shell, filename)
+        return THIS_CELL if self._is_running and filename == self._name else cell_name(self._shell, filename)
 
     def checked(self) -> Checked:
         """Return the cell as something that a change can be tried on."""

@@ -26,13 +26,14 @@ from leaklab.magics.options import (
 )
 from leaklab.magics.progress_line import ProgressLine
 from leaklab.model import MIN_RUNS, Check, Outcome, Settings
-from leaklab.reports.check import SUFFIXES
+from leaklab.reports.check import SUFFIXES, LeakReport
 from leaklab.reports.comparison import Comparison, compare_checks
 from leaklab.text import read_bytes_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leaklab.check.cures import TrialsBeside
     from leaklab.check.runner import Finished
     from leaklab.check.session import Steps
     from leaklab.magics.cell import Cell
@@ -52,6 +53,7 @@ class LeakLab(ShellMagics):
     warmups = Integer(None, min=0, allow_none=True, help="Old name of warmup.").tag(config=True)
     seconds = Float(60.0, min=0.001, help="No new run starts after this many seconds (-t).").tag(config=True)
     summaries = Bool(default_value=True, help="Show shapes and lengths of values in reports.").tag(config=True)
+    _trials: TrialsBeside | None = None
     paths = Integer(MAX_PATHS, min=1, help="How many independent paths %whyalive shows (-n).").tag(config=True)
 
     @observe("warmups")
@@ -146,19 +148,17 @@ class LeakLab(ShellMagics):
         if setup is not None and setup.awaits:
             msg = "--setup cannot await: run that code in a cell above"
             raise UsageError(msg)
-        if options.isolated and options.group:
-            msg = "--isolated and --group exclude each other: ranks that check together run in their own processes"
-            raise UsageError(msg)
         agreement = self._agreement(options)
-        if setup is not None:
-            with agreement or nullcontext():
-                setup.run(shown=True)
         progress = ProgressLine(
             self.shell,
             settings,
             is_shown=not (options.quiet or options.show_output),
             make_report=partial(report_on, agreement=None, redact=options.redact),
         )
+        self.wait_for_trials(progress.say)
+        if setup is not None:
+            with agreement or nullcontext():
+                setup.run(shown=True)
         make_steps = partial(
             check_steps,
             settings,
@@ -167,6 +167,7 @@ class LeakLab(ShellMagics):
             code,
             among_ranks=agreement is not None,
             on_progress=None if options.isolated else progress.on_progress,
+            beside=self._take_trials if progress.can_go_on and not _is_used_at_once(options) else None,
         )
         steps = isolated_steps(make_steps, awaits=code.awaits) if options.isolated else make_steps()
         if agreement is not None:
@@ -188,7 +189,18 @@ class LeakLab(ShellMagics):
                 return self._finish(finished, code, options, progress, agreement)
         finally:
             code.outputs.forget()
-            progress.close()
+            if self._trials is None or self._trials.are_over:
+                progress.close()
+
+    def _take_trials(self, trials: TrialsBeside) -> None:
+        self._trials = trials
+
+    def wait_for_trials(self, say: Callable[[str], object]) -> None:
+        """Wait for the trials of the last check, if some are under way: beside a new check they would disturb it."""
+        trials, self._trials = self._trials, None
+        if trials is not None and not trials.are_over:
+            say("the changes of the last check are still tried; interrupt to end that")
+            trials()
 
     async def _check_awaiting(
         self,
@@ -248,6 +260,9 @@ class LeakLab(ShellMagics):
         """Return what the ranks agree by, where they are to check together."""
         if not options.group:
             return None
+        if options.isolated:
+            msg = "--isolated and --group exclude each other: ranks that check together run in their own processes"
+            raise UsageError(msg)
         from leaklab.ranks.agreement import Agreement
 
         try:
@@ -283,13 +298,19 @@ class LeakLab(ShellMagics):
         from leaklab.check.api import refuse_end, refuse_leak, report_on
         from leaklab.check.runner import without_own_frames
 
-        report = report_on(finished.check, agreement, redact=options.redact, rerun=code.rerun())
+        trials = self._trials
+        make_report = partial(report_on, finished.check, agreement, redact=options.redact, rerun=code.rerun())
+        report = make_report(trials=trials)
         if agreement is not None and report.ranks is None:
             options.quiet, options.save = True, ""
         failed = finished.error is not None
         try:
             with code.outputs.on_screen():
-                publish(report, options, self._namespace, failed=failed, show=progress.show, shown=report.ranks)
+                if trials is None:
+                    publish(report, options, self._namespace, failed=failed, show=progress.show, shown=report.ranks)
+                else:
+                    publish(report, options, self._namespace, show=progress.show_beside, shown=make_report())
+                    trials.begin(lambda check: progress.show(LeakReport(check)))
             if finished.error is not None:
                 raise without_own_frames(finished.error)
         finally:
@@ -297,7 +318,7 @@ class LeakLab(ShellMagics):
             del finished
         refuse_end(report, agreement)
         with code.outputs.on_screen():
-            compare_with_last(self, report.check, quiet=options.quiet)
+            compare_with_last(self, report.so_far, quiet=options.quiet)
         if options.fail_on_leak:
             refuse_leak(report, "" if agreement is None else agreement.leaking)
         return report if options.output else None
@@ -323,6 +344,12 @@ class LeakLab(ShellMagics):
             leak.leaklab_report = report
             raise leak
         return report if options.output else None
+
+
+def _is_used_at_once(options: Any) -> bool:
+    """Return whether the report has to be complete when the cell ends."""
+    at_once = (options.quiet, options.output, options.save, options.fail_on_leak, options.redact, options.written)
+    return any(at_once) or options.isolated
 
 
 def _is_shown(number: int, settings: Settings, options: Any) -> bool:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from IPython import get_ipython
 from IPython.display import display, update_display
 
 from leaklab.decide.verdict import MORE_TIME, usual_runs
@@ -80,6 +81,21 @@ class ProgressLine:
             self._show_early(self._make_report(progress.check))
         limit = f", for about {_rounded(progress.seconds)}" if progress.seconds >= 1 else ""
         self.say(f"changes that would end the leak are tried{limit}; interrupt to keep the report as it is")
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether what is shown can change after the cell has ended, and somebody is there to see that.
+
+        Who runs a notebook as a whole, such as nbconvert, takes no input for it, and ends the kernel behind the last
+        cell.
+        """
+        kernel = getattr(get_ipython(), "kernel", None)
+        return self._write == self._write_display and bool(getattr(kernel, "_allow_stdin", False))
+
+    def show_beside(self, report: object) -> None:
+        """Display *report* in the place of the line, and below it that changes are tried while the kernel is free."""
+        self._show_early(report)
+        self.say("changes that would end the leak are tried in a copy of the process; the kernel is free meanwhile")
 
     def show(self, report: object) -> None:
         """Display *report*, in the place of the line if there is one."""

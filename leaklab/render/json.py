@@ -6,12 +6,15 @@ browser takes it for markup.
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 import struct
+import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from io import StringIO
 from typing import Any, TypeVar
 
 import msgspec
@@ -282,6 +285,7 @@ def tally_words(collection: NotebookChecks) -> str:
 
 
 HIDDEN = "hidden"
+_WITH_EXPRESSIONS = ("JoinedStr", "TemplateStr")
 
 _STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 # An apostrophe follows a letter ("the cell's"), the quote that opens a string does not. What was cut off for its length
@@ -296,13 +300,14 @@ _MAPPING = re.compile(r"dict|mapping|cache|counter", re.IGNORECASE)
 _FOLDERS = re.compile(r"(?<![\w.<])(?:[A-Za-z]:)?[\\/](?=[^\s\\/])(?:[^\\/:'\"<>|\n]+[\\/])+(?=[^\s\\/:'\"]+)")
 
 
-def redacted(check: Check) -> Check:
+def redacted(check: Check, blank: Blank | None = None) -> Check:
     """Return *check* without summaries, keys, strings and folders; the same string gets the same number everywhere.
 
     Names of variables, attributes, functions and types stay, and so do shapes, figures and fingerprints: a redacted
-    report still says what grows and who holds it, and can still be compared with another one.
+    report still says what grows and who holds it, and can still be compared with another one. *blank* numbers the
+    strings where something else shows them too.
     """
-    blank = _Blank(check)
+    blank = Blank(check) if blank is None else blank
     bare = replace(
         check,
         settings=replace(check.settings, summaries=False),
@@ -327,7 +332,7 @@ def _with_fingerprint(redacted: Leak, leak: Leak) -> Leak:
     return replace(redacted, fingerprint=leak.fingerprint)
 
 
-class _Blank:
+class Blank:
     """The strings and keys that were met, each with its number.
 
     Args:
@@ -348,10 +353,39 @@ class _Blank:
             text = self._key.sub(lambda match: f"[{self._token(match[1])}]", text)
         return _FOLDERS.sub("", text)
 
+    def source(self, text: str) -> str:
+        """Return *text*, Python, line by line without its strings and comments; empty where it cannot be read."""
+        try:
+            tokens = list(tokenize.generate_tokens(StringIO(text).readline))
+            nodes = list(_strings_in(ast.parse(text)))
+        except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):
+            return ""
+        lines = text.splitlines()
+        for token in tokens:
+            if token.type == tokenize.COMMENT:
+                lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]].rstrip()
+        rows = [line.encode() for line in lines]
+        for node in reversed(nodes):
+            first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+            hidden = self._token(ast.get_source_segment(text, node) or "").encode()
+            tail = rows[last][node.end_col_offset :]
+            rows[first : last + 1] = [rows[first][: node.col_offset] + hidden + tail, *[b""] * (last - first)]
+        return _FOLDERS.sub("", b"\n".join(rows).decode())
+
     def _token(self, found: str) -> str:
         inner = found.lstrip("bBrRuUfF").strip("'\"")
         number = self._numbers.setdefault(inner, len(self._numbers) + 1)
         return f"'{HIDDEN} {number}'"
+
+
+def _strings_in(tree: ast.AST) -> Iterator[ast.expr]:
+    """Yield the texts in *tree*, in their order; of those with expressions within only the whole."""
+    for node in ast.iter_child_nodes(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
+        if isinstance(node, ast.expr) and (is_text or type(node).__name__ in _WITH_EXPRESSIONS):
+            yield node
+        else:
+            yield from _strings_in(node)
 
 
 def _keys(path: RootPath) -> Iterator[str]:

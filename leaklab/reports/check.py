@@ -21,6 +21,7 @@ from leaklab.render.advice import LineGroup, cure_of, line_groups, patch_text
 from leaklab.render.base import Forms, FrameProperty, Report
 from leaklab.render.json import FORMAT, check_fields
 from leaklab.reports import tables
+from leaklab.reports.brief import brief_of
 from leaklab.reports.check_html import render_html, render_page
 from leaklab.reports.check_text import render_text
 from leaklab.reports.comparison import Comparison, compare_checks
@@ -50,21 +51,26 @@ SUFFIXES: Final = _FORMS.suffixes
 """Of the files that a report can be saved to."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, init=False)
 class LeakReport(Report[Check]):
     """The result of a check.
 
     It holds records and nothing else, so it can be pickled and keeps nothing of the user's alive; tables, plots and
-    graphs are made anew each time they are asked for.
+    graphs are made anew each time they are asked for. While changes are still tried in a copy of the process, whatever
+    asks for the record waits for them.
 
-    Attributes:
-        record: The record, with every figure.
+    Args:
+        record: The record, or what returns it when it is called, and has what is known by now as its ``check``.
     """
 
     _forms: ClassVar = _FORMS
-    record: Check
+    _record: Any
     _ranks: Any = field(default=None, compare=False)
     _rerun: Any = field(default=None, compare=False)  # runs the code again; no copy and no file has it
+
+    def __init__(self, record: Check, _ranks: Any = None, _rerun: Any = None) -> None:
+        for name, value in (("_record", record), ("_ranks", _ranks), ("_rerun", _rerun)):
+            object.__setattr__(self, name, value)
 
     objects = FrameProperty(tables.object_table)
     """What the runs left behind, by type."""
@@ -74,6 +80,18 @@ class LeakReport(Report[Check]):
     """The containers, buffers and graphs that grew in place."""
     runs = FrameProperty(tables.run_table)
     """The measured runs."""
+
+    @property
+    def record(self) -> Check:  # type: ignore[override]  # only read
+        """The record, with every figure."""
+        record: Check = self._record if isinstance(self._record, Check) else self._record()
+        return record
+
+    @property
+    def so_far(self) -> Check:
+        """The record, as far as it is known by now: nothing is waited for."""
+        record: Check = self._record if isinstance(self._record, Check) else self._record.check
+        return record
 
     @property
     def check(self) -> Check:
@@ -158,6 +176,27 @@ class LeakReport(Report[Check]):
                 raise ChangeError(msg)
             write_bytes(path, patch.encode())
         return patch
+
+    def brief(self, i: int = 0, *, redact: bool = False) -> str:
+        """Return what somebody needs to propose a change for leak number *i*, a person or a language model.
+
+        Verdict, holder, path, the lines with ten lines around them, what was tried with its outcome, and what would
+        count as cured. A report that was loaded has the lines alone.
+
+        Args:
+            i: Number of the leak, from 0; there need not be any.
+            redact: Whether to hide strings, keys, comments, folders and summaries of your data.
+
+        Returns:
+            Markdown, 4 KiB at most.
+
+        Raises:
+            IndexError: if there is no such leak.
+        """
+        if i or self.leaks:
+            self._require(i)
+        texts = () if self._rerun is None else self._rerun.texts()
+        return brief_of(self.record, i, texts, redact=redact)
 
     def apply(self, i: int = 0) -> AppliedChange:
         """Write the cell with the change that cured leak number *i*, in the place of the cell that calls this.

@@ -134,7 +134,7 @@ class Journal:
     """
 
     def __init__(self) -> None:
-        self._checks: list[KeptCheck] = []
+        self._checks: list[tuple[LeakReport, str]] = []
         self._others: list[tuple[object, str]] = []
         self._n_forgotten = 0
 
@@ -146,19 +146,19 @@ class Journal:
             place: Where it was made.
         """
         if type(report) is LeakReport:
-            self._checks.append(KeptCheck(report.check, place))
+            self._checks.append((report, place))
         else:
             self._others.append((report, place))
         self._n_forgotten += _shorten(self._checks, MAX_CHECKS) + _shorten(self._others, MAX_OTHERS)
 
     @property
     def last(self) -> Check | None:
-        """The record of the last check; None before the first."""
-        return self._checks[-1].check if self._checks else None
+        """The record of the last check, as far as it is known; None before the first."""
+        return self._checks[-1][0].so_far if self._checks else None
 
     def collect(self, namespace: Mapping[str, Any], *, title: str = "", redact: bool = False) -> NotebookChecks:
         """Return all that was noted, and the reports of `leaklab.leakcheck` that variables in *namespace* hold."""
-        noted = list(self._checks)
+        noted = [KeptCheck(report.record, place) for report, place in self._checks]
         known = {id(entry.check) for entry in noted}
         # Copied first: another thread may make a variable meanwhile. `type` runs nobody's code, `isinstance` would.
         for name, value in list(namespace.items()):

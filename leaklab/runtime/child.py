@@ -139,6 +139,11 @@ class Child(Generic[Result]):
         self.kill()
         self.failure = f"{_WHO} had not ended after {self._seconds:.0f} s" if now >= self._end else f"{_WHO} hung"
 
+    def wait(self) -> None:
+        """Wait until it has answered, or its time is over."""
+        with _waiting([self]):
+            pass
+
     def kill(self) -> None:
         """End it and what it has started, if it has not ended; may be called again."""
         if self._is_over:

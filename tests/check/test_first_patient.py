@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import pickle
 import weakref
 from collections import Counter
@@ -30,13 +31,18 @@ def assert_nothing_grew(report: leaklab.LeakReport) -> None:
     assert check.failure == ""
 
 
-def test_an_empty_cell_grows_nothing_twenty_times_in_a_row(notebook: Notebook):
-    for _ in range(20):
+IN_A_ROW = [6, pytest.param(20, marks=pytest.mark.nightly)]
+
+
+@pytest.mark.parametrize("times", IN_A_ROW)
+def test_an_empty_cell_grows_nothing_many_times_in_a_row(notebook: Notebook, times):
+    for _ in range(times):
         assert_nothing_grew(notebook.check("pass", "-n 12"))
 
 
-def test_an_empty_function_grows_nothing_twenty_times_in_a_row():
-    for _ in range(20):
+@pytest.mark.parametrize("times", IN_A_ROW)
+def test_an_empty_function_grows_nothing_many_times_in_a_row(times):
+    for _ in range(times):
         assert_nothing_grew(leaklab.leakcheck(lambda: None, runs=12))
 
 
@@ -46,7 +52,7 @@ def test_an_empty_cell_with_as_many_runs_as_there_are_grows_nothing(notebook):
 
 def test_a_leaked_tensor_dies_with_its_last_user_while_the_report_lives(notebook):
     notebook.user.update(torch=torch, history=[])
-    report = notebook.check("history.append(torch.ones(1000, requires_grad=True) * 2)")
+    report = notebook.check("history.append(torch.ones(1000, requires_grad=True) * 2)", "-n 16")
     assert report.leaked
     refs = [weakref.ref(tensor) for tensor in notebook.user["history"]]
     notebook.user["history"].clear()
@@ -85,8 +91,9 @@ def gc_state() -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])
-@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize("at_call", [1, 4, 14])
+@pytest.mark.parametrize(
+    ("error", "at_call"), [(None, 0), *itertools.product([ValueError, KeyboardInterrupt], [1, 4, 14])]
+)
 def test_the_collector_is_as_before_after_every_way_out(is_enabled, error, at_call):
     calls: list[int] = []
 

@@ -76,7 +76,6 @@ def _close(variables: dict[str, Any]) -> None:
     if "loop" in variables:
         variables["loop"].close()
     variables.clear()
-    gc.collect()
 
 
 def _applied(program: Leaking, changes: tuple[Change, ...]) -> tuple[str, str]:
@@ -93,7 +92,9 @@ def _applied(program: Leaking, changes: tuple[Change, ...]) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def firsts() -> dict[str, tuple[Proposal, ...]]:
     """The proposals of every program."""
-    return {name: _proposals(name) for name in PROGRAMS}
+    found = {name: _proposals(name) for name in PROGRAMS}
+    gc.collect()
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -378,6 +378,8 @@ def test_a_container_is_cleared_only_by_a_method_that_it_has():
     kept = evidence(PLAIN, crossing=INDEX, what="torch.Tensor (3,) float32 cpu", **TENSORS)
     assert "history.clear()" in advice_of(replace(kept, holder_kind="list"))
     assert ".clear()" not in advice_of(replace(kept, holder_kind="numpy.ndarray"))
+    tables = [replace(kept, holder_kind="dict", holder=f"net.{name}") for name in ("layers", "_modules", "_buffers")]
+    assert [".clear()" in advice_of(one) for one in tables] == [True, False, False]
 
 
 def test_a_graph_that_grows_is_cut_by_a_call_that_no_shape_refuses():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import forms_of_answers  # noqa: F401 - its forms are noted
 import forms_of_comparisons  # noqa: F401 - its forms are noted
 import forms_of_explorer  # noqa: F401 - its forms are noted
@@ -14,63 +16,39 @@ import leaklab
 from leaklab.cli import main
 
 COMMANDS = {
-    "show_oom": ("cuda", "show", "cuda_oom.pickle"),
-    "show_without_trace": ("cuda", "show", "cuda_without_trace.pickle", "--audit"),
-    "show_nothing": ("show", "missing.pickle"),
-    "show_no_snapshot": ("cuda", "show", "check_clean.json"),
-    "show_no_folder": ("cuda", "show", "cuda_oom.pickle", "--html", "missing/page.html"),
-    "diff_three": ("cuda", "diff", "cuda_step_*.pickle"),
-    "diff_steady": (
-        "cuda",
-        "diff",
-        "cuda_steady_1.pickle",
-        "cuda_steady_2.pickle",
-        "cuda_steady_3.pickle",
-        "--card",
-        "80GB",
-    ),
-    "diff_exact": ("cuda", "diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--key", "exact"),
-    "diff_project": ("cuda", "diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--key", "project"),
-    "diff_above": ("cuda", "diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--fail-above", "10MB"),
-    "diff_below": ("cuda", "diff", "cuda_step_1.pickle", "cuda_step_3.pickle", "--fail-above", "1GiB"),
-    "diff_written": (
-        "cuda",
-        "diff",
-        "cuda_step_*.pickle",
-        "--html",
-        "(FOLDER)/page.html",
-        "--json",
-        "(FOLDER)/record.json",
-    ),
-    "show_written": (
-        "cuda",
-        "show",
-        "cuda_oom.pickle",
-        "--html",
-        "(FOLDER)/page.html",
-        "--json",
-        "(FOLDER)/record.json",
-    ),
-    "diff_one": ("diff", "cuda_step_1.pickle"),
-    "compare_fixed": ("compare", "check_graph_kept.html", "check_graph_kept_fixed.json"),
-    "compare_not_fixed": ("compare", "check_two_leaks.json", "check_two_leaks_one_fixed.json"),
-    "compare_notebooks": ("compare", "notebook_before.html", "notebook_after.json"),
-    "compare_no_report": ("compare", "whyalive_held.json", "notebook_after.json"),
-    "compare_nothing": ("compare", "missing.json", "notebook_after.json"),
-    "compare_heaps": ("compare", "heap_before.heap", "heap_after.heap", "--html", "(FOLDER)/page.html"),
-    "compare_processes": ("compare", "process_out_of_memory.json", "process_asked.json"),
-    "compare_moments": ("compare", "moment_before.npz", "moment_after.npz"),
-    "compare_kinds": ("compare", "heap_before.heap", "process_asked.json"),
-    "heap": ("heap", "heap_after.heap"),
-    "heap_find": ("heap", "heap_after.heap", "--find", "bytes > 4 KiB"),
-    "heap_why": ("heap", "heap_after.heap", "--why", "model[0].weight"),
-    "heap_compare": ("heap", "heap_before.heap", "--compare", "heap_after.heap"),
-    "heap_wrong": ("heap", "heap_after.heap", "--find", "bytes >"),
-    "heap_nothing": ("heap", "check_clean.json"),
-    "merge_one_file": ("merge", "ranks_seven.json"),
-    "merge_nothing": ("merge", "missing"),
-    "merge_no_ranks": ("merge", "whyalive_held.json"),
-    "run_no_notebook": ("run", "missing.ipynb"),
+    "show_oom": "cuda show cuda_oom.pickle",
+    "show_without_trace": "cuda show cuda_without_trace.pickle --audit",
+    "show_nothing": "show missing.pickle",
+    "show_no_snapshot": "cuda show check_clean.json",
+    "show_no_folder": "cuda show cuda_oom.pickle --html missing/page.html",
+    "diff_three": "cuda diff cuda_step_*.pickle",
+    "diff_steady": "cuda diff cuda_steady_1.pickle cuda_steady_2.pickle cuda_steady_3.pickle --card 80GB",
+    "diff_exact": "cuda diff cuda_step_1.pickle cuda_step_3.pickle --key exact",
+    "diff_project": "cuda diff cuda_step_1.pickle cuda_step_3.pickle --key project",
+    "diff_above": "cuda diff cuda_step_1.pickle cuda_step_3.pickle --fail-above 10MB",
+    "diff_below": "cuda diff cuda_step_1.pickle cuda_step_3.pickle --fail-above 1GiB",
+    "diff_written": "cuda diff cuda_step_*.pickle --html (FOLDER)/page.html --json (FOLDER)/record.json",
+    "show_written": "cuda show cuda_oom.pickle --html (FOLDER)/page.html --json (FOLDER)/record.json",
+    "diff_one": "diff cuda_step_1.pickle",
+    "compare_fixed": "compare check_graph_kept.html check_graph_kept_fixed.json",
+    "compare_not_fixed": "compare check_two_leaks.json check_two_leaks_one_fixed.json",
+    "compare_notebooks": "compare notebook_before.html notebook_after.json",
+    "compare_no_report": "compare whyalive_held.json notebook_after.json",
+    "compare_nothing": "compare missing.json notebook_after.json",
+    "compare_heaps": "compare heap_before.heap heap_after.heap --html (FOLDER)/page.html",
+    "compare_processes": "compare process_out_of_memory.json process_asked.json",
+    "compare_moments": "compare moment_before.npz moment_after.npz",
+    "compare_kinds": "compare heap_before.heap process_asked.json",
+    "heap": "heap heap_after.heap",
+    "heap_find": "heap heap_after.heap --find 'bytes > 4 KiB'",
+    "heap_why": "heap heap_after.heap --why model[0].weight",
+    "heap_compare": "heap heap_before.heap --compare heap_after.heap",
+    "heap_wrong": "heap heap_after.heap --find 'bytes >'",
+    "heap_nothing": "heap check_clean.json",
+    "merge_one_file": "merge ranks_seven.json",
+    "merge_nothing": "merge missing",
+    "merge_no_ranks": "merge whyalive_held.json",
+    "run_no_notebook": "run missing.ipynb",
 }
 
 
@@ -81,7 +59,7 @@ def test_the_form_is_the_golden_one(name, tmp_path):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_command_prints_the_golden_text(name, capsys, tmp_path):
-    status = main([word.replace("(FOLDER)", str(tmp_path)) for word in COMMANDS[name]])
+    status = main(shlex.split(COMMANDS[name].replace("(FOLDER)", str(tmp_path))))
     printed = capsys.readouterr()
     text = parts(status=str(status), out=printed.out, err=printed.err)
     text = text.replace(str(RECORDS), "(RECORDS)").replace(str(tmp_path.resolve()), "(FOLDER)")

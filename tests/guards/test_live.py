@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from making import HERE, RECORDS
+from programs_of_records import PROGRAMS
 
 import leaklab
 
@@ -21,25 +22,13 @@ TODAY = {
     "encode cache": "a dict in encode",
 }
 """What was said otherwise when the records were made."""
-NAMES = (
-    "graph_kept",
-    "two_leaks",
-    "immortal_cycle",
-    "tensors_kept",
-    "hook_left",
-    "cache",
-    "growing_containers",
-    "bounded",
-    "clean",
-    "failed",
-)
 
 
 @pytest.fixture(scope="module")
 def found_today() -> dict[str, Any]:
     """The checks of today, made in a process of their own: what else the tests keep alive is none of theirs."""
     folder = str(Path(leaklab.__file__).parent.parent)
-    command = [sys.executable, str(HERE / "make_records.py"), "live", *NAMES]
+    command = [sys.executable, str(HERE / "programs_of_records.py"), *PROGRAMS]
     environment = {**os.environ, "PYTHONPATH": folder}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, timeout=300)
     return json.loads(done.stdout)
@@ -62,7 +51,7 @@ def told(check: dict[str, Any]) -> Any:
     return json.loads(re.sub(r"\[\d+\]", "[#]", json.dumps(whole)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_leak_is_explained_as_it_was(found_today, name):
     record = json.loads((RECORDS / f"check_{name}.json").read_text("utf-8"))
     expected = told(record)

@@ -6,21 +6,31 @@ Hooks, threads and caches that a case leaves behind are what it is about, so no 
 from __future__ import annotations
 
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import defaultdict
 from dataclasses import dataclass
 
 from apart import apart
+from cases import CASES
 from leak_case import Case
 
-ALL_AT_DEFAULTS = os.environ.get("LEAKLAB_AT_DEFAULTS") == "1"
-AT_DEFAULTS = frozenset({
+AT_NIGHT = os.environ.get("LEAKLAB_NIGHTLY") == "1"
+FOLLOWED = frozenset({
     "cache_missed_in_half_of_the_runs", "crops_of_random_size_every_fourth_run", "graph_smoothed_loss_with_backward",
     "hard_examples_every_third_run", "instances_in_a_class_attribute", "one_list_flushed_its_neighbour_not",
     "optimizer_steps_inside_backward", "rows_as_dicts_of_random_number", "numpy_features_in_a_dict",
     "text_added_to_itself", "trees_with_parents_gc_off",
 })  # fmt: skip
 """Leaks that are followed as long as in a notebook: two seconds, up to hundreds of runs. Others tell as much in 16
-runs; at night all are followed so (``LEAKLAB_AT_DEFAULTS=1``). No cell is called clean or bounded before its time."""
+runs; at night all are followed so. No cell is called clean or bounded before its time."""
+
+
+def by_day(n_of_cause: int) -> frozenset[str]:
+    """Return which leaks are checked by day: so many of each cause, and those that are followed."""
+    of_cause: dict[str, list[str]] = defaultdict(list)
+    for case in CASES.values():
+        if case.leaks:
+            of_cause[case.causes[0]].append(case.name)
+    return FOLLOWED.union(*(names[:n_of_cause] for names in of_cause.values()))
 
 
 @dataclass(frozen=True)
@@ -42,27 +52,10 @@ class Said:
     failure: str = ""
 
 
-class Checks:
-    """Checks running two at a time; `ask` waits for one of them."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=2)
-        self._answers: dict[tuple[str, str], Future[Said]] = {}
-
-    def begin(self, case: Case, cell: str) -> None:
-        """Start the check of *cell* as soon as there is room; a cell begun before is not checked twice."""
-        key = (case.name, cell)
-        if key not in self._answers:
-            self._answers[key] = self._pool.submit(apart, _check, case, cell)
-
-    def ask(self, case: Case, cell: str) -> Said:
-        """Return what was said of *cell*."""
-        self.begin(case, cell)
-        return self._answers[case.name, cell].result()
-
-    def close(self) -> None:
-        """Wait for what runs, forget what waits."""
-        self._pool.shutdown(cancel_futures=True)
+def ask(case: Case, cell: str) -> Said:
+    """Return what is said of *cell*."""
+    said: Said = apart(_check, case, cell)
+    return said
 
 
 def _check(case: Case, cell: str) -> Said:
@@ -79,7 +72,7 @@ def _check(case: Case, cell: str) -> Said:
         shell.run_cell("import gc; gc.disable()").raise_error()
     shell.run_cell(case.setup).raise_error()
     shell.run_line_magic("load_ext", "leaklab")
-    is_followed = not case.leaks or cell == case.fixed or ALL_AT_DEFAULTS or case.name in AT_DEFAULTS
+    is_followed = not case.leaks or cell == case.fixed or AT_NIGHT or case.name in FOLLOWED
     runs = "" if is_followed else "-n 16"
     shell.run_cell_magic("leakcheck", f"-q --no-sites --no-cure -v report_of_case {runs}", cell)
     report = shell.user_ns["report_of_case"]

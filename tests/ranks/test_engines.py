@@ -25,7 +25,8 @@ _made: dict[str, list[leaklab.RanksReport]] = {}
 _shown: dict[str, list[int]] = {}
 
 
-@pytest.fixture(params=PACKAGES)
+# One stands for all by day; notebook 6 runs another one.
+@pytest.fixture(params=["dask", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("ray", "ipyparallel"))])
 def engine(request):
     if importlib.util.find_spec(PACKAGES[request.param]) is None:
         pytest.skip(f"{request.param} is not installed: pip install leaklab[engines]")

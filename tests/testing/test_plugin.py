@@ -13,6 +13,7 @@ import pytest
 import leaklab
 
 ROOT = Path(leaklab.__file__).parent.parent
+FEW = "--leakcheck-runs=12"
 SUITE = """
 import asyncio
 import unittest
@@ -155,7 +156,7 @@ def test_marked_tests_are_checked_and_the_others_are_left_alone(suite):
 
 @pytest.mark.untraced
 def test_a_baseline_is_written_accepted_by_several_processes_and_told_when_it_is_stale(suite):
-    chosen = ("-k", "test_leaks or test_hook or test_method", "--leakcheck-baseline=known.txt")
+    chosen = ("-k", "test_leaks or test_hook or test_method", "--leakcheck-baseline=known.txt", FEW)
     assert run(suite, "-q", *chosen, "--leakcheck-update-baseline").returncode == 0
     text = (suite / "known.txt").read_text("utf-8")
     assert "test_some.py::test_hook\n    " in text
@@ -171,7 +172,7 @@ def test_a_baseline_is_written_accepted_by_several_processes_and_told_when_it_is
 
 @pytest.mark.untraced
 def test_small_leaks_do_not_fail_where_that_is_said(suite):
-    done = run(suite, "-q", "-k", "test_leaks or test_hook", "-rA", "-o", "leakcheck_min_bytes=1MiB")
+    done = run(suite, "-q", "-k", "test_leaks or test_hook", "-rA", FEW, "-o", "leakcheck_min_bytes=1MiB")
     assert "1 passed" in done.stdout, done.stdout
     assert "1 leaked" in done.stdout, "hooks count however small"
     assert "1 leak is left aside, smaller than --min-bytes 1.00 MiB" in done.stdout
@@ -179,7 +180,7 @@ def test_small_leaks_do_not_fail_where_that_is_said(suite):
 
 @pytest.mark.untraced
 def test_a_whole_suite_is_screened_first(suite):
-    done = run(suite, "-q", "--leakcheck", "-k", "test_not_marked or test_method", "-rA")
+    done = run(suite, "-q", "--leakcheck", "-k", "test_not_marked or test_method", "-rA", FEW)
     assert "1 passed, " in done.stdout
     assert "1 leaked" in done.stdout, done.stdout
 

@@ -30,6 +30,8 @@ _CLEARED = frozenset({
     "list", "dict", "set", "collections.deque", "collections.OrderedDict", "collections.defaultdict",
     "xml.etree.ElementTree.Element",
 })  # fmt: skip
+_NO_COLLECTIONS = (")", "._modules", "._parameters", "._buffers")
+"""The ends of holders that nobody empties: what a call returns, and the tables that a module consists of."""
 _PRIVATE = re.compile(r"(^|\.)_[^_\W]")
 _INTERNAL = re.compile(r"\.__\w+__\b|\.cell_contents$")
 _OF_FUNCTION = re.compile(r"(closure variable|default of) '(\w+)' of (.+)")
@@ -153,7 +155,7 @@ def place_words(e: Evidence) -> str:
 
 def clearing(e: Evidence) -> str:
     """Return the call that empties the holder, if it has one and is the user's own: `` (`history.clear()`)``."""
-    can = e.holder_kind in _CLEARED and e.place == e.holder and is_users(e) and not e.holder.endswith(")")
+    can = e.holder_kind in _CLEARED and e.place == e.holder and is_users(e) and not e.holder.endswith(_NO_COLLECTIONS)
     return f" (`{written(e.holder)}.clear()`)" if can else ""
 
 
