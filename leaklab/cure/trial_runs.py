@@ -30,7 +30,7 @@ _SLOW_SECONDS = 0.6
 """Of a run that takes longer, two in each half are enough: they are counted exactly, and the wait is long."""
 _CHILD_SECONDS, _CHILD_SHARE = 120.0, 10.0
 """So many seconds, and so many times as long as its runs took so far, a child may take."""
-_IDLE_SECONDS, _IDLE_RUNS = 3.0, 10.0
+_IDLE_SECONDS, _IDLE_RUNS = 3.0, 2.0
 """A child that has computed nothing for so many seconds and runs waits for a thread that only this process has."""
 
 
