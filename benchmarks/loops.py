@@ -82,7 +82,7 @@ def run_here(module: str, name: str, n_steps: int) -> dict[str, Any]:
     """Run one loop in this process; return what its monitor knows at the end."""
     import torch
 
-    from leaklab.decide.loop_consequence import Free
+    from leaklab.decide.rising_level import Free
     from leaklab.loop import monitor as monitor_module
 
     warnings.filterwarnings("ignore")

@@ -45,7 +45,7 @@ from .model.cure import Cure as Cure
 from .model.cure import CureOutcome as CureOutcome
 from .model.paths import CutResult as CutResult
 from .model.paths import RootPath as RootPath
-from .model.progress import Progress as Progress
+from .model.sentences import Progress as Progress
 from .process.listen import Listener as Listener
 from .process.listen import listen as listen
 from .process.out_of_memory import OutOfMemoryWatch as OutOfMemoryWatch
@@ -57,7 +57,7 @@ from .reports.alive import BackReferenceGraph as BackReferenceGraph
 from .reports.alive import WhyAlive as WhyAlive
 from .reports.autograd import AutogradGraph as AutogradGraph
 from .reports.autograd import AutogradReport as AutogradReport
-from .reports.changes import AppliedChange as AppliedChange
+from .reports.check import AppliedChange as AppliedChange
 from .reports.check import LeakReport as LeakReport
 from .reports.comparison import Comparison as Comparison
 from .reports.comparison import NotebookComparison as NotebookComparison

@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 from leaklab.text import printable
@@ -83,6 +84,17 @@ class ReportError(LeaklabError):
 
 class MissingExtraError(LeaklabError, ImportError):
     """A feature needs a package that is not installed; the message names the extra that brings it."""
+
+
+def require(module: str, feature: str, package: str, wanted: str) -> None:
+    """Raise `MissingExtraError` unless *module* is there, for *feature*, of *package*: ``pip install`` *wanted*."""
+    try:
+        is_there = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        is_there = False
+    if not is_there:
+        msg = f"{feature} needs {package}, which is not installed: pip install {wanted}"
+        raise MissingExtraError(msg)
 
 
 class MetricsError(LeaklabError):

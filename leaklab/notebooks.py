@@ -42,7 +42,7 @@ _SAVE_REPORTS = "before.to_json('before.json')\nafter.to_json('after.json')"
 _FAILURE_LIMIT = 300
 OnCell = Callable[[int, int, str], None]
 # Run last, also after a cell that failed. It needs neither a variable nor a magic of the notebook's.
-_HAND_OVER = "__import__('leaklab.magics.leakreport', fromlist=['hand_over']).hand_over({path!r})"
+_HAND_OVER = "__import__('leaklab.magics.line_magics', fromlist=['hand_over']).hand_over({path!r})"
 
 
 def execute(

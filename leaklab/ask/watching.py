@@ -19,10 +19,9 @@ from leaklab.decide.growth import judge_habit
 from leaklab.measure.heap_snapshot import NotebookContext, notebook_context
 from leaklab.measure.snapshot_sizes import take_totals
 from leaklab.model.heap_diff import HeapSnapshotRecord, Totals
-from leaklab.render.sparkline import draw_levels
 from leaklab.reports.heap_diff import MemDiff
 from leaklab.runtime.objects import loaded_variables
-from leaklab.text import format_bytes, format_seconds, signed_bytes, signed_words, visible
+from leaklab.text import draw_levels, format_bytes, format_seconds, signed_bytes, signed_words, visible
 
 _MAX_CELLS = 200  # different texts that are remembered; the one not executed for longest is forgotten first
 _MAX_RUNS = 64

@@ -18,7 +18,7 @@ from leaklab.errors import ChangeError, LeakFound, RankError
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import Check, Settings
 from leaklab.model.cure import Cure
-from leaklab.model.progress import Progress
+from leaklab.model.sentences import Progress
 from leaklab.ranks.agreement import Agreement
 from leaklab.render.json import redacted
 from leaklab.reports.check import LeakReport

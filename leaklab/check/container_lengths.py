@@ -81,11 +81,7 @@ def split_by_container(
     those that are alike in this stay together. Where no container grows by itself and their sum does, as in a table
     that spreads its entries over many, all of them are one place.
 
-    Args:
-        view: The heap.
-        group: The places.
-        measurement: Knows their lengths.
-        may_end: Says of the vertex of a container why its growth may end; empty if nothing does.
+    *may_end* says of the vertex of a container why its growth may end; empty if nothing does.
     """
     parents = sorted({int(view.tree.parent[entry]) for entry in group.entries})
     if len(parents) == 1:
@@ -114,14 +110,7 @@ def split_by_container(
 def length_witness(
     view: HeapView, group: Group, main_objects: Sequence[int], measurement: Measurement
 ) -> LengthWitness | None:
-    """Return what the lengths of the containers of *group* say; None where these are not what grows, or not known.
-
-    Args:
-        view: The heap.
-        group: The place.
-        main_objects: The objects of *group* that matter most.
-        measurement: Has the lengths at every checkpoint.
-    """
+    """Return what the lengths of the containers of *group* say; None where these are not what grows, or not known."""
     if group.crossing is None or group.crossing.kind not in _COLLECTED:
         return None
     parents = sorted({int(view.tree.parent[entry]) for entry in group.entries})

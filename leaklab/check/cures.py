@@ -16,14 +16,14 @@ from leaklab.check.session import CheckSession, Ran, RunRequest, SplitCell
 from leaklab.cure.applying import ReplaceableCell
 from leaklab.cure.case import Case
 from leaklab.cure.edits import with_changed_cells
-from leaklab.cure.proposal import Program, Proposal
+from leaklab.cure.source import Program, Proposal
 from leaklab.cure.trial import joined, may_be_tried, try_cures
 from leaklab.cure.trial_runs import Means
 from leaklab.explain.idioms import proposals_for
 from leaklab.heap.source_lines import CellNames, current_lines, short_path
 from leaklab.model import Check, Leak
 from leaklab.model.cure import Cure
-from leaklab.model.progress import CHANGES
+from leaklab.model.sentences import CHANGES
 from leaklab.runtime.child import Child, begin_child, why_no_child
 from leaklab.text import format_seconds
 

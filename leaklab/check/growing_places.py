@@ -157,11 +157,7 @@ def grown_graph(
 
     Its own graph must hold what was added: nodes that pile up elsewhere belong to whoever keeps them.
 
-    Args:
-        view: The heap.
-        judgement: What was said of the number of nodes.
-        members: What else leaks with its graphs: the nodes that are kept with it do not count.
-        marks: Where the runs began.
+    Nodes that are kept with *members*, what else leaks with its graphs, do not count.
     """
     growth = judgement.graph
     if growth.outcome is not Outcome.LEAK:

@@ -103,12 +103,7 @@ _Lines = dict[str, Counter[Line]]
 
 
 class _TracedRuns:
-    """Further runs of the code, as long as there is time and nothing goes wrong.
-
-    Args:
-        session: The check.
-        leaks: What lines are looked for.
-    """
+    """Further runs of the code, as long as there is time and nothing goes wrong."""
 
     def __init__(self, session: CheckSession, leaks: list[Leak]) -> None:
         self.session, self.leaks = session, leaks

@@ -24,9 +24,8 @@ from leaklab.explain.leaks.groups import Group
 from leaklab.explain.leaks.sizes import GroupSizer, has_opaque
 from leaklab.heap.paths import fingerprint
 from leaklab.heap.view import HeapView
-from leaklab.measure.gauges import native_heap_bytes
+from leaklab.measure.gauges import native_caches_off, native_heap_bytes
 from leaklab.measure.measurement import Measurement
-from leaklab.measure.meters import native_caches_off
 from leaklab.model import Leak, Outcome, RootPath
 from leaklab.model.check import MemoryShare, NativeParts
 from leaklab.runtime.gc_control import collect_quietly
@@ -334,9 +333,7 @@ def explained_shares(judgement: Judgement, parts: NativeParts) -> tuple[MemorySh
 
     Beside a smaller growth the book-keeping of malloc, and what an estimate is wrong by, would pass for another leak.
 
-    Args:
-        judgement: What the rules say of the levels of malloc's heap and of accelerators.
-        parts: What everything found takes of them, per run.
+    *parts* is what everything found takes of them, per run.
     """
     host = MemoryShare(
         NATIVE_MEMORY,

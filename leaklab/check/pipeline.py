@@ -49,8 +49,7 @@ from leaklab.measure.census import DisturbedError
 from leaklab.measure.measurement import Measurement
 from leaklab.model import MIN_RUNS, Check, Run, Settings
 from leaklab.model.cure import Cure
-from leaklab.model.progress import LINES, RUNS, Progress
-from leaklab.model.sentences import growth_sentence, pile_words
+from leaklab.model.sentences import LINES, RUNS, Progress, growth_sentence, pile_words
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect
 from leaklab.version import environment
 

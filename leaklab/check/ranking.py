@@ -166,9 +166,7 @@ size 1 may truly make it 1.4, and the missing 0.4 are then in what is left over.
 def drop_noise(leaks: Sequence[Leak], ended: Mapping[str, Leak] | None = None) -> tuple[list[Leak], list[str]]:
     """Turn what ends with another leak, or is the bookkeeping of notebook or engine, into notes.
 
-    Args:
-        leaks: All that were found.
-        ended: For the fingerprint of a leak the one that it was proven to end with.
+    *ended* has for the fingerprint of a leak the one that it was proven to end with.
 
     Returns:
         The leaks that remain, and the notes.
@@ -197,9 +195,7 @@ def drop_noise(leaks: Sequence[Leak], ended: Mapping[str, Leak] | None = None) -
 def apart_from_logs(leaks: Sequence[Leak], places: Collection[str]) -> tuple[list[Leak], tuple[Leak, ...]]:
     """Return *leaks* without those that are logs, and these, the fastest first.
 
-    Args:
-        leaks: What grows for ever.
-        places: Fingerprints of what gains a few numbers in their order.
+    *places* are the fingerprints of what gains a few numbers in their order.
     """
     logs = [leak for leak in leaks if leak.fingerprint in places and not (keeps_numbers(leak) or is_bookkeeping(leak))]
     rest = [leak for leak in leaks if leak not in logs]
@@ -227,10 +223,6 @@ def drop_covered_bounds(bounded: Sequence[Leak], leaks: Sequence[Leak]) -> tuple
     """Return the bounded places that are worth a line of their own.
 
     Those below the place of a leak come and go with it; those that differ in keys or positions only are one.
-
-    Args:
-        bounded: What grew and stopped.
-        leaks: What is reported above.
     """
     places = [place for leak in leaks if (place := _place(leak))]
     alike: dict[tuple[str, ...], list[Leak]] = {}

@@ -23,7 +23,7 @@ from leaklab.measure.census import Baseline
 from leaklab.measure.level_history import KnownPlace
 from leaklab.measure.measurement import Measurement, choose_baseline
 from leaklab.model import MIN_RUNS, Check, Leak, Settings
-from leaklab.model.progress import RUNS, Progress
+from leaklab.model.sentences import RUNS, Progress
 from leaklab.runtime.child import Child, Ran, RunRequest
 from leaklab.runtime.gc_control import user_has_frozen
 

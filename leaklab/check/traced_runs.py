@@ -144,12 +144,8 @@ def survivors_by_leak(
 ) -> Survivors:
     """Find for each of *fingerprints* what the traced runs left there, and what made it.
 
-    Args:
-        measurement: With the traced runs after the counted ones.
-        n_before: Counted runs.
-        namespace: The user's variables.
-        made: For the address of each survivor of a traced run where it was made.
-        fingerprints: Of the leaks whose lines are wanted.
+    *made* says for the address of each survivor of a traced run where it was made; *n_before* runs were counted
+    ones.
     """
     measurement.forget_the_dead()
     addresses, _kinds, runs = measurement.cohorts.members()

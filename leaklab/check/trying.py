@@ -15,7 +15,7 @@ from leaklab.cure.applying import ReplaceableCell, ran_once
 from leaklab.cure.case import Case, files_of
 from leaklab.cure.edits import with_changed_cells
 from leaklab.cure.live import MISSING, evaluate
-from leaklab.cure.proposal import Program, Proposal
+from leaklab.cure.source import Program, Proposal
 from leaklab.cure.trial import try_cures
 from leaklab.cure.trial_runs import Means
 from leaklab.cure.written import WrittenProgram, idle_function, written_changes

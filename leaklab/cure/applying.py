@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from leaklab.cure.edits import NotTriedError, Path, changed_code, code_objects, edited, parsed
 from leaklab.cure.keeping import to_the_end
-from leaklab.cure.proposal import Program
+from leaklab.cure.source import Program
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.model.cure import Change
 from leaklab.runtime.objects import loaded_variables, mro_of
@@ -55,10 +55,7 @@ class ReplaceableCell(Protocol):
 def applied(changes: Sequence[Change], program: Program, cell: ReplaceableCell | None = None) -> Iterator[None]:
     """Let the program run with *changes* inside; everything is as before on every exit.
 
-    Args:
-        changes: Of any number of files and cells.
-        program: That runs.
-        cell: What is checked, if it is a cell: its lines outside of functions can be changed, too.
+    Of *cell*, where a cell is checked, the lines outside of functions can be changed, too.
 
     Raises:
         NotTriedError: before anything is changed, if the changes cannot be tried soundly.
@@ -131,10 +128,6 @@ def _swaps_of_cell(pairs: Pairs) -> list[_Swap]:
 
 class _Swap:
     """The code of one file or cell, and the functions that have to get it.
-
-    Args:
-        old: As it was compiled.
-        new: The same of the changed text.
 
     Attributes:
         changed: The paths of the code objects that differ.

@@ -77,10 +77,6 @@ class Observer:
 
     What is not there when the runs begin is not watched: a variable that each run binds under a name of its own
     (``model_75``), and a parameter that it adds, are what a change may end.
-
-    Args:
-        heap: Lends the heap.
-        namespace: The variables.
     """
 
     def __init__(self, heap: Heap, namespace: Mapping[str, Any]) -> None:
@@ -268,10 +264,7 @@ def harm_of(before: Behaviour, after: Behaviour, changes: Sequence[Change]) -> s
 def pointless_cache(before: Behaviour, after: Behaviour, n_runs: int) -> str:
     """Return in one clause that a cache is emptied of results that later runs ask for; empty if none is.
 
-    Args:
-        before: What *n_runs* runs of the unchanged program did.
-        after: What those of the changed one did.
-        n_runs: How many there were.
+    *before* is what *n_runs* runs of the unchanged program did, *after* what as many of the changed one did.
     """
     for cache in after.was_emptied - before.was_emptied:
         was, now = before.computed.get(cache, 0) / n_runs, after.computed[cache]

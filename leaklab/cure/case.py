@@ -14,8 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from leaklab.cure.live import MISSING, evaluate
-from leaklab.cure.proposal import Program, Proposal
-from leaklab.cure.source import FUNCTIONS, Patch, SourceText
+from leaklab.cure.source import FUNCTIONS, Patch, Program, Proposal, SourceText
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.measure.registries import registry_on
 from leaklab.model import Leak

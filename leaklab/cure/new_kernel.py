@@ -11,8 +11,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
 from leaklab.cure.edits import NotTriedError, edited, parsed
-from leaklab.cure.proposal import Program
-from leaklab.cure.source import FUNCTIONS
+from leaklab.cure.source import FUNCTIONS, Program
 from leaklab.heap.source_lines import is_module, sources_with
 from leaklab.model.cure import Change
 

@@ -15,7 +15,7 @@ from leaklab.cure.behaviour import harm_of, idle_words, pointless_cache
 from leaklab.cure.edits import NotTriedError, are_apart, merged
 from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
 from leaklab.cure.new_kernel import names_missing
-from leaklab.cure.proposal import Proposal
+from leaklab.cure.source import Proposal
 from leaklab.cure.trial_runs import (
     Asked,
     Means,

@@ -19,7 +19,7 @@ from leaklab.cure.behaviour import Behaviour, Observer, calls_noted
 from leaklab.cure.edits import NotTriedError, merged
 from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling
 from leaklab.cure.keeping import KeptData, to_the_end
-from leaklab.cure.proposal import Program, Proposal
+from leaklab.cure.source import Program, Proposal
 from leaklab.errors import ENDS
 from leaklab.model.cure import Change
 from leaklab.runtime.child import Child, Ran, RunRequest, begin_child, wait_for, why_no_child
@@ -125,9 +125,6 @@ class Trial:
 
 class TrialRuns:
     """Makes them.
-
-    Args:
-        means: What trials need.
 
     Attributes:
         in_children: Whether in children; it may be set to False.

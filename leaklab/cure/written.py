@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from textwrap import dedent, indent
 
 from leaklab.cure.edits import MAGIC_LINE, NotTriedError, edited, lines_of
-from leaklab.cure.proposal import Program
-from leaklab.cure.source import FUNCTIONS
+from leaklab.cure.source import FUNCTIONS, Program
 from leaklab.errors import ChangeError
 from leaklab.model.cure import Change
 from leaklab.text import shorten

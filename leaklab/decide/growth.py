@@ -349,9 +349,6 @@ MIN_SHARE = 0.15
 def judge_slowdown(seconds: Sequence[float]) -> float | None:
     """Return how much slower the last third of the runs is than the first.
 
-    Args:
-        seconds: Wall time of each measured run.
-
     Returns:
         Ratio of the medians of the last and the first third, at least 1.2; None if the time does not rise steadily, or
         there are fewer than 12 runs.

@@ -39,11 +39,8 @@ def compare_places(
     A name is ``replaced`` if it refers to another object. One number or short text in the place of another is no
     change of memory and is not told.
 
-    Args:
-        before: The names at the earlier moment.
-        after: The names at the later one.
-        same_process: Whether addresses of the two can be compared.
-        born: Addresses known to be of objects born between the moments.
+    *born* has addresses known to be of objects born between the moments; *same_process* says whether addresses of
+    the two can be compared.
     """
     old = {place.expression: place for place in before}
     new = {place.expression: place for place in after}

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.decide.loop_consequence import Consequence, Free, consequence_of
+from leaklab.decide.rising_level import Consequence, Free, consequence_of
 from leaklab.model import Leak, Outcome
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.loop import (

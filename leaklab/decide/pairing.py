@@ -39,12 +39,6 @@ def pair_objects(a: HeapSnapshotRecord, b: HeapSnapshotRecord, words_a: Snapshot
     address is the same object only if its type is the same, by address and by name, and the later moment does not know
     it to be young. Where births were not watched, an object that took the place of one of its own type passes for it:
     births and deaths are then both too low by one, and their difference is right.
-
-    Args:
-        a: The earlier moment.
-        b: The later one.
-        words_a: The texts of *a*.
-        words_b: The texts of *b*.
     """
     at_a, at_b = common_rows(a.addresses, b.addresses)
     same = a.kind_addresses[a.kinds[at_a]] == b.kind_addresses[b.kinds[at_b]]

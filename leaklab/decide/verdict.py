@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 
 from leaklab.model import MIN_RUNS, Leak, Outcome, Verdict
+from leaklab.model.loop import LoopState
 from leaklab.model.sentences import growth_sentence, log_sentence, more_words, place_words
 from leaklab.text import PER_THOUSAND, format_bytes, projected_runs, unit_words
 
@@ -259,3 +260,27 @@ def _share(phases: tuple[int, ...], runs_left: int, phases_done: int) -> int:
     if phases_done == 1 and runs_left > phases[1]:
         return math.ceil(runs_left / 2) if runs_left < sum(phases[1:3]) else runs_left
     return runs_left
+
+
+_OF_STATE = {
+    LoopState.LEAK: Outcome.LEAK,
+    LoopState.STEADY: Outcome.CLEAN,
+    LoopState.STOPPED: Outcome.BOUNDED,
+    LoopState.GROWING: Outcome.INCONCLUSIVE,
+    LoopState.WARMING_UP: Outcome.INCONCLUSIVE,
+}
+
+
+def outcome_of_loop(state: LoopState) -> Outcome:
+    """Return the verdict on a loop as far as there is one: while it warms up or still grows there is none."""
+    return _OF_STATE[state]
+
+
+def is_proof_lost(outcome: Outcome, failure: str) -> bool:
+    """Return whether *failure* takes the proof from a verdict: what was not run to its end may leak later."""
+    return bool(failure) and outcome is not Outcome.LEAK
+
+
+def outcome_of_all(outcomes: Collection[Outcome]) -> Outcome:
+    """Return the verdict on all processes: the worst of theirs; without any process there is none."""
+    return min(outcomes, key=WORST_FIRST.index, default=Outcome.INCONCLUSIVE)

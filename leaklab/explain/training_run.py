@@ -28,9 +28,7 @@ MAX_PLACES = 20
 def training_survivors(view: HeapView, new_modules: Iterable[str] = ()) -> tuple[Survivor, ...]:
     """Return the places that keep something of what *view* calls leaked, largest first.
 
-    Args:
-        view: The heap.
-        new_modules: Names of modules that the run imported: what they consist of is not listed.
+    What *new_modules*, the modules that the run imported, consist of is not listed.
     """
     groups, orphans = group_survivors(view)
     sizer = GroupSizer(view)

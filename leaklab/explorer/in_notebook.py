@@ -86,12 +86,7 @@ _FAIL = "--fail-on-leak"
 
 @dataclass(frozen=True, slots=True)
 class CheckedCell:
-    """A cell under ``%%leakcheck``.
-
-    Attributes:
-        line: What stands behind the magic's name.
-        body: The code below.
-    """
+    """A cell under ``%%leakcheck``."""
 
     line: str
     body: str

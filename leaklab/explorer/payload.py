@@ -16,7 +16,6 @@ from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
 from leaklab.model.sentences import TreeLine, growth_sentence
 from leaklab.render.advice import LineGroup, ShownAdvice, advice_of, cell_to_copy, headline, line_groups
-from leaklab.render.text_writer import text_of
 from leaklab.render.words import (
     effort_words,
     failure_words,
@@ -26,6 +25,7 @@ from leaklab.render.words import (
     projection_words,
     render_path,
 )
+from leaklab.render.writers import text_of
 from leaklab.reports import autograd, tables
 from leaklab.reports.alive import document_of
 from leaklab.reports.back_graph import BackGraph, graph_of_leak
@@ -83,10 +83,8 @@ _BYTES, _NUMBER, _TEXT = "bytes", "number", "text"
 def report_data(check: Check, cells: Sequence[str], this_cell: str = "") -> Data:
     """Return what the explorer shows of *check*.
 
-    Args:
-        check: The record of the check.
-        cells: The notebook's cells as they were typed, by number.
-        this_cell: The cell that was checked; empty if it is not known.
+    *cells* are those of the notebook as they were typed, by number; *this_cell* is the checked one, empty if not
+    known.
     """
     verdict = check.verdict
     leaks = [_leak(leak, verdict.outcome.value, cells, this_cell) for leak in check.leaks[:MAX_LEAKS]]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leaklab.errors import MissingExtraError
+from leaklab.errors import require
 from leaklab.frameworks.watched_fit import WatchedFit, whole_steps
 from leaklab.model.loop import StateChange
 
 if TYPE_CHECKING:
     Events: Any = None
 else:
-    if importlib.util.find_spec("ignite") is None:
-        msg = "leaklab.frameworks.ignite needs Ignite, which is not installed: pip install pytorch-ignite"
-        raise MissingExtraError(msg)
+    require("ignite", "leaklab.frameworks.ignite", "Ignite", "pytorch-ignite")
     from ignite.engine import Events
 
 

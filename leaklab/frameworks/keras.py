@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from leaklab.errors import MissingExtraError
+from leaklab.errors import require
 from leaklab.frameworks.watched_fit import WatchedFit
 
 if TYPE_CHECKING:
     Callback = object
 else:
-    if importlib.util.find_spec("keras") is None:
-        msg = "leaklab.frameworks.keras needs Keras 3, which is not installed: pip install keras"
-        raise MissingExtraError(msg)
+    require("keras", "leaklab.frameworks.keras", "Keras 3", "keras")
     from keras.callbacks import Callback
 
 

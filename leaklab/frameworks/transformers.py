@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from leaklab.errors import MissingExtraError
+from leaklab.errors import require
 from leaklab.frameworks.watched_fit import WatchedFit
 from leaklab.heap.roots import local_variables
 
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
     Trainer: Any = None
     TrainerCallback = object
 else:
-    if importlib.util.find_spec("transformers") is None:
-        msg = "leaklab.frameworks.transformers needs transformers, which is not installed: pip install transformers"
-        raise MissingExtraError(msg)
+    require("transformers", "leaklab.frameworks.transformers", "transformers", "transformers")
     from transformers import Trainer, TrainerCallback
 
 

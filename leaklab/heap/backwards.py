@@ -44,11 +44,7 @@ def on_best_paths(
 
     The best path among these objects alone, also where several cost the same, is that among all of *objects*.
 
-    Args:
-        objects: The whole heap.
-        address: Of the object asked about.
-        starts: Where paths may begin.
-        ignored: Addresses of objects that are no holders, though they refer to others.
+    *ignored* are addresses of objects that are no holders, though they refer to others.
 
     Returns:
         None where that is not certain, or would cost more than the graph of the heap.

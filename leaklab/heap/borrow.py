@@ -104,14 +104,7 @@ def borrow_heap(
 ) -> Iterator[HeapView]:
     """Lend the heap as a view; no automatic collection runs inside.
 
-    Args:
-        births: The survivors of the measured runs.
-        namespace: The user's variables.
-        own: As for `heap_view`.
-        heap: Lends every object and empties the list; by default `whole_heap`.
-        summaries: Whether paths may show shapes and lengths.
-        starts: As for `heap_view`.
-        min_data_bytes: As for `heap_view`.
+    *heap* lends every object and empties the list, by default `whole_heap`; all else is as for `heap_view`.
     """
     try:
         with (
@@ -209,13 +202,7 @@ def view_for_path(
 
     Where it can, it holds no more of *objects* than what leads to that object: nothing else can be asked of it.
 
-    Args:
-        objects: As `heap_view` has it.
-        address: Of one of them.
-        namespace: The user's variables.
-        own: As `heap_view` has it.
-        summaries: Whether paths may show shapes and lengths.
-        more_starts: Where paths may begin as well, beside what `find_starts` finds.
+    Paths may begin at *more_starts* as well, beside what `find_starts` finds; all else is as for `heap_view`.
     """
     starts = [*find_starts(namespace), *more_starts]
     ignored = [id(thing) for thing in (*own, own, objects)]

@@ -62,10 +62,7 @@ class DominatorTree:
 def dominators(index: HeapIndex, reached: Reach, *, max_passes: int = _MAX_PASSES) -> DominatorTree:
     """Return the immediate dominators of everything that is *reached*.
 
-    Args:
-        index: The heap.
-        reached: What its roots reach.
-        max_passes: After so many passes over all edges the rest is computed in plain Python, to the same result.
+    After *max_passes* passes over all edges the rest is computed in plain Python, to the same result.
     """
     above = reached.parent.copy()
     sources, targets = _cross_edges(index, reached)

@@ -361,11 +361,7 @@ class NameTable:
 
 
 class BatchNames(Protocol):
-    """Numbers the names of references while a pass reads them, batch by batch; `leaklab.heap.names.in_bulk` does.
-
-    Attributes:
-        table: The names so far.
-    """
+    """Numbers the names of references while a pass reads them, batch by batch; `leaklab.heap.names.in_bulk` does."""
 
     table: NameTable
 

@@ -39,9 +39,8 @@ class NamedHeap(Protocol):
     def python_along(self, vertices: Sequence[int], known: str | None = None) -> list[tuple[int, str]]:
         """Return the objects that are steps along *vertices*, with Python for each, empty where there is none.
 
-        Args:
-            vertices: Each refers to the next.
-            known: Python for the first; without it the path begins at a root.
+        Each of *vertices* refers to the next. *known* is Python for the first; without it the path begins at a
+        root.
         """
 
     def key_of(self, mapping: int, value: int) -> int:
@@ -81,10 +80,7 @@ def _through_module(heap: NamedHeap, tensor: int) -> list[int]:
 def expression_of(heap: NamedHeap, path: list[int], n_detours: int = _MOST_DETOURS) -> str:
     """Return Python for the last object of a path, empty where none is found.
 
-    Args:
-        heap: Alive or saved.
-        path: What `route_to` gives.
-        n_detours: How often the path may be left.
+    *path* is what `route_to` gives; it may be left *n_detours* times.
     """
     steps = heap.python_along(path)
     for _ in range(n_detours):

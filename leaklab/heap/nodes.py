@@ -245,9 +245,8 @@ class HeapNodes(ABC):
     def python_along(self, vertices: Sequence[int], known: str | None = None) -> list[tuple[int, str]]:
         """Return the objects that are steps along *vertices*, with Python for each, empty where there is none.
 
-        Args:
-            vertices: Each refers to the next.
-            known: Python for the first; without it the path begins at a root.
+        Each of *vertices* refers to the next. *known* is Python for the first; without it the path begins at a
+        root.
         """
 
     @abstractmethod

@@ -31,10 +31,7 @@ _N_ENDS = 2
 def freed_without_references(index: HeapIndex, reached: Reach, references: Iterable[tuple[int, int]]) -> Ints:
     """Return the vertices that no root reaches without *references*, ascending.
 
-    Args:
-        index: The heap.
-        reached: What its roots reach now.
-        references: ``(holder, held)``; the holder is `ROOT` for a root. Those that do not exist change nothing.
+    A reference is ``(holder, held)``, the holder `ROOT` for a root; one that does not exist changes nothing.
     """
     cut = np.array(list(references), np.int64).reshape(-1, 2)
     cut = cut[reached.bfs_index[cut[:, 1]] > 0]
@@ -101,12 +98,7 @@ def _below(index: HeapIndex, reached: Reach, tops: Ints) -> Ints:
 def _not_rescued(index: HeapIndex, reached: Reach, doubtful: Ints, cut: Ints, gone: Ints) -> Ints:
     """Return those of *doubtful* to which nothing leads that stays.
 
-    Args:
-        index: The heap.
-        reached: What its roots reach now.
-        doubtful: All that may go.
-        cut: Codes of the references that go, ascending.
-        gone: Vertices that go in any case.
+    *cut* has the codes of the references that go, ascending; *gone* goes in any case.
     """
     stays = reached.bfs_index > 0
     stays[doubtful] = False
@@ -145,12 +137,8 @@ def _spread(
 ) -> None:
     """Mark *tops* and, level by level, what references lead on to.
 
-    Args:
-        index: The heap.
-        tops: Where to begin.
-        marked: One flag per vertex, set here; what is marked already is not entered again.
-        leads_many: Returns which of many references, given as holders and held, are followed.
-        leads_one: The same for one: where levels are thin a plain loop is ten times faster.
+    What is *marked* already is not entered again. *leads_many* returns which of many references, given as holders
+    and held, are followed; *leads_one* the same for one: where levels are thin a plain loop is ten times faster.
     """
     level = np.unique(tops)
     marked[level] = True

@@ -178,11 +178,8 @@ def with_reasons(
     before them is. Whether anything else is still wanted is unknown. The last step is the
     object asked about, whose place is in question.
 
-    Args:
-        steps: As they were described.
-        things: The object of each step.
-        in_graph: For each step whether it belongs to an autograd graph.
-        start: Where the path begins; None where that is unknown.
+    *things* has the object of each step, *in_graph* whether it belongs to an autograd graph; *start* is None where
+    unknown.
     """
     is_expected = True
     for position, (step, thing) in enumerate(zip(steps, things, strict=True)):

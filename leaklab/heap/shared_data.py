@@ -158,13 +158,8 @@ class Storages:
 def storages_in(objects: list[Any], kinds: Ints, tensors: Iterable[int], index: HeapIndex, n_listed: int) -> Storages:
     """Find the storages of *tensors*.
 
-    Args:
-        objects: The heap.
-        kinds: The address of the type of each.
-        tensors: The vertices of all of its tensors.
-        index: Its references.
-        n_listed: So many of the objects the collector listed. What comes after is part of autograd graphs, whose own
-            use of a storage cannot be separated from that of the tensor that was read from them.
+    The collector listed *n_listed* of the objects. What comes after is part of autograd graphs, whose own use of a
+    storage cannot be separated from that of the tensor that was read from them.
     """
     sizes: dict[int, int] = {}
     users: dict[int, list[int]] = {}

@@ -338,13 +338,8 @@ def paths_from(
 ) -> PathTree:
     """Return the cheapest path to every object.
 
-    Args:
-        index: The heap.
-        starts: Where paths may begin.
-        vertices: The object of each, -1 where it is none of the heap.
-        namespace: The dict of the user's variables, -1 if there is none.
-        costs: What it costs to come to each object.
-        own_dicts: For each object its ``__dict__``, or -1.
+    *vertices* has the object of each start, *namespace* the dict of the user's variables, *own_dicts* for each
+    object its ``__dict__``: -1 where there is none. *costs* is what it costs to come to each object.
     """
     blocked = np.zeros(index.n_vertices, bool)
     # Namespaces, modules and frames are where paths begin: none leads through them to anything else.

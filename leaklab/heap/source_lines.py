@@ -34,11 +34,8 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 def line_in_file(tree: ast.Module, filename: str, number: int, function: str) -> int:
     """Return the line of the file that line *number* of the running code stands for; 0 if that is not known.
 
-    Args:
-        tree: The file, parsed.
-        filename: As Python's code objects have it.
-        number: As Python's code objects have it.
-        function: Qualified name of the code; empty where it is not known: then every function of the file is asked.
+    File and line are as Python's code objects have them. *function* is the qualified name of the code; empty where
+    it is not known: then every function of the file is asked.
     """
     outermost = function.partition(".<locals>")[0]
     found = {
@@ -145,11 +142,7 @@ _KERNEL_FILE = re.compile(r"ipykernel_\d+[\\/]")
 
 
 class LineWriter:
-    """Writes lines, with the function they are in and their source.
-
-    Args:
-        cell_name: What the notebook calls its cells.
-    """
+    """Writes lines, with the function they are in and their source."""
 
     def __init__(self, cell_name: CellNames) -> None:
         self._cell_name = cell_name

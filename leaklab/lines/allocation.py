@@ -100,11 +100,7 @@ a literal, or copied or loaded from a file. What was noted for a storage at this
 
 
 class StorageLines:
-    """The line that made each storage, as far as it was noted.
-
-    Args:
-        whose: Tells whose code a file is.
-    """
+    """The line that made each storage, as far as it was noted."""
 
     def __init__(self, whose: Whose) -> None:
         self._whose = whose
@@ -252,12 +248,7 @@ class Made(NamedTuple):
 
 
 class Makers:
-    """Finds the lines that made objects: tensors by their storage, everything else by tracemalloc.
-
-    Args:
-        whose: Tells whose code a file is.
-        storages: What was noted of storages.
-    """
+    """Finds the lines that made objects: tensors by their storage, everything else by tracemalloc."""
 
     def __init__(self, whose: Whose, storages: StorageLines) -> None:
         self._whose = whose

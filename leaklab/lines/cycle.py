@@ -76,10 +76,6 @@ class CycleShape:
 class ClosingWatch(LineWatch):
     """Counts for each shape the lines that closed a cycle of it.
 
-    Args:
-        shapes: What to look for.
-        whose: Tells whose code a file is.
-
     Attributes:
         asked: For the fingerprint of a shape the lines that asked for the copies within which cycles were closed.
     """

@@ -6,7 +6,6 @@ not freed when tracking ended, the newest values of variables included; so only 
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tempfile
 from collections import Counter, defaultdict
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leaklab.errors import MissingExtraError
+from leaklab.errors import require
 from leaklab.lines.arrival import Line
 from leaklab.lines.change import Whose
 
@@ -47,9 +46,7 @@ class NativeGrowth:
 
 def require_memray() -> None:
     """Raise `MissingExtraError` unless memray is installed."""
-    if importlib.util.find_spec("memray") is None:
-        msg = "--native needs memray, which is not installed: pip install 'leaklab[native]' (Linux and macOS)"
-        raise MissingExtraError(msg)
+    require("memray", "--native", "memray", "'leaklab[native]' (Linux and macOS)")
 
 
 class NativeTraces:

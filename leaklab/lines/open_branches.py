@@ -14,8 +14,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leaklab.lines.branches import BranchWatch, Names
-from leaklab.lines.ran_code import ParsedFile, RanFile
+from leaklab.lines.branches import BranchWatch, Names, ParsedFile, RanFile
 from leaklab.lines.syntax import (
     FUNCTION_NODES,
     NamesHere,
@@ -90,11 +89,7 @@ class OpenBranches:
         self._n_asked = 0
 
     def of(self, names: Names) -> CodeReading:
-        """Return what the code says about a container; after `MOST_ASKED` of them nothing is read of all others.
-
-        Args:
-            names: By which the code knows the container.
-        """
+        """Return what the code says about a container; after `MOST_ASKED` of them nothing is read of all others."""
         if names.address in self._readings:
             return self._readings[names.address]
         self._n_asked += 1

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leaklab.decide.loop_consequence import Free
 from leaklab.decide.loop_states import LoopStates
-from leaklab.decide.rising_level import FIRST_LOOK, find_periods, find_rise, next_look, run_length
+from leaklab.decide.rising_level import FIRST_LOOK, Free, find_periods, find_rise, next_look, run_length
 from leaklab.measure.gauges import free_accelerator_bytes, free_host_bytes
 from leaklab.measure.level_history import DEAD, HolderLengths, LevelHistory
 from leaklab.model.loop import ACCELERATOR, HOST, StateChange

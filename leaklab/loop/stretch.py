@@ -15,7 +15,7 @@ from leaklab.heap.source_lines import running_cell_name
 from leaklab.measure.gauges import native_heap_bytes
 from leaklab.measure.level_history import HolderLengths, KnownPlace
 from leaklab.model import Check, Leak, Settings
-from leaklab.model.progress import RUNS, Progress
+from leaklab.model.sentences import RUNS, Progress
 from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
 from leaklab.text import format_bytes, unit_words
 

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from leaklab.magics.leakcheck import LeakLab
-from leaklab.magics.leakreport import LeakReportMagics
-from leaklab.magics.leakwatch import LeakWatchMagics
+from leaklab.magics.line_magics import AutogradMagics, LeakReportMagics, LeakWatchMagics, WhyAliveMagics
 from leaklab.magics.memdiff import MemDiffMagics
-from leaklab.magics.questions import AutogradMagics, WhyAliveMagics
 
 _CALLS = tuple(f"get_ipython().run_cell_magic({name!r}" for name in ("leakcheck", "memdiff"))
 _HOOK = "complete_command"

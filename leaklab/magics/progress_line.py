@@ -15,7 +15,7 @@ from IPython.display import display, update_display
 
 from leaklab.decide.verdict import MORE_TIME, usual_runs
 from leaklab.model import MIN_RUNS, Check, Settings
-from leaklab.model.progress import LINES, RUNS, Progress
+from leaklab.model.sentences import LINES, RUNS, Progress
 from leaklab.reports.check import LeakReport
 from leaklab.text import shorten
 

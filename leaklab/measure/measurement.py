@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from leaklab.measure.census import Baseline, Census, FrozenCensus, RefreezingCensus, ScanCensus
 from leaklab.measure.checkpoint import Checkpoint, heap_objects, take_checkpoint
-from leaklab.measure.meters import Meters
+from leaklab.measure.gauges import Meters
 from leaklab.measure.process_counts import ProcessCounts
 from leaklab.measure.slots import Slots, grown_slots
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, positions_of

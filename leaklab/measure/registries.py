@@ -2,7 +2,7 @@
 
 What such a table keeps looks as if nothing held it. Some tables are lists of the interpreter's, and are found by an
 entry that is always there. Of some the length can be read: one that grows as a leak does is its suspect. Of all that
-are filled by a call into C this call is seen in a run that is watched (`leaklab.lines.store_calls`): that is proof.
+are filled by a call into C this call is seen in a run that is watched (`leaklab.check.stores_in_c`): that is proof.
 
 `REGISTRIES` is open: whoever knows another registry appends a `Registry` before the check.
 """

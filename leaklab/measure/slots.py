@@ -160,12 +160,7 @@ def _may_be_content(
 
 
 class _Worth:
-    """Picks what a first look touches of all references: what may be the content of a slot.
-
-    Args:
-        heap: Where each object of the heap is.
-        may_be_content: Which of them to touch.
-    """
+    """Picks what a first look touches of all references: what may be the content of a slot."""
 
     def __init__(self, heap: AddressTable, may_be_content: npt.NDArray[np.bool_]) -> None:
         self._heap, self._may_be_content = heap, may_be_content
@@ -208,9 +203,6 @@ class _Followed:
 
 class _SlotSearch:
     """Reads the references of holders for what slots point to.
-
-    Args:
-        choice: Which of them to touch.
 
     Attributes:
         rows: The slots found, their fields as in `Slots`.

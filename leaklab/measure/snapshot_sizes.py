@@ -131,10 +131,6 @@ def bytes_of_kinds(objects: list[object], table: KindTable) -> npt.NDArray[np.in
     """Return the bytes of all objects of each type, without what they refer to, shape ``(n_types,)``.
 
     Objects of a fixed size are counted, only containers are measured one by one.
-
-    Args:
-        objects: Live objects.
-        table: Their types.
     """
     places, n_types = table.rows, len(table.types)
     counts = np.bincount(places, minlength=n_types)

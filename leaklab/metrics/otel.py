@@ -7,9 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from leaklab.metrics.extras import require_opentelemetry
-from leaklab.metrics.loops import Loops, Watched
-from leaklab.metrics.table import METRICS, Kind, Metric
+from leaklab.errors import require
+from leaklab.metrics.table import METRICS, Kind, Loops, Metric, Watched
 from leaklab.version import __version__
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def observe(*monitors: Watched, meter: Meter | None = None, rank: int | None = N
         TypeError: if one of *monitors* is something else.
         MissingExtraError: without ``opentelemetry-api``.
     """
-    require_opentelemetry()
+    require("opentelemetry.metrics", "these metrics", "opentelemetry-api", "'leaklab[otel]'")
     return Observation(Loops(monitors, rank), _exported_by(meter or _own_meter()))
 
 

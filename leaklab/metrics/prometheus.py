@@ -25,11 +25,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from leaklab.errors import MetricsError
+from leaklab.errors import MetricsError, require
 from leaklab.files import FilePath, write_bytes
-from leaklab.metrics.extras import require_prometheus
-from leaklab.metrics.loops import Loops, Reading, Watched
-from leaklab.metrics.table import METRICS, Kind, Metric
+from leaklab.metrics.table import METRICS, Kind, Loops, Metric, Reading, Watched
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -57,7 +55,7 @@ class Collector:
     """
 
     def __init__(self, *monitors: Watched, rank: int | None = None) -> None:
-        require_prometheus()
+        _require_client()
         self._loops = Loops(monitors, rank)
 
     def describe(self) -> Iterator[Family]:
@@ -394,7 +392,7 @@ def push(
             f"every_seconds must be above 0 and linger_seconds 0 or more, not {every_seconds!r} and {linger_seconds!r}"
         )
         raise ValueError(msg)
-    require_prometheus()
+    _require_client()
     return Push(url, Loops(monitors, rank), job, every_seconds, linger_seconds)
 
 
@@ -424,3 +422,7 @@ def alert_rules() -> str:
 def dashboard() -> str:
     """Return the dashboard for Grafana, JSON: import it; the first use asks which Prometheus to read."""
     return (_FILES / "dashboard.json").read_text("utf-8")
+
+
+def _require_client() -> None:
+    require("prometheus_client", "these metrics", "prometheus_client", "'leaklab[metrics]'")

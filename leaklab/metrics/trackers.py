@@ -10,8 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from leaklab.metrics.loops import Loops, Watched
-from leaklab.metrics.table import METRICS
+from leaklab.metrics.table import METRICS, Loops, Watched
 from leaklab.model.loop import LoopState, StateChange
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from leaklab.model.check import CHILDREN, DESCRIPTORS, Leak, Way
+from leaklab.model.check import CHILDREN, DESCRIPTORS, Check, Leak, Way
 from leaklab.model.paths import Status
-from leaklab.text import format_bytes, unit_words
+from leaklab.text import format_bytes, unit_words, visible
 
 _NOUNS = {
     "torch.Tensor": "tensors", "torch.nn.parameter.Parameter": "parameters", "numpy.ndarray": "arrays",
@@ -268,3 +268,41 @@ def _merged(texts: dict[str, None]) -> dict[str, str]:
 def _numbered(text: str) -> str:
     """Return *text* with its numbers as ``#``; a position is ``[i]``."""
     return _NUMBER.sub("#", text).replace("[#]", _ANY_KEY)
+
+
+RUNS, LINES, CHANGES = "runs", "lines", "changes"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a check knows while it is under way; its text says that in a line or two.
+
+    Attributes:
+        stage: What is done next: ``runs``, ``lines`` (of the leaks), ``changes`` (that would end these are tried).
+        n_runs: Measured runs so far.
+        growing: What grows so far, the largest first; whether these are leaks may still be open.
+        check: What has been found, once the verdict stands; until then None.
+        seconds: No trial of a change begins after so many; 0.0 before another stage.
+        piles: What piles up by its type, as ``(name of the type, count_per_run)``, before it is known what holds it.
+    """
+
+    stage: str
+    n_runs: int
+    growing: tuple[Leak, ...] = ()
+    check: Check | None = None
+    seconds: float = 0.0
+    piles: tuple[tuple[str, float], ...] = ()
+
+    def __str__(self) -> str:
+        if self.check is None:
+            return visible(self._growing_words())
+        sites = [leak.sites[0] for leak in self.check.leaks[:1] if leak.sites]
+        return "\n".join([str(self.check.verdict), *map(visible, sites)])
+
+    def _growing_words(self) -> str:
+        runs = unit_words(self.n_runs, "runs")
+        if self.piles and not self.growing:
+            return f"growing so far, after {runs}: {pile_words(self.piles)}; what keeps that is not known yet"
+        if not self.growing:
+            return f"nothing grows so far, after {runs}"
+        return f"growing so far, after {runs}: {growth_sentence(self.growing[0])}{more_words(self.growing, 'place')}"

@@ -32,8 +32,6 @@ Ran = tuple[float, str]
 Result = TypeVar("Result")
 _LAST_SECONDS = 20.0
 """After the end of all, so long is waited for the others: to hear of it, to hand in what they have found until then."""
-INTERRUPTS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError"})
-"""After one of these no code of the user's runs again."""
 
 
 class ManyRuns(Protocol):

@@ -23,10 +23,9 @@ from markupsafe import Markup
 from leaklab.errors import ReportError
 from leaklab.files import FilePath, write_bytes
 from leaklab.render.document import Document
-from leaklab.render.html_writer import html_of
 from leaklab.render.json import BYTE_ORDER_MARK, one_line, record_from_json, record_within
 from leaklab.render.templates import page
-from leaklab.render.text_writer import text_of
+from leaklab.render.writers import html_of, text_of
 from leaklab.text import WIDTH, fenced, in_columns, printable
 
 if TYPE_CHECKING:

@@ -225,12 +225,7 @@ class Chapter(DocumentBlock):
 
 @dataclass(frozen=True, slots=True)
 class Bullet(DocumentBlock):
-    """One of several findings: what it is, and what belongs to it.
-
-    Attributes:
-        words: What it is.
-        blocks: What belongs to it.
-    """
+    """One of several findings: what it is, and what belongs to it."""
 
     words: Words
     blocks: tuple[DocumentBlock, ...] = ()
@@ -252,12 +247,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FactTable(DocumentBlock):
-    """Labels with what stands beside them.
-
-    Attributes:
-        facts: The rows.
-        width: Columns of the labels in text.
-    """
+    """Labels with what stands beside them."""
 
     facts: tuple[Fact, ...]
     width: int = 0

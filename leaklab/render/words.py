@@ -198,16 +198,6 @@ def rate_of_one_words(leak: Leak) -> str:
     return f"{count_words(leak.count_per_run / leak.n_places, leak.unit)} per run"
 
 
-def amount_words(leak: Leak, n_runs: int = 1) -> str:
-    """Return what *n_runs* runs leave behind: ``2 objects and 32.00 KiB``; bytes are named only once."""
-    words = []
-    if leak.unit != _BYTE_UNIT or not leak.bytes_per_run:
-        words.append(count_words(leak.count_per_run * n_runs, leak.unit))
-    if leak.bytes_per_run:
-        words.append(format_bytes(leak.bytes_per_run * n_runs))
-    return " and ".join(words)
-
-
 def projection_words(check: Check) -> str:
     """Return what the verdict's rate comes to, empty where nothing grows in bytes."""
     verdict = check.verdict
@@ -279,10 +269,10 @@ def numbers_words(numbers: Sequence[int], width: int) -> str:
     return f"{len(numbers)} figures"
 
 
-def kept_words(kept: Sequence[int], unit: str, width: int) -> str:
+def kept_words(kept: Sequence[int], width: int) -> str:
     """Return what is left of each run's objects, oldest run first, in about *width* characters."""
     runs = "run 1" if len(kept) == 1 else f"runs 1 to {len(kept)}"
-    tail = f"{visible(unit)}, made by {runs} and still alive"
+    tail = f"objects, made by {runs} and still alive"
     return f"{numbers_words(kept, max(width - len(tail) - 1, 12))} {tail}"
 
 
@@ -350,7 +340,7 @@ def undecided_words(check: Check, width: int) -> str:
     """Return what is left of each run where that did not decide; empty for any other outcome."""
     if check.verdict.outcome is not Outcome.INCONCLUSIVE or not check.runs:
         return ""
-    return kept_words([run.n_kept for run in check.runs], "objects", width)
+    return kept_words([run.n_kept for run in check.runs], width)
 
 
 def is_leak(check: Check) -> bool:

@@ -47,7 +47,7 @@ from leaklab.render.document import (
     faint,
 )
 from leaklab.render.drawing import Picture, draw_svg
-from leaklab.render.text_writer import text_of
+from leaklab.render.writers import text_of
 from leaklab.reports.back_graph import graph_of_alive, objgraph_dot
 from leaklab.reports.graphs import LEAKLAB, OBJGRAPH, back_graph_dot, check_style
 from leaklab.reports.tables import path_table, reference_table

@@ -47,7 +47,6 @@ from leaklab.render.document import (
     marked,
 )
 from leaklab.render.drawing import draw_svg
-from leaklab.render.html_writer import html_of
 from leaklab.render.json import embedded, to_json
 from leaklab.render.templates import page, read
 from leaklab.render.words import (
@@ -66,6 +65,7 @@ from leaklab.render.words import (
     statement_rows,
     undecided_words,
 )
+from leaklab.render.writers import html_of
 from leaklab.reports.check_text import bounded_points
 from leaklab.reports.graphs import path_graph
 from leaklab.reports.plots import plot_alt, plot_png
@@ -368,9 +368,9 @@ def _level(n_bytes: int | None) -> Words:
     return faint("unknown") if n_bytes is None else format_bytes(n_bytes)
 
 
-def more_rows(n_rows: int, place: str) -> tuple[Remark, ...]:
+def more_rows(n_rows: int, place: str, what: str = "rows") -> tuple[Remark, ...]:
     """Return that so many more rows are in *place*; nothing where none are."""
-    return (Remark(faint(f"{n_rows:,} more rows are in {place}")),) if n_rows > 0 else ()
+    return (Remark(faint(f"{n_rows:,} more {what} are in {place}")),) if n_rows > 0 else ()
 
 
 def draw_graphs(leaks: Sequence[Leak], draw: Draw) -> list[str | None]:

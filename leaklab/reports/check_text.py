@@ -22,7 +22,6 @@ from leaklab.render.document import (
     environment_of,
     marked,
 )
-from leaklab.render.text_writer import text_of
 from leaklab.render.words import (
     LABEL_WIDTH,
     STATEMENT_COLUMNS,
@@ -37,6 +36,7 @@ from leaklab.render.words import (
     statement_rows,
     undecided_words,
 )
+from leaklab.render.writers import text_of
 from leaklab.text import (
     SHOWN_LIMIT,
     clipped,

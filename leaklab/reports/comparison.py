@@ -23,10 +23,10 @@ from leaklab.model.comparison import ChangeRow
 from leaklab.model.sentences import quoted
 from leaklab.render.base import Displayed, returned_or_written
 from leaklab.render.document import Changes, Document, DocumentBlock, Panel, Points, Remark, Tone, bold, marked
-from leaklab.render.html_writer import html_of
 from leaklab.render.json import as_notebook_checks
 from leaklab.render.templates import page
 from leaklab.render.words import count_words
+from leaklab.render.writers import html_of
 from leaklab.text import format_bytes, shorten, unit_words
 
 _NAME_LIMIT, _CHECK_NAME_LIMIT, _REASON_LIMIT = 60, 80, 200

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from leaklab.cuda.along_trace import ooms_of, peak_of, phases_of, timeline_of
+from leaklab.cuda.along_trace import block_map, ooms_of, peak_of, phases_of, timeline_of
 from leaklab.cuda.live_blocks import device_uses, grouped, largest_first, live_stacks, pool_uses
-from leaklab.cuda.map_of_blocks import block_map
 from leaklab.cuda.reserved import excess_words
 from leaklab.cuda.schema import HOST, Memory
 from leaklab.cuda.stacks import StackTable, tree_of
@@ -30,8 +29,8 @@ from leaklab.model.cuda import (
     TracePoint,
 )
 from leaklab.render.base import Forms, Report
-from leaklab.render.html_writer import html_of
 from leaklab.render.templates import page
+from leaklab.render.writers import html_of
 from leaklab.reports.cuda_document import SCRIPT, snapshot_document, snapshot_line, snapshot_title
 from leaklab.reports.plots import plot_icicle, plot_timeline
 from leaklab.reports.tables import pool_table, stack_table

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from leaklab.model.alive import HeapOverview
 from leaklab.render.base import Displayed
 from leaklab.render.document import Chapter, Document, DocumentBlock, Either, Lines, Remark, Table, bold, code, faint
-from leaklab.render.html_writer import html_of
-from leaklab.render.text_writer import text_of
+from leaklab.render.writers import html_of, text_of
 from leaklab.text import format_bytes, shorten, unit_words
 
 _N_ROWS = 15

@@ -40,8 +40,8 @@ from leaklab.render.document import (
     faint,
     notes_of,
 )
-from leaklab.render.text_writer import text_of
 from leaklab.render.words import render_path
+from leaklab.render.writers import text_of
 from leaklab.reports.check import LeakReport
 from leaklab.text import format_bytes, format_seconds, unit_words, visible
 

@@ -110,7 +110,7 @@ def plot_alt(check: Check) -> str:
     if not check.runs:
         return "Plot without data: no run was measured."
     kept = [run.n_kept for run in check.runs]
-    words = [f"Plot: {kept_words(kept, 'objects', 160)}."]
+    words = [f"Plot: {kept_words(kept, 160)}."]
     for label, attribute, _ in _LEVELS:
         levels = [getattr(run, attribute) for run in check.runs]
         if None not in levels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from leaklab.decide.ranks import is_proof_lost, outcome_of_loop
+from leaklab.decide.verdict import is_proof_lost, outcome_of_loop
 from leaklab.model.check import Check, Leak, Outcome
 from leaklab.model.loop import LEVEL_WORDS, LoopState, MonitorRecord
 from leaklab.model.ranks import RankRecord, RanksRecord, SharedLeak

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from markupsafe import Markup
 
-from leaklab.decide.ranks import outcome_of_all
+from leaklab.decide.verdict import outcome_of_all
 from leaklab.errors import ReportError
 from leaklab.model import SCHEMA_VERSION, Outcome
 from leaklab.model.loop import MONITOR_SCHEMA
@@ -38,12 +38,12 @@ from leaklab.render.document import (
     marked,
     notes_of,
 )
-from leaklab.render.html_writer import html_of
 from leaklab.render.json import check_fields, embedded
 from leaklab.render.templates import page
+from leaklab.render.writers import html_of
 from leaklab.reports import loop
 from leaklab.reports.check import LeakReport
-from leaklab.reports.check_html import OUTCOME_TONES, Extent, answer_of, render_body
+from leaklab.reports.check_html import OUTCOME_TONES, Extent, answer_of, more_rows, render_body
 from leaklab.reports.loop import MonitorReport
 from leaklab.reports.rank_answers import (
     ENDED_EARLY,
@@ -91,13 +91,13 @@ def document_of(record: RanksRecord, *, is_page: bool = False) -> Document:
         Headline(marked(view.headline), OUTCOME_TONES[view.outcome], badge=view.badge),
         Either(
             (Gap(), Lines(tuple(_text_table(view, titles)))),
-            (Table(titles, tuple(_cells(view))), *_more(len(view.rows) - _N_HTML_ROWS, "rows", "report.to_frame()")),
+            (Table(titles, tuple(_cells(view))), *more_rows(len(view.rows) - _N_HTML_ROWS, "report.to_frame()")),
         ),
     ]
     blocks += [_leak(view, shared) for shared in view.leaks[:_N_LEAKS]]
     n_more = len(view.leaks) - _N_LEAKS
     rest = (Remark(f"and {n_more:,} more (report.leaks has all)"),) if n_more > 0 else ()
-    blocks.append(Either(rest, tuple(_more(n_more, "rows", "report.leaks"))))
+    blocks.append(Either(rest, more_rows(n_more, "report.leaks")))
     notes = view.record.notes
     if notes:
         blocks.append(Either((Gap(), *notes_of(notes)), (Chapter("Notes", (Points(notes),)),)))
@@ -109,11 +109,6 @@ def _cells(view: _RanksView) -> Iterator[tuple[str | Styled, ...]]:
         first = row.answers[0]
         verdict = Styled(first.word, Typeface.PILL, OUTCOME_TONES[first.outcome])
         yield bold(view.who_of(row)), verdict, view.rate_of(row), marked(view.place_of(row))
-
-
-def _more(n_more: int, what: str, place: str) -> Iterator[Remark]:
-    if n_more > 0:
-        yield Remark(faint(f"{n_more:,} more {what} are in {place}"))
 
 
 def _leak(view: _RanksView, shared: SharedLeak) -> Either:
@@ -143,7 +138,7 @@ def _reports(view: _RanksView, *, is_page: bool) -> Iterator[DocumentBlock]:
             title = (f"The report of {named([record], view.noun)}", *((" ", faint(place)) if place else ()))
             body = tuple(_report(record, has_pictures=is_page and number < len(firsts)))
             yield Chapter(title, body, is_open=False)
-    yield from _more(n_left_out, f"reports of single {view.noun}s", "report.reports")
+    yield from more_rows(n_left_out, "report.reports", f"reports of single {view.noun}s")
 
 
 def _has_report(record: RankRecord) -> bool:

@@ -38,10 +38,9 @@ from leaklab.render.document import (
     code,
     notes_of,
 )
-from leaklab.render.html_writer import html_of
 from leaklab.render.json import one_line, script_data
 from leaklab.render.templates import joined, page
-from leaklab.render.text_writer import text_of
+from leaklab.render.writers import html_of, text_of
 from leaklab.reports.alive import WhyAlive
 from leaklab.reports.found import FoundObjects
 from leaklab.reports.tables import frame_of

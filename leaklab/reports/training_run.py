@@ -27,8 +27,8 @@ from leaklab.render.document import (
     faint,
     notes_of,
 )
-from leaklab.render.text_writer import text_of
 from leaklab.render.words import cause_words, render_path
+from leaklab.render.writers import text_of
 from leaklab.text import format_bytes, unit_words, visible
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Where in torch's numbering of autograd nodes the runs began; torch is asked only if it is loaded."""
+"""Where in torch's numbering of autograd nodes the runs began; torch need not be there, and is asked only if loaded."""
 
 from __future__ import annotations
 

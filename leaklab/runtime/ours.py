@@ -50,10 +50,6 @@ def soon_untracked(objects: list[object], table: KindTable) -> npt.NDArray[np.in
 
     CPython stops to follow a tuple (up to 3.13 also a dict) as soon as a collection finds nothing in it that could be
     part of a cycle; a tuple of such tuples goes one collection later. Counted as objects, they would seem to die.
-
-    Args:
-        objects: The heap.
-        table: The types of the objects.
     """
     tuples = np.flatnonzero(table.mask(lambda of: of is tuple)).tolist()
     dicts = np.flatnonzero(table.mask(lambda of: of is dict)).tolist()

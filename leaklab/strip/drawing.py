@@ -9,17 +9,29 @@ from typing import NamedTuple
 import numpy as np
 
 from leaklab.model.loop import Levels, LoopState, MonitorRecord, MonitorStatus, StateChange
-from leaklab.render.sparkline import draw_levels
-from leaklab.render.templates import ACCENT, CALM, DOUBTFUL, GOOD, GREY, render
+from leaklab.render.document import (
+    Chapter,
+    Document,
+    DocumentBlock,
+    Headline,
+    Image,
+    Lines,
+    Remark,
+    Styled,
+    Tone,
+    Typeface,
+    faint,
+)
+from leaklab.render.writers import COLOURS, html_of
 from leaklab.reports.loop import consequence_words, monitor_line, monitor_text
-from leaklab.text import format_bytes, shorten, signed_bytes, visible
+from leaklab.text import draw_levels, format_bytes, shorten, signed_bytes, visible
 
-STATE_COLOURS = {
-    LoopState.WARMING_UP: GREY,
-    LoopState.STEADY: GOOD,
-    LoopState.GROWING: DOUBTFUL,
-    LoopState.STOPPED: CALM,
-    LoopState.LEAK: ACCENT,
+_TONES = {
+    LoopState.WARMING_UP: Tone.NONE,
+    LoopState.STEADY: Tone.GOOD,
+    LoopState.GROWING: Tone.DOUBTFUL,
+    LoopState.STOPPED: Tone.CALM,
+    LoopState.LEAK: Tone.BAD,
 }
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 150, 78, 10, 12, 22
 _LEAST_EXTENT = float(1 << 20)
@@ -31,7 +43,7 @@ _INK = "#444444"
 
 class _DrawnSeries(NamedTuple):
     name: str
-    colour: str
+    tone: Tone
     dashes: str
     levels: tuple[int, ...]
 
@@ -65,18 +77,19 @@ def strip_text(record: MonitorRecord) -> str:
 
 def strip_html(record: MonitorRecord) -> str:
     """Return the strip as HTML without styles, scripts or ids: the picture, its figures, the report folded below."""
-    return str(
-        render(
-            "strip.html.j2",
-            status=record.status,
-            line=monitor_line(record),
-            consequence=consequence_words(record),
-            colour=STATE_COLOURS[record.status.state],
-            picture=strip_svg(record.levels, record.changes),
-            series=[(one.name, one.colour, *_figures(one)) for one in _series(record.levels)],
-            report=monitor_text(record),
-        )
-    )
+    state, picture = record.status.state, strip_svg(record.levels, record.changes)
+    badge = f"{'ALARM, ' if record.status.is_alarm else ''}{state.value.upper()}"
+    below = (faint(consequence_words(record)),)
+    blocks: list[DocumentBlock] = [Headline(monitor_line(record), _TONES[state], below, badge)]
+    if picture:
+        blocks.append(Image(picture, "memory over the steps of the loop, since the first look"))
+    legend: list[str | Styled] = []
+    for one in _series(record.levels):
+        level, change = _figures(one)
+        legend += [Styled(one.name, Typeface.PILL, one.tone), f" {level} ", faint(f"({change})"), "  "]
+    blocks.append(Remark(tuple(legend)))
+    blocks.append(Chapter("The report on the loop", (Lines(tuple(monitor_text(record).splitlines())),), is_open=False))
+    return str(html_of(Document(tuple(blocks))))
 
 
 def strip_svg(levels: Levels, changes: Sequence[StateChange]) -> str:
@@ -88,10 +101,10 @@ def strip_svg(levels: Levels, changes: Sequence[StateChange]) -> str:
 
 def _series(levels: Levels) -> list[_DrawnSeries]:
     all_of_them = (
-        _DrawnSeries("native heap", CALM, "", levels.heap_bytes),
-        _DrawnSeries("process (resident)", GREY, "", levels.rss_bytes),
-        _DrawnSeries("accelerator, allocated", GOOD, "", levels.accelerator_bytes),
-        _DrawnSeries("accelerator, reserved", GOOD, "4 3", levels.reserved_bytes),
+        _DrawnSeries("native heap", Tone.CALM, "", levels.heap_bytes),
+        _DrawnSeries("process (resident)", Tone.NONE, "", levels.rss_bytes),
+        _DrawnSeries("accelerator, allocated", Tone.GOOD, "", levels.accelerator_bytes),
+        _DrawnSeries("accelerator, reserved", Tone.GOOD, "4 3", levels.reserved_bytes),
     )
     return [one for one in all_of_them if any(level >= 0 for level in one.levels)]
 
@@ -131,7 +144,7 @@ def _svg(levels: Levels, changes: Sequence[StateChange]) -> Iterator[str]:
         yield f'<text x="{x:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{step:,}</text>'
     yield f'<text x="{_LEFT - 6}" y="{_HEIGHT - 6}" text-anchor="end">step</text>'
     for change in changes[-_N_CHANGES:]:
-        x, colour = of_step(change.step), STATE_COLOURS[change.state]
+        x, colour = of_step(change.step), COLOURS[_TONES[change.state]]
         title = html.escape(visible(shorten(f"step {change.step:,}: {change.state.value}: {change.words}", 300)))
         yield f'<path d="M{x:.1f} {_TOP - 6}V{_HEIGHT - _BOTTOM}" stroke="{colour}" stroke-width="1.5"><title>{title}'
         yield f'</title></path><circle cx="{x:.1f}" cy="{_TOP - 6}" r="3.5" fill="{colour}"/>'
@@ -141,7 +154,7 @@ def _svg(levels: Levels, changes: Sequence[StateChange]) -> Iterator[str]:
         ]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         dashes = f' stroke-dasharray="{one.dashes}"' if one.dashes else ""
-        yield f'<polyline points="{path}" fill="none" stroke="{one.colour}" stroke-width="1.8"{dashes}/>'
+        yield f'<polyline points="{path}" fill="none" stroke="{COLOURS[one.tone]}" stroke-width="1.8"{dashes}/>'
     yield "</svg>"
 
 

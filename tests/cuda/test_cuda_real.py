@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import leaklab
-from leaklab.cuda.map_of_blocks import block_map
+from leaklab.cuda.along_trace import block_map
 from leaklab.cuda.stacks import StackTable
 from leaklab.cuda.trace import histories
 from leaklab.model.cuda import StackChange

@@ -12,7 +12,7 @@ from leaklab import cli
 from leaklab.cuda.schema import memory_of
 from leaklab.model.cuda import FrameNode
 from leaklab.render.document import Document
-from leaklab.render.html_writer import html_of
+from leaklab.render.writers import html_of
 from leaklab.reports.cuda import CudaSnapshot
 from leaklab.reports.cuda_document import frame_outline, tree_lines
 from leaklab.reports.plots import plot_icicle

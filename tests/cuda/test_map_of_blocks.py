@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from snapshot_writer import MODEL, STEP, Card, snapshot, stack
 
-from leaklab.cuda.map_of_blocks import block_map
+from leaklab.cuda.along_trace import block_map
 from leaklab.cuda.schema import memory_of
 from leaklab.cuda.stacks import StackTable
 from leaklab.cuda.trace import histories
@@ -89,7 +89,7 @@ def test_peaks_hold_the_highest_event():
 
 
 def test_of_very_many_blocks_the_largest_are_on_the_map(monkeypatch):
-    monkeypatch.setattr("leaklab.cuda.map_of_blocks.MOST_BLOCKS", 20)
+    monkeypatch.setattr("leaklab.cuda.along_trace.MOST_BLOCKS", 20)
     card = Card()
     sizes = random.Random(5).sample(range(1, 3_000_000), 100)
     for size in sizes:

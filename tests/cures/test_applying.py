@@ -17,7 +17,7 @@ import pytest
 from leaklab.cure.applying import applied
 from leaklab.cure.edits import NotTriedError, edited, merged
 from leaklab.cure.keeping import to_the_end
-from leaklab.cure.proposal import Program
+from leaklab.cure.source import Program
 from leaklab.model.cure import Change
 
 SOURCE = """\

@@ -17,7 +17,7 @@ import pytest
 from programs import PROGRAMS, Leaking
 
 from leaklab.cure.case import Case
-from leaklab.cure.proposal import Program, Proposal
+from leaklab.cure.source import Program, Proposal
 from leaklab.explain.idioms import proposals_for
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.cure import Change

@@ -17,7 +17,7 @@ from notebook_shell import Notebook
 
 import leaklab
 from leaklab.cure.new_kernel import names_missing
-from leaklab.cure.proposal import Program, Proposal
+from leaklab.cure.source import Program, Proposal
 from leaklab.model.cure import Change, Cure, CureOutcome
 from leaklab.text import format_bytes
 

@@ -16,7 +16,7 @@ from leaklab.cure.behaviour import Observer, pointless_cache
 from leaklab.cure.case import Case
 from leaklab.cure.edits import NotTriedError, are_apart, merged
 from leaklab.cure.judging import LevelGain, is_settling, judge_trial
-from leaklab.cure.proposal import Program, Proposal
+from leaklab.cure.source import Program, Proposal
 from leaklab.explain.idioms import Idiom, proposals_for
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.cure import Change, CureOutcome

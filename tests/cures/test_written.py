@@ -9,7 +9,7 @@ import pytest
 
 import leaklab
 from leaklab.cure.edits import MAGIC_LINE, edited
-from leaklab.cure.proposal import Program
+from leaklab.cure.source import Program
 from leaklab.cure.written import WrittenProgram, written_changes
 
 CELL = """\

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.decide.loop_consequence import Free, consequence_of
 from leaklab.decide.loop_states import LoopStates, is_on_accelerator
+from leaklab.decide.rising_level import Free, consequence_of
 from leaklab.model import Check, Leak, Outcome, RootPath, Settings, Verdict
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.loop import ACCELERATOR, HOST, LoopState, StretchCheck

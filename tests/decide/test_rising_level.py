@@ -27,7 +27,6 @@ def test_a_steady_rise_is_told_with_its_pace_and_its_beginning():
     rise = find_rise(STEPS, 1_000 + 3 * STEPS)
     assert rise.since_step == 0
     assert rise.per_step == pytest.approx(3)
-    assert rise.deepest_fall == 0
     assert rise.risen > 100_000
 
 

@@ -14,8 +14,7 @@ import torch
 import leaklab
 from leaklab.errors import MissingExtraError
 from leaklab.lines.native import NativeTraces, _growths, _short, require_memray
-from leaklab.measure.gauges import native_heap_bytes
-from leaklab.measure.meters import native_caches_off
+from leaklab.measure.gauges import native_caches_off, native_heap_bytes
 
 memray = pytest.importorskip("memray") if importlib.util.find_spec("memray") else None
 needs_memray = pytest.mark.skipif(memray is None, reason="memray is not installed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 from contextlib import contextmanager
 
-from leaklab.lines.store_calls import StoreCalls
+from leaklab.check.stores_in_c import StoreCalls
 
 
 class Thing:

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import leaklab
-from leaklab.decide.loop_consequence import Free
 from leaklab.decide.loop_states import LoopStates
+from leaklab.decide.rising_level import Free
 from leaklab.errors import LeakFound
 from leaklab.loop.levels import LevelWatch
 from leaklab.loop.monitor import running_monitors

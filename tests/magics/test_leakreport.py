@@ -13,7 +13,7 @@ from IPython.core.error import UsageError
 
 from leaklab.magics.progress_line import ProgressLine
 from leaklab.model import Settings
-from leaklab.model.progress import Progress
+from leaklab.model.sentences import Progress
 from leaklab.reports.notebook import load_report
 
 pytestmark = pytest.mark.untraced

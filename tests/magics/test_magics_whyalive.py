@@ -10,8 +10,8 @@ import pytest
 import torch
 from notebook_shell import Notebook
 
+from leaklab.magics.line_magics import WhyAliveMagics
 from leaklab.magics.options import split_line
-from leaklab.magics.questions import WhyAliveMagics
 
 
 class Box:

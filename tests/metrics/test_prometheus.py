@@ -199,7 +199,7 @@ def test_the_rank_is_that_of_the_process_group_where_there_is_one(tmp_path):
         "import torch.distributed as dist\n"
         f"dist.init_process_group('gloo', init_method='file://{tmp_path}/meet', rank=0, world_size=1)\n"
         "dist.get_rank = lambda: 7\n"
-        "from leaklab.metrics.loops import Loops\n"
+        "from leaklab.metrics.table import Loops\n"
         "print(Loops(())._rank)\n"
         "dist.destroy_process_group()"
     )

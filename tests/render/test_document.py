@@ -45,8 +45,7 @@ from leaklab.render.document import (
     code,
     notes_of,
 )
-from leaklab.render.html_writer import html_of
-from leaklab.render.text_writer import text_of
+from leaklab.render.writers import html_of, text_of
 
 SIGN = "<i>"
 ONE_OF_EACH = (

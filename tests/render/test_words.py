@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.render.sparkline import draw_levels
-from leaklab.text import format_bytes, format_rate, unit_words
+from leaklab.text import draw_levels, format_bytes, format_rate, unit_words
 
 
 @pytest.mark.parametrize(

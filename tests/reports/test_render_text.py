@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.model import Outcome, RootPath, Status, Step
-from leaklab.render.words import CAUSES, amount_words, numbers_words, render_path, suspect_references
+from leaklab.render.words import CAUSES, numbers_words, render_path, suspect_references
 from leaklab.reports.check_text import render_text
 from leaklab.text import format_seconds, in_columns, shorten, visible
 
@@ -161,16 +161,6 @@ def test_right_to_left_marks_become_visible():
 
 def test_seconds_take_the_unit_that_reads_best():
     assert [format_seconds(s) for s in (0, 4e-5, 0.0125, 2.5, 4000)] == ["0 us", "40 us", "12.5 ms", "2.5 s", "4,000 s"]
-
-
-def test_a_leak_of_bytes_names_them_once():
-    leak = replace(samples.hook_leak(), unit="bytes", count_per_run=1024.0, bytes_per_run=1024.0)
-    assert amount_words(leak) == "1.00 KiB"
-
-
-def test_one_entry_is_singular():
-    leak = replace(samples.hook_leak(), unit="entries", bytes_per_run=0.0)
-    assert amount_words(leak) == "1 entry"
 
 
 def test_every_public_cause_has_its_words():

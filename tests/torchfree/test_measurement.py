@@ -8,11 +8,11 @@ import io
 import pytest
 
 from leaklab.check.judging import Judgement, judge
-from leaklab.measure import gauges, meters
+from leaklab.measure import gauges
 from leaklab.measure.census import FrozenCensus, RefreezingCensus, ScanCensus
 from leaklab.measure.checkpoint import heap_objects, take_checkpoint
+from leaklab.measure.gauges import Meters
 from leaklab.measure.measurement import Measurement, choose_baseline, thawed
-from leaklab.measure.meters import Meters
 from leaklab.model import Outcome
 from leaklab.runtime.gc_control import gc_paused
 
@@ -81,7 +81,7 @@ def test_a_text_that_is_added_to_is_found_in_its_slot():
 
 def test_of_fast_runs_buffers_are_looked_at_from_the_first_phase_on_and_one_look_leaves_the_question_open(monkeypatch):
     levels = iter(range(10**6, 10**7, 600))
-    monkeypatch.setattr(meters, "native_heap_bytes", lambda: next(levels))
+    monkeypatch.setattr(gauges, "native_heap_bytes", lambda: next(levels))
     held = ["a" * 2000, []]
 
     def add() -> None:
@@ -244,8 +244,8 @@ def test_a_checkpoint_counts_types_and_knows_everybody():
 
 
 def test_the_figures_of_a_run_are_given_by_name_and_none_where_unknown(monkeypatch):
-    monkeypatch.setattr(meters, "native_heap_bytes", lambda: None)
-    monkeypatch.setattr(meters, "accelerator_bytes", lambda: None)
+    monkeypatch.setattr(gauges, "native_heap_bytes", lambda: None)
+    monkeypatch.setattr(gauges, "accelerator_bytes", lambda: None)
     figures = Meters(2)
     figures.read(0, 0.0, 0)
     figures.read(1, 0.25, 3)
@@ -262,7 +262,7 @@ def test_the_figures_of_a_run_are_given_by_name_and_none_where_unknown(monkeypat
 
 def test_what_leaklab_allocates_between_two_phases_is_left_out_of_the_level(monkeypatch):
     levels = iter([1000, 1500, 1400, 8900, 9100])  # 7,500 bytes between the phases are leaklab's own, 100 were freed
-    monkeypatch.setattr(meters, "native_heap_bytes", lambda: next(levels))
+    monkeypatch.setattr(gauges, "native_heap_bytes", lambda: next(levels))
     figures = Meters(2)
     figures.read(0, 0.0, 0)
     figures.read(1, 0.0, 0)
@@ -274,7 +274,7 @@ def test_what_leaklab_allocates_between_two_phases_is_left_out_of_the_level(monk
 
 def test_the_records_of_the_runs_are_left_out_of_the_level(monkeypatch):
     levels = iter([1000, 1800])
-    monkeypatch.setattr(meters, "native_heap_bytes", lambda: next(levels))
+    monkeypatch.setattr(gauges, "native_heap_bytes", lambda: next(levels))
     figures = Meters(1)
     figures.read(0, 0.0, 0)
     figures.read(1, 0.0, 50, recorded_bytes=800)

@@ -58,12 +58,8 @@ _WORTH_A_REMARK = 1 << 20
 def explain_alive(view: HeapView, vertex: int, raw: RawCounts, *, asked: str, max_paths: int) -> WhyAliveRecord:
     """Return everything that is known about what keeps the object at *vertex* alive.
 
-    Args:
-        view: The whole heap.
-        vertex: The object.
-        raw: Its reference counts as they were before the heap was looked at.
-        asked: The expression that was asked about; empty if there was none.
-        max_paths: How many independent paths to look for.
+    *raw* has its reference counts as they were before the heap was looked at; *asked* is empty if there was no
+    expression.
     """
     holders = holders_of(view, vertex)
     counts = explain_counts(view, holders, raw)
@@ -102,11 +98,8 @@ def explain_alive(view: HeapView, vertex: int, raw: RawCounts, *, asked: str, ma
 def explain_best_path(view: HeapView, vertex: int, raw: RawCounts, *, asked: str) -> WhyAliveRecord:
     """Return the best path to the object at *vertex*, and nothing more; all that is known where no root reaches it.
 
-    Args:
-        view: The heap, or the part of it that `leaklab.heap.borrow.view_for_path` shows.
-        vertex: The object.
-        raw: As `explain_alive` has it.
-        asked: The expression that was asked about; empty if there was none.
+    *view* may be the part of the heap that `leaklab.heap.borrow.view_for_path` shows; all else is as in
+    `explain_alive`.
     """
     vertices = view.path(vertex)
     if not vertices:

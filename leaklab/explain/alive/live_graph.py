@@ -28,6 +28,8 @@ MAX_HOLDERS = 12
 """So many holders of an opened node are shown one by one."""
 _GLOBALS = "globals()"
 _VARIABLES = "notebook variable"
+_N_PATHS = 4
+"""So many independent paths are looked for."""
 MAX_VARIABLES = 200
 MAX_RETAINERS = 200
 MAX_KINDS = 200
@@ -36,20 +38,14 @@ _LOOKED_AT = 3000
 """So many of the largest are described to find those worth showing."""
 
 
-def live_graph(
-    view: HeapView, vertex: int, *, asked: str = "", opened: Collection[int] = (), max_paths: int = 4
-) -> LiveGraph:
+def live_graph(view: HeapView, vertex: int, *, asked: str = "", opened: Collection[int] = ()) -> LiveGraph:
     """Return the graph of what leads to the object at *vertex*.
 
-    Args:
-        view: The heap; what is to be ignored as a holder was left out when it was built.
-        vertex: The object.
-        asked: What to call it.
-        opened: Addresses of nodes whose direct holders are to be shown too; those not in the graph are left alone.
-        max_paths: How many independent paths to look for.
+    What is to be ignored as a holder was left out when *view* was built. *asked* is what to call the object,
+    *opened* has addresses of nodes whose direct holders are to be shown too; those not in the graph are left alone.
     """
     drawing = _GraphBuilder(view, vertex)
-    paths = independent_paths(view, vertex, max_paths) if view.is_reached(vertex) else []
+    paths = independent_paths(view, vertex, _N_PATHS) if view.is_reached(vertex) else []
     for path in paths:
         drawing.add_path(walk_path(view, path))
     drawing.add(vertex)

@@ -279,10 +279,7 @@ class Backward:
 def backward(view: HeapView, targets: Ints, max_references: int = MAX_REFERENCES) -> Backward:
     """Follow references back from *targets* to the roots, no further than these.
 
-    Args:
-        view: The heap.
-        targets: Vertices.
-        max_references: The search ends when it has followed so many.
+    The search ends when it has followed *max_references*.
     """
     is_root = np.zeros(view.index.n_vertices, bool)
     is_root[view.roots] = True

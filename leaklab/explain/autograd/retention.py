@@ -191,11 +191,7 @@ def graph_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_ru
     Its graph gets longer by every run: nodes have rising numbers, and some are left from all the time between the first
     run and the last two, whose nodes may be in use.
 
-    Args:
-        view: The heap.
-        members: What is known to leak with its graphs.
-        marks: Where the runs began.
-        n_runs: How many there were before the last two.
+    *members* are known to leak with their graphs; there were *n_runs* runs before the last two.
     """
     n_times = min(_N_TIMES, n_runs // 2)
     if view.n_unwalked or n_times < 1 or marks.first >= marks.previous:

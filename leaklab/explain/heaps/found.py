@@ -52,15 +52,8 @@ def found_record(
 ) -> FoundRecord:
     """Return the record of what fits.
 
-    Args:
-        heap: Where it was looked for.
-        found: For each object whether it fits.
-        kind: The type that was asked for.
-        where: The condition.
-        limit: So many objects get a row.
-        numbers: What each object is called by: its address; None where it is the object's number in a file.
-        notes: What could not be looked at.
-        environment: Versions.
+    *found* says for each object whether it fits; so many as *limit* get a row. *numbers* is what each object is
+    called by: its address; None where that is its number in a file.
     """
     vertices = np.flatnonzero(found)
     used = heap.used_bytes

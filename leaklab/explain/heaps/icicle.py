@@ -70,9 +70,7 @@ class _Part:
 def icicle_of(heap: SavedNodes, device: str = "") -> IcicleNode:
     """Return the largest part of the dominator tree of *heap*, below groups of where it begins.
 
-    Args:
-        heap: What is drawn.
-        device: Whose memory counts, one of `HeapNodes.devices`; all of it where it is empty.
+    Only the memory of *device* counts, one of `HeapNodes.devices`; all of it where that is empty.
     """
     return _Icicle(heap, device).whole()
 

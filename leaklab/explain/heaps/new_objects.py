@@ -32,10 +32,7 @@ _FAR = np.iinfo(np.int64).max
 def name_holders(view: HeapView, difference: Difference, changed: Changed) -> Difference:
     """Return *difference* with the expressions for what holds the new objects, and without what nobody asked about.
 
-    Args:
-        view: The heap now; what *changed* lists and has died since is left as it is.
-        difference: What was found by comparing.
-        changed: The addresses it is about.
+    What *changed* lists and has died since is left as it is.
     """
     ownership = Ownership(view)
     vertices = _known(view, changed.born)

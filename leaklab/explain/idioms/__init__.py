@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from leaklab.cure.case import Case
-from leaklab.cure.proposal import Proposal
+from leaklab.cure.source import Proposal
 from leaklab.explain.idioms.advice import Advice, Cause, named
 from leaklab.explain.idioms.caches import (
     cached_results,
@@ -22,7 +22,13 @@ from leaklab.explain.idioms.caches import (
     notebook_history,
     results_emptied,
 )
-from leaklab.explain.idioms.callbacks import callback_registry, registered, registered_outside
+from leaklab.explain.idioms.callbacks import (
+    callback_registry,
+    handles_removed,
+    hook_left,
+    registered,
+    registered_outside,
+)
 from leaklab.explain.idioms.containers import container_growth, let_go, newest_part
 from leaklab.explain.idioms.cycles import (
     added_once,
@@ -34,12 +40,20 @@ from leaklab.explain.idioms.cycles import (
 )
 from leaklab.explain.idioms.frames import closure_kept, exception_as_text, traceback_kept
 from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
-from leaklab.explain.idioms.hooks import handles_removed, hook_left
 from leaklab.explain.idioms.in_use import dropped
 from leaklab.explain.idioms.inverses import taken_back
-from leaklab.explain.idioms.lifetimes import ended, finished_tasks, left_open, left_running, tasks_leave, thread_kept
+from leaklab.explain.idioms.lifetimes import (
+    chained_handler,
+    ended,
+    finished_tasks,
+    left_again,
+    left_open,
+    left_running,
+    put_back,
+    tasks_leave,
+    thread_kept,
+)
 from leaklab.explain.idioms.models import group_taken_out, one_name, optimizer_state, run_switch, table_of_module
-from leaklab.explain.idioms.scopes import chained_handler, left_again, put_back
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once
 from leaklab.explain.leaks.evidence import Evidence
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from leaklab.cure.case import Case
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.proposal import Proposal
+from leaklab.cure.source import Proposal
 from leaklab.explain.counterparts import OF_LIBRARIES, OF_OWNERS, lets_go
 from leaklab.explain.idioms.advice import (
     Advice,

@@ -14,8 +14,7 @@ from typing import Any
 
 from leaklab.cure.case import Case, Store, is_adding, last_name, rounded, store_of
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.proposal import Proposal
-from leaklab.cure.source import SourceText
+from leaklab.cure.source import Proposal, SourceText
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training

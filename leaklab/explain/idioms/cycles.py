@@ -10,7 +10,7 @@ from typing import Any
 from leaklab.cure.case import Case
 from leaklab.cure.ends import end_of, statements
 from leaklab.cure.live import evaluate, has_method
-from leaklab.cure.proposal import Proposal
+from leaklab.cure.source import Proposal
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice
 from leaklab.explain.idioms.graphs import BY_ATTRIBUTES, adds_up_gradients

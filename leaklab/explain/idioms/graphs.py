@@ -10,8 +10,7 @@ from typing import Any
 
 from leaklab.cure.case import ADDS_MANY, ADDS_ONE, Case, Store, last_name
 from leaklab.cure.live import evaluate
-from leaklab.cure.proposal import Proposal
-from leaklab.cure.source import FUNCTIONS
+from leaklab.cure.source import FUNCTIONS, Proposal
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, named, place_words, written
 from leaklab.explain.idioms.tensors import has_graph
 from leaklab.explain.leaks.evidence import Evidence

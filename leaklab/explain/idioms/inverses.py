@@ -15,8 +15,7 @@ from typing import Any
 from leaklab.cure.case import Case, name_of
 from leaklab.cure.ends import call_site, end_of, is_of_run, kept_name, made_in_run, receiver_of, statements, with_names
 from leaklab.cure.live import MISSING, attribute, evaluate, has_method
-from leaklab.cure.proposal import Proposal
-from leaklab.cure.source import FUNCTIONS, Patch, SourceText
+from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.counterparts import (
     HANDLES,
     OF_RESULTS,
@@ -26,7 +25,7 @@ from leaklab.explain.counterparts import (
     undoing,
     undoing_function,
 )
-from leaklab.explain.idioms.hooks import is_hook_call
+from leaklab.explain.idioms.callbacks import is_hook_call
 from leaklab.explain.idioms.in_use import dropped
 from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, module_dict, static_attribute, type_name

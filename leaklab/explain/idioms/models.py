@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from leaklab.cure.case import Case, called
 from leaklab.cure.ends import end_of
 from leaklab.cure.live import MISSING, attribute, evaluate
-from leaklab.cure.proposal import Proposal
-from leaklab.cure.source import SourceText
+from leaklab.cure.source import Proposal, SourceText
 from leaklab.explain.idioms.advice import NAMESPACE, Advice, clearing, is_expression, named, place_words, written
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role

@@ -12,8 +12,7 @@ from typing import Any
 
 from leaklab.cure.case import Case, Store
 from leaklab.cure.live import MISSING, attribute, evaluate, newest
-from leaklab.cure.proposal import Proposal
-from leaklab.cure.source import Patch
+from leaklab.cure.source import Patch, Proposal
 from leaklab.explain.idioms.advice import Advice, clearing, is_users, named, place_words, written
 from leaklab.explain.leaks.evidence import Evidence, is_view
 from leaklab.heap.source_lines import Origin, origin_of

@@ -25,8 +25,6 @@ from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import items_in, keys_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
 
-MODULE_WORDS = "a module is never leaking"
-
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -143,12 +141,6 @@ class Evidence:
     def roles_above(self) -> frozenset[Role]:
         """The roles of the steps that lead to the holder, and of what it holds."""
         return frozenset[Role]().union(*self.roles[: self.n_above])
-
-    @property
-    def holder_roles(self) -> frozenset[Role]:
-        """The roles of the last object that has a reason to live."""
-        expected = [i for i, step in enumerate(self.path.steps) if step.status is not Status.LEAKED]
-        return self.roles[expected[-1]] if expected else frozenset()
 
     @property
     def n_to_holder(self) -> int:
@@ -373,11 +365,7 @@ def with_reasons(view: HeapView, vertex: int, described: Described, n_runs: int)
     steps that decide are the last one that is expected, and each leaked one whose run of birth differs from that of the
     step before it. Known holders are named.
 
-    Args:
-        view: The heap.
-        vertex: Where the path ends.
-        described: The path in words, as ``view.describe(vertex)`` returned it.
-        n_runs: Measured runs.
+    *described* is what ``view.describe(vertex)`` returned.
     """
     vertices = view.path(vertex)
     path = with_known_holders(described.path)

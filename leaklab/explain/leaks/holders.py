@@ -51,11 +51,7 @@ class IndependentHold:
 
 
 class RetainedBytes:
-    """Weighs the leaks of one view, as many as are worth the time.
-
-    Args:
-        view: The heap.
-    """
+    """Weighs the leaks of one view, as many as are worth the time."""
 
     def __init__(self, view: HeapView) -> None:
         self._view = view

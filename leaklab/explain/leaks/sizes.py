@@ -70,11 +70,7 @@ class GroupSummary:
 
 
 class GroupSizer:
-    """Counts groups of one view.
-
-    Args:
-        view: The heap.
-    """
+    """Counts groups of one view."""
 
     def __init__(self, view: HeapView) -> None:
         self._view = view

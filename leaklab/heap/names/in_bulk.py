@@ -149,12 +149,7 @@ def name_attributes(
 ) -> Ints:
     """Return the number of each reference of *index*, of which those that had none are named as attributes.
 
-    Args:
-        objects: The heap, in the order of *index*.
-        index: Its references, named as far as they were when they were read.
-        types: The types of the objects.
-        own_dict_of: For each object its ``__dict__``, or -1.
-        table: The names.
+    *objects* are in the order of *index*; *own_dict_of* has for each its ``__dict__``, or -1.
     """
     names: Ints = index.names if index.names is not None else np.full(index.n_edges, UNNAMED, np.int32)
     targets = index.forward_targets

@@ -1,4 +1,4 @@
-"""Read the living heap once into arrays that can be kept: references with their names, types, sizes, storages."""
+"""Read the living heap once into arrays that can be kept; apart from these, which are opened where torch is not."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ def take_heap(
 ) -> HeapArrays:
     """Return what the heap is now; nothing of it is kept alive.
 
-    Args:
-        name: What the user calls the moment.
-        namespace: The user's variables.
-        heap: Lends every object and empties the list; by default `whole_heap`.
+    *heap* lends every object and empties the list; by default `whole_heap`.
     """
     try:
         with heap or whole_heap() as objects:

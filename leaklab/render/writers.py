@@ -1,9 +1,11 @@
-"""Write a document as plain text of as many columns as are asked for."""
+"""Write a document as text of a given width, and as HTML that survives the sanitizers of notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+from markupsafe import Markup
 
 from leaklab.model.comparison import Fate
 from leaklab.render.document import (
@@ -32,10 +34,13 @@ from leaklab.render.document import (
     Remark,
     ShareBar,
     Table,
+    Tone,
     Tree,
     TwoBars,
+    parts_of,
     plain,
 )
+from leaklab.render.templates import ACCENT, CALM, DOUBTFUL, GOOD, GREY, render
 from leaklab.render.words import render_path
 from leaklab.text import shorten, wrap
 
@@ -184,3 +189,26 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Table: _table,
     **dict.fromkeys((Bars, CellToCopy, Beside, Drawn, Foldout, Image, Outline, ShareBar, Tree, TwoBars), _nothing),
 }
+
+
+COLOURS = {Tone.BAD: ACCENT, Tone.DOUBTFUL: DOUBTFUL, Tone.CALM: CALM, Tone.GOOD: GOOD, Tone.NONE: GREY}
+
+
+def html_of(document: Document, *, is_page: bool = False, style: str = "") -> Markup:
+    """Return *document* without styles, scripts or ids of its own: it shows in a notebook that is not trusted.
+
+    Args:
+        document: What to show.
+        is_page: Whether it stands alone on a page, of which the answer is then the heading.
+        style: Further style of the whole.
+    """
+    return render(
+        "document.html.j2",
+        blocks=document.blocks,
+        parts_of=parts_of,
+        is_block=lambda cell: isinstance(cell, DocumentBlock),
+        colours=COLOURS,
+        N_CHANGES=N_CHANGES,
+        heading="h1" if is_page else "div",
+        style=style,
+    )
