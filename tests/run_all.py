@@ -2,8 +2,9 @@
 
 With files as arguments it runs those.
 
-Each file is run in a process of its own, forked from one that has imported torch: a check goes through every object of
-its process, and with all test files imported these are three times as many as a notebook with torch has.
+Each file with whole checks is run in a process of its own, forked from one that has imported torch: a check goes
+through every object of its process, and with all test files imported these are three times as many as a notebook with
+torch has. The other files of a folder share a process: to start one takes a second.
 
 ``--coverage`` measures which lines the tests of single parts run. Coverage is never on where a whole process is
 checked: a tracer's own growth would be in its verdicts, and rightly.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
@@ -28,7 +30,7 @@ PASSED, FAILED, NO_TESTS = 0, 1, 5
 LONGEST = (
     "browser", "test_engines.py", "test_notebooks.py", "test_leaks.py", "test_no_leaks.py", "test_trials.py",
     "test_monitor.py", "test_hostile_objects.py", "test_plugin.py", "test_container_lengths.py", "test_magics.py",
-    "test_bad_input.py", "test_first_patient.py", "test_nothing_raw.py", "test_api.py",
+    "reports", "guards", "explain", "heap", "test_bad_input.py", "test_first_patient.py", "test_api.py",
 )  # fmt: skip
 """A minute and more: begun last, one of them would run alone at the end."""
 
@@ -44,8 +46,8 @@ def main() -> int:
         return subprocess.run(command, cwd=FOLDER.parent, check=False).returncode
     failed = []
     with ThreadPoolExecutor(N_AT_ONCE) as pool:
-        chosen = [file.resolve() for file in options.files] or files()
-        running = {pool.submit(run, file): str(file.relative_to(FOLDER.parent)) for file in chosen}
+        chosen = [(file.resolve(),) for file in options.files] or together()
+        running = {pool.submit(run, *files): name_of(*files) for files in chosen}
         for done in as_completed(running):
             status, output, seconds = done.result()
             name = running[done]
@@ -58,17 +60,29 @@ def main() -> int:
     return len(failed)
 
 
-def files() -> list[Path]:
-    """Return every file of tests, and as one the folder whose files share a browser; the longest first."""
+def together() -> list[tuple[Path, ...]]:
+    """Return all files of tests, those together that share a process; what takes longest first."""
     browser = FOLDER / "browser"
-    found = [browser, *(file for file in sorted(FOLDER.rglob("test_*.py")) if file.parent != browser)]
-    return sorted(found, key=lambda file: LONGEST.index(file.name) if file.name in LONGEST else len(LONGEST))
+    shared: dict[Path, list[Path]] = {}
+    for file in sorted(FOLDER.rglob("test_*.py")):
+        if file.parent == browser:
+            shared[browser] = [browser]
+        else:
+            is_alone = re.search(r"untraced|leakcheck\(", file.read_text("utf-8"))
+            shared.setdefault(file if is_alone else file.parent, []).append(file)
+    order = {name: place for place, name in enumerate(LONGEST)}
+    return [tuple(shared[key]) for key in sorted(shared, key=lambda key: order.get(key.name, len(LONGEST)))]
 
 
-def run(file: Path) -> tuple[int, str, float]:
-    """Run the tests of *file*; return pytest's exit status, what it wrote, and the seconds that it took."""
+def name_of(*files: Path) -> str:
+    """Return the file as it is written in this checkout, or the folder of several."""
+    return str((files[0] if len(files) == 1 else files[0].parent).relative_to(FOLDER.parent))
+
+
+def run(*files: Path) -> tuple[int, str, float]:
+    """Run the tests of *files* in one process; return pytest's status, what it wrote, and the seconds that it took."""
     started = time.monotonic()
-    with Apart(pytest_main, str(file)) as process:
+    with Apart(pytest_main, *map(str, files)) as process:
         try:
             status, output = process.result(FILE_SECONDS), process.output
         except AssertionError as failure:  # it died, or did not end

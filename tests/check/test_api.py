@@ -223,16 +223,6 @@ def test_a_decorated_function_is_followed_to_its_own_globals():
     assert leaklab.leakcheck(decorated, **SHORT).leaks[0].holder == "HISTORY"
 
 
-def test_an_unknown_public_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'leaklab' has no attribute 'leakchek'"):
-        _ = leaklab.leakchek
-
-
-def test_every_public_name_can_be_imported():
-    for name in leaklab.__all__:
-        assert getattr(leaklab, name) is not None
-
-
 def test_a_leak_raises_where_it_is_asked_to_and_carries_the_report():
     with pytest.raises(leaklab.LeakFound, match=r"^leak: ") as caught:
         leaklab.leakcheck(leak_into_global, runs=6, sites=False, fail_on_leak=True)

@@ -12,7 +12,7 @@ from notebook_shell import Notebook
 pytestmark = pytest.mark.untraced
 
 LEAK = "history.append(torch.ones(1000))\n"
-FEW = "-n 16"
+FEW = "-n 8"
 """A leak is seen in as many; what is clean is followed for as long as by default."""
 
 
@@ -45,8 +45,22 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-@pytest.mark.parametrize("leaks", [True, False], ids=["leaky", "clean"])
+CLEAN_BY_NIGHT = {"switched on", "thresholds", "thawed"}
+
+
+@pytest.mark.parametrize(
+    ("change", "leaks"),
+    [
+        pytest.param(
+            change,
+            leaks,
+            id=f"{'leaky' if leaks else 'clean'}-{name}",
+            marks=pytest.mark.nightly if name in CLEAN_BY_NIGHT and not leaks else (),
+        )
+        for leaks in (True, False)
+        for name, change in CHANGES.items()
+    ],
+)
 def test_a_cell_that_turns_the_collectors_switches_gets_a_right_verdict(notebook, user, change, leaks):
     user["print_nothing"] = lambda phase, info: None
     before = gc.isenabled(), gc.get_threshold(), gc.get_debug(), list(gc.callbacks)

@@ -77,7 +77,7 @@ def line(mark: str) -> str:
 
 @pytest.fixture(scope="module")
 def report():
-    yield leaklab.leakcheck(train, runs=16)
+    yield leaklab.leakcheck(train, runs=16, cure=False)
     HISTORY.clear()
     CACHE.clear()
     METER.__init__()
@@ -130,7 +130,7 @@ def garbage():
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return leaklab.leakcheck(leaves_cycles, runs=8, namespace={})
+        return leaklab.leakcheck(leaves_cycles, runs=8, namespace={}, cure=False)
     finally:
         gc.collect()
         if was_enabled:
@@ -162,7 +162,7 @@ def trains_another_head():
 
 
 def test_the_state_of_an_optimizer_is_kept_by_the_line_that_gave_it_the_parameter():
-    report = leaklab.leakcheck(trains_another_head, runs=8)
+    report = leaklab.leakcheck(trains_another_head, runs=8, cure=False)
     assert report.leaks[0].cause == "optimizer-state"
     assert line("adds a group") in report.leaks[0].sites[0]
 
@@ -175,7 +175,7 @@ def calls_of(**options) -> int:
         calls.append(1)
         kept.append(bytearray(4000))
 
-    report = leaklab.leakcheck(run, runs=8, namespace={"kept": kept}, **options)
+    report = leaklab.leakcheck(run, runs=8, namespace={"kept": kept}, cure=False, **options)
     return len(calls) - 1 - report.verdict.n_runs
 
 
@@ -191,7 +191,7 @@ def test_a_function_that_cannot_be_run_again_keeps_its_verdict_and_says_so():
         next(numbers)
         kept.append(bytearray(4000))
 
-    report = leaklab.leakcheck(run, runs=8, namespace={"kept": kept})
+    report = leaklab.leakcheck(run, runs=8, namespace={"kept": kept}, cure=False)
     assert report.leaked
     assert any("ended with StopIteration" in note for note in report.notes)
 
@@ -211,7 +211,7 @@ def test_a_tracer_and_tracemalloc_of_the_users_keep_their_settings_and_are_said(
     tracemalloc.start(2)
     sys.settrace(own)
     try:
-        report = leaklab.leakcheck(leaky(kept), runs=8, namespace={"kept": kept})
+        report = leaklab.leakcheck(leaky(kept), runs=8, namespace={"kept": kept}, cure=False)
         assert sys.gettrace() is own
         assert tracemalloc.get_traceback_limit() == 2
     finally:
@@ -264,7 +264,7 @@ def test_a_leak_of_every_tenth_run_has_its_line():
         if N_CALLS[0] % 10 == 0:
             NUMBERS.append(bytearray(20_000))
 
-    report = leaklab.leakcheck(seldom)
+    report = leaklab.leakcheck(seldom, cure=False)
     (site,) = (site for leak in report.leaks[:1] for site in leak.sites if "keeps it" in site)
     assert "NUMBERS.append(bytearray(20_000))" in site
 
@@ -282,7 +282,7 @@ def test_a_thread_is_kept_by_the_line_that_started_it():
         event.wait()
 
     try:
-        report = leaklab.leakcheck(start, runs=12)
+        report = leaklab.leakcheck(start, runs=12, cure=False)
     finally:
         stop.set()
     sites = [site for leak in report.leaks for site in leak.sites]
@@ -296,7 +296,7 @@ def test_a_variable_of_the_function_that_called_the_check_is_watched():
         nonlocal total
         total = total + weight.sum()
 
-    report = leaklab.leakcheck(add, runs=16)
+    report = leaklab.leakcheck(add, runs=16, cure=False)
     assert "total = total + weight.sum()  # keeps it" in report.leaks[0].sites[0]
 
 
@@ -306,7 +306,7 @@ def test_a_list_that_every_run_makes_anew_and_longer_is_watched_where_it_is_kept
     def remember():
         METER.seen = [*METER.seen, torch.zeros(200)]
 
-    report = leaklab.leakcheck(remember, runs=16)
+    report = leaklab.leakcheck(remember, runs=16, cure=False)
     sites = [site for leak in report.leaks for site in leak.sites]
     assert any("METER.seen = [*METER.seen, torch.zeros(200)]  # keeps it" in site for site in sites), sites
 

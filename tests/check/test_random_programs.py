@@ -10,11 +10,15 @@ import leaklab
 pytestmark = pytest.mark.untraced
 
 
+def by_night(start, stop):
+    return [pytest.param(seed, marks=pytest.mark.nightly) for seed in range(start, stop)]
+
+
 def check(wanted):
     return leaklab.leakcheck(wanted.cell, namespace={"owner": wanted.owner}, sites=False)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *by_night(2, 4)])
 def test_a_program_that_settles_is_no_leak(seed):
     wanted = program(seed, n_leaking=0)
     report = check(wanted)
@@ -22,7 +26,7 @@ def test_a_program_that_settles_is_no_leak(seed):
     assert wanted.settled <= len(report.runs)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, 2, *by_night(3, 6)])
 def test_a_program_that_leaks_is_named_with_its_amount_and_nothing_else_is(seed):
     wanted = program(seed, n_leaking=1)
     (part,), report = wanted.leaking, check(wanted)

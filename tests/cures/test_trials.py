@@ -229,7 +229,7 @@ def test_a_cell_that_awaits_and_one_with_magics_are_changed_as_they_run(notebook
     assert leak.cures[0].changes[0].where == "this cell, line 4"
 
 
-@pytest.mark.parametrize("options", ["--no-cure", "--no-sites"])
+@pytest.mark.parametrize("options", ["-n 8 --no-cure", "-n 8 --no-sites"])
 def test_no_trial_is_made_where_that_is_not_wanted(notebook, propose, options):
     notebook.run("import torch\nhistory = []")
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
@@ -243,7 +243,7 @@ def test_where_no_child_can_be_a_slow_cell_is_changed_on_request_only(notebook, 
     notebook.run("import time, torch\nhistory = []")
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
     cell = "time.sleep(0.002)\nhistory.append(torch.ones(500))"
-    (leak,) = notebook.check(cell, cures=True).leaks
+    (leak,) = notebook.check(cell, "-n 16", cures=True).leaks
     assert outcomes(leak.cures) == {"local": CureOutcome.NOT_TRIED}
     assert "--cure" in leak.cures[0].evidence
     (leak,) = notebook.check(cell, "--cure -n 16", cures=True).leaks
@@ -255,7 +255,7 @@ def test_on_request_the_trials_take_all_the_time_that_is_left(notebook, propose,
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
     monkeypatch.setattr("leaklab.check.pipeline._LEAST_TRIAL_SECONDS", 0.0)
     monkeypatch.setattr("leaklab.check.pipeline._TRIALS_SHARE", 0.0)
-    (untried,) = notebook.check("history.append(torch.ones(500))", cures=True).leaks[0].cures
+    (untried,) = notebook.check("history.append(torch.ones(500))", "-n 16", cures=True).leaks[0].cures
     (tried,) = notebook.check("history.append(torch.ones(500))", "--cure -n 16", cures=True).leaks[0].cures
     assert (untried.outcome, tried.outcome) == (CureOutcome.NOT_TRIED, CureOutcome.CURED)
     assert "--cure -t 300" in untried.evidence

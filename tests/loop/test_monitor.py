@@ -116,8 +116,12 @@ def test_nothing_of_a_step_is_alive_two_steps_later_also_while_it_is_checked_and
 
 @pytest.mark.parametrize(
     ("at_step", "kind"),  # before a check, within its runs, within those that are traced
-    [(5, ValueError), (60, KeyboardInterrupt), (60, GeneratorExit), (700, ValueError), (1_180, KeyboardInterrupt)],
-)
+    [
+        (5, ValueError), (60, KeyboardInterrupt), (1_180, KeyboardInterrupt),
+        pytest.param(60, GeneratorExit, marks=pytest.mark.nightly),
+        pytest.param(700, ValueError, marks=pytest.mark.nightly),
+    ],
+)  # fmt: skip
 def test_whatever_ends_the_loop_the_collector_and_the_tracers_are_as_before(at_step, kind):
     kept = []
     thresholds, frozen = gc.get_threshold(), gc.get_freeze_count()

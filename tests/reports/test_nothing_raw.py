@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import re
@@ -37,6 +38,7 @@ def poisoned(text: str) -> str:
     return text if text in WORDS_OF_THE_FORMAT else FORMULA + text[:half] + COMMANDS + MARKUP + text[half:]
 
 
+@functools.cache
 def hostile(name: str):
     report = leaklab.load(RECORDS / name)
     return report._around(with_texts(report.record, poisoned))
