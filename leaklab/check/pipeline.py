@@ -42,7 +42,14 @@ from leaklab.check.session import (
 from leaklab.check.statement_runs import find_statements
 from leaklab.check.stores_in_c import find_native_lines, name_unseen
 from leaklab.decide.growth import NATIVE_FLOOR_BYTES
-from leaklab.decide.verdict import FIRST_SURE_RUNS, MOST_RUNS, conclude, next_phase
+from leaklab.decide.verdict import (
+    DEFAULT_RUNS,
+    FIRST_SURE_RUNS,
+    FOLLOWED_SECONDS,
+    MOST_RUNS,
+    conclude,
+    next_phase,
+)
 from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
@@ -219,12 +226,16 @@ def _phase_of_loop(session: CheckSession, phases: int, n_runs: int) -> int | Non
 
 
 def _look_early(session: CheckSession, phases: int) -> None:
-    """Explain what grows before the runs are over, where that may save further ones, or where these take long."""
+    """Explain what grows before the runs are over, where that may save further ones, or where these take long.
+
+    Then it is known early which files of libraries are to be watched: of a cell that gets no more than 40 runs, few are
+    left behind the first look of quick ones.
+    """
     judgement, measurement = session.judgement, session.measurement
     if session.loop is not None:
         is_wanted = session.loop.tells_after(phases) and not session.failure
     else:
-        is_slow = session.run_seconds > SLOW_SECONDS
+        is_slow = session.run_seconds > SLOW_SECONDS or session.cost_of_run > FOLLOWED_SECONDS / DEFAULT_RUNS
         is_first = measurement.checkpoints[-2].after_run < FIRST_SURE_RUNS <= measurement.n_runs
         is_wanted = session.branches is not None and (is_slow or is_first)
     is_wanted = is_wanted and session.collects  # where nobody collects, an explanation would free what piles up
