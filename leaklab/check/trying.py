@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from leaklab.cure.applying import ReplaceableCell, ran_once
 from leaklab.cure.case import Case, files_of
 from leaklab.cure.edits import with_changed_cells
 from leaklab.cure.live import MISSING, evaluate
+from leaklab.cure.new_kernel import cells_that_bind
 from leaklab.cure.source import Program, Proposal
 from leaklab.cure.trial import try_cures
 from leaklab.cure.trial_runs import Means
@@ -27,6 +29,8 @@ from leaklab.model import Check, Leak
 from leaklab.model.cure import Change, CureOutcome
 from leaklab.runtime.gc_control import GcState, user_lets_collect
 from leaklab.text import unit_words
+
+_VARIABLE = re.compile(r"[^\W\d]\w*")
 
 
 def _nothing() -> None:
@@ -144,6 +148,12 @@ def _cells_before(proposal: Proposal, checked: Checked) -> tuple[str, ...]:
     return tuple(name for name in names if checked.cell_name(name) and name != checked.program.checked)
 
 
+def _cells_of_holders(record: Check, checked: Checked) -> tuple[str, ...]:
+    """Return the cells that made the variables in which the leaks are."""
+    found = (_VARIABLE.match(leak.holder) for leak in record.leaks)
+    return cells_that_bind(dict.fromkeys(one[0] for one in found if one), checked.program, checked.cell_name)
+
+
 def _proposed(record: Check, proposal: Proposal) -> list[tuple[Leak, list[Proposal]]]:
     return [(leak, [] if number else [proposal]) for number, leak in enumerate(record.leaks)]
 
@@ -200,10 +210,10 @@ def change_steps(record: Check, proposal: Proposal, checked: Checked, seconds: f
     )
     try:
         found = yield from try_cures(_proposed(record, proposal), means)
-        outcome = found[record.leaks[0].fingerprint][0].outcome
-        cells = _cells_before(proposal, checked)
-        if outcome in (CureOutcome.LESSENED, CureOutcome.NO_EFFECT) and cells and not proposal.again:
-            # What earlier runs left, a hook or a graph, may go on growing: in a new kernel it is not there.
+        first = found[record.leaks[0].fingerprint][0]
+        cells = _cells_before(proposal, checked) or _cells_of_holders(record, checked)
+        if first.outcome not in (CureOutcome.CURED, CureOutcome.NOT_TRIED) and cells and not proposal.again:
+            # What earlier runs left, a hook or a graph, may go on growing, or stop gradients: a new kernel has it not.
             anew = replace(proposal, again=cells)
             again = yield from try_cures(_proposed(record, anew), means)
             is_cured = again[record.leaks[0].fingerprint][0].outcome is CureOutcome.CURED

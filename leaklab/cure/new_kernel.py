@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from leaklab.cure.edits import NotTriedError, edited, parsed
 from leaklab.cure.source import FUNCTIONS, Program
@@ -17,6 +17,8 @@ from leaklab.model.cure import Change
 
 _SCOPES = (*FUNCTIONS, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_TABLES = ("globals", "locals", "vars", "dir")
+_NAME_ERRORS = ("NameError", "Exception", "BaseException")
 _SAME_CELL = 0.5
 """From this likeness on another text is an earlier version of the cell."""
 
@@ -38,6 +40,23 @@ def names_missing(changes: Sequence[Change], program: Program) -> tuple[str, ...
     before, after = (_Reader(_run_of(tree, program.function)) for tree in (was, is_now))
     missing = (after.needed - before.needed) & before.bound
     return tuple(sorted(name for name in missing if not _is_bound_elsewhere(name, program, text, was)))
+
+
+def cells_that_bind(names: Iterable[str], program: Program, is_cell: Callable[[str], object]) -> tuple[str, ...]:
+    """Return the file names of the cells that have bound variables, the newest of each, but for what is checked."""
+    found = []
+    for name in names:
+        for filename, text in sources_with(name):
+            if filename == program.checked or not is_cell(filename):
+                continue
+            try:
+                is_bound = name in _Reader((ast.parse(text).body, None)).bound
+            except (SyntaxError, ValueError, RecursionError):
+                continue
+            if is_bound and not _is_version_of(text, program.source(program.checked) or ""):
+                found.append(filename)
+                break
+    return tuple(dict.fromkeys(found))
 
 
 def _run_of(tree: ast.Module, function: str) -> tuple[list[ast.stmt], set[str] | None]:
@@ -103,6 +122,8 @@ class _Reader:
             self._comprehend(node)
         elif isinstance(node, ast.Name):
             self._name(node)
+        elif isinstance(node, (ast.If, ast.IfExp, ast.Try)):
+            self._follow_guarded(node)
         else:
             self._follow_all(_in_order(node))
             for name in _bound_by(node):
@@ -113,6 +134,18 @@ class _Reader:
     def _follow_all(self, nodes: Iterable[ast.AST]) -> None:
         for node in nodes:
             self._follow(node)
+
+    def _follow_guarded(self, node: ast.If | ast.IfExp | ast.Try) -> None:
+        """Follow a branch that may ask first whether a variable is there, or go on where it is not."""
+        if isinstance(node, ast.Try):
+            before, asked = set(self.needed), None if _catches_name_error(node) else set[str]()
+        else:
+            self._follow(node.test)
+            before, asked = set(self.needed), set(_names_asked_for(node.test))
+        body = node.body if isinstance(node.body, list) else [node.body]
+        self._follow_all(body)
+        self.needed -= (self.needed if asked is None else asked) - before
+        self._follow_all(part for part in ast.iter_child_nodes(node) if part not in body and part is not _test_of(node))
 
     def _name(self, node: ast.Name) -> None:
         if self._of_program is not None and node.id not in self._of_program:
@@ -162,6 +195,23 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
         yield from (*node.body, *node.orelse)
     else:
         yield from ast.iter_child_nodes(node)
+
+
+def _test_of(node: ast.If | ast.IfExp | ast.Try) -> ast.expr | None:
+    return None if isinstance(node, ast.Try) else node.test
+
+
+def _names_asked_for(test: ast.expr) -> Iterator[str]:
+    """Yield the variables of which *test* asks whether they are there: ``"timer" in globals()``."""
+    for node in ast.walk(test):
+        match node:
+            case ast.Compare(ast.Constant(str(name)), [ast.In()], [ast.Call(ast.Name(asked), [])]) if asked in _TABLES:
+                yield name
+
+
+def _catches_name_error(node: ast.Try) -> bool:
+    caught = [one for handler in node.handlers for one in ast.walk(handler.type or ast.Name("NameError", ast.Load()))]
+    return any(isinstance(one, ast.Name) and one.id in _NAME_ERRORS for one in caught)
 
 
 def _bound_by(node: ast.AST) -> Iterator[str]:

@@ -25,16 +25,17 @@ class Program:
     Args:
         file: The script (.py) or the notebook (.ipynb); its folder becomes the working directory.
         cell: Number of a code cell of the notebook, from 1; 0 for the last. A script is one cell.
+        store: A folder for the settings of Jupyter, IPython and matplotlib.
 
     Raises:
         LeaklabError: if it cannot be read, or has no such cell.
     """
 
-    def __init__(self, file: Path, cell: int = 0) -> None:
+    def __init__(self, file: Path, cell: int, store: Path) -> None:
         if file.suffix not in (NOTEBOOK, SCRIPT):
             msg = f"{file.name} is no program: give a script (.py) or a notebook (.ipynb)"
             raise LeaklabError(msg)
-        self._file = file
+        self._file, self._store = file, store
         cells = _code_cells(file) if file.suffix == NOTEBOOK else [file.read_text(encoding="utf-8")]
         if not 0 <= cell <= len(cells) or not cells:
             msg = f"{file.name} has no code cell {cell}: it has {len(cells)}, numbered from 1"
@@ -43,6 +44,7 @@ class Program:
 
     def _enter(self) -> None:
         """Let the program find what it would find if Python ran it: modules beside it, its files, its arguments."""
+        _keep_settings(self._store)
         os.chdir(self._file.parent)
         sys.path.insert(0, str(self._file.parent))
         sys.argv = [str(self._file)]
@@ -97,7 +99,11 @@ class Program:
     def _shell(self, cells: list[str]) -> Any:
         from IPython.core.interactiveshell import InteractiveShell
 
-        shell: Any = InteractiveShell.instance()
+        class Shell(InteractiveShell):
+            def enable_gui(self, gui: str | None = None) -> None:
+                """Have no windows: ``%matplotlib inline`` asks for that."""
+
+        shell: Any = Shell.instance()
         self._enter()
         shell.user_ns["__file__"] = str(self._file)
         for number, cell in enumerate(cells, 1):
@@ -110,7 +116,7 @@ class Program:
         return shell
 
 
-def enter(folder: Path) -> None:
+def _keep_settings(folder: Path) -> None:
     """Keep the settings of Jupyter, IPython and matplotlib in *folder*: nothing of the user's is read or written."""
     from leaklab.notebooks import environment_in
 

@@ -14,7 +14,7 @@ from typing import Any
 import leaklab
 from leaklab.errors import LeaklabError
 from leaklab.files import write_bytes
-from leaklab.mcp.program import NOTEBOOK, Program, enter, run_whole, sentence_of
+from leaklab.mcp.program import NOTEBOOK, Program, run_whole, sentence_of
 from leaklab.text import shorten
 
 CALL, ANSWER = "call.json", "answer.json"
@@ -62,11 +62,11 @@ class Tools:
         file = self._inside(path)
         asked = {"path": path, "function": function, "cell": cell, "seconds": seconds, "redact": redact}
         if function:
-            report: Any = leaklab.leakcheck(Program(file).function(function), seconds=seconds, redact=redact)
+            report: Any = leaklab.leakcheck(self._program(file).function(function), seconds=seconds, redact=redact)
         elif file.suffix == NOTEBOOK and not cell:
             report = run_whole(file, max(self._seconds - _LAST_SECONDS, 1), redact=redact)
         else:
-            report = Program(file, cell).checked_cell(f"-t {seconds}{' --redact' * redact}")
+            report = self._program(file, cell).checked_cell(f"-t {seconds}{' --redact' * redact}")
         name = f"report-{sum(1 for _ in self._store.glob('report-*.json')) + 1}"
         report.save(self._store / f"{name}.json")
         write_bytes(self._store / f"{name}.asked", json.dumps(asked).encode())
@@ -103,13 +103,13 @@ class Tools:
         asked = json.loads(kept.read_bytes())
         file, function, cell = self._inside(asked["path"]), asked["function"], asked["cell"]
         if function:
-            called = Program(file).function(function)
+            called = self._program(file).function(function)
             cure = leaklab.try_change(leaklab.leakcheck(called, cure=False), change, called, seconds=seconds)
         elif file.suffix == NOTEBOOK and not cell:
             msg = "a change is tried on one cell: check that cell, not the whole notebook"
             raise LeaklabError(msg)
         else:
-            again = Program(file, cell).checked_cell(f"-t {seconds}", change)
+            again = self._program(file, cell).checked_cell(f"-t {seconds}", change)
             if not getattr(again, "leaks", ()) or not again.leaks[0].cures:
                 return f"not tried: {again.verdict}"
             cure = again.leaks[0].cures[0]
@@ -139,7 +139,7 @@ class Tools:
         if file.suffix == _HEAP:
             heap = leaklab.SavedHeap.load(file)
             return self._told(str(heap.why(int(expression) if expression.isdecimal() else expression)))
-        variables = Program(file, cell).variables()
+        variables = self._program(file, cell).variables()
         return self._told(str(leaklab.whyalive(eval(expression, variables), namespace=variables)))  # noqa: S307 - named by the client
 
     def find(self, path: str, where: str, *, cell: int = 0) -> str:
@@ -155,7 +155,7 @@ class Tools:
         file = self._inside(path)
         if file.suffix == _HEAP:
             return self._told(str(leaklab.SavedHeap.load(file).find(where=where)))
-        return self._told(str(leaklab.find(where=where, namespace=Program(file, cell).variables())))
+        return self._told(str(leaklab.find(where=where, namespace=self._program(file, cell).variables())))
 
     def heap_shape(self, path: str) -> str:
         """Say what fills a saved heap (.heap): the holders that keep most alive, and the types. Runs nothing."""
@@ -216,6 +216,9 @@ class Tools:
             raise LeaklabError(msg)
         return file
 
+    def _program(self, file: Path, cell: int = 0) -> Program:
+        return Program(file, cell, self._store)
+
     def _loaded(self, name: str) -> Any:
         kept = self._store / f"{name}.json"
         return leaklab.load(kept if _REPORT.fullmatch(name) and kept.is_file() else self._inside(name))
@@ -226,7 +229,6 @@ def main() -> None:
     store = Path.cwd()
     call = json.loads((store / CALL).read_bytes())
     try:
-        enter(store)
         tools = Tools(Path(call["root"]), store, call["seconds"])
         answer = {"text": getattr(tools, call["tool"])(**call["arguments"])}
     except BaseException as error:  # noqa: BLE001 - a program may end in any way, and each is an answer

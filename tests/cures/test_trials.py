@@ -349,6 +349,9 @@ def change_of(cell: str, after: str) -> Change:
     ("a, *b = 1, 2\nprint(b)", "b.clear(); a, *b = 1, 2"),
     ("class Net: pass\nNet()", "Net.cache = 1\nclass Net: pass"),
     ("x = 1\ndef f(): return x\nf()", "def g(): return x\ng()\nx = 1"),
+    ("t = Timer()\nt", "if 'other' in globals(): t.close()\nt = Timer()"),
+    ("t = Timer()\nt", "if 't' in names: t.close()\nt = Timer()"),
+    ("t = Timer()\nt", "try: t.close()\nexcept OSError: pass\nt = Timer()"),
 ])  # fmt: skip
 def test_a_name_that_only_the_run_binds_may_not_be_read_before(cell, first_line):
     assert names_missing([change_of(cell, first_line)], program(cell))
@@ -365,6 +368,11 @@ def test_a_name_that_only_the_run_binds_may_not_be_read_before(cell, first_line)
     ("def f(x=1): return x\nx = f()", "def f(x=2):\n    y = x\n    return y"),
     ("try: go()\nexcept OSError as e: e.add_note('')", "try: go(1)"),
     ("import os\nos.name", "import os; os.name"),
+    ("t = Timer()\nt", "if 't' in globals(): t.close()\nt = Timer()"),
+    ("t = Timer()\nt", "t.close() if 't' in dir() else None\nt = Timer()"),
+    ("t = Timer()\nt", "if x and 't' in vars():\n    t.close()\nt = Timer()"),
+    ("t = Timer()\nt", "try: t.close()\nexcept (OSError, NameError): pass\nt = Timer()"),
+    ("t = Timer()\nt", "try: t.close()\nexcept: pass\nt = Timer()"),
 ])  # fmt: skip
 def test_a_name_that_is_there_may_be_read(cell, first_line):
     assert names_missing([change_of(cell, first_line)], program(cell)) == ()

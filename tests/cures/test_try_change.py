@@ -98,6 +98,32 @@ def test_what_earlier_runs_have_left_does_not_hide_that_a_change_holds(notebook)
     assert len(notebook.user["net"]._forward_hooks) > 16
 
 
+METER = """\
+import torch
+class Meter:
+    total = torch.zeros(())
+    def update(self, value):
+        self.total = self.total + value
+net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Tanh(), torch.nn.Linear(128, 1))
+meter = Meter()
+def step():
+    loss = net(torch.randn(128, 64)).pow(2).mean()
+    loss.backward()
+    return loss
+"""
+
+
+def test_a_graph_that_earlier_runs_have_left_does_not_hide_that_a_change_of_the_cell_holds(notebook):
+    notebook.run(METER)
+    report = notebook.check("meter.update(step())", "-n 16")
+    total = notebook.user["meter"].total
+    cure = leaklab.try_change(report, "meter.update(step().item())")
+    assert cure.outcome is CureOutcome.CURED
+    assert cure.evidence.endswith("run again first")
+    assert notebook.user["meter"].total is total
+    assert leaklab.try_change(report, "meter.update(step() + 0)").outcome is not CureOutcome.CURED
+
+
 def test_what_ran_once_is_refused_where_no_copy_can_be_made(notebook, monkeypatch):
     monkeypatch.setenv("LEAKLAB_CHILDREN", "0")
     notebook.run("limit = 0\nrows = []")

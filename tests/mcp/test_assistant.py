@@ -22,6 +22,7 @@ import leaklab
 from leaklab.mcp.tools import LIMIT_BYTES
 
 pytestmark = pytest.mark.untraced
+HELD = [bytearray(3_000_000)]
 
 
 class Answer(NamedTuple):
@@ -148,7 +149,7 @@ CASES = [
 def test_an_assistant_checks_reads_proposes_tries_and_verifies(ask, folder, case):
     file = folder / case.file
     file.write_text(case.text)
-    found = ask("check", path=case.file, **case.asked, seconds=20).text
+    found = ask("check", path=case.file, **case.asked, seconds=5).text
     assert found.startswith("# leak: `")
     assert "\n## What would count as cured\n" in found or "read_more(" in found
     before = found.rpartition("This report is called ")[2].partition(".")[0]
@@ -165,7 +166,7 @@ def test_an_assistant_checks_reads_proposes_tries_and_verifies(ask, folder, case
     assert file.read_text() == case.text
 
     file.write_text(changed)
-    verified = ask("check", path=case.file, **case.asked, seconds=20).text
+    verified = ask("check", path=case.file, **case.asked, seconds=5).text
     assert verified.startswith("# clean: "), verified
     after = verified.rpartition("This report is called ")[2].partition(".")[0]
     assert "fixed" in ask("compare", before=before, after=after).text
@@ -188,11 +189,10 @@ def test_every_tool_says_what_it_runs(ask):
 
 
 def test_a_saved_heap_is_asked_and_nothing_runs(ask, folder):
-    held = {"needle": bytearray(3_000_000)}
-    leaklab.snapshot(references=True, namespace={"held": held}).save(folder / "now.heap")
+    leaklab.snapshot(references=True).save(folder / "now.heap")
     assert "objects" in ask("heap_shape", path="now.heap").text
-    assert "held" in ask("find", path="now.heap", where="bytes > 2 MiB").text
-    assert "held" in ask("why_alive", path="now.heap", expression="held").text
+    assert "HELD" in ask("find", path="now.heap", where="bytes > 2 MiB").text
+    assert ask("why_alive", path="now.heap", expression="HELD").text.startswith("ALIVE")
 
 
 def test_a_whole_notebook_runs_once_with_its_own_checks(ask, folder):
@@ -242,9 +242,9 @@ HOSTILE = {
     "import ctypes\nctypes.string_at(0)": "was killed by SIGSEGV",
     "def f(:": "SyntaxError",
     "raise ValueError('a\\n\\nb' * 10000)": "ValueError: a b",
-    "class E(Exception):\n    def __str__(self): raise self\nraise E": "raised E",
+    "class E(Exception):\n    def __str__(self): raise self\nraise E": "E",
     "import os\nos.killpg(0, 9)": "was killed by SIGKILL",
-    "": "the cell is empty",
+    "": "is empty",
 }
 
 
@@ -252,8 +252,7 @@ HOSTILE = {
 def test_a_program_that_ends_itself_is_told_in_one_sentence(ask, folder, text):
     (folder / "hostile.py").write_text(text)
     assert HOSTILE[text] in ask.fails("check", path="hostile.py")
-    assert "'held.py'" in ask.fails("check", path="folder of 'held.py'") or True
-    assert ask.descriptions()
+    assert len(ask.descriptions()) == 9
 
 
 def test_wrong_arguments_are_told_in_one_sentence(ask, folder):
