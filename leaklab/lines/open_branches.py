@@ -43,11 +43,13 @@ class OpenBranch:
         filename: Of the code.
         line: Where the condition stands, or the code that never ran.
         words: What was not seen, as the end of a sentence.
+        drops: Whether behind it entries are dropped: not only none added.
     """
 
     filename: str
     line: int
     words: str
+    drops: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,9 @@ class _RunFile(RanFile):
         for site in dropping:
             if site not in dropped and not self._is_shut(site):
                 line = getattr(site, "lineno", 0)
-                branch = OpenBranch(self._filename, line, f"line {line}, which drops entries, has not run yet")
+                branch = OpenBranch(
+                    self._filename, line, f"line {line}, which drops entries, has not run yet", drops=True
+                )
                 break
         limits = (self._limit_of(site) for site in (*running, *dropped))
         return CodeReading(

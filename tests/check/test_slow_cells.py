@@ -294,6 +294,14 @@ class Leaks:
         self.waiting.pop()
 
 
+@pytest.mark.parametrize("seconds", [0.01, 0.03, 0.3])
+def test_a_limit_that_the_code_names_is_a_doubt_as_long_as_the_code_is_watched(slow, seconds):
+    fills = Fills()
+    fills.optimizer = torch.optim.LBFGS([fills.x], lr=0.1, max_iter=1)  # keeps a hundred steps
+    report = leaklab.leakcheck(slow(fills.step_lbfgs, seconds), namespace={"fills": fills}, cure=False)
+    assert not report.leaked, report.verdict
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.02])
 def test_what_is_in_doubt_after_the_first_look_is_followed_where_runs_are_cheap(slow, seconds):
     cache = {}
