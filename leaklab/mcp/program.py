@@ -19,7 +19,7 @@ _MAGIC = "%%leakcheck"
 _SENTENCE_LIMIT = 400
 
 
-class Program:
+class CheckedProgram:
     """A script or a notebook, to be run once.
 
     Args:

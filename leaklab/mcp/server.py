@@ -34,7 +34,7 @@ _INSTRUCTIONS = (
 )
 
 
-class _Server(MCPServer[Any]):
+class _ToolServer(MCPServer[Any]):
     """A server that says every failure in one sentence."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
@@ -122,7 +122,7 @@ def serve(root: Path, seconds: float) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="leaklab-mcp-", ignore_cleanup_errors=True) as name:
         store = Path(name)
-        server = _Server("leaklab", version=__version__, instructions=_INSTRUCTIONS, log_level="ERROR")
+        server = _ToolServer("leaklab", version=__version__, instructions=_INSTRUCTIONS, log_level="ERROR")
         calls = _Calls(root.resolve(), store, seconds)
         tools = Tools(root, store, seconds)
         for tool in (getattr(tools, name) for name in TOOLS):

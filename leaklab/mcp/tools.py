@@ -14,7 +14,7 @@ from typing import Any
 import leaklab
 from leaklab.errors import LeaklabError
 from leaklab.files import write_bytes
-from leaklab.mcp.program import NOTEBOOK, Program, run_whole, sentence_of
+from leaklab.mcp.program import NOTEBOOK, CheckedProgram, run_whole, sentence_of
 from leaklab.text import shorten
 
 CALL, ANSWER = "call.json", "answer.json"
@@ -216,8 +216,8 @@ class Tools:
             raise LeaklabError(msg)
         return file
 
-    def _program(self, file: Path, cell: int = 0) -> Program:
-        return Program(file, cell, self._store)
+    def _program(self, file: Path, cell: int = 0) -> CheckedProgram:
+        return CheckedProgram(file, cell, self._store)
 
     def _loaded(self, name: str) -> Any:
         kept = self._store / f"{name}.json"
