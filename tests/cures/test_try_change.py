@@ -272,7 +272,7 @@ def test_git_applies_the_patch_of_a_change_that_held(tmp_path, monkeypatch, end,
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module("patched_module")
     try:
-        report = leaklab.leakcheck(module.work, runs=16)
+        report = leaklab.leakcheck(module.work, runs=16, cure=True, seconds=300.0)
     finally:
         del sys.modules["patched_module"]
     patch = report.patch(0, tmp_path / "fix.patch")
