@@ -260,14 +260,13 @@ class _Trials:
 
     def _refusal(self, proposal: Proposal) -> str:
         """Return why *proposal* is not tried; empty if it is."""
-        is_begun = self._runs.is_at_work(Trial((*self._kept, proposal)))
-        if not (self._stopped or is_begun or self._has_time()):
+        if self._stopped or self._reference.gain is None:
+            return self._stopped
+        if not (self._runs.is_at_work(Trial((*self._kept, proposal))) or self._has_time()):
             options = (
                 ("-t 300", "seconds=300") if self._means.is_written else ("--cure -t 300", "cure=True, seconds=300")
             )
-            self._stopped = "no time was left: {} ({}) gives more".format(*options)
-        if self._stopped or self._reference.gain is None:
-            return self._stopped
+            return "no time was left: {} ({}) gives more".format(*options)
         missing = names_missing(proposal.changes, self._means.program)
         return f"in a new kernel, the first run would read `{missing[0]}` before it exists" if missing else ""
 

@@ -71,7 +71,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_together_they_end_it_and_the_program_no_longer_grows_without_leaklab(notebook, monkeypatch, name):
     linecache.clearcache()  # cells that other tests ran in this process bind names as well
-    monkeypatch.setattr("leaklab.check.pipeline._LEAST_TRIAL_SECONDS", 60.0)  # a busy machine is no reason
+    monkeypatch.setattr("leaklab.check.cures._LEAST_TRIAL_SECONDS", 60.0)  # a busy machine is no reason
     setup, cell = PROGRAMS[name]
     notebook.run(setup)
     report = notebook.check(cell, "--cure -n 16 -t 120", cures=True)

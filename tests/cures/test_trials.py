@@ -56,7 +56,7 @@ def propose(monkeypatch: pytest.MonkeyPatch) -> Propose:
             return Proposal(words, (change,), not_tried, emptied)
 
         monkeypatch.setattr("leaklab.check.cures.proposals_for", proposals_for)
-        monkeypatch.setattr("leaklab.check.pipeline._LEAST_TRIAL_SECONDS", 60.0)  # a busy machine is no reason
+        monkeypatch.setattr("leaklab.check.cures._LEAST_TRIAL_SECONDS", 60.0)  # a busy machine is no reason
 
     return set_proposals
 
@@ -238,7 +238,7 @@ def test_no_trial_is_made_where_that_is_not_wanted(notebook, propose, options):
 
 
 def test_where_no_child_can_be_a_slow_cell_is_changed_on_request_only(notebook, propose, monkeypatch):
-    monkeypatch.setattr("leaklab.check.pipeline._MOST_TRIED_SECONDS", 0.001)
+    monkeypatch.setattr("leaklab.check.cures._MOST_TRIED_SECONDS", 0.001)
     monkeypatch.setenv("LEAKLAB_CHILDREN", "0")
     notebook.run("import time, torch\nhistory = []")
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
@@ -251,14 +251,20 @@ def test_where_no_child_can_be_a_slow_cell_is_changed_on_request_only(notebook, 
 
 
 def test_on_request_the_trials_take_all_the_time_that_is_left(notebook, propose, monkeypatch):
+    """What has begun is ended; the changes after it have time on request only."""
     notebook.run("import torch\nhistory = []")
-    propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
-    monkeypatch.setattr("leaklab.check.pipeline._LEAST_TRIAL_SECONDS", 0.0)
-    monkeypatch.setattr("leaklab.check.pipeline._TRIALS_SHARE", 0.0)
-    (untried,) = notebook.check("history.append(torch.ones(500))", "-n 16", cures=True).leaks[0].cures
-    (tried,) = notebook.check("history.append(torch.ones(500))", "--cure -n 16", cures=True).leaks[0].cures
-    assert (untried.outcome, tried.outcome) == (CureOutcome.NOT_TRIED, CureOutcome.CURED)
-    assert "--cure -t 300" in untried.evidence
+    propose(
+        ("another value", "history.append(torch.ones(500))", "history.append(torch.zeros(500))"),
+        ("local", "history.append(torch.ones(500))", "torch.ones(500)"),
+    )
+    monkeypatch.setattr("leaklab.cure.trial_runs._most_at_once", lambda: 2)
+    monkeypatch.setattr("leaklab.check.cures._LEAST_TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr("leaklab.check.cures._TRIALS_SHARE", 0.0)
+    unasked = notebook.check("history.append(torch.ones(500))", "-n 16", cures=True).leaks[0].cures
+    asked = notebook.check("history.append(torch.ones(500))", "--cure -n 16", cures=True).leaks[0].cures
+    assert outcomes(unasked) == {"another value": CureOutcome.NO_EFFECT, "local": CureOutcome.NOT_TRIED}
+    assert outcomes(asked) == {"another value": CureOutcome.NO_EFFECT, "local": CureOutcome.CURED}
+    assert "--cure -t 300" in evidence(unasked)["local"]
 
 
 @pytest.mark.parametrize(("n", "outcome", "words"), [
