@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from leaklab.check.judging import Judgement
 from leaklab.decide.growth import Growth
-from leaklab.decide.verdict import FIRST_SURE_RUNS
 from leaklab.explain.leaks.groups import Group, LeakAddress
 from leaklab.explain.leaks.holders import RetainedBytes
 from leaklab.explain.leaks.sizes import GroupSizer
@@ -111,7 +110,7 @@ class Survey:
         Few runs cannot tell a leak from what still fills. The code can, where it was watched.
         """
         reading = self.reading(container)
-        found = reading.branch or (reading.limit if self.n_runs < FIRST_SURE_RUNS else None)
+        found = reading.branch or reading.limit
         if found is not None and self.n_runs > _MOST_OF_CACHES and not found.drops:
             return ""
         return "" if found is None else f"but it may end: {found.words}; more runs (-n) would show"

@@ -266,7 +266,8 @@ def _is_open(session: CheckSession) -> bool:
     """Return whether more runs could answer a question, once the heap was asked: one that is worth a word."""
     if session.judgement is None or session.explained is None:
         return session.judgement is None or session.judgement.is_open
-    is_asked = bool(session.explained.open_questions) and session.judgement.is_open
+    is_doubted = bool(session.explained.suspects) and session.run_seconds <= SLOW_SECONDS  # the code may still end it
+    is_asked = bool(session.explained.open_questions) and (session.judgement.is_open or is_doubted)
     return is_asked or session.judgement.is_open_of_memory
 
 
