@@ -100,7 +100,10 @@ FEW_COHORTS = 7
 """Below this, a leak must show in every cohort, and only where nothing is left is nothing said to be."""
 
 ENOUGH_COHORTS = 10
-"""From here on one silent cohort at the end, or one lone survivor, is no reason to go on."""
+"""From here on one silent cohort at the end is no reason to go on."""
+
+SURE_COHORTS = 23
+"""From here on one lone survivor is a one-off, though not so many runs have passed since as before it."""
 
 DOUBTFUL = 0.05
 """A silence less probable than this keeps the question open; below `IMPROBABLE` it closes it."""
@@ -123,8 +126,8 @@ def judge_survivors(kept: Sequence[int]) -> Growth:
     """Judge the survivors of each run.
 
     Args:
-        kept: For each measured run, how many of the objects born in it are alive at the end of the check. The last
-            entry is ignored: a cell may hold its newest values.
+        kept: For each measured run, how many of the objects born in it are alive at the end of the check. What the
+            last run left is no growth: a cell may hold its newest values.
 
     Returns:
         The judgement; its rate is in objects per run.
@@ -132,7 +135,12 @@ def judge_survivors(kept: Sequence[int]) -> Growth:
     cohorts = SurvivorCounts.of(kept[:-1])
     if cohorts.n < MIN_COHORTS:
         return Growth(Outcome.INCONCLUSIVE, 0.0, f"{len(kept)} runs are too few to tell a leak from a warm-up")
-    return next(growth for rule in _RULES if (growth := rule(cohorts)) is not None)
+    growth = next(growth for rule in _RULES if (growth := rule(cohorts)) is not None)
+    is_each = len(cohorts.hits) == cohorts.n and not cohorts.n_slips and kept[-2] < 2 * median(kept[:-1])
+    if growth.outcome is Outcome.LEAK and is_each and kept[-1] == 0:
+        # What grows in every run is there after the last one, too: this may have stopped with the run before it.
+        return _open(cohorts, f"each of {cohorts.n} runs left something behind, but not the last one")
+    return growth
 
 
 def survivors_of_level(levels: Sequence[int]) -> tuple[int, ...]:
@@ -242,7 +250,7 @@ def _one_hit(cohorts: SurvivorCounts) -> Growth | None:
     silence = cohorts.n - 1 - later[0]
     if later == (1,) and cohorts.counts[0] and silence >= MIN_SILENCE:
         return _stopped_after(cohorts)
-    if cohorts.n < ENOUGH_COHORTS and silence <= later[0]:
+    if cohorts.n < SURE_COHORTS and silence <= later[0]:
         return _open(cohorts, f"{cohorts.words}: once is no regular pattern")
     return Growth(Outcome.CLEAN, 0.0, f"{cohorts.words}, the others left nothing")
 
