@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.decide.growth import Growth, judge_checkpoints
+from leaklab.decide.growth import SURE_RUNS, Growth, judge_checkpoints
 from leaklab.explain.leaks.groups import Group, group_survivors
 from leaklab.explain.leaks.limits import FAR, known_limit
 from leaklab.heap.view import BASELINE, HeapView
@@ -46,6 +46,7 @@ class LengthWitness:
         growth: The judgement on the sum of their lengths; its rate is in places per run.
         objects_per_place: Leaked objects of the kind that matters for each place that leaked objects take.
         n_places: The sum of their lengths now.
+        n_grown: By so much it is longer than before the first run.
         keeps_pace: Whether they never got shorter, and gained in the last phase as before, but for one entry.
         is_full: Whether nearly all of their places have what leaks, or the like of it from before the first run, which
             what is new replaces. A list of 10,000 times None has as many places, and is filled one by one.
@@ -54,6 +55,7 @@ class LengthWitness:
     growth: Growth
     objects_per_place: float
     n_places: int
+    n_grown: int
     keeps_pace: bool
     is_full: bool
 
@@ -131,7 +133,7 @@ def length_witness(
     share = min(1.0, n_new / max(n_grown, 1))
     n_places = int(lengths[-1])
     is_full = _n_alike(view, group, parents) >= _FULL_SHARE * n_places
-    return LengthWitness(growth, share * len(main_objects) / n_taken, n_places, keeps_pace, is_full)
+    return LengthWitness(growth, share * len(main_objects) / n_taken, n_places, n_grown, keeps_pace, is_full)
 
 
 def grown_inside(view: HeapView, group: Group) -> tuple[HeapView, Group] | None:
@@ -267,13 +269,25 @@ def _n_new(view: HeapView, parent: int) -> int:
     return int(np.count_nonzero(view.birth_run[view.index.referents(parent)] != BASELINE))
 
 
-def combine_with_lengths(witness: LengthWitness, judged: tuple[Growth, float]) -> tuple[Growth, float]:
+def combine_with_lengths(
+    witness: LengthWitness, judged: tuple[Growth, float], kept: Sequence[int]
+) -> tuple[Growth, float]:
     """Return the judgement on a place by the lengths of its containers beside its survivors.
 
     Where the length grows the place leaks, whoever survives; where it has stopped the place is full, whoever survives.
+    Each run is to be found in the length: where all but the last one left something, and the length has no room for
+    that of the last one, the growth may have stopped with the run before it.
+
+    Args:
+        witness: The lengths.
+        judged: The judgement on the survivors, and how many there are per run.
+        kept: How many of the entries each run left; that of the last one is not known.
     """
     growth, per_run = judged
     by_length = witness.growth
+    if len(kept) < SURE_RUNS and all(kept[:-1]) and witness.n_grown < len(kept):
+        reason = f"each of {len(kept) - 1} runs left something behind, but not the last one"
+        return Growth(Outcome.INCONCLUSIVE, per_run, reason), per_run
     if by_length.outcome is Outcome.LEAK:
         if growth.outcome is Outcome.LEAK and abs(per_run - witness.count_per_run) <= _SAME_RATE * per_run:
             return judged

@@ -35,6 +35,7 @@ from leaklab.heap.view import BASELINE, Births, HeapView
 from leaklab.lines.open_branches import OpenBranches
 from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak, ObjectGrowth, Outcome, TensorGrowth
+from leaklab.runtime.addresses import contents_of
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
 from leaklab.text import unit_words
@@ -160,7 +161,13 @@ def _judged_by_code(survey: Survey, finding: Finding) -> Finding:
     """Return *finding*, which grows in place, as not decided where the code may still end that."""
     if finding.address is None:
         return finding
-    return finding.judged_by_code(survey, survey.view.index.vertex_of(finding.address.chain[-1]))
+    view, chain = survey.view, finding.address.chain
+    vertex = view.index.vertex_of(chain[-1])
+    if vertex < 0 and len(chain) > 1 and (anchor := view.index.vertex_of(chain[-2])) >= 0:
+        # The collector lists no dict of plain data before CPython 3.14, but what refers to it.
+        below = [thing for thing in contents_of(view.objects[anchor]) if id(thing) == chain[-1]][:1]
+        return finding.judged_by_code(survey, anchor if below else vertex, *below)
+    return finding.judged_by_code(survey, vertex)
 
 
 def _worth_showing(findings: Sequence[Finding], outcome: Outcome) -> Iterator[Finding]:

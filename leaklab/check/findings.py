@@ -66,17 +66,19 @@ class Finding:
         """Whether it grows without end."""
         return self.growth.outcome is Outcome.LEAK
 
-    def judged_by_code(self, survey: Survey, container: int) -> Finding:
+    def judged_by_code(self, survey: Survey, container: int, *below: object) -> Finding:
         """Return it as not decided, if it counts as a leak and the code that fills *container* may still end that.
+
+        What the collector does not list is the last of *below*, which the vertex *container* leads to.
 
         Otherwise it is noted what that code says.
         """
         if not self.is_leak:
             return self
-        if why := survey.may_end(container):
+        if why := survey.may_end(container, *below):
             growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, f"{self.growth.reason}, {why}")
             return replace(self, growth=growth, leak=replace(self.leak, reason=growth.reason))
-        return replace(self, code=survey.reading(container))
+        return replace(self, code=survey.reading(container, *below))
 
     @property
     def members(self) -> Sequence[int]:
@@ -104,12 +106,12 @@ class Survey:
         """So many runs were measured."""
         return self.measurement.n_runs
 
-    def may_end(self, container: int) -> str:
+    def may_end(self, container: int, *below: object) -> str:
         """Return why the growth of the vertex *container* may end though the counts show a leak; empty if nothing does.
 
-        Few runs cannot tell a leak from what still fills. The code can, where it was watched.
+        What the collector does not list is the last of *below*, which the vertex leads to. Few runs cannot tell a leak from what still fills. The code can, where it was watched.
         """
-        reading = self.reading(container)
+        reading = self.reading(container, *below)
         found = reading.branch or reading.limit
         if found is not None and self.n_runs > _MOST_OF_CACHES and not found.drops:
             return ""
@@ -130,11 +132,14 @@ class Survey:
                 return "" if str(name).startswith(("IPython.", "traitlets.")) else file
         return ""
 
-    def reading(self, container: int) -> CodeReading:
-        """Return what the code says about the growth of the vertex *container*, where the code was watched."""
+    def reading(self, container: int, *below: object) -> CodeReading:
+        """Return what the code says about the growth of the vertex *container*, where the code was watched.
+
+        What the collector does not list is the last of *below*, which the vertex leads to.
+        """
         if self.branches is None or container < 0:
             return CodeReading()
-        return self.branches.of(names_in_code(self.view, container))
+        return self.branches.of(names_in_code(self.view, container, *below))
 
 
 Places = tuple[tuple[str, int], ...]
@@ -223,18 +228,19 @@ _MOST_REFERRERS = 100
 _NAME = re.compile(r"(?:\.|\[')([^\W\d]\w*)(?:'\])?$")
 
 
-def names_in_code(view: HeapView, vertex: int) -> Names:
-    """Return the names under which code can change the container *vertex*."""
+def names_in_code(view: HeapView, vertex: int, *below: object) -> Names:
+    """Return the names under which code can change the container *vertex*, or the last of *below*, which it leads to."""
     attributes: set[str] = set()
     variables: set[str] = set()
     free: dict[types.CodeType, set[str]] = defaultdict(set)
     owners: set[int] = set()
-    waiting, depth = [vertex], 0
+    container = below[-1] if below else view.objects[vertex]
+    waiting, depth = [(container, [vertex] if below else _referrers(view, vertex))], 0
     while waiting and depth < _DEPTH:
-        above: list[int] = []
-        for inner in waiting:
-            for outer in view.index.referrers(inner)[:_MOST_REFERRERS].tolist():
-                holder, held = view.objects[outer], view.objects[inner]
+        above: list[tuple[object, list[int]]] = []
+        for held, outers in waiting:
+            for outer in outers:
+                holder = view.objects[outer]
                 if type(holder) is types.CellType:
                     for code, name in _closures(view, outer):
                         free[code].add(name)
@@ -250,21 +256,25 @@ def names_in_code(view: HeapView, vertex: int) -> Names:
                         variables.add(named[1])
                 is_plain = any(has_base(type(holder), kind) for kind in (list, tuple, dict))
                 if is_plain and not reference.startswith("."):
-                    above.append(outer)
+                    above.append((holder, _referrers(view, outer)))
         waiting, depth = above, depth + 1
     return Names(
         frozenset(attributes),
         frozenset(variables),
         {code: frozenset(one) for code, one in free.items()},
-        id(view.objects[vertex]),
+        id(container),
         frozenset(owners),
-        _has_identity_keys(view, vertex),
+        _has_identity_keys(container),
     )
 
 
-def _has_identity_keys(view: HeapView, vertex: int) -> bool:
+def _referrers(view: HeapView, vertex: int) -> list[int]:
+    referrers: list[int] = view.index.referrers(vertex)[:_MOST_REFERRERS].tolist()
+    return referrers
+
+
+def _has_identity_keys(container: object) -> bool:
     """Return whether the newest keys, or entries of a list, are objects that equal only themselves."""
-    container = view.objects[vertex]
     if has_base(type(container), dict):
         keys = [key for key, _value in newest_pairs(container, _N_KEYS)]
     elif has_base(type(container), set) or has_base(type(container), list):

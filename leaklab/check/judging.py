@@ -36,7 +36,8 @@ _FEWEST_ENTRIES = 2
 
 _PHASES_OF_STILL, _STILL, _LEAST_DUE = 2, 0.25, 4
 """What in two phases gains less than so much of what it should, and that is so many objects, stands still."""
-_LEAST_LOOKS = 4
+_LEAST_LOOKS, _SURE_LOOKS = 4, 6
+_PACES, _UNEVEN = 3, 2.0
 """What is made anew in every run comes in numbers of its own: two of them that rise are nothing yet."""
 
 _GROWING = (Outcome.LEAK, Outcome.INCONCLUSIVE)
@@ -285,10 +286,18 @@ def _judge_totals(measurement: Measurement, at_runs: tuple[int, ...]) -> Iterato
         if kept[-1] and not any(kept[:-1]):
             totals = [checkpoint.count_of(kind) for checkpoint in measurement.checkpoints]
             growth = judge_checkpoints(totals, at_runs, floor_per_run=REMADE_FLOOR)
-            if growth.outcome is Outcome.LEAK and len(at_runs) < _LEAST_LOOKS:
-                growth = Growth(Outcome.INCONCLUSIVE, growth.rate, f"{growth.reason}: too few looks")
+            why = "too few looks" if len(at_runs) < _LEAST_LOOKS else _uneven_words(totals, at_runs)
+            if growth.outcome is Outcome.LEAK and why:
+                growth = Growth(Outcome.INCONCLUSIVE, growth.rate, f"{growth.reason}: {why}")
             if growth.outcome in _GROWING:
                 yield kind, growth
+
+
+def _uneven_words(totals: Sequence[int], at_runs: Sequence[int]) -> str:
+    """Say that few *totals* rise by chance as well, where their paces differ: a run may make any number of objects."""
+    paces = [(b - a) / (after - before) for (a, b), (before, after) in zip(pairwise(totals), pairwise(at_runs))]
+    is_uneven = len(totals) < _SURE_LOOKS and max(paces[-_PACES:]) > _UNEVEN * min(paces[-_PACES:])
+    return "at uneven paces" if is_uneven else ""
 
 
 def _judge_containers(measurement: Measurement, at_runs: tuple[int, ...]) -> tuple[Grown[int], ...]:

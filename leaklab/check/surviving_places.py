@@ -56,7 +56,7 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     view, summary, judged = survey.view, *_counted(survey, group)
     witness, of_survivors = length_witness(view, group, summary.main_objects, survey.measurement), judged[0].outcome
     if witness is not None:
-        judged = combine_with_lengths(witness, judged)
+        judged = combine_with_lengths(witness, judged, group.kept(view, survey.n_runs, group.entries))
     leak, sample = _describe(view, survey.n_runs, group, summary, judged)
     finding = _finding(survey, leak, group, summary, judged)
     if finding.growth.outcome in UNLIMITED:

@@ -186,6 +186,9 @@ SETTLED_RATIO = 0.9
 
 MIN_STEPS = 3
 
+SURE_RUNS = 24
+"""From so many runs on, what grew once is not expected to grow again, though not so many runs have passed since."""
+
 _FEW_RUNS = 8
 """Before so many runs a pause is not called an end, nor less than one more in every run a leak: the two phases may have
 ended at two points of one saw."""
@@ -260,7 +263,9 @@ def _judge_pause(
     if moves[-1] == 1:
         rate = (levels[-1] - levels[-2]) / (at_runs[-1] - at_runs[-2])
         return Growth(Outcome.INCONCLUSIVE, rate, f"grew in the last phase, not in the one before: {words}")
-    if at_runs[-1] < _FEW_RUNS:
+    grew = [at_runs[i + 1] for i, move in enumerate(moves) if move == 1]
+    is_once = len(grew) == 1 and at_runs[-1] < SURE_RUNS and at_runs[-1] - grew[0] < grew[0]
+    if at_runs[-1] < _FEW_RUNS or is_once:
         rate = (levels[-1] - levels[0]) / at_runs[-1]
         return Growth(Outcome.INCONCLUSIVE, rate, f"grew, then paused, in too few runs to say that it stopped: {words}")
     return Growth(Outcome.BOUNDED, 0.0, f"grew, then stopped: {words}")

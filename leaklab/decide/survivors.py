@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import median
 
-from leaklab.decide.growth import IMPROBABLE, MIN_SILENCE, Growth, Rhythm, kendall_tau, mann_kendall_z
+from leaklab.decide.growth import IMPROBABLE, MIN_SILENCE, SURE_RUNS, Growth, Rhythm, kendall_tau, mann_kendall_z
 from leaklab.model import Outcome
 from leaklab.text import format_rate
 
@@ -102,7 +102,7 @@ FEW_COHORTS = 7
 ENOUGH_COHORTS = 10
 """From here on one silent cohort at the end is no reason to go on."""
 
-SURE_COHORTS = 23
+SURE_COHORTS = SURE_RUNS - 1
 """From here on one lone survivor is a one-off, though not so many runs have passed since as before it."""
 
 DOUBTFUL = 0.05
@@ -126,8 +126,8 @@ def judge_survivors(kept: Sequence[int]) -> Growth:
     """Judge the survivors of each run.
 
     Args:
-        kept: For each measured run, how many of the objects born in it are alive at the end of the check. What the
-            last run left is no growth: a cell may hold its newest values.
+        kept: For each measured run, how many of the objects born in it are alive at the end of the check. The last
+            entry is ignored: a cell may hold its newest values.
 
     Returns:
         The judgement; its rate is in objects per run.
@@ -135,12 +135,7 @@ def judge_survivors(kept: Sequence[int]) -> Growth:
     cohorts = SurvivorCounts.of(kept[:-1])
     if cohorts.n < MIN_COHORTS:
         return Growth(Outcome.INCONCLUSIVE, 0.0, f"{len(kept)} runs are too few to tell a leak from a warm-up")
-    growth = next(growth for rule in _RULES if (growth := rule(cohorts)) is not None)
-    is_each = len(cohorts.hits) == cohorts.n and not cohorts.n_slips and kept[-2] < 2 * median(kept[:-1])
-    if growth.outcome is Outcome.LEAK and is_each and kept[-1] == 0:
-        # What grows in every run is there after the last one, too: this may have stopped with the run before it.
-        return _open(cohorts, f"each of {cohorts.n} runs left something behind, but not the last one")
-    return growth
+    return next(growth for rule in _RULES if (growth := rule(cohorts)) is not None)
 
 
 def survivors_of_level(levels: Sequence[int]) -> tuple[int, ...]:

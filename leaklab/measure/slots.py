@@ -40,6 +40,8 @@ from leaklab.runtime.addresses import (
 from leaklab.runtime.objects import has_base
 
 _CONSTANT = frozenset((id(str), id(bytes)))
+_LEAST_TOUCHED = {id(dict): 1}
+"""A dict that the collector knows is touched if it is long; no other look measures the length of one it does not know."""
 
 _BATCH = BATCH_OBJECTS
 _MAX_ORDINAL = 1 << 16
@@ -242,7 +244,7 @@ class _SlotSearch:
                 lengths = np.fromiter(map(len, map(things.__getitem__, chosen.tolist())), np.int64, len(chosen))
                 if kind in _CONSTANT:
                     self._choice.forget(addresses[places[chosen[lengths < LEAST_LENGTHS[kind]]]])
-                chosen = chosen[lengths >= LEAST_LENGTHS[kind]]
+                chosen = chosen[lengths >= _LEAST_TOUCHED.get(kind, LEAST_LENGTHS[kind])]
             for row in chosen.tolist():
                 content = read(things[row])
                 if content is not None:

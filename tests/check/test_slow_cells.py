@@ -194,6 +194,7 @@ class Fills:
         self.by_name: dict[str, torch.Tensor] = {}
         self.caught: dict[int, torch.Tensor] = {}
         self.best: list[tuple[float, int, torch.Tensor]] = []
+        self.plain: dict[str, bytes] = {}  # the collector does not list it before CPython 3.14
         self.x = torch.nn.Parameter(torch.randn(3000))
         self.optimizer = torch.optim.LBFGS([self.x], max_iter=1, history_size=20)
 
@@ -238,6 +239,18 @@ class Fills:
         self.n += 1
         self.best = heapq.nlargest(12, [*self.best, (self.random.random(), self.n, torch.zeros(3000))])
 
+    def cache_bytes(self):
+        self.n += 1
+        key = f"sample-{self.n % 25}"
+        if key not in self.plain:
+            self.plain[key] = bytes(3000)
+
+    def drop_the_oldest_bytes(self):
+        self.n += 1
+        self.plain[f"batch-{self.n}"] = bytes(3000)
+        while len(self.plain) > 45:
+            self.plain.pop(next(iter(self.plain)))
+
     def step_lbfgs(self):
         def closure():
             self.optimizer.zero_grad()
@@ -275,11 +288,16 @@ class Leaks:
         self.history: list[torch.Tensor] = []
         self.layer = torch.nn.Linear(50, 60)
         self.waiting: list[torch.Tensor] = []
+        self.plain: dict[str, bytearray] = {}
 
     def name_each_run(self):
         self.n += 1
         name = f"trial-{self.n}"
         self.runs[name] = torch.zeros(3000)
+
+    def keep_bytes_by_name(self):
+        self.n += 1
+        self.plain[f"trial-{self.n}"] = bytearray(3000)
 
     def keep_all_beside_a_window(self):
         self.log = [*self.log, self.n][-5:]
@@ -302,6 +320,28 @@ def test_a_limit_that_the_code_names_is_a_doubt_as_long_as_the_code_is_watched(s
     assert not report.leaked, report.verdict
 
 
+def test_what_grew_in_every_run_but_the_last_is_a_doubt():
+    kept, n_runs = [], [0]
+
+    def work():
+        n_runs[0] += 1
+        if n_runs[0] <= 12:  # as many as are measured, but one before them
+            kept.append(torch.zeros(3000))
+
+    report = leaklab.leakcheck(work, runs=12, cure=False)
+    assert report.verdict.outcome is Outcome.INCONCLUSIVE, report.verdict
+    assert "but not the last one" in report.verdict.reason
+
+
+def test_what_is_made_anew_in_any_number_is_no_leak_because_it_rose_three_times():
+    made, sizes = {}, iter([15, *([48] * 4), *([52] * 4), *([74] * 4)])
+
+    def work():
+        made["batch"] = [[n] for n in range(next(sizes))]
+
+    assert not leaklab.leakcheck(work, runs=12, cure=False).leaked
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.02])
 def test_what_is_in_doubt_after_the_first_look_is_followed_where_runs_are_cheap(slow, seconds):
     cache = {}
@@ -321,6 +361,7 @@ def test_what_is_in_doubt_after_the_first_look_is_followed_where_runs_are_cheap(
     ("name", "holder"),
     [
         ("name_each_run", "leaks.runs"),
+        ("keep_bytes_by_name", "leaks.plain"),
         ("keep_all_beside_a_window", "leaks.history"),
         ("register_a_hook", "leaks.layer._forward_hooks"),
         ("do_less_than_comes", "leaks.waiting"),

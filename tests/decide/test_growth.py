@@ -94,6 +94,9 @@ TABLE = {
     "one entry per run, few runs": ([0, 3, 5], (0, 3, 5), LEAK, 1),
     "two points of a saw, few runs": ([1, 2, 3], (0, 3, 6), OPEN, None),
     "a pause of two runs": ([1, 3, 3], (0, 3, 5), OPEN, None),
+    "once, and as long ago as it took to come": ([4, 4, 5, 5], (0, 4, 8, 12), OPEN, 1 / 12),
+    "once, at first": ([4, 5, 5, 5], (0, 4, 8, 12), BOUNDED, 0),
+    "once, in many runs": ([4, 4, 5, 5], (0, 8, 16, 24), BOUNDED, 0),
     "steady, then flat": ([0, 8, 16, 24, 34, 34], LONG, BOUNDED, 0),
 }
 
