@@ -109,7 +109,8 @@ class Survey:
     def may_end(self, container: int, *below: object) -> str:
         """Return why the growth of the vertex *container* may end though the counts show a leak; empty if nothing does.
 
-        What the collector does not list is the last of *below*, which the vertex leads to. Few runs cannot tell a leak from what still fills. The code can, where it was watched.
+        What the collector does not list is the last of *below*, which the vertex leads to. Few runs cannot tell a leak
+        from what still fills. The code can, where it was watched.
         """
         reading = self.reading(container, *below)
         found = reading.branch or reading.limit
@@ -229,7 +230,7 @@ _NAME = re.compile(r"(?:\.|\[')([^\W\d]\w*)(?:'\])?$")
 
 
 def names_in_code(view: HeapView, vertex: int, *below: object) -> Names:
-    """Return the names under which code can change the container *vertex*, or the last of *below*, which it leads to."""
+    """Return the names under which code can change the vertex *vertex*, or the last of *below*, which it leads to."""
     attributes: set[str] = set()
     variables: set[str] = set()
     free: dict[types.CodeType, set[str]] = defaultdict(set)

@@ -295,7 +295,8 @@ def _judge_totals(measurement: Measurement, at_runs: tuple[int, ...]) -> Iterato
 
 def _uneven_words(totals: Sequence[int], at_runs: Sequence[int]) -> str:
     """Say that few *totals* rise by chance as well, where their paces differ: a run may make any number of objects."""
-    paces = [(b - a) / (after - before) for (a, b), (before, after) in zip(pairwise(totals), pairwise(at_runs))]
+    phases = zip(pairwise(totals), pairwise(at_runs), strict=True)
+    paces = [(b - a) / (after - before) for (a, b), (before, after) in phases]
     is_uneven = len(totals) < _SURE_LOOKS and max(paces[-_PACES:]) > _UNEVEN * min(paces[-_PACES:])
     return "at uneven paces" if is_uneven else ""
 

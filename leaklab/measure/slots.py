@@ -41,7 +41,7 @@ from leaklab.runtime.objects import has_base
 
 _CONSTANT = frozenset((id(str), id(bytes)))
 _LEAST_TOUCHED = {id(dict): 1}
-"""A dict that the collector knows is touched if it is long; no other look measures the length of one it does not know."""
+"""A dict that the collector lists is touched where it is long; the length of any other dict is measured here only."""
 
 _BATCH = BATCH_OBJECTS
 _MAX_ORDINAL = 1 << 16
