@@ -47,6 +47,7 @@ class LengthWitness:
         objects_per_place: Leaked objects of the kind that matters for each place that leaked objects take.
         n_places: The sum of their lengths now.
         n_grown: By so much it is longer than before the first run.
+        n_lately: By so much it is longer than two phases ago.
         keeps_pace: Whether they never got shorter, and gained in the last phase as before, but for one entry.
         is_full: Whether nearly all of their places have what leaks, or the like of it from before the first run, which
             what is new replaces. A list of 10,000 times None has as many places, and is filled one by one.
@@ -56,6 +57,7 @@ class LengthWitness:
     objects_per_place: float
     n_places: int
     n_grown: int
+    n_lately: int
     keeps_pace: bool
     is_full: bool
 
@@ -133,7 +135,9 @@ def length_witness(
     share = min(1.0, n_new / max(n_grown, 1))
     n_places = int(lengths[-1])
     is_full = _n_alike(view, group, parents) >= _FULL_SHARE * n_places
-    return LengthWitness(growth, share * len(main_objects) / n_taken, n_places, n_grown, keeps_pace, is_full)
+    n_lately = int(lengths[-1] - lengths[-3])
+    per_place = share * len(main_objects) / n_taken
+    return LengthWitness(growth, per_place, n_places, n_grown, n_lately, keeps_pace, is_full)
 
 
 def grown_inside(view: HeapView, group: Group) -> tuple[HeapView, Group] | None:
@@ -289,6 +293,10 @@ def combine_with_lengths(
         reason = f"each of {len(kept) - 1} runs left something behind, but not the last one"
         return Growth(Outcome.INCONCLUSIVE, per_run, reason), per_run
     if by_length.outcome is Outcome.LEAK:
+        has_dropped = growth.outcome is not Outcome.LEAK and kept[0] == 0
+        if has_dropped and witness.n_lately <= max(_TEETH * max(kept), _TOOTH * witness.n_places):
+            reason = f"its length {by_length.reason}, while old entries go: it may be full, and rise and fall"
+            return Growth(Outcome.INCONCLUSIVE, witness.count_per_run, reason), witness.count_per_run
         if growth.outcome is Outcome.LEAK and abs(per_run - witness.count_per_run) <= _SAME_RATE * per_run:
             return judged
         reason = growth.reason if growth.outcome is Outcome.LEAK else f"its length {by_length.reason}"
@@ -302,5 +310,7 @@ def combine_with_lengths(
     return judged
 
 
+_TEETH, _TOOTH = 2, 0.25
+"""What is full and drops several entries at a time rises and falls by what a few runs add, or by a part of its length."""
 _SAME_RATE = 0.1
 """Rates that differ by less are the same: the survivors' own words then say how regular they come."""

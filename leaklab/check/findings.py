@@ -80,6 +80,18 @@ class Finding:
             return replace(self, growth=growth, leak=replace(self.leak, reason=growth.reason))
         return replace(self, code=survey.reading(container, *below))
 
+    def unless_emptied(self, n_runs: int) -> Finding:
+        """Return it as not decided where it gained less than before, and code that drops entries was seen to run.
+
+        A window that has just become full looks the same; after so many runs that none of the usual size would be, it
+        is as it was.
+        """
+        if not (self.is_leak and self.code.is_emptied and n_runs <= _MOST_OF_CACHES):
+            return self
+        reason = f"{self.growth.reason}, but less of late, since entries are dropped; more runs (-n) would show"
+        growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, reason)
+        return replace(self, growth=growth, leak=replace(self.leak, reason=reason))
+
     @property
     def members(self) -> Sequence[int]:
         """Its survivors; none for what grows in place."""

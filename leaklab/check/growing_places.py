@@ -26,7 +26,7 @@ from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.measure.slots import GrownSlot
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
-from leaklab.runtime.addresses import contents_of, get_referents
+from leaklab.runtime.addresses import contents_of, get_referents, is_own_dict
 from leaklab.runtime.containers import keys_in
 from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
 from leaklab.runtime.objects import is_exactly, safe_len, summary, type_name
@@ -251,7 +251,8 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Fin
         if thing is None:
             continue
         vertex = view.index.vertex_of(id(thing))
-        if id(thing) in seen or (vertex >= 0 and _is_survivors(view, vertex, slot.sizes)):
+        is_own = is_own_dict(view.objects[anchor], thing) and slot.sizes[1] == slot.sizes[-1]  # made by a look
+        if is_own or id(thing) in seen or (vertex >= 0 and _is_survivors(view, vertex, slot.sizes)):
             continue
         seen.add(id(thing))
         yield _slot(view, judgement, anchor, [*above, thing], grown)

@@ -80,6 +80,8 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     if growth.outcome is Outcome.LEAK and group.entries:
         container = int(view.tree.parent[newest_leaked(view, group.entries)])
         finding = finding.judged_by_code(survey, container)
+        if witness is not None and not witness.keeps_pace:
+            finding = finding.unless_emptied(survey.n_runs)
         leak, growth = finding.leak, finding.growth
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
@@ -155,7 +157,7 @@ def _judge(survey: Survey, group: Group, summary: GroupSummary) -> _Judged:
     series = [group.kept(survey.view, survey.n_runs, chosen) for chosen in (summary.main_objects, group.entries, None)]
     growths = [judge_survivors(kept) for kept in series]
     growth = min(growths, key=lambda growth: WORST_FIRST.index(growth.outcome))
-    if growth.outcome is Outcome.INCONCLUSIVE:
+    if growth.outcome in (Outcome.INCONCLUSIVE, Outcome.BOUNDED):
         levels = survey.measurement.meters.heap(survey.n_runs)
         backlog = None if levels is None else judge_backlog(series[0], levels, summary.n_bytes)
         if backlog is not None:

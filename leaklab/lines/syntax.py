@@ -167,14 +167,17 @@ class NamesHere:
         return False
 
     def trims(self, node: ast.AST) -> bool:
-        """Return whether *node* keeps a part of the container: ``x = x[-5:] + [new]``, ``del x[:-5]``, ``nlargest``."""
+        """Return whether *node* keeps a part of the container: ``x = x[-5:] + [new]``, ``del x[:-5]``, ``nlargest``.
+
+        What drops so many entries at a time (``del x[:1]``, ``x = x[1:]``) leaves a part of any size.
+        """
         if isinstance(node, ast.Delete):
             parts: list[ast.expr] = [part for part in node.targets if isinstance(part, ast.Subscript)]
-            return any(self._is_slice(part) for part in parts)
+            return any(self._is_slice(part) and _takes_few(part) is not True for part in parts)
         if not (isinstance(node, ast.Assign) and any(map(self.is_container, node.targets))):
             return False
         for part in ast.walk(node.value):
-            if self._is_slice(part):
+            if self._is_slice(part) and _takes_few(part) is not False:
                 return True
             if isinstance(part, ast.Call) and last_name(part.func) in _SELECTING:
                 return any(map(self._has_container, part.args))
@@ -222,6 +225,22 @@ class NamesHere:
             if self.is_container(target):
                 return 1 if any(map(self.is_container, ast.walk(node.value))) else -1
         return 0
+
+
+def _takes_few(part: ast.AST) -> bool | None:
+    """Return whether a slice takes as many entries as it says (``x[:3]``), or all but those (``x[3:]``).
+
+    None where no number is written.
+    """
+    place = part.slice if isinstance(part, ast.Subscript) else None
+    if not isinstance(place, ast.Slice) or (place.lower is None) == (place.upper is None):
+        return None
+    end = place.upper or place.lower
+    is_negative = isinstance(end, ast.UnaryOp) and isinstance(end.op, ast.USub)
+    number = end.operand if isinstance(end, ast.UnaryOp) and is_negative else end
+    if not (isinstance(number, ast.Constant) and type(number.value) is int):
+        return None
+    return is_negative == (place.upper is None)
 
 
 def _text(node: ast.AST) -> str:

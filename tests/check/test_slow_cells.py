@@ -251,6 +251,16 @@ class Fills:
         while len(self.plain) > 45:
             self.plain.pop(next(iter(self.plain)))
 
+    def drop_five_of_more_than_twenty(self):
+        self.cut += [torch.zeros(3000) for _ in range(3)]
+        if len(self.cut) > 20:
+            del self.cut[:5]
+
+    def trim_at_thirty_eight(self):
+        self.cut.append(torch.zeros(3000))
+        if len(self.cut) > 38:
+            self.cut.pop(0)
+
     def step_lbfgs(self):
         def closure():
             self.optimizer.zero_grad()
@@ -272,7 +282,7 @@ def test_what_fills_later_is_no_leak_of_a_slow_cell(slow, name):
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-@pytest.mark.parametrize("seconds", [0.02, 0.1])
+@pytest.mark.parametrize("seconds", [0.02, 0.3])
 def test_what_fills_later_is_no_leak_of_a_cell_that_takes_less(slow, name, seconds):
     fills = Fills()
     report = leaklab.leakcheck(slow(getattr(fills, name), seconds), namespace={"fills": fills}, cure=False)
@@ -310,6 +320,13 @@ class Leaks:
     def do_less_than_comes(self):
         self.waiting += [torch.zeros(3000) for _ in range(3)]
         self.waiting.pop()
+
+    def drop_one_of_two(self):
+        self.waiting += [torch.zeros(3000), torch.zeros(3000)]
+        del self.waiting[:1]
+
+    def take_three_of_five_off_a_new_list(self):
+        self.waiting = [*self.waiting, *(torch.zeros(3000) for _ in range(5))][3:]
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.03, 0.3])
@@ -365,9 +382,11 @@ def test_what_is_in_doubt_after_the_first_look_is_followed_where_runs_are_cheap(
         ("keep_all_beside_a_window", "leaks.history"),
         ("register_a_hook", "leaks.layer._forward_hooks"),
         ("do_less_than_comes", "leaks.waiting"),
+        ("drop_one_of_two", "leaks.waiting"),
+        ("take_three_of_five_off_a_new_list", "leaks.waiting"),
     ],
 )
-@pytest.mark.parametrize("seconds", [4.0, 0.02])
+@pytest.mark.parametrize("seconds", [4.0, 0.2, 0.02])
 def test_a_leak_beside_code_that_looks_like_a_limit_is_one(slow, name, holder, seconds):
     leaks = Leaks()
     report = leaklab.leakcheck(slow(getattr(leaks, name), seconds), namespace={"leaks": leaks}, cure=False)
