@@ -28,11 +28,15 @@ N_AT_ONCE = 3  # some wait for servers and other processes: two do not keep two 
 FILE_SECONDS = 1200
 PASSED, FAILED, NO_TESTS = 0, 1, 5
 LONGEST = (
-    "browser", "test_engines.py", "test_notebooks.py", "test_leaks.py", "test_no_leaks.py", "test_trials.py",
-    "test_monitor.py", "test_hostile_objects.py", "test_plugin.py", "test_container_lengths.py", "test_magics.py",
-    "reports", "guards", "explain", "heap", "test_bad_input.py", "test_first_patient.py", "test_api.py",
+    "browser", "test_engines.py", "test_notebooks.py", "test_assistant.py", "test_no_leaks.py", "test_leaks.py",
+    "test_trials.py", "test_monitor.py", "test_slow_cells.py", "test_hostile_objects.py", "test_plugin.py",
+    "test_container_lengths.py", "test_replaced_places.py", "test_try_change.py", "test_magics.py",
+    "test_statements.py", "test_line_search.py", "test_unseen_parts.py", "reports", "guards", "explain", "heap",
+    "cures", "magics", "test_bad_input.py", "test_first_patient.py", "test_api.py", "test_wrong_changes.py",
+    "test_one_check.py", "test_joint_changes.py", "torchfree", "test_explain_whole.py", "test_memory.py", "ask",
+    "test_turns.py",
 )  # fmt: skip
-"""A minute and more: begun last, one of them would run alone at the end."""
+"""Half a minute and more, the longest first: begun last, one of them would run alone at the end."""
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ from leak_case import Case
 
 pytestmark = pytest.mark.untraced
 
-BY_DAY = by_day(2)
+BY_DAY = by_day(1)
 REPAIRED = [
     pytest.param(case, id=case.name, marks=() if case.name in BY_DAY else pytest.mark.nightly)
     for case in CASES.values()

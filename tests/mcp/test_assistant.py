@@ -19,7 +19,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client, StdioServerParameters
 
 import leaklab
-from leaklab.mcp.tools import LIMIT_BYTES
+from leaklab.errors import LeaklabError
+from leaklab.mcp.tools import LIMIT_BYTES, Tools
 
 pytestmark = pytest.mark.untraced
 HELD = [bytearray(3_000_000)]
@@ -56,9 +57,19 @@ class Assistant:
         return {tool.name: tool.description or "" for tool in listed.tools}
 
 
-def served(folder: Path, seconds: float) -> Iterator[Assistant]:
-    command = ["-m", "leaklab", "mcp", "--root", str(folder), "--timeout", str(seconds)]
-    server = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ), cwd=folder)
+IMPATIENT = "import sys, leaklab.mcp.server as s; s._GRACE_SECONDS = 2; from leaklab.cli import main; sys.exit(main())"
+
+
+def parameters(folder: Path, *command: str) -> StdioServerParameters:
+    # One thread: the programs are tiny, and threads that wait for work would take it from other tests.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    arguments = [*command, "mcp", "--root", str(folder)]
+    return StdioServerParameters(command=sys.executable, args=arguments, env=environment, cwd=folder)
+
+
+def served(folder: Path, seconds: float, *command: str) -> Iterator[Assistant]:
+    server = parameters(folder, *(command or ("-m", "leaklab")))
+    server.args += ["--timeout", str(seconds)]
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(Client(server)) as client:
         yield Assistant(portal, client)
 
@@ -83,13 +94,18 @@ def notebook(*cells: str) -> str:
 
 
 class Case(NamedTuple):
-    """A program that leaks; what an assistant asks; the line that it changes."""
+    """A program that leaks; what an assistant asks; the line that it changes.
+
+    Attributes:
+        is_quick: Whether it is asked by day. At night: a plain function, and a notebook's cell without a magic.
+    """
 
     file: str
     text: str
     asked: dict[str, Any]
     before: str
     after: str
+    is_quick: bool = True
 
 
 CASES = [
@@ -100,6 +116,7 @@ CASES = [
         {"function": "step"},
         "    history.append(loss)",
         "    history.append(loss.item())",
+        is_quick=False,
     ),
     Case(
         "server.py",
@@ -128,11 +145,13 @@ CASES = [
         {"cell": 2},
         "out = net(torch.ones(4, 32)).detach()\\n",
         "out = net(torch.ones(4, 32)).detach()\\nhandle.remove()\\n",
+        is_quick=False,
     ),
     Case(
         "bus.ipynb",
         notebook(
-            "class Bus:\n    def __init__(self):\n        self.listeners = []\n    def emit(self, word):\n"
+            "%matplotlib inline\nclass Bus:\n    def __init__(self):\n        self.listeners = []\n"
+            "    def emit(self, word):\n"
             "        for one in self.listeners:\n            one(word)\nbus = Bus()",
             "%%leakcheck --name bus\nrows = [bytearray(5000)]\nbus.listeners.append(lambda word: len(rows[0]))\n"
             "bus.emit('x')",
@@ -145,7 +164,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.file, marks=() if case.is_quick else pytest.mark.nightly) for case in CASES],
+)
 def test_an_assistant_checks_reads_proposes_tries_and_verifies(ask, folder, case):
     file = folder / case.file
     file.write_text(case.text)
@@ -209,6 +231,7 @@ def test_a_program_is_asked_why_something_is_alive(ask, folder):
 
 
 def test_what_lies_outside_of_the_folder_is_not_read(ask, folder, tmp_path):
+    tools = Tools(folder, tmp_path, 10)
     secret = tmp_path / "secret.py"
     secret.write_text("raise ValueError('secret')")
     (folder / "link.py").symlink_to(secret)
@@ -223,11 +246,14 @@ def test_what_lies_outside_of_the_folder_is_not_read(ask, folder, tmp_path):
         "a\0b",
         "x" * 9999,
     ):
-        sentence = ask.fails("check", path=name)
-        assert "in the folder of this server" in sentence
-        assert "'secret'" not in sentence
-        assert "in the folder of this server" in ask.fails("read_report", report=name)
-        assert "in the folder of this server" in ask.fails("cuda_snapshots", paths=[name])
+        for ask_for in (tools.check, tools.read_report, tools.heap_shape, lambda name: tools.cuda_snapshots([name])):
+            with pytest.raises(LeaklabError, match="in the folder of this server"):
+                ask_for(name)
+    sentence = ask.fails("check", path="link.py")
+    assert "in the folder of this server" in sentence
+    assert "'secret'" not in sentence
+    assert "in the folder of this server" in ask.fails("read_report", report=str(secret))
+    assert "in the folder of this server" in ask.fails("cuda_snapshots", paths=["up/secret.py"])
     assert "there is no report" in ask.fails("try_change", report="../report-1", change="x")
     assert "there is no answer" in ask.fails("read_more", answer="../answer", offset=0)
     assert "there is no file 'no.py'" in ask.fails("check", path="no.py")
@@ -244,15 +270,28 @@ HOSTILE = {
     "raise ValueError('a\\n\\nb' * 10000)": "ValueError: a b",
     "class E(Exception):\n    def __str__(self): raise self\nraise E": "E",
     "import os\nos.killpg(0, 9)": "was killed by SIGKILL",
-    "": "is empty",
 }
+CHECKED = ["import os\nos._exit(7)", "import sys\nsys.exit('enough')", "def f(:"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_program_that_ends_itself_is_told_in_one_sentence(ask, folder, text):
     (folder / "hostile.py").write_text(text)
-    assert HOSTILE[text] in ask.fails("check", path="hostile.py")
+    assert HOSTILE[text] in ask.fails("why_alive", path="hostile.py", expression="1")
     assert len(ask.descriptions()) == 9
+
+
+@pytest.mark.parametrize(
+    "text", [pytest.param(text, marks=() if text in CHECKED else pytest.mark.nightly) for text in HOSTILE]
+)
+def test_so_is_one_that_ends_itself_while_it_is_checked(ask, folder, text):
+    (folder / "hostile.py").write_text(text)
+    assert HOSTILE[text] in ask.fails("check", path="hostile.py")
+
+
+def test_an_empty_program_is_told_in_one_sentence(ask, folder):
+    (folder / "empty.py").write_text("")
+    assert "is empty" in ask.fails("check", path="empty.py")
 
 
 def test_wrong_arguments_are_told_in_one_sentence(ask, folder):
@@ -297,10 +336,10 @@ def test_a_program_that_hangs_is_ended_and_the_next_call_is_answered(folder):
                 pass
         """)
     )
-    for impatient in served(folder, 12):
-        assert "did not end within 12 s and was killed" in impatient.fails("check", path="hang.py")
-        (folder / "short.py").write_text("x = [1]")
-        assert impatient("why_alive", path="short.py", expression="x").text.startswith("ALIVE")
+    for impatient in served(folder, 12, "-c", IMPATIENT):
+        told = impatient.fails("why_alive", path="hang.py", expression="1")
+        assert "did not end within 12 s and was killed" in told
+        assert "there is no answer 'any'" in impatient.fails("read_more", answer="any", offset=0)
 
 
 def test_without_the_package_the_extra_is_named(folder):
@@ -323,9 +362,7 @@ def test_a_client_that_cancels_ends_the_program(folder):
     (folder / "slow.py").write_text("import time\nopen('started', 'w').close()\ntime.sleep(300)\n")
 
     async def cancelled() -> None:
-        command = ["-m", "leaklab", "mcp", "--root", str(folder)]
-        server = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
-        async with Client(server) as client:
+        async with Client(parameters(folder, "-m", "leaklab")) as client:
             with anyio.move_on_after(60) as scope:
                 async with anyio.create_task_group() as group:
                     group.start_soon(client.call_tool, "check", {"path": "slow.py"})
