@@ -311,6 +311,6 @@ def combine_with_lengths(
 
 
 _TEETH, _TOOTH = 2, 0.25
-"""What is full and drops several entries at a time rises and falls by what a few runs add, or by a part of its length."""
+"""What is full and drops several entries at a time rises and falls by what few runs add, or by a part of its length."""
 _SAME_RATE = 0.1
 """Rates that differ by less are the same: the survivors' own words then say how regular they come."""

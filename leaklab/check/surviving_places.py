@@ -9,6 +9,7 @@ from itertools import permutations, takewhile
 
 from leaklab.check.container_lengths import (
     UNLIMITED,
+    LengthWitness,
     combine_with_lengths,
     grown_inside,
     join_chains,
@@ -78,10 +79,7 @@ def _of_group(survey: Survey, group: Group) -> Finding:
         growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         finding = replace(finding, growth=growth)
     if growth.outcome is Outcome.LEAK and group.entries:
-        container = int(view.tree.parent[newest_leaked(view, group.entries)])
-        finding = finding.judged_by_code(survey, container)
-        if witness is not None and not witness.keeps_pace:
-            finding = finding.unless_emptied(survey.n_runs)
+        finding = _judged_by_code(survey, finding, int(view.tree.parent[newest_leaked(view, group.entries)]), witness)
         leak, growth = finding.leak, finding.growth
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
@@ -89,6 +87,11 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     if growth.outcome is Outcome.LEAK:
         leak = replace(leak, ways=merged_ways(view, group, summary.main_objects))
     return replace(finding, leak=replace(leak, reason=growth.reason, n_places=n_places(view, group)))
+
+
+def _judged_by_code(survey: Survey, finding: Finding, container: int, witness: LengthWitness | None) -> Finding:
+    finding = finding.judged_by_code(survey, container)
+    return finding if witness is None or witness.keeps_pace else finding.unless_emptied(survey.n_runs)
 
 
 def _limited(view: HeapView, finding: Finding, sample: int) -> Finding:
