@@ -6,15 +6,14 @@ table, states and checks are few and plain.
 
 from __future__ import annotations
 
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaklab.decide.loop_states import LoopStates, per_step
 from leaklab.errors import CheckRunningError, LeakFound
+from leaklab.loop import running
 from leaklab.loop.levels import LevelWatch, Schedule, free_memory, refuse_wrong
 from leaklab.loop.own_cost import OwnCost
 from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks
@@ -35,15 +34,6 @@ _MOST_CHANGES, _MOST_CHECKS, _MOST_NOTES = 200, 8, 50
 _END = "the end of the loop"
 _LONGEST_PAUSE = 8
 """Collections of the whole heap that the longest pause takes: the one in which what grows is explained."""
-_running: weakref.WeakSet[Monitor] = weakref.WeakSet()
-_lock = threading.Lock()  # a server of metrics asks from a thread of its own
-
-
-def running_monitors() -> tuple[Monitor, ...]:
-    """Return the monitors that have been started and not stopped, by name."""
-    with _lock:
-        running = tuple(_running)
-    return tuple(sorted(running, key=lambda monitor: monitor.name))
 
 
 class Monitor:
@@ -144,8 +134,7 @@ class Monitor:
         self._is_running = True
         self._watch.history.note(0, 0.0)
         self._next = 1
-        with _lock:
-            _running.add(self)
+        running.begin(self)
         if not self.quiet:
             self._output.show(self)
 
@@ -171,8 +160,7 @@ class Monitor:
         finally:
             self._drop_stretch()
             self._ended = time.perf_counter()
-            with _lock:
-                _running.discard(self)
+            running.end(self, failure)
             self._output.end()
 
     def _look_last(self) -> None:

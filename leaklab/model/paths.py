@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leaklab.text import visible
 
@@ -59,6 +59,13 @@ class RootPath:
         """One line, root first, with every reference named."""
         words = " -> ".join(map(_step_words, self.steps))
         return visible(f"{self.root}: {words}" if words else self.root)
+
+    def of_script(self) -> RootPath:
+        """Return the path in words for a program that is no notebook."""
+        return replace(self, root=_SCRIPT_VARIABLE) if self.root == _NOTEBOOK_VARIABLE else self
+
+
+_NOTEBOOK_VARIABLE, _SCRIPT_VARIABLE = "notebook variable", "module variable"
 
 
 class CycleCertainty(str, enum.Enum):
