@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from types import ModuleType
@@ -99,6 +99,16 @@ class StepClock:
     def __exit__(self, *_error: object) -> None:
         self._forget_below(None)
 
+    @property
+    def missing(self) -> str:
+        """Why no step was counted."""
+        return f"{self._named.strip(':')} was not called, so no steps were counted" if self._named else NO_CLOCK
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the thread whose steps are counted is another one than this, and has not ended."""
+        return self._thread not in (0, threading.get_ident()) and self._thread in sys._current_frames()  # noqa: SLF001 - of all threads
+
     def note_named(self) -> None:
         """Note that the function that was named has been called."""
         self.note(Trust.NAMED, f"a call of {self._named.removeprefix('__main__:').removeprefix(':')}")
@@ -164,7 +174,8 @@ class StepClock:
 
         def told(found: ModuleType) -> None:
             if self._sources.get(trust) is source:
-                source.callback(begin(found))
+                with suppress(AttributeError, KeyError):  # another version of it, or a function that is not there
+                    source.callback(begin(found))
 
         source.callback(after_import(module, told))
 

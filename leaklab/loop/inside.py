@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from leaklab.loop.clocks import NO_CLOCK, StepClock
+from leaklab.loop.clocks import StepClock
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -67,7 +67,8 @@ class BlockWatch:
         self._clock = StepClock(self._count, self._begin_again, any_thread=any_thread, named=named)
         self._monitor: Monitor | None = None
         self._before: list[str] = []
-        self._is_ended = False
+        self._is_ended = self._is_counting = False
+        self._then: Callable[[], object] | None = None
 
     def __enter__(self) -> Self:
         self._clock.__enter__()
@@ -105,6 +106,23 @@ class BlockWatch:
         self._clock.note_named()
 
     @property
+    def missing(self) -> str:
+        """Why no step was counted."""
+        return self._clock.missing
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the loop runs in another thread, which has not ended."""
+        return self._clock.is_elsewhere
+
+    def when_idle(self, act: Callable[[], object]) -> None:
+        """Call *act* now, or after the step that is being counted: a handler of a signal may come in its midst."""
+        if self._is_counting:
+            self._then = act
+        else:
+            act()
+
+    @property
     def n_steps(self) -> int:
         """Steps that were counted so far."""
         return 0 if self._monitor is None else self._monitor.status.step
@@ -114,15 +132,22 @@ class BlockWatch:
         from leaklab.reports.loop import MonitorReport  # noqa: PLC0415 - as above
 
         record = self.monitor.record
-        words = f"a step is {self.clock}" if self.clock else NO_CLOCK
+        words = f"a step is {self.clock}" if self.clock else self._clock.missing
         return MonitorReport(replace(record, notes=(words, *self._before, *record.notes)))
 
     def _count(self) -> None:
         if self._is_ended:
             return
-        if self._monitor is None:
-            self.monitor.start()
-        self.monitor.step()
+        self._is_counting = True
+        try:
+            if self._monitor is None:
+                self.monitor.start()
+            self.monitor.step()
+        finally:
+            self._is_counting = False
+            then, self._then = self._then, None
+            if then is not None:
+                then()
 
     def _begin_again(self) -> None:
         """Begin with another monitor: steps of another clock are steps of another loop."""

@@ -16,6 +16,7 @@ from leaklab.heap.source_lines import running_cell_name
 from leaklab.measure.gauges import native_heap_bytes
 from leaklab.measure.level_history import HolderLengths, KnownPlace
 from leaklab.model import Check, Leak, Settings
+from leaklab.model.paths import path_of_script
 from leaklab.model.sentences import RUNS, Progress
 from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
 from leaklab.runtime.objects import is_script
@@ -173,7 +174,7 @@ class LoopStretch:
 
 def _leaks_of_script(leaks: Iterable[Leak]) -> tuple[Leak, ...]:
     """Return *leaks* in words for a program that is no notebook; their fingerprints stay."""
-    return tuple(replace(leak, path=leak.path.of_script()) for leak in leaks)
+    return tuple(replace(leak, path=path_of_script(leak.path)) for leak in leaks)
 
 
 def _into(growing: list[Leak], as_told: _AsTold) -> Callable[[Progress], None]:

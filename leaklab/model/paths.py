@@ -60,12 +60,13 @@ class RootPath:
         words = " -> ".join(map(_step_words, self.steps))
         return visible(f"{self.root}: {words}" if words else self.root)
 
-    def of_script(self) -> RootPath:
-        """Return the path in words for a program that is no notebook."""
-        return replace(self, root=_SCRIPT_VARIABLE) if self.root == _NOTEBOOK_VARIABLE else self
-
 
 _NOTEBOOK_VARIABLE, _SCRIPT_VARIABLE = "notebook variable", "module variable"
+
+
+def path_of_script(path: RootPath) -> RootPath:
+    """Return *path* in words for a program that is no notebook."""
+    return replace(path, root=_SCRIPT_VARIABLE) if path.root == _NOTEBOOK_VARIABLE else path
 
 
 class CycleCertainty(str, enum.Enum):

@@ -24,7 +24,6 @@ import psutil
 
 from leaklab.errors import LeaklabError, ReportError
 from leaklab.explain.heaps.largest_tensors import (
-    MOST_LOOKED_UP,
     Storage,
     buffers_by_size,
     held_by,
@@ -41,6 +40,7 @@ from leaklab.heap.view import NO_BIRTHS
 from leaklab.loop.running import last_words, running_monitors
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.measure.gauges import accelerator_levels, native_heap_bytes, nearest_limit, rss_bytes
+from leaklab.model.paths import path_of_script
 from leaklab.model.process import HeldTensors, KindCount, ProcessLevels, ProcessRecord
 from leaklab.reports.process import ProcessReport
 from leaklab.runtime.addresses import KindTable, kinds_of
@@ -122,7 +122,7 @@ def take_stock(
 
 
 def _of_script(held: HeldTensors) -> HeldTensors:
-    return held if held.path is None else replace(held, path=held.path.of_script())
+    return held if held.path is None else replace(held, path=path_of_script(held.path))
 
 
 def _last_changes(loops: Iterable[MonitorRecord]) -> Iterator[str]:
@@ -207,8 +207,7 @@ def _look_at_all(heap: _Heap, namespace: dict[str, Any] | None, ended: Sequence[
         storages = storages_by_path(view)
         _count(heap, view.n_heap, view.types, len(view.tensors), storages)
         buffers, is_complete = buffers_by_size(view)
-        largest = sorted([*storages, *buffers], key=lambda storage: -storage.n_bytes)[:MOST_LOOKED_UP]
-        heap.tensors = held_by(view, largest, _N_HOLDERS)
+        heap.tensors = held_by(view, [*storages, *buffers], _N_HOLDERS)
         heap.notes += [*view.notes, *([] if is_complete else [_NOT_ALL_ARRAYS])]
 
 

@@ -7,14 +7,14 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from leaklab.files import say_on_stderr
-from leaklab.loop.clocks import NO_CLOCK, hearing
+from leaklab.loop.clocks import hearing
 from leaklab.loop.inside import BlockWatch
 from leaklab.programs.running import FILE, Program
 
@@ -83,7 +83,7 @@ class ProgramWatch:
 
     def __enter__(self) -> Self:
         self._block.__enter__()
-        atexit.register(self._conclude, "")
+        atexit.register(self._end_late)
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and _is_main_thread():
             signal.signal(signal.SIGTERM, self._on_term)
             if hasattr(os, "register_at_fork"):
@@ -94,24 +94,35 @@ class ProgramWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is None or (kind is SystemExit and getattr(error, "code", 1) in (None, 0)):
-            if threading.active_count() == 1 or self._block.n_steps == 0:
+            if not self._block.is_elsewhere:  # else the loop goes on in another thread, until the interpreter ends
                 self._conclude("")
-            return  # else a loop may go on in another thread: until atexit
-        from leaklab.heap.roots import count_as_running  # noqa: PLC0415 - as in BlockWatch
+            return
+        failure = f"exit status {getattr(error, 'code', 1)}" if kind is SystemExit else kind.__name__
+        with ExitStack() as counted:
+            if self._block.n_steps:
+                from leaklab.heap.roots import count_as_running  # noqa: PLC0415 - as in BlockWatch
 
-        with count_as_running(traceback):
-            self._conclude(f"exit status {getattr(error, 'code', 1)}" if kind is SystemExit else kind.__name__)
+                counted.enter_context(count_as_running(traceback))
+            self._conclude(failure)
         _hide_own_frames(traceback)
 
     def hearing(self, function: Any) -> Any:
         """Return what stands in for *function*, whose calls are the steps."""
         return hearing(function, self._block.note_named)
 
+    def _end_late(self) -> None:
+        """Conclude when all threads have ended; nobody asks for an exit status any more."""
+        self._conclude("")
+        if self.fails and os.getpid() == self._pid:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
+
     def _conclude(self, failure: str) -> None:
         if self._is_concluded or os.getpid() != self._pid:
             return
         self._is_concluded = True
-        atexit.unregister(self._conclude)
+        atexit.unregister(self._end_late)
         try:
             self._block.end(failure)
             self._say_result()
@@ -122,7 +133,7 @@ class ProgramWatch:
         quiet = self._options.is_quiet
         if not self._block.clock:
             if not quiet:
-                say_on_stderr(f"leaklab watch: {NO_CLOCK}; {_NAME_ONE}\n")
+                say_on_stderr(f"leaklab watch: {self._block.missing}; {_NAME_ONE}\n")
             if self._report is None:
                 return
         report = self._block.report()
@@ -142,15 +153,17 @@ class ProgramWatch:
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         del frame
+        self._block.when_idle(lambda: self._die_of(signum))
+
+    def _die_of(self, signum: int) -> None:
         self._conclude("SIGTERM")
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)
 
     def _in_child(self) -> None:
         """A forked child is not watched: it dies of the signal at once, as any does."""
-        with suppress(ValueError):  # forked in a thread
-            if signal.getsignal(signal.SIGTERM) == self._on_term:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if _is_main_thread() and signal.getsignal(signal.SIGTERM) == self._on_term:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _hide_own_frames(traceback: TracebackType | None) -> None:
