@@ -294,8 +294,9 @@ class _LargestModule:
 
 
 def _is_compiling() -> bool:
-    compiler = sys.modules.get("torch.compiler")
-    return compiler is not None and bool(compiler.is_compiling())
+    from torch.compiler import is_compiling  # noqa: PLC0415 - it is called by torch; so written, dynamo reads it
+
+    return bool(is_compiling())
 
 
 @dataclass(frozen=True, slots=True)

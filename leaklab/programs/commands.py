@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -37,7 +38,7 @@ def add_watch(commands: Commands) -> None:
     watch.add_argument("--report", type=Path, metavar="FILE", help="also write the report: .html, .json, .txt, .md")
     watch.add_argument("--fail-on-leak", action="store_true", help="exit with 1, instead of 0, if a leak is certain")
     watch.add_argument("--on-oom", type=Path, metavar="DIR", help="write into DIR who held the memory when it runs out")
-    watch.add_argument("--metrics", type=int, metavar="PORT", help="answer Prometheus there, on this machine")
+    watch.add_argument("--metrics", type=int, metavar="PORT", help="answer Prometheus there; ranks take the next ports")
     watch.add_argument("--quiet", action="store_true", help="say nothing but what grows, and that at the end")
     # One argument for all: of two, the first would swallow a `--` behind it.
     watch.add_argument(
@@ -74,7 +75,8 @@ def _prepared(arguments: argparse.Namespace) -> Callable[[], int]:
     if arguments.metrics is not None:
         from leaklab.metrics.prometheus import serve
 
-        serve(arguments.metrics)
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        serve(arguments.metrics and arguments.metrics + local_rank)
     options = WatchOptions(
         arguments.report, arguments.steps, fails_on_leak=arguments.fail_on_leak, is_quiet=arguments.quiet
     )
