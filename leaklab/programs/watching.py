@@ -79,6 +79,7 @@ class ProgramWatch:
             named=named,
         )
         self._is_concluded = False
+        self._fork = threading.local()
         self.fails = False
 
     def __enter__(self) -> Self:
@@ -87,7 +88,9 @@ class ProgramWatch:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and _is_main_thread():
             signal.signal(signal.SIGTERM, self._on_term)
             if hasattr(os, "register_at_fork"):
-                os.register_at_fork(after_in_child=self._in_child)
+                os.register_at_fork(
+                    before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child
+                )
         return self
 
     def __exit__(
@@ -160,10 +163,18 @@ class ProgramWatch:
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)
 
+    def _before_fork(self) -> None:
+        """Hold SIGTERM back: a child drops what comes for its handler before the interpreter in it is ready."""
+        self._fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def _after_fork(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._fork.mask)
+
     def _in_child(self) -> None:
         """A forked child is not watched: it dies of the signal at once, as any does."""
         if _is_main_thread() and signal.getsignal(signal.SIGTERM) == self._on_term:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._after_fork()
 
 
 def _hide_own_frames(traceback: TracebackType | None) -> None:
