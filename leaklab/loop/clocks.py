@@ -300,7 +300,7 @@ def _is_compiling() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Calls:
+class _CallClock:
     """The calls of one function are a clock."""
 
     trust: Trust
@@ -312,10 +312,10 @@ class _Calls:
         return _hear_calls(module, self.place, lambda: clock.note(self.trust, self.words), before=self.before)
 
 
-_KERAS = _Calls(Trust.CALLBACK, "CallbackList.on_train_batch_end", "a batch of Keras")
-_BATCH = _Calls(Trust.BATCH, "_BaseDataLoaderIter.__next__", "a batch of a DataLoader", before=True)
-_BACKWARD = _Calls(Trust.BACKWARD, "backward", "a call of backward")
-_TASK = _Calls(Trust.TASK, "BaseEventLoop.create_task", "a task of asyncio", before=True)
+_KERAS = _CallClock(Trust.CALLBACK, "CallbackList.on_train_batch_end", "a batch of Keras")
+_BATCH = _CallClock(Trust.BATCH, "_BaseDataLoaderIter.__next__", "a batch of a DataLoader", before=True)
+_BACKWARD = _CallClock(Trust.BACKWARD, "backward", "a call of backward")
+_TASK = _CallClock(Trust.TASK, "BaseEventLoop.create_task", "a task of asyncio", before=True)
 _PLACES: tuple[tuple[Trust, str, Callable[[StepClock, ModuleType], Callable[[], None]]], ...] = (
     (Trust.OPTIMIZER, "torch.optim.optimizer", _hear_optimizers),
     (Trust.CALLBACK, "keras.src.callbacks.callback_list", _KERAS),

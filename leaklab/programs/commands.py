@@ -56,14 +56,14 @@ def _prepared(arguments: argparse.Namespace) -> Callable[[], int]:
     Raises:
         LeaklabError: if there is no such program, or an option makes no sense.
     """
-    from leaklab.programs.running import Program
+    from leaklab.programs.running import MainProgram
     from leaklab.programs.watching import WatchOptions, run_watched
 
     module, _, function = arguments.step.rpartition(":")
     is_own = bool(arguments.step) and module in ("", "__main__")
     named = function if is_own else ""
     target, *rest = arguments.program
-    program = Program(target, rest, is_module=arguments.is_module, named=named)
+    program = MainProgram(target, rest, is_module=arguments.is_module, named=named)
     if arguments.report is not None:
         from leaklab.render.base import check_target
 

@@ -24,7 +24,7 @@ _MARK = "__leaklab_named__"
 _MAIN = "__main__"
 
 
-class Program:
+class MainProgram:
     """A program that is ready to run.
 
     Args:

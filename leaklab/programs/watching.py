@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from leaklab.files import say_on_stderr
 from leaklab.loop.clocks import hearing
 from leaklab.loop.inside import BlockWatch
-from leaklab.programs.running import FILE, Program
+from leaklab.programs.running import FILE, MainProgram
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -43,7 +43,7 @@ class WatchOptions:
     is_quiet: bool = False
 
 
-def run_watched(program: Program, options: WatchOptions, named: str) -> int:
+def run_watched(program: MainProgram, options: WatchOptions, named: str) -> int:
     """Run *program* in this process to its end, and watch its loop; what it raises passes through.
 
     Args:
