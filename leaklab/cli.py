@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import leaklab
 from leaklab.errors import LeaklabError, MissingExtraError
+from leaklab.programs.commands import add_watch
 from leaklab.text import shorten
 
 if TYPE_CHECKING:
@@ -48,14 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command in OLD_COMMANDS:
             new = OLD_COMMANDS[arguments.command]
             print(f"leaklab: `leaklab {arguments.command}` is now called `leaklab {new}`", file=sys.stderr)
-        perform: Callable[[argparse.Namespace], int] = arguments.perform
-        return perform(arguments)
+        perform: Callable[[argparse.Namespace], int | Callable[[], int]] = arguments.perform
+        done = perform(arguments)
     except (LeaklabError, OSError) as error:
         print(f"leaklab: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("leaklab: interrupted", file=sys.stderr)
         return FAILED
+    return done if isinstance(done, int) else done()  # a program of the user's, whose errors are its own
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(perform=_demo)
     _add_report_commands(commands)
+    add_watch(commands)
     ask = commands.add_parser(
         "ask",
         help="ask a running process what it holds",

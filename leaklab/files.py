@@ -16,6 +16,7 @@ from leaklab.errors import ReportError
 
 FilePath = str | os.PathLike[str]
 
+_STDERR = 2
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _NOT_SYNCED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # the file system has no such call
 # A file that is a mount point of its own, as in containers, or somebody else's in a folder such as /tmp.
@@ -108,3 +109,9 @@ def _put(beside: Path, target: Path) -> None:
         if error.errno not in _NOT_REPLACED:
             raise
         shutil.copyfile(beside, target)
+
+
+def say_on_stderr(text: str) -> None:
+    """Write to the standard error itself: a program may have replaced `sys.stderr`, or be in the middle of a print."""
+    with suppress(OSError):
+        os.write(_STDERR, text.encode("utf-8", "backslashreplace"))

@@ -13,7 +13,9 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +39,7 @@ from leaklab.runtime.ours import HISTORY_HOMES, IMPORT_NAMES, SHELL_NAMES, is_hi
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from types import FrameType
+    from types import FrameType, TracebackType
 
     from leaklab.heap.index import HeapIndex
 
@@ -306,11 +308,28 @@ def running_frames() -> list[RunningFrame]:
             running
             for ident, frame in by_thread
             for running in _of_thread(frame, "" if ident in own else _thread_name(ident))
+        ] + [
+            RunningFrame(frame, _function_name(frame), "", Origin.USER)
+            for frame in reversed(_ending)
+            if frame.f_code.co_flags & inspect.CO_OPTIMIZED and origin_of(frame.f_code.co_filename) is Origin.USER
         ]
     finally:
         # This function's own frame is in the list: left there, the two and all variables of our callers, which are the
         # user's objects, would wait for the collector.
         by_thread.clear()
+
+
+_ending: list[FrameType] = []
+
+
+@contextmanager
+def count_as_running(traceback: TracebackType | None) -> Iterator[None]:
+    """Let the functions that an error has ended count as running ones: their variables live as long as it does."""
+    _ending.extend(frame for frame, _line in walk_tb(traceback))
+    try:
+        yield
+    finally:
+        _ending.clear()
 
 
 def places_in_code() -> dict[str, tuple[int, ...]]:

@@ -38,6 +38,8 @@ _RUNS_OF_FIRST, _RUNS_OF_FROZEN = 25, 5
 _PARTS = 10
 """The first check looks at up to eight times the steps, and then at some more for the lines."""
 _SHARE_OF_LEVELS = 0.002
+_LEAST_RISE = 1 << 20
+"""Bytes: what has risen by less, at no place that is known, is not worth a word; our own imports make as much."""
 
 
 @dataclass(slots=True)
@@ -222,10 +224,11 @@ class LevelWatch:
         is_rising = False
         for memory, series in ((HOST, self.history.heap()), (ACCELERATOR, self.history.accelerator())):
             rise = find_rise(*series)
-            found = None if rise is None else (rise.since_step, rise.per_step)
+            is_small = rise is None or rise.risen < _LEAST_RISE
+            found = None if rise is None or is_small else (rise.since_step, rise.per_step)
             if found is None and is_last:
                 continue  # what the end of the loop gave back has risen until then
             changes += self._states.take_level(memory, step, found, total_steps, free)
-            is_rising |= rise is not None
+            is_rising |= found is not None
         self._next_look = next_look(step, is_rising=is_rising)
         return changes

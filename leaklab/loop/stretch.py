@@ -8,17 +8,21 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 from leaklab.check.pipeline import check_steps
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.measure.gauges import native_heap_bytes
 from leaklab.measure.level_history import HolderLengths, KnownPlace
 from leaklab.model import Check, Leak, Settings
+from leaklab.model.paths import path_of_script
 from leaklab.model.sentences import RUNS, Progress
 from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
+from leaklab.runtime.objects import is_script
 from leaklab.text import format_bytes, unit_words
 
+_AsTold: TypeAlias = Callable[[Iterable[Leak]], tuple[Leak, ...]]
 _MOST_RUNS = 40
 _NO_LIMIT = 1e9
 """Seconds: the loop takes the time it takes, and how often it is checked is decided by what checks cost."""
@@ -116,6 +120,7 @@ class LoopStretch:
         self.first_step = self.next_step = 0
         self.growing: list[Leak] = []
         self._runs = DoublingRuns(lengths, n_first)
+        self._as_told: _AsTold = _leaks_of_script if is_script(namespace) else tuple
         settings = Settings(
             self._runs.most_runs,
             n_warmups=0,
@@ -125,7 +130,7 @@ class LoopStretch:
             cure=False,
         )
         self._steps = check_steps(
-            settings, namespace, running_cell_name, in_loop=self._runs, on_progress=_into(self.growing)
+            settings, namespace, running_cell_name, in_loop=self._runs, on_progress=_into(self.growing, self._as_told)
         )
         self._started = 0.0
 
@@ -157,7 +162,8 @@ class LoopStretch:
             self._steps.send((time.perf_counter() - self._started, failure))
         except StopIteration as stop:
             check: Check = stop.value
-            return check
+            leaks, bounded, noted = map(self._as_told, (check.leaks, check.bounded, check.noted))
+            return replace(check, leaks=leaks, bounded=bounded, noted=noted)
         self._go_on(step)
         return None
 
@@ -166,12 +172,17 @@ class LoopStretch:
         self._started = time.perf_counter()
 
 
-def _into(growing: list[Leak]) -> Callable[[Progress], None]:
+def _leaks_of_script(leaks: Iterable[Leak]) -> tuple[Leak, ...]:
+    """Return *leaks* in words for a program that is no notebook; their fingerprints stay."""
+    return tuple(replace(leak, path=path_of_script(leak.path)) for leak in leaks)
+
+
+def _into(growing: list[Leak], as_told: _AsTold) -> Callable[[Progress], None]:
     """Return what puts into *growing* what a check under way says to grow; it holds nothing else of the stretch."""
 
     def tell(progress: Progress) -> None:
         if progress.stage == RUNS:
-            growing[:] = progress.growing
+            growing[:] = as_told(progress.growing)
 
     return tell
 

@@ -4,9 +4,9 @@ An accelerator is CUDA, ROCm, XPU, Metal, what `torch.accelerator` has. Nothing 
 included. A card that the process has not used is not asked either: to answer how much of it is free, the driver would
 set up a context there that takes some hundred MiB, in every process of a machine with eight cards on all eight.
 
-The limit is that of the container, or the machine's. The pages of files that were read count as memory of a
-container, and the kernel takes them back before it kills anything: they are left out. A job that reads its data from
-files stands at its limit all the time.
+The limit is that of the container, of the process (``ulimit -v``), or the machine's. The pages of files that were read
+count as memory of a container, and the kernel takes them back before it kills anything: they are left out. A job that
+reads its data from files stands at its limit all the time.
 
 The caches of torch's libraries can be switched off, to see whether these are what grows: oneDNN keeps a compiled
 primitive for each new shape (1,024 of them by default; 52 KiB each for a small convolution), MKL keeps buffers for
@@ -118,11 +118,57 @@ def memory_limit(membership: Path = _MEMBERSHIP, mounts: Path = _MOUNTS) -> Memo
     return min(limits, key=lambda limit: limit.n_bytes, default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessLimit:
+    """A limit that the system sets one process, as ``ulimit -v`` does: beyond it an allocation fails.
+
+    Attributes:
+        n_bytes: The limit.
+        words: Whose it is.
+        field: What of the process counts towards it.
+    """
+
+    n_bytes: int
+    words: str
+    field: str
+
+    def used_bytes(self) -> int:
+        """Return what counts towards the limit."""
+        return int(getattr(_process(os.getpid()).memory_info(), self.field))
+
+
+_PROCESS_LIMITS = (
+    ("RLIMIT_AS", "limit of the address space (ulimit -v)", "vms"),
+    ("RLIMIT_DATA", "limit of the data segment (ulimit -d)", "data"),
+)
+
+
+def process_limits() -> Iterator[ProcessLimit]:
+    """Yield the limits of this process alone; a program may set them at any time."""
+    try:
+        import resource  # noqa: PLC0415 - as above
+    except ImportError:
+        return
+    for name, words, field in _PROCESS_LIMITS:
+        n_bytes = resource.getrlimit(getattr(resource, name))[0] if hasattr(resource, name) else -1
+        if 0 <= n_bytes < _UNLIMITED and n_bytes != resource.RLIM_INFINITY and sys.platform == "linux":
+            yield ProcessLimit(n_bytes, words, field)
+
+
+def nearest_limit() -> MemoryLimit | ProcessLimit | None:
+    """Return the limit with the least room, of the container or of the process; None without one."""
+    limits: list[MemoryLimit | ProcessLimit] = [*filter(None, (memory_limit(),)), *process_limits()]
+    return min(limits, key=lambda limit: limit.n_bytes - (limit.used_bytes() or 0), default=None)
+
+
 def free_host_bytes() -> int:
-    """Return what this process can still take of the host's memory: what the machine has, or its container if less."""
-    free, limit = int(psutil.virtual_memory().available), _limit()
-    used = None if limit is None else limit.used_bytes()
-    return free if limit is None or used is None else max(min(free, limit.n_bytes - used), 0)
+    """Return what this process can still take of the host's memory: what the machine has, or a limit if less."""
+    free = int(psutil.virtual_memory().available)
+    for limit in (_limit(), *process_limits()):
+        used = None if limit is None else limit.used_bytes()
+        if limit is not None and used is not None:
+            free = min(free, max(limit.n_bytes - used, 0))
+    return free
 
 
 @cache

@@ -57,7 +57,7 @@ class Reading:
 
 def _running() -> Sequence[Watched]:
     """Return the monitors that run. Where none was made the module of monitors is not loaded, nor is torch with it."""
-    find = loaded_variables("leaklab.loop.monitor").get("running_monitors")
+    find = loaded_variables("leaklab.loop.running").get("running_monitors")
     return () if find is None else tuple(find())
 
 

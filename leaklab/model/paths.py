@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leaklab.text import visible
 
@@ -59,6 +59,14 @@ class RootPath:
         """One line, root first, with every reference named."""
         words = " -> ".join(map(_step_words, self.steps))
         return visible(f"{self.root}: {words}" if words else self.root)
+
+
+_NOTEBOOK_VARIABLE, _SCRIPT_VARIABLE = "notebook variable", "module variable"
+
+
+def path_of_script(path: RootPath) -> RootPath:
+    """Return *path* in words for a program that is no notebook."""
+    return replace(path, root=_SCRIPT_VARIABLE) if path.root == _NOTEBOOK_VARIABLE else path
 
 
 class CycleCertainty(str, enum.Enum):

@@ -8,13 +8,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from leaklab.errors import LeaklabError
-from leaklab.files import FilePath
+from leaklab.files import FilePath, say_on_stderr
 from leaklab.process.ask import announce, withdraw
 from leaklab.process.stock import ReportFiles, calls_of, rehearse, take_stock
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _PREFIX = "process"
-_STDERR = 2
 _USUAL = ("SIGUSR2", "SIGBREAK")  # the latter on Windows
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 _OF_ERRORS = ("SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS", "SIGABRT")
@@ -121,7 +119,7 @@ class Listener:
                     n_answered = self._n_asked
                     self._report(frame)
             except Exception as error:  # noqa: BLE001 - the program is not to die of a question
-                _say(f"leaklab: no report was made: {type(error).__name__}: {error}\n")
+                say_on_stderr(f"leaklab: no report was made: {type(error).__name__}: {error}\n")
             finally:
                 self._is_answering = False
         before = self._before
@@ -133,16 +131,10 @@ class Listener:
 
     def _report(self, frame: FrameType | None) -> None:
         report = take_stock(f"asked for by {_name(self.signum)}", stack=calls_of(frame))
-        _say(str(report))
+        say_on_stderr(str(report))
         self._files.write(report)
         self.file = self._files.text_file
-        _say(f"leaklab: also written to {self.file}\n")
-
-
-def _say(text: str) -> None:
-    """Write to the standard error itself: the program may be in the middle of a print to `sys.stderr`."""
-    with suppress(OSError):
-        os.write(_STDERR, text.encode("utf-8", "backslashreplace"))
+        say_on_stderr(f"leaklab: also written to {self.file}\n")
 
 
 def _name(number: int) -> str:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
@@ -24,7 +24,6 @@ import psutil
 
 from leaklab.errors import LeaklabError, ReportError
 from leaklab.explain.heaps.largest_tensors import (
-    MOST_LOOKED_UP,
     Storage,
     buffers_by_size,
     held_by,
@@ -38,23 +37,25 @@ from leaklab.heap.roots import empty_snapshots, find_starts
 from leaklab.heap.shortest_paths import Start
 from leaklab.heap.source_lines import Origin, origin_of, running_cell_name
 from leaklab.heap.view import NO_BIRTHS
-from leaklab.loop.monitor import running_monitors
+from leaklab.loop.running import last_words, running_monitors
 from leaklab.measure.checkpoint import whole_heap
-from leaklab.measure.gauges import accelerator_levels, memory_limit, native_heap_bytes, rss_bytes
+from leaklab.measure.gauges import accelerator_levels, native_heap_bytes, nearest_limit, rss_bytes
+from leaklab.model.paths import path_of_script
 from leaklab.model.process import HeldTensors, KindCount, ProcessLevels, ProcessRecord
 from leaklab.reports.process import ProcessReport
 from leaklab.runtime.addresses import KindTable, kinds_of
-from leaklab.runtime.objects import is_tensor_type, module_dict
+from leaklab.runtime.objects import is_script, is_tensor_type, module_dict
 from leaklab.version import environment
 
 if TYPE_CHECKING:
-    from leaklab.loop.monitor import Monitor
+    from leaklab.model.loop import MonitorRecord
 
 
 _N_HOLDERS = 10
 _N_KINDS = 20
 _N_PATHS_AT_LIMIT = 3
 _N_CALLS = 40
+_N_CHANGES = 5
 _COST_OF_ENDED_FUNCTION = 8  # as much as a path from a running function costs
 _NO_HEAP = "there was too little memory to look at the objects: the report has memory levels only"
 _NOT_ALL_ARRAYS = "the program holds very many objects: arrays far from any variable were not searched for"
@@ -93,8 +94,11 @@ def take_stock(
         looks: Whether to look at the objects; it takes about 3 microseconds for each.
     """
     began = time.perf_counter()
-    levels, monitors = read_levels(), running_monitors()
+    levels = read_levels()
+    loops = (*last_words(), *(monitor.record for monitor in running_monitors()))
     heap = _look(main_variables(), ended) if looks else _Heap()
+    if is_script(main_variables()):
+        heap.tensors = tuple(_of_script(held) for held in heap.tensors)
     return ProcessReport(
         ProcessRecord(
             occasion=occasion,
@@ -108,8 +112,8 @@ def take_stock(
             n_tensors=heap.n_tensors,
             tensor_bytes=heap.tensor_bytes,
             tensors=heap.tensors,
-            monitors=tuple(monitor.status for monitor in monitors),
-            notes=(*notes, *heap.notes, *_last_changes(monitors)),
+            monitors=tuple(loop.status for loop in loops),
+            notes=(*notes, *heap.notes, *_last_changes(loops)),
             files=tuple(files),
             seconds=time.perf_counter() - began,
             environment=environment(),
@@ -117,11 +121,18 @@ def take_stock(
     )
 
 
-def _last_changes(monitors: Iterable[Monitor]) -> Iterator[str]:
-    """Yield what each monitor has said last."""
-    for monitor in monitors:
-        if changes := monitor.changes:
-            yield f"{monitor.name or 'the monitor'} at step {changes[-1].step:,}: {changes[-1].words}"
+def _of_script(held: HeldTensors) -> HeldTensors:
+    return held if held.path is None else replace(held, path=path_of_script(held.path))
+
+
+def _last_changes(loops: Iterable[MonitorRecord]) -> Iterator[str]:
+    """Yield what was said last of each place that grows; of a loop without one, what was said last."""
+    for loop in loops:
+        growing = {place.fingerprint for place in loop.places}
+        latest = {change.fingerprint: change for change in loop.changes}
+        told = [change for key, change in latest.items() if key in growing] or loop.changes[-1:]
+        for change in told[-_N_CHANGES:]:
+            yield f"{loop.status.name or 'the monitor'} at step {change.step:,}: {change.words}"
 
 
 def rehearse() -> None:
@@ -137,7 +148,7 @@ def read_levels() -> ProcessLevels:
     """Return the memory of the process now."""
     accelerator = accelerator_levels()
     allocated, reserved = (None, None) if accelerator is None else accelerator
-    rss, heap, limit = rss_bytes(), native_heap_bytes(), memory_limit()
+    rss, heap, limit = rss_bytes(), native_heap_bytes(), nearest_limit()
     if limit is None:
         return ProcessLevels(rss, heap, allocated, reserved)
     return ProcessLevels(rss, heap, allocated, reserved, limit.n_bytes, limit.words, limit.used_bytes())
@@ -196,8 +207,7 @@ def _look_at_all(heap: _Heap, namespace: dict[str, Any] | None, ended: Sequence[
         storages = storages_by_path(view)
         _count(heap, view.n_heap, view.types, len(view.tensors), storages)
         buffers, is_complete = buffers_by_size(view)
-        largest = sorted([*storages, *buffers], key=lambda storage: -storage.n_bytes)[:MOST_LOOKED_UP]
-        heap.tensors = held_by(view, largest, _N_HOLDERS)
+        heap.tensors = held_by(view, [*storages, *buffers], _N_HOLDERS)
         heap.notes += [*view.notes, *([] if is_complete else [_NOT_ALL_ARRAYS])]
 
 

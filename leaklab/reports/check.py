@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from IPython import get_ipython
-
 from leaklab.cure.edits import MAGIC_LINE, NotTriedError, edited
 from leaklab.errors import ChangeError
 from leaklab.files import FilePath, write_bytes
@@ -291,7 +289,7 @@ class AppliedChange:
 
     def undo(self) -> None:
         """Write the old text in the place of the cell that calls this."""
-        _write_cell(self.old)
+        _shell().set_next_input(self.old, replace=True)
 
     def __repr__(self) -> str:
         proves = "run it to check it" if self.new.startswith("%%leakcheck") else "run it, and then the check again"
@@ -311,12 +309,12 @@ def apply_change(leak: Leak, number: int) -> AppliedChange:
     if not cure.changed_cell:
         msg = f"the change is not in one cell that could be written as it is: report.patch({number}) shows it"
         raise ChangeError(msg)
-    shell: Any = get_ipython()
+    shell = _shell()
     if shell is None:
         msg = f"there is no notebook to write the cell into: report.patch({number}) shows the change"
         raise ChangeError(msg)
     old, new = _whole_cells(shell, cure.changes[0].filename, cure.changed_cell)
-    _write_cell(new)
+    shell.set_next_input(new, replace=True)
     return AppliedChange(old, new)
 
 
@@ -330,5 +328,7 @@ def _whole_cells(shell: Any, filename: str, changed: str) -> tuple[str, str]:
     return body, changed
 
 
-def _write_cell(text: str) -> None:
-    get_ipython().set_next_input(text, replace=True)
+def _shell() -> Any:
+    from IPython import get_ipython  # noqa: PLC0415 - a report of a script is written without it
+
+    return get_ipython()

@@ -152,6 +152,11 @@ def running_shell() -> Any:
     return None if find is None else find()
 
 
+def is_script(namespace: dict[str, Any] | None) -> bool:
+    """Return whether *namespace* has the variables of this process's program, and that is no notebook."""
+    return "__main__" in sys.modules and namespace is module_dict(sys.modules["__main__"]) and running_shell() is None
+
+
 def loaded_type(module: str, name: str) -> type | None:
     """Return the class *name* of *module* if that module is loaded, else None; imports nothing."""
     home = sys.modules.get(module)

@@ -43,6 +43,17 @@ def test_items_of_a_container_are_one_row(large):
     assert rows["batch"] == (1, large)
 
 
+def test_very_many_are_all_added_up_and_each_to_its_own_holder():
+    trainer = Trainer(
+        history=[{"loss": kib(8 + number % 2)} for number in range(1000)], small=[kib(4) for _ in range(500)]
+    )
+    rows = rows_of({"trainer": trainer})
+    assert rows["trainer.history"] == (1000, 8500)
+    assert rows.get("trainer.small") is None  # none of these is among the largest: they are in the row of no holder
+    assert rows[""][0] >= 500
+    assert rows[""][1] >= 2000
+
+
 def test_parameters_and_gradients_are_the_models_and_moments_the_optimizers():
     model = nn.Sequential(nn.Linear(512, 512, bias=False))
     optimizer = torch.optim.Adam(model.parameters())

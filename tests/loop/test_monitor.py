@@ -19,7 +19,7 @@ from leaklab.decide.loop_states import LoopStates
 from leaklab.decide.rising_level import Free
 from leaklab.errors import LeakFound
 from leaklab.loop.levels import LevelWatch
-from leaklab.loop.monitor import running_monitors
+from leaklab.loop.running import running_monitors
 from leaklab.model.loop import LEVEL, LoopState
 
 pytestmark = pytest.mark.untraced

@@ -73,7 +73,26 @@ def test_death_of_a_thread_leaves_one_too(tmp_path):
     done, file, _page = die(tmp_path, code)
     assert done.returncode == 0
     assert "the report on who held the memory is in" in done.stderr
-    assert "\n             from notebook variable: history  [0]  ['loss']\n" in file.read_text("utf-8")
+    assert "\n             from module variable: history  [0]  ['loss']\n" in file.read_text("utf-8")
+
+
+@linux_only
+def test_last_words_of_a_monitor_whose_block_the_error_has_ended_are_in_the_report(tmp_path):
+    code = """
+    class Trainer: outputs = []
+    def watched():
+        with leaklab.monitor(quiet=True) as loop:
+            for step in range(10**9):
+                Trainer.outputs.append(torch.ones(1 << 15 if step < 900 else 1 << 19))
+                loop.step()
+    watched()
+    """
+    text = die(tmp_path, code)[1].read_text("utf-8")
+    assert re.search(r"the monitor at step [\d,]+: `Trainer.outputs` grows by 1 tensor", text)
+    limit = re.search(r"limit of the address space \(ulimit -v\) +(\S+ \S+) of (\S+ \S+)", text)
+    assert limit
+    assert limit[1].endswith(("MiB", "GiB"))
+    assert "0 B of" not in text
 
 
 GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")

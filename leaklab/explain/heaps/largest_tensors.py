@@ -21,8 +21,10 @@ from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import is_kind_of, loaded_type, summary, type_name
 from leaklab.runtime.sizes import storages_of
 
-MOST_LOOKED_UP = 400
+_MOST_LOOKED_UP = 400
 """Storages whose path is looked up, the largest first: 0.1 to 1 ms each."""
+_NEAREST = 4
+"""So many objects above a smaller one are asked whose it is: its dict, the list of these, what has the list."""
 _MOST_HOLDERS = 300_000
 """Objects asked for the arrays that they refer to: 1 microsecond each."""
 _BUFFERS = frozenset(map(id, (np.ndarray, bytes, bytearray, array.array)))
@@ -35,6 +37,7 @@ _LEAST_SHARE = 0.01
 """A holder of less than this part of all tensors is not worth a row."""
 _UNREACHED = "no variable holds it: a running expression uses it, or C++ code holds it"
 _Key = tuple[object, ...]
+_NOT_ASKED: _Key = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +122,42 @@ def _bytes_of(buffer: Any) -> int:
 
 
 def held_by(view: HeapView, storages: Sequence[Storage], limit: int) -> tuple[HeldTensors, ...]:
-    """Return who holds *storages*, whose places are vertices of *view*; *limit* holders at most."""
+    """Return who holds *storages*, whose places are vertices of *view*; *limit* holders at most.
+
+    Of very many, the smaller ones are added to the holder of larger ones that lie in the same container. What lies in
+    none is a row without a holder.
+    """
     groups: dict[_Key, list[Storage]] = {}
     names: dict[_Key, str] = {}
-    for storage in storages:
-        holder, name = _holder(view, storage)
-        key = (*holder, bool(storage.below))
+    inside: dict[tuple[int, bool], _Key] = {}  # objects that are the holder, or lie in it
+    ordered = sorted(storages, key=lambda storage: -storage.n_bytes)
+    for storage in ordered[:_MOST_LOOKED_UP]:
+        holder, name, owner = _holder(view, storage)
+        is_array = bool(storage.below)
+        key = (*holder, is_array)
         names.setdefault(key, name)  # that of the largest
         groups.setdefault(key, []).append(storage)
+        nearest = _above(view, storage)
+        if owner in nearest:
+            inside |= {(vertex, is_array): key for vertex in nearest[: nearest.index(owner) + 1]}
+    for storage in ordered[_MOST_LOOKED_UP:]:
+        places = ((vertex, bool(storage.below)) for vertex in _above(view, storage))
+        key = next((inside[place] for place in places if place in inside), _NOT_ASKED)
+        groups.setdefault(key, []).append(storage)
+    names[_NOT_ASKED] = ""
     rows = sorted((_row(view, names[key], group) for key, group in groups.items()), key=lambda row: -row.n_bytes)
     least = _LEAST_SHARE * sum(storage.n_bytes for storage in storages)
     return tuple(row for row in rows[:limit] if row.n_bytes >= least)
+
+
+def _above(view: HeapView, storage: Storage) -> list[int]:
+    """Return the nearest objects on the path to *storage*, the nearest first; not the variables of the program."""
+    found: list[int] = []
+    vertex = storage.place if storage.below else int(view.tree.parent[storage.place])
+    while vertex >= 0 and vertex != view.namespace and len(found) < _NEAREST:
+        found.append(vertex)
+        vertex = int(view.tree.parent[vertex])
+    return found
 
 
 def _row(view: HeapView, holder: str, group: list[Storage]) -> HeldTensors:
@@ -140,7 +168,7 @@ def _row(view: HeapView, holder: str, group: list[Storage]) -> HeldTensors:
         n_tensors=len(group),
         n_bytes=sum(storage.n_bytes for storage in group),
         largest_bytes=largest.n_bytes,
-        path=_path(view, largest),
+        path=_path(view, largest) if holder else None,
         unit="arrays" if largest.below else "tensors",
     )
 
@@ -167,21 +195,22 @@ def tensor_text(tensor: object, *, summaries: bool = True) -> str:
     return " ".join(filter(None, (type_name(type(tensor)), summary(tensor) if summaries else "")))
 
 
-def _holder(view: HeapView, storage: Storage) -> tuple[_Key, str]:
-    """Return what tells the holder of a tensor or an array from others, and its name.
+def _holder(view: HeapView, storage: Storage) -> tuple[_Key, str, int]:
+    """Return what tells the holder of a tensor or an array from others, its name, its vertex or -1.
 
     The parameters of a model and their gradients are the model's, what an optimizer keeps is the optimizer's, and the
     items of a container are the container's.
     """
     if not view.is_reached(storage.place):
-        return (_UNREACHED,), _UNREACHED
+        return (_UNREACHED,), _UNREACHED, -1
     described, things = _described(view, storage)
     graph = described.graph_owner
     inner = described if graph is None else graph
     n_steps = _n_steps(inner, [things[position] for position in inner.positions])
     of = _first(inner, n_steps)
     name = of.name if graph is None else f"the graph of {of.name}"
-    return (inner.path.root, of.stable, graph is not None), name
+    owner = view.index.vertex_of(id(things[inner.positions[n_steps - 1]])) if graph is None and n_steps else -1
+    return (inner.path.root, of.stable, graph is not None), name, owner
 
 
 def _is_a(thing: object, module: str, name: str) -> bool:

@@ -1,0 +1,91 @@
+"""``leaklab watch``: its options, and what it does."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
+
+_SUFFIXES = (".html", ".json", ".txt", ".md")
+
+
+def add_watch(commands: Commands) -> None:
+    """Add the command to those of ``leaklab``."""
+    watch = commands.add_parser(
+        "watch",
+        help="run a Python program unchanged, and watch its loop",
+        usage="leaklab watch [options] (FILE | -m MODULE) [arguments of the program]",
+        description="Run a program as python would, and find its loop by what it calls anyway: its optimizer, a"
+        " DataLoader, backward, its largest module, tasks. What grows from step to step is said on stderr while it"
+        " runs, and when it ends, whatever ends it. The exit status is the program's own.",
+    )
+    watch.add_argument("-m", action="store_true", dest="is_module", help="the program is a module, as of python -m")
+    watch.add_argument(
+        "--step",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="a call of this function is a step; without MODULE: one at the top of FILE",
+    )
+    watch.add_argument(
+        "--steps", type=_steps, metavar="N", help="steps of the whole loop: does a growth matter in them?"
+    )
+    watch.add_argument("--report", type=Path, metavar="FILE", help="also write the report: .html, .json, .txt, .md")
+    watch.add_argument("--fail-on-leak", action="store_true", help="exit with 1, instead of 0, if a leak is certain")
+    watch.add_argument("--on-oom", type=Path, metavar="DIR", help="write into DIR who held the memory when it runs out")
+    watch.add_argument("--metrics", type=int, metavar="PORT", help="answer Prometheus there; ranks take the next ports")
+    watch.add_argument("--quiet", action="store_true", help="say nothing but what grows, and that at the end")
+    # One argument for all: of two, the first would swallow a `--` behind it.
+    watch.add_argument(
+        "program",
+        nargs=argparse.PARSER,
+        metavar="FILE",
+        help="the program, a file or a folder, or a module with -m, and its arguments",
+    )
+    watch.set_defaults(perform=_prepared)
+
+
+def _prepared(arguments: argparse.Namespace) -> Callable[[], int]:
+    """Return what runs the program: what that raises is not leaklab's.
+
+    Raises:
+        LeaklabError: if there is no such program, or an option makes no sense.
+    """
+    from leaklab.programs.running import MainProgram
+    from leaklab.programs.watching import WatchOptions, run_watched
+
+    module, _, function = arguments.step.rpartition(":")
+    is_own = bool(arguments.step) and module in ("", "__main__")
+    named = function if is_own else ""
+    target, *rest = arguments.program
+    program = MainProgram(target, rest, is_module=arguments.is_module, named=named)
+    if arguments.report is not None:
+        from leaklab.render.base import check_target
+
+        check_target(arguments.report, _SUFFIXES)
+    if arguments.on_oom is not None:
+        from leaklab.process.out_of_memory import on_oom
+
+        on_oom(arguments.on_oom)
+    if arguments.metrics is not None:
+        from leaklab.metrics.prometheus import serve
+
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        serve(arguments.metrics and arguments.metrics + local_rank)
+    options = WatchOptions(
+        arguments.report, arguments.steps, fails_on_leak=arguments.fail_on_leak, is_quiet=arguments.quiet
+    )
+    return functools.partial(run_watched, program, options, f":{function}" if is_own else arguments.step)
+
+
+def _steps(word: str) -> int:
+    steps = int(word)
+    if steps <= 0:
+        msg = f"the steps of a loop are a whole number above 0, not {word}"
+        raise argparse.ArgumentTypeError(msg)
+    return steps
