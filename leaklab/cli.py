@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import leaklab
 from leaklab.errors import LeaklabError, MissingExtraError
-from leaklab.programs.commands import add_watch
+from leaklab.programs.commands import add_attach, add_watch, seconds
 from leaklab.text import shorten
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--notebook", type=Path, metavar="FILE", help="also write the executed notebook")
     demo.add_argument(
-        "--timeout", type=_seconds, default=300.0, metavar="S", help="seconds to wait (default: %(default)g)"
+        "--timeout", type=seconds, default=300.0, metavar="S", help="seconds to wait (default: %(default)g)"
     )
     demo.set_defaults(perform=_demo)
     _add_report_commands(commands)
@@ -89,9 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     ask.add_argument("pid", type=int, metavar="PID", help="number of the process, on this machine, of the same user")
     ask.add_argument(
-        "--timeout", type=_seconds, default=60.0, metavar="S", help="seconds to wait (default: %(default)g)"
+        "--timeout", type=seconds, default=60.0, metavar="S", help="seconds to wait (default: %(default)g)"
     )
     ask.set_defaults(perform=_ask)
+    add_attach(commands)
     heap = commands.add_parser(
         "heap",
         help="show what fills a saved heap",
@@ -115,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         "--root", type=Path, default=Path(), metavar="DIR", help="the folder of the programs (default: this one)"
     )
     mcp.add_argument(
-        "--timeout", type=_seconds, default=300.0, metavar="S", help="seconds for a call (default: %(default)g)"
+        "--timeout", type=seconds, default=300.0, metavar="S", help="seconds for a call (default: %(default)g)"
     )
     mcp.set_defaults(perform=_mcp)
     cuda = commands.add_parser(
@@ -141,7 +142,7 @@ def _add_report_commands(commands: _Commands) -> None:
         run.add_argument(f"--{suffix}", type=Path, metavar="FILE", help=f"write all checks to FILE.{suffix}")
     run.add_argument("--fail-on-leak", action="store_true", help="exit with 1 if a check finds a leak")
     run.add_argument("--redact", action="store_true", help="hide summaries, keys, strings and folders of the data")
-    run.add_argument("--timeout", type=_seconds, metavar="S", help="seconds to wait (default: no limit)")
+    run.add_argument("--timeout", type=seconds, metavar="S", help="seconds to wait (default: no limit)")
     run.set_defaults(perform=_run)
     compare = commands.add_parser(
         "compare",
@@ -203,14 +204,6 @@ def _add_cuda_commands(commands: _Commands, *, is_old: bool = False) -> None:
             action="store_true",
             help="audit files of any size before opening them, not only small ones: safer, up to three times the time",
         )
-
-
-def _seconds(word: str) -> float:
-    seconds = float(word)
-    if not seconds > 0:
-        msg = f"a time limit must be a positive number of seconds, not {word}"
-        raise argparse.ArgumentTypeError(msg)
-    return seconds
 
 
 def _bytes(word: str) -> int:

@@ -90,7 +90,7 @@ class StepClock:
         if self._named:
             module, _, function = self._named.rpartition(":")
             if module not in ("", "__main__"):
-                self._listen(Trust.NAMED, module, lambda found: _hear_calls(found, function, self.note_named))
+                self._listen(Trust.NAMED, module, lambda found: hear_calls(found, function, self.note_named))
             return self
         for trust, name, begin in _PLACES:
             self._listen(trust, name, functools.partial(begin, self))
@@ -185,9 +185,7 @@ class StepClock:
             self._sources.pop(other).close()
 
 
-def _hear_calls(
-    module: ModuleType, place: str, note: Callable[[], None], *, before: bool = False
-) -> Callable[[], None]:
+def hear_calls(module: ModuleType, place: str, note: Callable[[], None], *, before: bool = False) -> Callable[[], None]:
     """Call *note* at each call of the function at *place* in *module*; return what ends that."""
     *owners, name = place.split(".")
     owner: Any = functools.reduce(getattr, owners, module)
@@ -309,7 +307,7 @@ class _CallClock:
     before: bool = False
 
     def __call__(self, clock: StepClock, module: ModuleType) -> Callable[[], None]:
-        return _hear_calls(module, self.place, lambda: clock.note(self.trust, self.words), before=self.before)
+        return hear_calls(module, self.place, lambda: clock.note(self.trust, self.words), before=self.before)
 
 
 _KERAS = _CallClock(Trust.CALLBACK, "CallbackList.on_train_batch_end", "a batch of Keras")

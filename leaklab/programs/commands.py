@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from leaklab.errors import LeaklabError
+
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
 
@@ -81,6 +83,71 @@ def _prepared(arguments: argparse.Namespace) -> Callable[[], int]:
         arguments.report, arguments.steps, fails_on_leak=arguments.fail_on_leak, is_quiet=arguments.quiet
     )
     return functools.partial(run_watched, program, options, f":{function}" if is_own else arguments.step)
+
+
+def add_attach(commands: Commands) -> None:
+    """Add the command to those of ``leaklab``."""
+    attach = commands.add_parser(
+        "attach",
+        help="ask a running Python program that was not prepared, or watch its loop",
+        description="Load leaklab into a running program, once, and print what `leaklab ask` prints of one that"
+        " listens. The program goes on, and is left as it was but for the modules. Python 3.14 and later let it in, an"
+        " older Python needs gdb, and both the right to trace a process. Exit status 1 if that cannot be.",
+    )
+    attach.add_argument("pid", type=int, metavar="PID", help="number of the process, on this machine, of the same user")
+    act = attach.add_mutually_exclusive_group()
+    act.add_argument("--watch", action="store_const", dest="act", const="watch", help="begin to watch its loop")
+    act.add_argument(
+        "--stop", action="store_const", dest="act", const="stop", help="end that, and print what was found of the loop"
+    )
+    attach.add_argument(
+        "--step", default="", metavar="MODULE:FUNCTION", help="with --watch: a call of this function is a step"
+    )
+    attach.add_argument("--steps", type=_steps, metavar="N", help="with --watch: steps of the whole loop")
+    attach.add_argument("--report", type=Path, metavar="FILE", help="also write the answer: .html, .json, .txt, .md")
+    attach.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="S", help="seconds to wait (default: %(default)g)"
+    )
+    attach.set_defaults(perform=_attach, act="look")
+
+
+def _attach(arguments: argparse.Namespace) -> int:
+    from leaklab.programs.attaching import attach
+    from leaklab.render.base import check_target, on_terminal
+
+    if (arguments.step or arguments.steps) and arguments.act != "watch":
+        msg = "--step and --steps say how a watch counts: give them with --watch"
+        raise LeaklabError(msg)
+    if arguments.report is not None:
+        if arguments.act == "watch":
+            msg = "a watch that begins has nothing to report yet: give --report with --stop"
+            raise LeaklabError(msg)
+        check_target(arguments.report, _SUFFIXES)
+    pid = arguments.pid
+    report = attach(
+        pid,
+        arguments.act,
+        max_seconds=arguments.timeout,
+        named=arguments.step,
+        total_steps=arguments.steps,
+    )
+    if report is None:
+        print(f"process {pid} is watched: `leaklab attach {pid}` tells how it stands, with --stop what was found")
+        return 0
+    print(on_terminal(str(report)), end="")
+    if arguments.report is not None:
+        report.save(arguments.report)
+        print(f"written: {arguments.report.resolve()}")
+    return 0
+
+
+def seconds(word: str) -> float:
+    """Return the time limit that *word* says."""
+    limit = float(word)
+    if not limit > 0:
+        msg = f"a time limit must be a positive number of seconds, not {word}"
+        raise argparse.ArgumentTypeError(msg)
+    return limit
 
 
 def _steps(word: str) -> int:
