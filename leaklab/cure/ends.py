@@ -114,10 +114,12 @@ class CallSite:
 
 
 def call_site(case: Case, source: SourceText, function: ast.FunctionDef | ast.AsyncFunctionDef) -> CallSite | None:
-    """Return the only statement that calls *function*: one of the run, else one of another function of its file."""
-    in_run = [] if case.cell is None else _calls_in(case.cell, case.run_body, function)
-    others = [node for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS) and node is not function]
-    found = in_run or [call for other in others for call in _calls_in(source, other.body, function)]
+    """Return the only statement that calls *function*: of the run, of another function of its file, of another file."""
+    found = [] if case.cell is None else _calls_in(case.cell, case.run_body, function)
+    for texts in ((source,), [one for one in case.sources if one is not source]):
+        for text in texts if not found else ():
+            others = [node for node in ast.walk(text.tree) if isinstance(node, FUNCTIONS) and node is not function]
+            found += [call for other in others for call in _calls_in(text, other.body, function)]
     if len(found) != 1:
         return None
     of, call = found[0]

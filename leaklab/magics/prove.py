@@ -73,7 +73,7 @@ class ProveWidget(AnyWidget):
             words = f"{self._where} is not as it was when it was checked: nothing was written; report.patch(0) shows it"
             self.shown = self._now("gone", words)
         elif did == "undone":
-            self.shown = self._now("offered", "the old text stands there again")
+            self.shown = self._now("offered", "the old text stands there again; the report is of the changed one")
         elif did == "applied":
             self.shown = self._now("checking", f"written into {self._where}; the check runs again ...")
             self.shown = self._now("applied", self._outcome())

@@ -101,4 +101,19 @@ WAYS_OUT = {
         "n = evaluate(bytearray(2000))",
         "progress.tasks", "tensor-kept", "progress.add_task", "    progress.remove_task(bar)",
     ),
+    "a window of which the length is known": Leaking(
+        "class Buffer:\n    def __init__(self):\n        self.window, self.frames = 6, []\n"
+        "    def update(self, frames):\n        self.frames.extend(frames)\n"
+        "    def newest(self):\n        return len(self.frames[-self.window:])\nbuffer = Buffer()",
+        "buffer.update([[i] * 100 for i in range(4)])\nn = buffer.newest()",
+        "buffer.frames", "container-growth", "self.frames.extend", "        del self.frames[:-self.window]",
+        per_run=4.0,
+    ),
+    "events of which five are read": Leaking(
+        "streams = {'main': {'n': 0, 'events': []}}\ndef record(name, event):\n    stream = streams[name]\n"
+        "    stream['n'] += 1\n    stream['events'].append((stream['n'], event))\n"
+        "    return [number for number, _ in stream['events'][-5:]]",
+        "newest = record('main', [0] * 200)",
+        "streams['main']['events']", "container-growth", "append", "    del stream['events'][:-5]",
+    ),
 }  # fmt: skip
