@@ -114,10 +114,12 @@ class CallSite:
 
 
 def call_site(case: Case, source: SourceText, function: ast.FunctionDef | ast.AsyncFunctionDef) -> CallSite | None:
-    """Return the only statement that calls *function*: one of the run, else one of another function of its file."""
-    in_run = [] if case.cell is None else _calls_in(case.cell, case.run_body, function)
-    others = [node for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS) and node is not function]
-    found = in_run or [call for other in others for call in _calls_in(source, other.body, function)]
+    """Return the only statement that calls *function*: of the run, of another function of its file, of another file."""
+    found = [] if case.cell is None else _calls_in(case.cell, case.run_body, function)
+    for texts in ((source,), [one for one in case.sources if one is not source]):
+        for text in texts if not found else ():
+            others = [node for node in ast.walk(text.tree) if isinstance(node, FUNCTIONS) and node is not function]
+            found += [call for other in others for call in _calls_in(text, other.body, function)]
     if len(found) != 1:
         return None
     of, call = found[0]
@@ -171,16 +173,21 @@ def _at_end_of_owner(case: Case, source: SourceText, statement: ast.stmt, patch:
     owner = source.class_of(function) if function is not None else None
     receiver = receiver_of(function)
     made = [] if owner is None else list(made_in_run(case, owner.name))
-    if len(made) != 1 or not receiver:
+    elsewhere = [] if owner is None or made else list(_made_in_functions(case, owner.name))
+    if len(made) + len(elsewhere) != 1 or not receiver:
         return False
+    name = made[0] if made else elsewhere[0][2]
     text = "\n".join(lines)
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
     own = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
     kept = sorted(({node.id for node in nodes} - own - {receiver, *case.program.namespace}) & local_names(function))
     if kept:
-        patch.after(source, statement, [f"{receiver}.{name} = {name}" for name in kept])
-    renamed = {receiver: made[0], **{name: f"{made[0]}.{name}" for name in kept}}
-    case.at_end_of_run(patch, *with_names(text, renamed).split("\n"))
+        patch.after(source, statement, [f"{receiver}.{one} = {one}" for one in kept])
+    renamed = {receiver: name, **{one: f"{name}.{one}" for one in kept}}
+    written = with_names(text, renamed).split("\n")
+    if elsewhere:
+        return end_of(case, *elsewhere[0][:2], patch, written, n_above=_MOST_CALLERS - 1)
+    case.at_end_of_run(patch, *written)
     return True
 
 
@@ -233,6 +240,18 @@ def made_in_run(case: Case, name: str) -> Iterator[str]:
             continue
         if name_of(node.value.func) == name and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id
+
+
+def _made_in_functions(case: Case, name: str) -> Iterator[tuple[SourceText, ast.stmt, str]]:
+    """Yield the statements of functions that assign an object of the class *name*, each with the variable."""
+    for source in case.sources:
+        for node in ast.walk(source.tree):
+            is_made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            if not isinstance(node, ast.Assign) or not is_made or source.function_of(node) is None:
+                continue
+            target = node.targets[0]
+            if name_of(node.value.func) == name and isinstance(target, ast.Name):  # type: ignore[attr-defined]
+                yield source, node, target.id
 
 
 def statements(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:

@@ -49,6 +49,7 @@ UNDO_FUNCTIONS: Final = frozenset({
 """What a function is called that a registration returns to be called when it is over."""
 HANDLES: Final = frozenset({"cid", "token", "handle", "id", "tag", "sid", "subscription", "identifier", "handle_id"})
 """What the parameter of a counterpart is called that wants what the registration returned."""
+_OF_HANDLE: Final = ("_id", "_token", "_handle", "_cid")
 SCOPES: Final = {
     "warnings.filterwarnings": "warnings.catch_warnings()", "warnings.simplefilter": "warnings.catch_warnings()",
 }  # fmt: skip
@@ -114,6 +115,11 @@ def takes_one_out(kind: str, call: str = "") -> str:
     """
     fitting = (out for of, puts, out in _ONE_ENTRY if type_name(of) == kind and call in ("", puts))
     return next(fitting, "")
+
+
+def is_handle(parameter: str) -> bool:
+    """Return whether a counterpart whose parameter is called so wants what the registration returned."""
+    return parameter in HANDLES or parameter.endswith(_OF_HANDLE)
 
 
 def lets_go(name: str, *, of_module: bool = False) -> bool:

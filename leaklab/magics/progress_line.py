@@ -43,7 +43,7 @@ class ProgressLine:
     def __init__(
         self, shell: Any, settings: Settings, *, is_shown: bool, make_report: Callable[[Check], object] = LeakReport
     ) -> None:
-        self._settings, self._stream, self._make_report = settings, sys.stdout, make_report
+        self._settings, self._stream, self._make_report, self._shell = settings, sys.stdout, make_report, shell
         self._write = self._writer(shell) if is_shown else None
         self._started = self._next = time.perf_counter()
         self._n_begun = 0
@@ -101,15 +101,37 @@ class ProgressLine:
         """Display *report*, in the place of the line if there is one."""
         if self._report_id:
             place, self._report_id = self._report_id, ""
-            self.close()
+            below, self._display_id = self._display_id, ""
             update_display(report, display_id=place)
+            self._offer(report, place, below)
             return
         if self._display_id:
             place, self._display_id = self._display_id, ""
             update_display(report, display_id=place)
+            self._offer(report, place, "")
             return
         self.close()
         display(report)
+
+    def _offer(self, report: object, place: str, below: str) -> None:
+        """Show the button that applies a change, where one held and somebody can press it, in the place *below*.
+
+        Args:
+            report: What is shown.
+            place: Where it is shown, and the next one will be.
+            below: The display that the button replaces; empty for a new one.
+        """
+        offered = None
+        if self.can_go_on and isinstance(report, LeakReport) and report.so_far.leaks:
+            from leaklab.magics.prove import prove_button  # widgets are paid by those who need one
+            from leaklab.strip.widget import view_of
+
+            button = prove_button(self._shell, report, lambda again: update_display(again, display_id=place))
+            offered = None if button is None else {**view_of(button), "text/plain": repr(button)}
+        if below:
+            update_display(offered or {"text/plain": ""}, display_id=below, raw=True)
+        elif offered:
+            display(offered, raw=True)
 
     def close(self) -> None:
         """Take the line away; after `show` there is none."""

@@ -300,6 +300,17 @@ def apply_change(leak: Leak, number: int) -> AppliedChange:
     """Write the cell with the change that cured *leak*, number *number* of its report, in the place of the running one.
 
     Raises:
+        ChangeError: as `changed_cell` does.
+    """
+    change = changed_cell(leak, number)
+    _shell().set_next_input(change.new, replace=True)
+    return change
+
+
+def changed_cell(leak: Leak, number: int) -> AppliedChange:
+    """Return the cell with the change that cured *leak*, number *number* of its report; nothing is written.
+
+    Raises:
         ChangeError: if there is no such change, if it does not lie in one cell, or outside of a notebook.
     """
     cure = cure_of(leak)
@@ -313,9 +324,7 @@ def apply_change(leak: Leak, number: int) -> AppliedChange:
     if shell is None:
         msg = f"there is no notebook to write the cell into: report.patch({number}) shows the change"
         raise ChangeError(msg)
-    old, new = _whole_cells(shell, cure.changes[0].filename, cure.changed_cell)
-    shell.set_next_input(new, replace=True)
-    return AppliedChange(old, new)
+    return AppliedChange(*_whole_cells(shell, cure.changes[0].filename, cure.changed_cell))
 
 
 def _whole_cells(shell: Any, filename: str, changed: str) -> tuple[str, str]:

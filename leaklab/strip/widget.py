@@ -88,7 +88,7 @@ class NotebookFace:
         self._place = uuid.uuid4().hex
         self._widget = StripWidget(source)
         self._last = bundle(source.record)
-        shown = {**self._last, **_view_of(self._widget)}
+        shown = {**self._last, **view_of(self._widget)}
         display(shown, raw=True, display_id=self._place)  # type: ignore[no-untyped-call]
 
     def sample(self, status: MonitorStatus) -> None:
@@ -115,7 +115,8 @@ def bundle(record: MonitorRecord) -> dict[str, str]:
     return {"text/html": well_formed(strip_html(record)), "text/plain": well_formed(strip_text(record))}
 
 
-def _view_of(widget: StripWidget) -> Data:
+def view_of(widget: AnyWidget) -> Data:
+    """Return what a front end shows the page's side of *widget* by."""
     made: Any = widget._repr_mimebundle_()
     data = made[0] if isinstance(made, tuple) else made
     return {name: value for name, value in data.items() if name.startswith("application/")}

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import PROGRAMS, Leaking
+from programs import PROGRAMS as OTHERS
+from programs import Leaking
+from programs_of_ways_out import WAYS_OUT
 
 from leaklab.cure.case import Case
 from leaklab.cure.source import Program, Proposal
@@ -22,6 +24,7 @@ from leaklab.explain.idioms import proposals_for
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.cure import Change
 
+PROGRAMS = OTHERS | WAYS_OUT
 _CELL, _SETUP = "<the cell>", "<the setup>"
 _N_RUNS = 8
 _THREADS = frozenset({"timers", "threads that wait", "executors"})

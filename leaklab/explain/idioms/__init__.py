@@ -55,6 +55,7 @@ from leaklab.explain.idioms.lifetimes import (
 )
 from leaklab.explain.idioms.models import group_taken_out, one_name, optimizer_state, run_switch, table_of_module
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once
+from leaklab.explain.idioms.ways_out import looked_up_last, reached, way_out
 from leaklab.explain.leaks.evidence import Evidence
 
 Changes = Callable[[Case], Iterator[Proposal]]
@@ -77,8 +78,10 @@ class Idiom:
     changes: tuple[Changes, ...] = ()
 
 
-_STORED = (ended, library_calls, left_again, taken_back, let_go, maybe_calls)
-"""What was put somewhere: it is ended, the library lets go of it, it is taken out again, it goes with its run."""
+_TAKEN_OUT = (reached, way_out, looked_up_last, taken_back, let_go)
+"""What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
+_STORED = (ended, library_calls, left_again, *_TAKEN_OUT, maybe_calls)
+"""The same where it may have an end, or a library lets go of it."""
 
 IDIOMS: tuple[Idiom, ...] = (
     Idiom("descriptor-left", left_open, _STORED),
@@ -86,31 +89,27 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("thread-or-worker-kept", left_running, _STORED),
     Idiom("notebook-history", notebook_history, (library_calls,)),
     Idiom("immortal-cycle", immortal_cycle, (handles_removed, gradients_forgotten)),
-    Idiom("deepcopy-kept", deepcopy_kept, (taken_back, let_go)),
+    Idiom("deepcopy-kept", deepcopy_kept, _TAKEN_OUT),
     Idiom("cycle-garbage", cycle_garbage, (handles_removed, gradients_forgotten)),
-    Idiom("callback-registry", registered, (left_again, handles_removed, taken_back, made_once)),
+    Idiom("callback-registry", registered, (ended, left_again, handles_removed, taken_back, made_once)),
     Idiom("native", registered_outside, (left_again, taken_back, made_once)),
     Idiom("native", native),
-    Idiom("traceback-kept", traceback_kept, (exception_as_text, taken_back, let_go)),
+    Idiom("traceback-kept", traceback_kept, (exception_as_text, *_TAKEN_OUT)),
     Idiom("callback-registry", chained_handler, (put_back,)),
-    Idiom("hook-left", hook_left, (handles_removed,)),
-    Idiom("autograd-ctx", autograd_ctx, (taken_back, let_go)),
+    Idiom("hook-left", hook_left, (handles_removed, left_again, taken_back)),
+    Idiom("autograd-ctx", autograd_ctx, _TAKEN_OUT),
     Idiom("thread-or-worker-kept", thread_kept, _STORED),
     Idiom("optimizer-state", optimizer_state, (library_calls, wrapped_once, group_taken_out, let_go)),
-    Idiom(
-        "run-switch", run_switch, (library_calls, wrapped_once, link_cut, left_again, added_once, taken_back, let_go)
-    ),
+    Idiom("run-switch", run_switch, (library_calls, wrapped_once, link_cut, left_again, added_once, *_TAKEN_OUT)),
     Idiom("container-growth", finished_tasks, (tasks_leave, let_go)),
     Idiom("container-growth", table_of_module, (one_name,)),
-    Idiom("callback-registry", callback_registry, (handles_removed, added_once, taken_back, let_go)),
+    Idiom("callback-registry", callback_registry, (handles_removed, added_once, *_TAKEN_OUT)),
     Idiom("global-cache", cached_results, (results_emptied,)),
-    Idiom("closure-kept", closure_kept, (put_back, taken_back, let_go)),
-    Idiom("graph-kept", graph_kept, (gradients_forgotten, graph_cut, newest_part, link_cut, taken_back, let_go)),
+    Idiom("closure-kept", closure_kept, (put_back, *_TAKEN_OUT)),
+    Idiom("graph-kept", graph_kept, (gradients_forgotten, graph_cut, newest_part, link_cut, *_TAKEN_OUT)),
     Idiom("global-cache", global_cache, _STORED),
     Idiom("container-growth", container_growth, (handles_removed, newest_part, *_STORED)),
-    Idiom(
-        "tensor-kept", tensor_kept, (library_calls, wrapped_once, link_cut, left_again, put_back, taken_back, let_go)
-    ),
+    Idiom("tensor-kept", tensor_kept, (library_calls, wrapped_once, link_cut, left_again, put_back, *_TAKEN_OUT)),
     Idiom("container-growth", kept_by_known, (library_calls,)),
 )
 """A cause may be there twice: its plain signs are asked for where they would not be mistaken for another's."""
@@ -144,9 +143,9 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 
 CHANGES: tuple[Changes, ...] = (
-    ended, library_calls, exception_as_text, handles_removed, results_emptied, gradients_forgotten, graph_cut,
-    newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out, one_name, left_again, put_back,
-    added_once, taken_back, let_go, made_once, maybe_calls,
+    ended, library_calls, exception_as_text, left_again, handles_removed, results_emptied, gradients_forgotten,
+    graph_cut, newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out, one_name, put_back,
+    added_once, reached, way_out, looked_up_last, taken_back, let_go, made_once, maybe_calls,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

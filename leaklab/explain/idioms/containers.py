@@ -118,6 +118,7 @@ def let_go(case: Case) -> Iterator[Proposal]:
         yield from _with_the_run(case)
         return
     cut = None if cuts_training(case, store) else cut_of(case, store)
+    yield from _window_kept(case, store, cut)
     readers = list(_readers(case, store))
     if any(_is_for_tensors(source, node) for source, node in readers):
         yield from _with_the_run(case)
@@ -279,6 +280,58 @@ def _bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propo
     also = f"; store {cut.words}" if cut is not None else ""
     words = f"Keep only the newest {n_kept:,} entries of `{place}`{also}."
     yield from case.proposal(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
+
+
+def _window_kept(case: Case, store: Store, cut: Detachment | None) -> Iterator[Proposal]:
+    """Yield how a list keeps as many of its newest entries as the code reads of it: ``frames[-8:]``, and no others."""
+    place, source = store.container_text, store.source
+    own = source.function_of(store.statement)
+    if own is None or case.is_in_run or cut is not None or store.how not in ("one", "many"):
+        return  # what the run itself fills begins anew with the run
+    if not has_base(type(case.filled(store)[1]), list):
+        return
+    if _is_filled_in_front(store) or (case.cell is not source and _is_named_in(case.cell, last_name(place))):
+        return
+    lengths = set[str]()
+    inside = {*ast.walk(store.statement)}
+    for node in ast.walk(source.tree):
+        if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or node in inside:
+            continue
+        if not isinstance(node.ctx, ast.Load) or source.text_of(node) != place:
+            continue
+        length = _length_read(source, node)
+        function = source.function_of(node)
+        is_shared = function is own or (function is not None and _is_beside(source, own, function))
+        if not length or not (length.isdigit() or (is_shared and length.startswith("self."))):
+            return
+        lengths.add(length)
+    if len(lengths) == 1 or (lengths and all(one.isdigit() for one in lengths)):
+        length = max(lengths, key=lambda one: int(one) if one.isdigit() else 0)
+        words = f"Keep only the newest `{length}` entries of `{place}`: no older one is read."
+        yield from case.behind(words, store, f"del {place}[:-{length}]")
+
+
+def _is_named_in(source: SourceText | None, name: str) -> bool:
+    nodes = ast.walk(source.tree) if source is not None else ()
+    return any(isinstance(node, (ast.Name, ast.Attribute)) and _names(node) == name for node in nodes)
+
+
+def _is_beside(source: SourceText, one: ast.AST, other: ast.AST) -> bool:
+    """Return whether two functions are methods of one class."""
+    return source.class_of(one) is not None and source.class_of(one) is source.class_of(other)
+
+
+def _length_read(source: SourceText, node: ast.expr) -> str:
+    """Return how many entries are read at the end of *node*, as it is written; empty where others may be, too."""
+    above = source.parent(node)
+    if not isinstance(above, ast.Subscript) or above.value is not node:
+        return ""
+    part = above.slice
+    if isinstance(part, ast.Slice):
+        is_end = part.upper is None and part.step is None
+        part = part.lower if is_end and part.lower is not None else above.value
+    is_from_end = isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.USub)
+    return source.text_of(part.operand) if is_from_end and isinstance(part, ast.UnaryOp) else ""
 
 
 def _is_filled_in_front(store: Store) -> bool:

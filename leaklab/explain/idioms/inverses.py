@@ -17,9 +17,9 @@ from leaklab.cure.ends import call_site, end_of, is_of_run, kept_name, made_in_r
 from leaklab.cure.live import MISSING, attribute, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.counterparts import (
-    HANDLES,
     OF_RESULTS,
     UNDO_FUNCTIONS,
+    is_handle,
     takes_one_out,
     takes_result,
     undoing,
@@ -100,6 +100,9 @@ def _ending(case: Case, source: SourceText, statement: ast.stmt, call: ast.Call)
             is_undo = made.__name__ in UNDO_FUNCTIONS or source.text_of(statement.targets[0]) in UNDO_FUNCTIONS
             return ("()", "") if is_undo and needs_nothing(made, is_bound=False) else ("", "")
         return (_method_of(made), "") if made is not MISSING else ("", "")
+    made_of = case.program.namespace.get(name_of(call.func))
+    if isinstance(statement, ast.Assign) and is_kind_of(made_of, type):
+        return _method_of(made_of), ""
     function = _live_function(case, source, call)
     definition = None if function is None else _definition(case, function)
     last = definition.body[-1] if definition is not None else None
@@ -162,6 +165,8 @@ def _by_counterpart(
     else:
         n_args = _n_arguments(owner, undo, len(call.args))
         args = _named_arguments(case, source, statement, call.args[:n_args], patch)
+        shared = _parameters(owner, undo)[n_args:]
+        args += [f"{word.arg}={source.text_of(word.value)}" for word in call.keywords if word.arg in shared]
     lines = [f"{place}.{undo}({', '.join(args)})"]
     words = _WORDS.format(lines[0])
     if undo == "removeHandler" and re.fullmatch(r"[\w.]+", args[0]):
@@ -227,7 +232,7 @@ def _wants_handle(owner: object, undo: str, call: str) -> bool:
     if undo in ("mpl_disconnect", "disconnect"):
         return undo == "mpl_disconnect" or _parameters(owner, undo)[:1] != _parameters(owner, call)[:1]
     wanted = _parameters(owner, undo)[:1]
-    return bool(wanted) and wanted[0] in HANDLES and wanted[0] not in _parameters(owner, call)
+    return bool(wanted) and is_handle(wanted[0]) and wanted[0] not in _parameters(owner, call)
 
 
 def _parameters(owner: object, name: str) -> list[str]:

@@ -8,8 +8,9 @@ import itertools
 import re
 import types
 from collections.abc import Iterator
+from typing import Any
 
-from leaklab.cure.case import Case, called
+from leaklab.cure.case import Case, called, name_of
 from leaklab.cure.ends import call_site, end_of, is_of_run, kept_name, statements
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
@@ -21,7 +22,7 @@ from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
 from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS, ENDED
 from leaklab.runtime.containers import items_in
-from leaklab.runtime.objects import is_exactly, type_name
+from leaklab.runtime.objects import class_attribute, is_exactly, is_kind_of, type_name
 from leaklab.text import format_bytes
 
 TASK_KINDS = frozenset({"_asyncio.Task", "asyncio.tasks.Task"})
@@ -205,11 +206,9 @@ def finished_tasks(e: Evidence) -> Advice | None:
 
 def ended(case: Case) -> Iterator[Proposal]:
     """Yield how something with an end (an executor, a timer, a figure, a file) is ended where its code ends."""
-    for source, statement in statements(case):
-        if hasattr(statement, "body"):
-            continue
+    for source, statement in _making(case):
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and called(node) in ENDS]
-        if not calls:
+        if not calls or hasattr(statement, "body"):
             continue
         patch = case.patch()
         end = _write_end(case, source, statement, calls[0], patch)
@@ -217,6 +216,24 @@ def ended(case: Case) -> Iterator[Proposal]:
             yield from _ended_and_forgotten(case, source, statement, calls[0], end)
             yield from case.proposal(f"End it when the run has used it: `{end}`.", patch)
             return
+
+
+def _making(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
+    """Yield the statements that may make what has an end, then those that make what they call a method of."""
+    called_on = []
+    for source, statement in statements(case):
+        yield source, statement
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and isinstance(call.func.value, ast.Name)
+        ):
+            called_on.append((source, statement, call.func.value.id))
+    for source, statement, name in called_on:
+        for one in source.siblings(statement):
+            if isinstance(one, ast.Assign) and source.text_of(one.targets[0]) == name:
+                yield source, one
 
 
 def _write_end(case: Case, source: SourceText, statement: ast.stmt, call: ast.Call, patch: Patch) -> str:
@@ -233,7 +250,11 @@ def _write_end(case: Case, source: SourceText, statement: ast.stmt, call: ast.Ca
         patch.replace(source, call, name)
     method = ENDS[called(call)]
     live = evaluate(name, case.program.namespace) if is_of_run(case, source, statement) else MISSING
-    if method and live is not MISSING and not has_method(live, method.partition("(")[0]):
+    made_of: Any = case.program.namespace.get(called(call))
+    end = method.partition("(")[0]
+    if method and live is not MISSING and not has_method(live, end):
+        return ""
+    if method and is_kind_of(made_of, type) and class_attribute(made_of, end) is None:
         return ""
     pyplot = next((one for one in ("plt", "pyplot", "pylab") if one in case.program.namespace), "")
     end = f"{name}.{method}" if method else f"{pyplot}.close({name})" if pyplot else ""
@@ -303,6 +324,8 @@ def left_again(case: Case) -> Iterator[Proposal]:
         if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(statement.value, ast.Call):
             continue
         context, is_kept = _context(source, statement.value)
+        if not context and (context := _of_users_class(case, statement)):
+            is_kept = False
         block = source.siblings(statement)
         below = block[block.index(statement) + (not is_kept) :]
         if not context or not below:
@@ -323,6 +346,23 @@ def _context(source: SourceText, call: ast.Call) -> tuple[str, bool]:
     if method == "enter_context" and len(call.args) == 1:
         return source.text_of(call.args[0]), False
     return SCOPES.get(source.text_of(call.func), ""), True
+
+
+def _of_users_class(case: Case, statement: ast.Expr | ast.Assign) -> str:
+    """Return the call by which *statement* makes a context manager of the user's own; empty if it makes none."""
+    call, target = statement.value, statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
+        return ""
+    for source in case.sources:
+        for owner in (node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)):
+            methods = {one.name: one for one in owner.body if isinstance(one, ast.FunctionDef)}
+            enters = methods.get("__enter__")
+            if owner.name != name_of(call.func) or enters is None or "__exit__" not in methods:
+                continue
+            last = enters.body[-1]
+            is_itself = isinstance(last, ast.Return) and isinstance(last.value, ast.Name) and len(enters.body) == 1
+            return ast.unparse(call) if is_itself else ""
+    return ""
 
 
 def put_back(case: Case) -> Iterator[Proposal]:

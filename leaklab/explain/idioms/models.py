@@ -132,9 +132,19 @@ def one_name(case: Case) -> Iterator[Proposal]:
             name = "_".join(parts).strip("_ .-")
             name = _free_name(case, store.source, node, name) if name.isidentifier() else ""
             if name:
-                words = f"Use one name, `{name}`: each run then replaces that of the run before."
-                yield from case.instead(words, store.source, named, f'"{name}"')
+                words, patch = f"Use one name, `{name}`: each run then replaces that of the run before.", case.patch()
+                for one in _alike(store.source, named):
+                    patch.replace(store.source, one, f'"{name}"')
+                yield from case.proposal(words, patch)
                 return
+
+
+def _alike(source: SourceText, named: ast.expr) -> Iterator[ast.expr]:
+    """Yield *named* and what is written like it in the same function, which means the same name."""
+    text, function = source.text_of(named), source.function_of(named)
+    for node in ast.walk(function or source.tree):
+        if isinstance(node, type(named)) and source.function_of(node) is function and source.text_of(node) == text:
+            yield node
 
 
 def _free_name(case: Case, source: SourceText, node: ast.Call, name: str) -> str:

@@ -1,0 +1,227 @@
+"""The way out that the program has itself, and that nobody takes: who takes an entry out of what a run adds to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from leaklab.cure.case import Case, Store, last_name
+from leaklab.cure.ends import call_site, end_of, kept_name, receiver_of
+from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
+
+_TAKING = frozenset({"pop", "remove", "discard"})
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What a statement puts where.
+
+    Attributes:
+        store: The statement.
+        name: The last name of what it is put into.
+        key: What takes it out again is given that: the key of a dict, the entry of a list or set.
+    """
+
+    store: Store
+    name: str
+    key: ast.expr
+
+    @property
+    def function(self) -> Function | None:
+        """The function that the statement is in."""
+        found = self.store.source.function_of(self.store.statement)
+        return found if isinstance(found, FUNCTIONS) else None
+
+
+def _entries(case: Case) -> Iterator[_Entry]:
+    for store in case.stores:
+        container, key = store.container, store.value if store.how == "one" else None
+        default = _setdefault(container)
+        targets = getattr(store.statement, "targets", [])
+        if default is None and store.how == "one":  # d.setdefault(key, value), by itself or with something behind it
+            default = next(filter(None, (_setdefault(node) for node in ast.walk(store.statement))), None)
+        is_entry = case.holder.endswith("]")  # what the dict has under one of its keys grows, not the dict
+        if default is not None and last_name(store.source.text_of(default[0])) == last_name(case.holder):
+            container, key = (store.container, key) if is_entry else default
+        if targets and isinstance(targets[0], ast.Subscript) and (is_entry or default is None):
+            container, key = targets[0].value, targets[0].slice
+        if container is not None and key is not None and not isinstance(container, ast.Call):
+            yield _Entry(store, last_name(store.source.text_of(container)), key)
+        elif isinstance(container, ast.Call) and default is not None and key is not None:
+            yield _Entry(store, last_name(store.source.text_of(default[0])), key)
+
+
+def _setdefault(node: ast.AST | None) -> tuple[ast.expr, ast.expr] | None:
+    """Return the dict and the key of a call of ``setdefault``; None for anything else."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+        return None
+    return (node.func.value, node.args[0]) if node.func.attr == "setdefault" else None
+
+
+def _taken(source: SourceText, node: ast.AST, name: str) -> ast.expr | None:
+    """Return what *node* takes out of something called *name*: a key, an entry; None if it takes nothing."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TAKING and node.args:
+        return node.args[0] if last_name(source.text_of(node.func.value)) == name else None
+    if isinstance(node, ast.Delete) and isinstance(node.targets[0], ast.Subscript):
+        place = node.targets[0]
+        is_part = isinstance(place.slice, ast.Slice)
+        return place.slice if last_name(source.text_of(place.value)) == name and not is_part else None
+    return None
+
+
+def way_out(case: Case) -> Iterator[Proposal]:
+    """Yield how the function is called that takes out what a run has put there: ``router.del_handler(handle)``.
+
+    It is a method of the same class, or a function of the same file, whose text takes one entry out of what is filled.
+    """
+    for entry in _entries(case):
+        source, function = entry.store.source, entry.function
+        for taker in _takers(entry) if function is not None else ():
+            args = _arguments(entry, *taker)
+            if args is None or function is None:
+                continue
+            receiver = f"{receiver_of(function)}." if source.class_of(function) is not None else ""
+            line, patch = f"{receiver}{taker[0].name}({', '.join(args)})", case.patch()
+            if function.name == "__init__":
+                is_written = end_of(case, source, entry.store.statement, patch, [line])
+            else:
+                site = call_site(case, source, function)
+                last, key = function.body[-1], source.text_of(entry.key)
+                returned = source.text_of(last.value) if isinstance(last, ast.Return) and last.value else ""
+                if site is None:
+                    continue
+                value = site.statement.value if isinstance(site.statement, ast.Expr) else None
+                if value is not None and returned == key:
+                    word = kept_name(case, site.source, site.statement, key if key.isidentifier() else "handle")
+                    patch.replace(site.source, value, f"{word} = {site.source.text_of(value)}")
+                    site = replace(site, names={**site.names, key: word})
+                lines = site.translated([line], function)
+                is_written = lines is not None and end_of(case, site.source, site.statement, patch, lines)
+            if is_written:
+                words = f"Take it out again when it has been used, as the program can: `{taker[0].name}`."
+                yield from case.proposal(words, patch)
+                return
+
+
+def _takers(entry: _Entry) -> Iterator[tuple[Function, ast.expr]]:
+    """Yield the functions that take such an entry out, each with what it takes."""
+    source, own = entry.store.source, entry.function
+    owner = None if own is None else source.class_of(own)
+    for function in ast.walk(source.tree):
+        if not isinstance(function, FUNCTIONS) or function is own or source.class_of(function) is not owner:
+            continue
+        if owner is None and source.function_of(function) is not None:
+            continue
+        taken = (_taken(source, node, entry.name) for node in ast.walk(function))
+        key = next((one for one in taken if one is not None), None)
+        if key is not None:
+            yield function, key
+
+
+def _arguments(entry: _Entry, taker: Function, taken: ast.expr) -> list[str] | None:
+    """Return what *taker* is given to take *entry* out, in the words of what has stored it; None if that lacks one."""
+    source, own = entry.store.source, entry.function
+    if own is None:
+        return None
+    is_method = source.class_of(taker) is not None
+    given = [one.arg for one in (*taker.args.posonlyargs, *taker.args.args)]
+    needed = given[is_method : len(given) - len(taker.args.defaults) or None]
+    known = {one.arg for one in (*own.args.posonlyargs, *own.args.args)}
+    args = []
+    for name in needed:
+        if isinstance(taken, ast.Name) and taken.id == name:
+            args.append(source.text_of(entry.key))
+        elif name in known:
+            args.append(name)
+        else:
+            return None
+    is_own = source.text_of(taken) == source.text_of(entry.key)
+    return args if args or (is_method and is_own) else None
+
+
+def looked_up_last(case: Case) -> Iterator[Proposal]:
+    """Yield how the one place that looks an entry up takes it out as well: ``pending.pop(key)`` for ``pending[key]``.
+
+    Nothing else may know the dict: not whether a key is in it, not how long it is.
+    """
+    for entry in _entries(case):
+        if type(case.held) is not dict or entry.name != last_name(case.holder):
+            continue
+        found = list(_uses(case, entry))
+        source, place = found[0] if len(found) == 1 else (entry.store.source, entry.key)
+        if len(found) != 1 or not isinstance(place, ast.Subscript):
+            continue
+        is_apart = source.function_of(place) not in (None, entry.function)
+        if not isinstance(place.ctx, ast.Load) or not is_apart or list(source.loops_around(place)):
+            continue
+        key = source.text_of(place.slice)
+        if isinstance(place.slice, (ast.Constant, ast.Slice)):
+            continue
+        new = f"{source.text_of(place.value)}.pop({key})"
+        yield from case.instead(f"Take the entry out where it is looked up: `{new}`.", source, place, new)
+        return
+
+
+def _uses(case: Case, entry: _Entry) -> Iterator[tuple[SourceText, ast.expr]]:
+    """Yield what uses the dict by name, but for what fills it and what makes it: the dict or what is asked of it."""
+    for source in case.sources:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+                continue
+            if last_name(source.text_of(node)) != entry.name:
+                continue
+            statement, above = source.statement_of(node), source.parent(node)
+            if source is entry.store.source and statement is entry.store.statement:
+                continue
+            yield source, above if isinstance(above, ast.Subscript) and above.value is node else node
+
+
+def reached(case: Case) -> Iterator[Proposal]:
+    """Yield how what takes an entry out again, further down in the function that stores it, is reached in any case.
+
+    A ``return`` may stand in between, or a ``yield``, where an error of the block comes out.
+    """
+    for entry in _entries(case):
+        source, function = entry.store.source, entry.function
+        block = source.siblings(entry.store.statement)
+        below = block[block.index(entry.store.statement) + 1 :] if function is not None else []
+        key = source.text_of(entry.key)
+        at = next((n for n, one in enumerate(below) if _takes(source, one, entry.name, key)), None)
+        if not at or not any(_leaves(node) for one in below[:at] for node in ast.walk(one)):
+            continue
+        removal, patch = below[at], case.patch()
+        if isinstance(removal, (ast.Expr, ast.Delete)):
+            indent = source.indent_of(removal.lineno)
+            patch.indent(source, below[:at], "try:")
+            patch.replace(source, removal, f"finally:\n{indent}    {source.text_of(removal)}")
+            words = f"Let go of it in a `finally`: `{source.text_of(removal)}`."
+        else:
+            again = _written_again(source, removal, entry.name, key)
+            if not again:
+                continue
+            patch.indent(source, below, "try:")
+            patch.after(source, below[-1], ["finally:", f"    {again}"])
+            words = f"Let go of it in a `finally`: `{again}`."
+        yield from case.proposal(words, patch)
+        return
+
+
+def _takes(source: SourceText, statement: ast.stmt, name: str, key: str) -> bool:
+    taken = (_taken(source, node, name) for node in ast.walk(statement))
+    return not hasattr(statement, "body") and any(one is not None and source.text_of(one) == key for one in taken)
+
+
+def _written_again(source: SourceText, statement: ast.stmt, name: str, key: str) -> str:
+    """Return the line that takes *key* out if it is still there; empty where that is no dict."""
+    for node in ast.walk(statement):
+        if _taken(source, node, name) is not None and isinstance(node, ast.Call):
+            method = node.func
+            if isinstance(method, ast.Attribute) and method.attr == "pop":
+                return f"{source.text_of(method.value)}.pop({key}, None)"
+    return ""
+
+
+def _leaves(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom))
