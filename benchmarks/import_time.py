@@ -1,11 +1,9 @@
-"""Measure what leaklab costs where it starts: `import leaklab` beyond torch, and more; fail where that is too much.
+"""Measure what ``import leaklab`` costs beyond ``import torch``; fail if it is more than the limit.
 
 Run it as ``python benchmarks/import_time.py``. Each figure is taken in a fresh interpreter whose clock starts after
 torch is there, so that torch's own second of import does not drown the answer. What ``%load_ext leaklab`` costs in a
 shell, where the machinery of a check is loaded, is printed beside it, and what a suite without checks pays for the
 plug-in of pytest: processor time of collecting and running 500 tests with it, in parts of that without it, in turns.
-Last, what ``leaklab watch`` adds to the processor time of short scripts that import torch: of 30 steps, which are too
-few to look at, and of 2,000, of which the first check looks at 1,400 while the loop itself takes a tenth of a second.
 """
 
 import os
@@ -17,25 +15,13 @@ from pathlib import Path
 
 LIMIT_SECONDS = 0.15
 LIMIT_OF_SUITE = 1.2
-LIMIT_OF_WATCH_SECONDS = 2.0
 N_REPEATS = 5
 N_SUITES = 5
-N_PROGRAMS = 5
 MEASURE = """
 import {before}, time
 started = time.perf_counter()
 import {module}
 print(time.perf_counter() - started)
-"""
-
-PROGRAM = """
-import sys, torch
-model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(int(sys.argv[1])):
-    optimizer.zero_grad()
-    model(torch.ones(4, 8)).square().mean().backward()
-    optimizer.step()
 """
 
 
@@ -56,19 +42,15 @@ def measure(module: str, before: str) -> float:
     return median
 
 
-def processor_seconds(folder: str, *arguments: str, **environment: str) -> float:
-    """Return what one run of Python with *arguments* takes in *folder*."""
-    before = os.times()
-    command = [sys.executable, *arguments]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, env={**os.environ, **environment})
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
-
-
 def suite_seconds(folder: str, *options: str) -> float:
     """Return the processor seconds of one run of pytest in *folder*."""
-    plain = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", folder)
-    return processor_seconds(folder, *plain, *options, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    plain = ("-q", "-p", "no:cacheprovider", "-c", os.devnull)
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    before = os.times()
+    command = [sys.executable, "-m", "pytest", *plain, "--rootdir", folder, *options]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=alone)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
 
 
 def measure_suite() -> float:
@@ -88,33 +70,14 @@ def measure_suite() -> float:
     return max(statistics.median(values) for values in ratios.values())
 
 
-def measure_watch() -> float:
-    """Print what ``leaklab watch`` adds to short programs; return the largest median, seconds of the processor."""
-    medians = []
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "train.py").write_text(PROGRAM, "utf-8")
-        for n_steps in ("30", "2000"):
-            seconds = []
-            for _ in range(N_PROGRAMS):
-                plain = processor_seconds(folder, "train.py", n_steps)
-                seconds.append(processor_seconds(folder, "-m", "leaklab", "watch", "train.py", n_steps) - plain)
-            low, middle, high = min(seconds), statistics.median(seconds), max(seconds)
-            print(f"leaklab watch of {n_steps} steps: {middle:.2f} s of the processor more ({low:.2f} to {high:.2f})")
-            medians.append(middle)
-    return max(medians)
-
-
 def main() -> int:
-    """Return an exit status: 1 if a start costs more than its limit."""
+    """Return an exit status: 1 if the import costs more than the limit."""
     median = measure("leaklab", before="torch")
     measure("leaklab.magics", before="torch, IPython")
     measure("leaklab.testing.plugin", before="pytest")
     ratio = measure_suite()
     if ratio > LIMIT_OF_SUITE:
         print(f"a suite without checks takes more than {LIMIT_OF_SUITE} of its time with the plug-in")
-        return 1
-    if measure_watch() > LIMIT_OF_WATCH_SECONDS:
-        print(f"leaklab watch takes more than {LIMIT_OF_WATCH_SECONDS} s of a short program")
         return 1
     if median > LIMIT_SECONDS:
         print(f"import leaklab takes more than {LIMIT_SECONDS} s")

@@ -232,9 +232,8 @@ def _look_early(session: CheckSession, phases: int) -> None:
     left behind the first look of quick ones.
     """
     judgement, measurement = session.judgement, session.measurement
-    if session.loop is not None:  # of a loop nothing is told that is in doubt
-        is_certain = judgement is not None and judgement.is_certain
-        is_wanted = is_certain and session.loop.tells_after(phases) and not session.failure
+    if session.loop is not None:
+        is_wanted = session.loop.tells_after(phases) and not session.failure
     else:
         is_slow = session.run_seconds > SLOW_SECONDS or session.cost_of_run > FOLLOWED_SECONDS / DEFAULT_RUNS
         is_first = measurement.checkpoints[-2].after_run < FIRST_SURE_RUNS <= measurement.n_runs
@@ -249,7 +248,7 @@ def _look_early(session: CheckSession, phases: int) -> None:
         session.explained = explain(session)
         if session.branches is not None:
             session.branches.watch_too(session.explained.owners)
-        if session.loop is not None:
+        if session.loop is not None:  # of a loop nothing is told that is in doubt
             session.loop.note(session.explained.addresses)
             session.tell(RUNS, session.explained.leaks)
         else:

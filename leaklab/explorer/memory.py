@@ -23,8 +23,8 @@ from leaklab.heap.nodes import TraitsTable
 from leaklab.heap.saved.arrays import HeapArrays, SavedNodes
 from leaklab.heap.saved.taking import take_heap
 from leaklab.reports.saved_heap import SavedHeap, icicle_rows
-from leaklab.runtime import sparse_graphs
 from leaklab.runtime.gc_control import collect_quietly
+from leaklab.runtime.sparse_graphs import breadth_first_order, csr_array
 from leaklab.text import clip, format_bytes
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class TakenHeap(Source):
         ]
 
     @cached_property
-    def _references(self) -> sparse_graphs.csr_array:
+    def _references(self) -> csr_array:
         """The references but those to classes, modules and running functions, which lead to everything."""
         heap = self._heap
         is_scope = np.array([kind.is_meta or kind.name in ("module", "frame") for kind in heap.kinds], bool)
@@ -181,14 +181,12 @@ class TakenHeap(Source):
         is_kept = ~is_end[index.forward_targets]
         offsets = np.append(0, np.cumsum(is_kept))[index.forward_offsets].astype(np.int32)
         targets = index.forward_targets[is_kept].astype(np.int32, copy=False)
-        return sparse_graphs.csr_array(
-            (np.ones(len(targets)), targets, offsets), shape=(index.n_vertices, index.n_vertices)
-        )
+        return csr_array((np.ones(len(targets)), targets, offsets), shape=(index.n_vertices, index.n_vertices))
 
     def _led_to(self, vertex: int) -> Ints:
         """Return for each object whether references lead to it from *vertex*."""
         mask = np.zeros(self._heap.index.n_vertices, bool)
-        mask[sparse_graphs.breadth_first_order(self._references, vertex, return_predecessors=False)] = True
+        mask[breadth_first_order(self._references, vertex, return_predecessors=False)] = True
         return mask
 
     def _line(self, vertex: int) -> str:

@@ -25,7 +25,6 @@ from leaklab.heap.roots import empty_snapshots, find_starts, interpreter_tables,
 from leaklab.heap.shortest_paths import PathTree, Start, paths_from
 from leaklab.heap.view import BASELINE, NO_BIRTHS, Births, HeapView
 from leaklab.measure.checkpoint import whole_heap
-from leaklab.runtime import sparse_graphs
 from leaklab.runtime.addresses import KindTable, kinds_of, picked
 from leaklab.runtime.autograd_graph import Edge, inputs_of, is_node_type, number_of, result_of
 from leaklab.runtime.graph_marks import UNSET, GraphMarks, next_number
@@ -106,11 +105,7 @@ def borrow_heap(
     """Lend the heap as a view; no automatic collection runs inside.
 
     *heap* lends every object and empties the list, by default `whole_heap`; all else is as for `heap_view`.
-
-    Raises:
-        NotEnoughMemoryError: if there is no room to load what reads the graph.
     """
-    sparse_graphs.load()
     try:
         with (
             heap or whole_heap() as objects,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from leaklab.runtime import sparse_graphs
 from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
     N_PLACES,
@@ -31,6 +30,7 @@ from leaklab.runtime.addresses import (
     words_at,
 )
 from leaklab.runtime.gc_control import gc_paused
+from leaklab.runtime.sparse_graphs import csr_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -305,7 +305,7 @@ def _reversed(offsets: Ints, targets: Ints) -> tuple[Ints, Ints]:
     n_vertices = len(offsets) - 1
     # A conversion between two layouts of a sparse matrix: scipy counts, where numpy would have to sort.
     parts = (np.ones(len(targets), np.int8), targets, offsets.astype(targets.dtype))
-    by_target = sparse_graphs.csr_array(parts, shape=(n_vertices, n_vertices)).tocsc()
+    by_target = csr_array(parts, shape=(n_vertices, n_vertices)).tocsc()
     return by_target.indptr.astype(np.int64), by_target.indices.astype(np.int32, copy=False)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from leaklab.heap.index import ranges
 from leaklab.heap.shortest_paths import ROOT
-from leaklab.runtime import sparse_graphs
+from leaklab.runtime.sparse_graphs import breadth_first_order, csr_array, maximum_flow
 
 if TYPE_CHECKING:
     from leaklab.heap.index import HeapIndex
@@ -192,9 +192,9 @@ class Flow:
         more, back = self.flows < self.capacities, self.flows > 0
         tails = np.concatenate([self.heads[more], self.tails[back]])
         heads = np.concatenate([self.tails[more], self.heads[back]])
-        graph = sparse_graphs.csr_array((np.ones(len(tails)), (tails, heads)), shape=(self._size, self._size))
+        graph = csr_array((np.ones(len(tails)), (tails, heads)), shape=(self._size, self._size))
         is_behind = np.zeros(self._size, bool)
-        is_behind[sparse_graphs.breadth_first_order(graph, _SINK, return_predecessors=False)] = True
+        is_behind[breadth_first_order(graph, _SINK, return_predecessors=False)] = True
         return np.flatnonzero(~is_behind[self.tails] & is_behind[self.heads])
 
     def paths(self, limit: int) -> list[list[int]]:
@@ -244,10 +244,10 @@ def largest_flow(holders: Ints, held: Ints, capacities: Ints, targets: Sequence[
     limits = np.where(limits < 0, _UNLIMITED, limits)
     size = len(vertices) + _N_ENDS
     free = limits == _UNLIMITED
-    unlimited = sparse_graphs.csr_array((np.ones(int(free.sum())), (tails[free], heads[free])), shape=(size, size))
-    if _SINK in sparse_graphs.breadth_first_order(unlimited, _SOURCE, return_predecessors=False):
+    unlimited = csr_array((np.ones(int(free.sum())), (tails[free], heads[free])), shape=(size, size))
+    if _SINK in breadth_first_order(unlimited, _SOURCE, return_predecessors=False):
         return None
-    graph = sparse_graphs.csr_array((limits.astype(np.int32), (tails, heads)), shape=(size, size))
-    result = sparse_graphs.maximum_flow(graph, _SOURCE, _SINK).flow
+    graph = csr_array((limits.astype(np.int32), (tails, heads)), shape=(size, size))
+    result = maximum_flow(graph, _SOURCE, _SINK).flow
     flows = np.maximum(np.asarray(result[tails, heads]).ravel(), 0)
     return Flow(vertices, tails, heads, limits, flows)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.heap.index import ranges
-from leaklab.runtime import sparse_graphs
+from leaklab.runtime.sparse_graphs import breadth_first_order, csr_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -264,8 +264,8 @@ def reach(index: HeapIndex, roots: Ints) -> Reach:
     kind = np.int32 if len(targets) < np.iinfo(np.int32).max else np.int64
     # scipy computes in float64 and would copy anything else.
     parts = (np.ones(len(targets)), targets.astype(kind, copy=False), offsets.astype(kind, copy=False))
-    graph = sparse_graphs.csr_array(parts, shape=(n_vertices + 1, n_vertices + 1))
-    order, previous = sparse_graphs.breadth_first_order(graph, n_vertices)  # the last vertex stands for number 0
+    graph = csr_array(parts, shape=(n_vertices + 1, n_vertices + 1))
+    order, previous = breadth_first_order(graph, n_vertices)  # the last vertex stands for number 0
     bfs_index = np.full(n_vertices + 1, -1, np.int32)
     bfs_index[order] = np.arange(len(order), dtype=np.int32)
     parent = np.zeros(len(order), np.int32)

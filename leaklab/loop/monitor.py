@@ -21,14 +21,13 @@ from leaklab.measure.gauges import accelerator_bytes, native_heap_bytes, rss_byt
 from leaklab.measure.level_history import count_tensors
 from leaklab.model import Check
 from leaklab.model.loop import LEVEL, Levels, LoopState, MonitorRecord, MonitorStatus, StateChange, StretchCheck
+from leaklab.ranks.agreement import LoopSteps
+from leaklab.reports.loop import MonitorReport
 from leaklab.runtime.gc_control import user_has_frozen
+from leaklab.strip.showing import MonitorOutput
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from leaklab.ranks.agreement import LoopSteps
-    from leaklab.reports.loop import MonitorReport
-    from leaklab.strip.showing import MonitorOutput
 
 Item = TypeVar("Item")
 _MOST_CHANGES, _MOST_CHECKS, _MOST_NOTES = 200, 8, 50
@@ -91,7 +90,7 @@ class Monitor:
         self._schedule = Schedule(overhead, first_step, not_before)
         self._group = None if group is None or group is False else (group, group_timeout)
         self._together: LoopSteps | None = None
-        self._output: MonitorOutput | None = None
+        self._output = MonitorOutput(name)
         self._states = LoopStates()
         self._watch = LevelWatch(self._states)
         self._stretch: LoopStretch | None = None
@@ -130,8 +129,6 @@ class Monitor:
             raise RuntimeError(msg)
         self._schedule.begin(self.total_steps)
         if self._group is not None:
-            from leaklab.ranks.agreement import LoopSteps  # noqa: PLC0415 - few loops have ranks
-
             self._together = LoopSteps(*self._group, max(self._schedule.next_check, 1), self._note)
         self._started = time.perf_counter()
         self._is_running = True
@@ -139,9 +136,6 @@ class Monitor:
         self._next = 1
         running.begin(self)
         if not self.quiet:
-            from leaklab.strip.showing import MonitorOutput  # noqa: PLC0415 - as in `report`
-
-            self._output = MonitorOutput(self.name)
             self._output.show(self)
 
     def stop(self, failure: str = "") -> None:
@@ -167,8 +161,7 @@ class Monitor:
             self._drop_stretch()
             self._ended = time.perf_counter()
             running.end(self, failure)
-            if self._output is not None:
-                self._output.end()
+            self._output.end()
 
     def _look_last(self) -> None:
         """Read the levels once more, and tell what they say at the end."""
@@ -256,8 +249,6 @@ class Monitor:
     @property
     def report(self) -> MonitorReport:
         """The report on what is known now; it holds nothing of the user's."""
-        from leaklab.reports.loop import MonitorReport  # noqa: PLC0415 - a program that is watched may never show one
-
         return MonitorReport(self.record)
 
     def __repr__(self) -> str:
@@ -371,7 +362,7 @@ class Monitor:
         began = time.perf_counter()
         if freed := collect_before_checks(self._step):
             self._note(freed)
-        if self._output is not None:
+        if not self.quiet:
             self._output.announce(self._step, steps_per_run, _LONGEST_PAUSE * (time.perf_counter() - began))
 
     def _take_growing(self, stretch: LoopStretch) -> list[StateChange]:
@@ -425,7 +416,7 @@ class Monitor:
             self._changes.append(change)
             if len(self._changes) > _MOST_CHANGES:
                 del self._changes[_MOST_CHANGES // 2]
-            if self._output is not None:
+            if not self.quiet:
                 self._output.report(change)
             if self.on_change is not None:
                 self.on_change(change)

@@ -19,13 +19,10 @@ from leaklab.measure.slots import Slots, find_slots
 from leaklab.runtime.addresses import Addresses, Ints, KindTable, addresses_of, get_referents, kinds_of, positions_of
 from leaklab.runtime.gc_control import gc_paused, user_has_frozen
 from leaklab.runtime.objects import SIZED_BASES, has_base, is_tensor_type, length_function
-from leaklab.runtime.ours import own_bound_methods
 
 _FIXED = (tuple, frozenset, str, bytes)  # their length never changes: nothing to follow
 # `len` of exactly these runs C code only, and costs less than the type's own function, called by name.
 _PLAIN = frozenset(id(base) for base in SIZED_BASES if base not in _FIXED)
-
-_OURS = 0  # no type has this address
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +228,7 @@ def _frozen_objects(objects: list[object]) -> list[object]:
 def take_checkpoint(
     after_run: int, objects: list[object], *, with_slots: bool = True, followed: Slots | None = None
 ) -> tuple[Checkpoint, Addresses, Addresses]:
-    """Measure *objects*, the whole heap; also return their addresses and those of their types, 0 for what is ours.
+    """Measure *objects*, the whole heap; also return their addresses and those of their types.
 
     Args:
         after_run: Measured runs so far.
@@ -254,7 +251,6 @@ def take_checkpoint(
         n_threads=threading.active_count(),
         n_registered=entry_counts(),
     )
-    kinds[own_bound_methods(objects, table)] = _OURS
     return checkpoint, addresses, kinds
 
 

@@ -34,8 +34,6 @@ _FOLLOWED_RUNS = 8
 """A buffer that is too small to be followed after so many runs is nobody's leak: later looks need not find it."""
 MOST_OF_MEMORY = 0.1
 """Runs stop once what they keep has taken so much of the memory that was free: the check must not fill the machine."""
-_BYTES_OF_ARRAY = 48
-"""What malloc takes for an array beside its numbers: its shape, and the heads of two blocks."""
 _NODE_WEIGHT = 5
 """An autograd node costs the explanation as much as several objects."""
 
@@ -73,7 +71,7 @@ class Cohorts:
         if new.any():
             self._addresses[self.n_runs] = census.addresses[new]
             self._kinds[self.n_runs] = census.kinds[new]
-            self.n_bytes += 2 * (self._kinds[self.n_runs].nbytes + _BYTES_OF_ARRAY)
+            self.n_bytes += 2 * self._kinds[self.n_runs].nbytes
         self._last_addresses, self._last_kinds = census.addresses, census.kinds
         self.n_runs += 1
         return int(new.sum())
@@ -94,7 +92,7 @@ class Cohorts:
         for run in range(self.n_runs):
             places = kept[borders[run] : borders[run + 1]]
             self._addresses[run], self._kinds[run] = addresses[places], kinds[places]
-        self.n_bytes = 2 * (kinds[kept].nbytes + _BYTES_OF_ARRAY * self.n_runs)
+        self.n_bytes = 2 * kinds[kept].nbytes
 
     def sizes(self) -> tuple[int, ...]:
         """Return how many objects each cohort holds."""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.measure.slot_contents import LEAST_LENGTHS, Content, reader_of
+from leaklab.measure.slot_contents import LEAST_LENGTHS, MIN_ENTRIES, Content, reader_of
 from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
     N_PLACES,
@@ -296,7 +296,9 @@ def grown_slots(moments: list[Slots]) -> list[GrownSlot]:
         common = np.intersect1d(common, moments[0].keys)  # one look at a new slot does not tell how it goes on
     places = [_rows_of(moment, common) for moment in moments]
     sizes = np.stack([np.where(row >= 0, moment.sizes[row], 0) for moment, row in zip(moments, places, strict=True)], 1)
-    grown = sizes[:, -1] > sizes[:, 0]
+    is_short = np.isin(moments[-1].kinds[places[-1]], [id(dict)]) & (sizes[:, -1] < MIN_ENTRIES)
+    # Of the many short dicts that are made and go, only those that still get longer are told.
+    grown = sizes[:, -1] > np.where(is_short, sizes[:, -2], sizes[:, 0])
     for (before, at_before), (after, at_after) in pairwise(zip(moments, places, strict=True)):
         grown &= (at_before < 0) | _same_content(before, at_before, after, at_after)
     last, at_last = moments[-1], places[-1]

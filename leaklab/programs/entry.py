@@ -138,10 +138,9 @@ def _load(question: Any) -> None:
             _import(name, parent if is_same or is_pure else None)
         import leaklab.programs.in_process  # noqa: F401 - with all that it needs
         from leaklab.errors import NotEnoughMemoryError
-        from leaklab.runtime import sparse_graphs
 
         with contextlib.suppress(NotEnoughMemoryError):  # there is an answer without it
-            sparse_graphs.load()  # later it would leave its threads, and filters of warnings
+            import leaklab.runtime.sparse_graphs  # noqa: F401 - later it would leave its threads, and filters of warnings
     _end_threads_of(_blas_libraries() - before)
 
 

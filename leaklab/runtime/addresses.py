@@ -21,7 +21,6 @@ from functools import cached_property
 from typing import Any, Final, cast
 
 import numpy as np
-import numpy.ma  # np.unique loads it when it is first called: that would be in a run that is measured
 import numpy.typing as npt
 
 from leaklab.runtime.objects import HEAP_TYPE, MANAGED_DICT, flags_of, has_base, module_dict, type_name

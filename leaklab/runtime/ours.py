@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import gc
 import os
 import re
@@ -185,22 +184,6 @@ def own_addresses(objects: list[object], table: KindTable | None = None) -> Addr
     found = [objects[place] for place in np.flatnonzero(own).tolist()]
     dicts = [child for thing in found for child in get_referents(thing) if is_own_dict(thing, child)]
     return np.array([*map(id, found), *map(id, dicts)], np.int64)
-
-
-def own_bound_methods(objects: list[object], table: KindTable) -> npt.NDArray[np.int64]:
-    """Return the positions of the bound methods among *objects* that leaklab's running functions have.
-
-    A block of a ``with`` statement has the method that will end it. It may lie where a method of the user's has died.
-    """
-    rows = np.flatnonzero(table.mask(lambda of: of is types.MethodType)).tolist()
-    return np.array([row for row in rows if _is_own_owner(objects[row].__self__)], np.int64)  # type: ignore[attr-defined]
-
-
-def _is_own_owner(thing: Any) -> bool:
-    if type(thing) is not contextlib._GeneratorContextManager:  # noqa: SLF001 - it has no other name
-        return is_own_kind(type(thing))
-    generator = vars(thing).get("gen")
-    return type(generator) is types.GeneratorType and generator.gi_code.co_filename.startswith(PACKAGE_FOLDER + os.sep)
 
 
 def own_data_addresses(objects: list[object], table: KindTable, namespace: int = 0) -> Addresses:

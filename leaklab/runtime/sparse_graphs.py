@@ -1,4 +1,4 @@
-"""What leaklab uses of scipy's sparse graphs, loaded where it is first used, and only if there is room for it.
+"""What leaklab uses of scipy's sparse graphs, loaded only where there is room for it.
 
 scipy brings a linear algebra library, OpenBLAS, that takes a buffer for each processor when it is loaded. Where the
 system refuses one of these, it asks for ever: at the limit of memory (``RLIMIT_AS``, no overcommit) an import of scipy
@@ -7,21 +7,12 @@ never comes back, and no signal ends it. So the room is asked for first.
 
 from __future__ import annotations
 
-import importlib
 import mmap
 import os
 import sys
-from typing import TYPE_CHECKING, Any
 
 from leaklab.errors import NotEnoughMemoryError
 from leaklab.text import format_bytes
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow
-
-__all__ = ["breadth_first_order", "connected_components", "csr_array", "has_room", "maximum_flow", "private_memory"]
-_NAMES = ("breadth_first_order", "connected_components", "csr_array", "maximum_flow")
 
 _BYTES_OF_LIBRARIES = 72 << 20  # of address space; scipy 1.17 on Linux takes 56 MiB
 _BYTES_PER_PROCESSOR = 40 << 20  # a buffer of 32 MiB, and the stack of a thread
@@ -59,26 +50,10 @@ def _refuse_without_room() -> None:
         raise NotEnoughMemoryError(msg)
 
 
-def load() -> None:
-    """Load scipy now, as before all objects are listed: what an import makes would not be among them.
+if "scipy.sparse.csgraph" not in sys.modules:
+    _refuse_without_room()
 
-    Raises:
-        NotEnoughMemoryError: if there is no room for it.
-    """
-    for name in _NAMES:
-        __getattr__(name)
+from scipy.sparse import csr_array  # noqa: E402 - there is room
+from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow  # noqa: E402
 
-
-def __getattr__(name: str) -> Any:
-    """Load scipy, if it is not loaded yet, and return what it calls *name*.
-
-    Raises:
-        NotEnoughMemoryError: if there is no room for it.
-    """
-    if name not in _NAMES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
-    if "scipy.sparse.csgraph" not in sys.modules:
-        _refuse_without_room()
-    scipy = importlib.import_module("scipy.sparse" if name == "csr_array" else "scipy.sparse.csgraph")
-    return globals().setdefault(name, getattr(scipy, name))
+__all__ = ["breadth_first_order", "connected_components", "csr_array", "has_room", "maximum_flow", "private_memory"]

@@ -22,10 +22,10 @@ from leaklab.heap.names.containers import attribute_reference, keys_of
 from leaklab.heap.names.reference import Reference, c_descriptor, is_one_of, literal
 from leaklab.heap.view import HeapView
 from leaklab.model.paths import CycleCut
-from leaklab.runtime import sparse_graphs
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, type_name
+from leaklab.runtime.sparse_graphs import connected_components, csr_array
 
 _Way = tuple[CycleCut, Callable[[], None] | None]
 _MAX_CUTS = 1000
@@ -271,8 +271,8 @@ class _Tangle:
         """Return the places of a short cycle whose first reference crosses C++; empty if there is none."""
         size = len(self._places)
         ones = np.ones(len(self._sources), np.int8)
-        graph = sparse_graphs.csr_array((ones, (self._sources, self._targets)), shape=(size, size))
-        _count, part = sparse_graphs.connected_components(graph, connection="strong")
+        graph = csr_array((ones, (self._sources, self._targets)), shape=(size, size))
+        _count, part = connected_components(graph, connection="strong")
         inner = part[self._sources] == part[self._targets]
         chosen = np.flatnonzero(self._crossing & inner)
         if not len(chosen):

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from leaklab.heap.index import HeapIndex, ranges
 from leaklab.heap.view import HeapView
-from leaklab.runtime import sparse_graphs
 from leaklab.runtime.addresses import BATCH_OBJECTS, Addresses, referents_of
 from leaklab.runtime.autograd_graph import descriptors_of
 from leaklab.runtime.containers import keys_in
 from leaklab.runtime.objects import loaded_type, safe_len
+from leaklab.runtime.sparse_graphs import breadth_first_order, connected_components, csr_array
 
 _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
@@ -196,7 +196,7 @@ class Region:
         everywhere = len(self.vertices)  # one more place, which refers to all starts
         heads, tails = (self.targets, self.sources) if backwards else (self.sources, self.targets)
         graph = _graph_of(np.append(heads, np.full(len(starts), everywhere)), np.append(tails, starts), everywhere + 1)
-        order, before = sparse_graphs.breadth_first_order(graph, everywhere)
+        order, before = breadth_first_order(graph, everywhere)
         found = origin.tolist()
         previous = before.tolist()
         for place in order[1:].tolist():
@@ -215,14 +215,14 @@ def _inner_references(index: HeapIndex, vertices: _Numbers, place: _Numbers) -> 
     return sources[inner], targets[inner], edges[inner]
 
 
-def _graph_of(sources: _Numbers, targets: _Numbers, size: int) -> sparse_graphs.csr_array:
-    return sparse_graphs.csr_array((np.ones(len(sources), np.int8), (sources, targets)), shape=(size, size))
+def _graph_of(sources: _Numbers, targets: _Numbers, size: int) -> csr_array:
+    return csr_array((np.ones(len(sources), np.int8), (sources, targets)), shape=(size, size))
 
 
-def _components(graph: sparse_graphs.csr_array, connection: str) -> tuple[int, _Numbers]:
+def _components(graph: csr_array, connection: str) -> tuple[int, _Numbers]:
     if not graph.shape[0]:
         return 0, np.zeros(0, np.int64)
-    count, component = sparse_graphs.connected_components(graph, connection=connection)
+    count, component = connected_components(graph, connection=connection)
     return int(count), component.astype(np.int64)
 
 
