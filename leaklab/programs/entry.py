@@ -136,7 +136,7 @@ def _load(question: Any) -> None:
         warnings.simplefilter("ignore")
         for name, parent, is_pure in question["packages"]:
             _import(name, parent if is_same or is_pure else None)
-        import leaklab.programs.in_process  # noqa: F401 - with all that it needs
+        import leaklab.programs.in_process
         from leaklab.errors import NotEnoughMemoryError
 
         with contextlib.suppress(NotEnoughMemoryError):  # there is an answer without it
