@@ -127,7 +127,7 @@ def test_a_graph_that_earlier_runs_have_left_does_not_hide_that_a_change_of_the_
 def test_what_ran_once_is_refused_where_no_copy_can_be_made(notebook, monkeypatch):
     monkeypatch.setenv("LEAKLAB_CHILDREN", "0")
     notebook.run("limit = 0\nrows = []")
-    report = notebook.check("rows.append(bytearray(5000))\ndel rows[:-limit or len(rows) - 10 ** 6]", "-n 30")
+    report = notebook.check("rows.append(bytearray(5000))\ndel rows[:-limit or len(rows) - 10 ** 6]", "-n 80")
     cure = leaklab.try_change(report, "@@ -1 +1 @@\n-limit = 0\n+limit = 5\n")
     assert cure.outcome is CureOutcome.NOT_TRIED
     assert "it changes what ran once" in cure.evidence
