@@ -46,9 +46,9 @@ class LengthWitness:
         growth: The judgement on the sum of their lengths; its rate is in places per run.
         objects_per_place: Leaked objects of the kind that matters for each place that leaked objects take.
         n_places: The sum of their lengths now.
-        n_grown: By so much it is longer than before the first run.
         n_lately: By so much it is longer than two phases ago.
         keeps_pace: Whether they never got shorter, and gained in the last phase as before, but for one entry.
+        lacks_latest: Whether nothing of the last run is in them, and they gained less than one entry a run.
         is_full: Whether nearly all of their places have what leaks, or the like of it from before the first run, which
             what is new replaces. A list of 10,000 times None has as many places, and is filled one by one.
     """
@@ -56,9 +56,9 @@ class LengthWitness:
     growth: Growth
     objects_per_place: float
     n_places: int
-    n_grown: int
     n_lately: int
     keeps_pace: bool
+    lacks_latest: bool
     is_full: bool
 
     @property
@@ -137,7 +137,8 @@ def length_witness(
     is_full = _n_alike(view, group, parents) >= _FULL_SHARE * n_places
     n_lately = int(lengths[-1] - lengths[-3])
     per_place = share * len(main_objects) / n_taken
-    return LengthWitness(growth, per_place, n_places, n_grown, n_lately, keeps_pace, is_full)
+    lacks_latest = n_grown < at_runs[-1] and not any(_has_of(view, parent, at_runs[-1] - 1) for parent in parents)
+    return LengthWitness(growth, per_place, n_places, n_lately, keeps_pace, lacks_latest, is_full)
 
 
 def grown_inside(view: HeapView, group: Group) -> tuple[HeapView, Group] | None:
@@ -273,14 +274,18 @@ def _n_new(view: HeapView, parent: int) -> int:
     return int(np.count_nonzero(view.birth_run[view.index.referents(parent)] != BASELINE))
 
 
+def _has_of(view: HeapView, parent: int, run: int) -> bool:
+    """Return whether the container *parent* refers to something that was born in *run*."""
+    return bool((view.birth_run[view.index.referents(parent)] == run).any())
+
+
 def combine_with_lengths(
     witness: LengthWitness, judged: tuple[Growth, float], kept: Sequence[int]
 ) -> tuple[Growth, float]:
     """Return the judgement on a place by the lengths of its containers beside its survivors.
 
     Where the length grows the place leaks, whoever survives; where it has stopped the place is full, whoever survives.
-    Each run is to be found in the length: where all but the last one left something, and the length has no room for
-    that of the last one, the growth may have stopped with the run before it.
+    Where all runs but the last one left something, the growth may have stopped with the run before it.
 
     Args:
         witness: The lengths.
@@ -289,7 +294,7 @@ def combine_with_lengths(
     """
     growth, per_run = judged
     by_length = witness.growth
-    if len(kept) < SURE_RUNS and all(kept[:-1]) and witness.n_grown < len(kept):
+    if len(kept) < SURE_RUNS and all(kept[:-1]) and witness.lacks_latest:
         reason = f"each of {len(kept) - 1} runs left something behind, but not the last one"
         return Growth(Outcome.INCONCLUSIVE, per_run, reason), per_run
     if by_length.outcome is Outcome.LEAK:

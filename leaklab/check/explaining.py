@@ -24,9 +24,10 @@ from leaklab.check.ranking import (
 )
 from leaklab.check.session import CheckSession, Ran, RunRequest
 from leaklab.check.surviving_places import remade_places, surviving_places
+from leaklab.decide.growth import SURE_RUNS
 from leaklab.decide.per_run_level import MIN_LEVELS
 from leaklab.decide.survivors import judge_survivors
-from leaklab.decide.verdict import FIRST_SURE_RUNS, WORST_FIRST
+from leaklab.decide.verdict import WORST_FIRST
 from leaklab.explain.idioms.advice import with_effect
 from leaklab.explain.leaks.holders import RetainedBytes
 from leaklab.explain.leaks.sizes import GroupSizer
@@ -76,7 +77,7 @@ def _doubted(session: CheckSession, explained: Explained) -> Explained:
     """
     n_runs = session.measurement.n_runs
     is_said = explained.leaks or explained.open_questions or session.failure
-    if session.branches is None or is_said or n_runs >= FIRST_SURE_RUNS:
+    if session.branches is None or is_said or n_runs >= SURE_RUNS:
         return explained
     native = None if session.judgement is None else session.judgement.native
     if native is not None and native.rate > 0 and n_runs + 1 < MIN_LEVELS:  # of more levels the rules have judged
@@ -165,8 +166,8 @@ def _judged_by_code(survey: Survey, finding: Finding) -> Finding:
     vertex = view.index.vertex_of(chain[-1])
     if vertex < 0 and len(chain) > 1 and (anchor := view.index.vertex_of(chain[-2])) >= 0:
         # The collector lists no dict of plain data before CPython 3.14, but what refers to it.
-        below = [thing for thing in contents_of(view.objects[anchor]) if id(thing) == chain[-1]][:1]
-        return finding.judged_by_code(survey, anchor if below else vertex, *below)
+        unlisted = next((thing for thing in contents_of(view.objects[anchor]) if id(thing) == chain[-1]), None)
+        return finding.judged_by_code(survey, vertex if unlisted is None else anchor, unlisted)
     return finding.judged_by_code(survey, vertex)
 
 

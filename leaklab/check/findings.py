@@ -66,19 +66,22 @@ class Finding:
         """Whether it grows without end."""
         return self.growth.outcome is Outcome.LEAK
 
-    def judged_by_code(self, survey: Survey, container: int, *below: object) -> Finding:
+    def judged_by_code(self, survey: Survey, container: int, unlisted: object = None) -> Finding:
         """Return it as not decided, if it counts as a leak and the code that fills *container* may still end that.
 
-        What the collector does not list is the last of *below*, which the vertex *container* leads to.
-
         Otherwise it is noted what that code says.
+
+        Args:
+            survey: All that is known.
+            container: A vertex.
+            unlisted: What fills, where the collector does not list it: then *container* refers to it.
         """
         if not self.is_leak:
             return self
-        if why := survey.may_end(container, *below):
+        if why := survey.may_end(container, unlisted):
             growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, f"{self.growth.reason}, {why}")
             return replace(self, growth=growth, leak=replace(self.leak, reason=growth.reason))
-        return replace(self, code=survey.reading(container, *below))
+        return replace(self, code=survey.reading(container, unlisted))
 
     def unless_emptied(self, n_runs: int) -> Finding:
         """Return it as not decided where it gained less than before, and code that drops entries was seen to run.
@@ -118,13 +121,13 @@ class Survey:
         """So many runs were measured."""
         return self.measurement.n_runs
 
-    def may_end(self, container: int, *below: object) -> str:
+    def may_end(self, container: int, unlisted: object = None) -> str:
         """Return why the growth of the vertex *container* may end though the counts show a leak; empty if nothing does.
 
-        What the collector does not list is the last of *below*, which the vertex leads to. Few runs cannot tell a leak
-        from what still fills. The code can, where it was watched.
+        Few runs cannot tell a leak from what still fills. The code can, where it was watched. *unlisted* is as for
+        `Finding.judged_by_code`.
         """
-        reading = self.reading(container, *below)
+        reading = self.reading(container, unlisted)
         found = reading.branch or reading.limit
         if found is not None and self.n_runs > _MOST_OF_CACHES and not found.drops:
             return ""
@@ -145,14 +148,14 @@ class Survey:
                 return "" if str(name).startswith(("IPython.", "traitlets.")) else file
         return ""
 
-    def reading(self, container: int, *below: object) -> CodeReading:
+    def reading(self, container: int, unlisted: object = None) -> CodeReading:
         """Return what the code says about the growth of the vertex *container*, where the code was watched.
 
-        What the collector does not list is the last of *below*, which the vertex leads to.
+        *unlisted* is as for `Finding.judged_by_code`.
         """
         if self.branches is None or container < 0:
             return CodeReading()
-        return self.branches.of(names_in_code(self.view, container, *below))
+        return self.branches.of(names_in_code(self.view, container, unlisted))
 
 
 Places = tuple[tuple[str, int], ...]
@@ -241,14 +244,15 @@ _MOST_REFERRERS = 100
 _NAME = re.compile(r"(?:\.|\[')([^\W\d]\w*)(?:'\])?$")
 
 
-def names_in_code(view: HeapView, vertex: int, *below: object) -> Names:
-    """Return the names under which code can change the vertex *vertex*, or the last of *below*, which it leads to."""
+def names_in_code(view: HeapView, vertex: int, unlisted: object = None) -> Names:
+    """Return the names under which code can change the container *vertex*, or *unlisted*, which it refers to."""
     attributes: set[str] = set()
     variables: set[str] = set()
     free: dict[types.CodeType, set[str]] = defaultdict(set)
     owners: set[int] = set()
-    container = below[-1] if below else view.objects[vertex]
-    waiting, depth = [(container, [vertex] if below else _referrers(view, vertex))], 0
+    is_listed = unlisted is None
+    container = view.objects[vertex] if is_listed else unlisted
+    waiting, depth = [(container, _referrers(view, vertex) if is_listed else [vertex])], 0
     while waiting and depth < _DEPTH:
         above: list[tuple[object, list[int]]] = []
         for held, outers in waiting:

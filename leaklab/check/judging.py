@@ -37,8 +37,9 @@ _FEWEST_ENTRIES = 2
 _PHASES_OF_STILL, _STILL, _LEAST_DUE = 2, 0.25, 4
 """What in two phases gains less than so much of what it should, and that is so many objects, stands still."""
 _LEAST_LOOKS, _SURE_LOOKS = 4, 6
+"""What is made anew in every run comes in numbers of its own: two of them that rise are nothing yet, and a few more
+rise by chance as well, where their last paces differ too much."""
 _PACES, _UNEVEN = 3, 2.0
-"""What is made anew in every run comes in numbers of its own: two of them that rise are nothing yet."""
 
 _GROWING = (Outcome.LEAK, Outcome.INCONCLUSIVE)
 

@@ -41,10 +41,9 @@ from leaklab.check.session import (
 )
 from leaklab.check.statement_runs import find_statements
 from leaklab.check.stores_in_c import find_native_lines, name_unseen
-from leaklab.decide.growth import NATIVE_FLOOR_BYTES
+from leaklab.decide.growth import NATIVE_FLOOR_BYTES, SURE_RUNS
 from leaklab.decide.verdict import (
     DEFAULT_RUNS,
-    FIRST_SURE_RUNS,
     FOLLOWED_SECONDS,
     MOST_RUNS,
     conclude,
@@ -236,7 +235,7 @@ def _look_early(session: CheckSession, phases: int) -> None:
         is_wanted = session.loop.tells_after(phases) and not session.failure
     else:
         is_slow = session.run_seconds > SLOW_SECONDS or session.cost_of_run > FOLLOWED_SECONDS / DEFAULT_RUNS
-        is_first = measurement.checkpoints[-2].after_run < FIRST_SURE_RUNS <= measurement.n_runs
+        is_first = measurement.checkpoints[-2].after_run < SURE_RUNS <= measurement.n_runs
         is_wanted = session.branches is not None and (is_slow or is_first)
     is_wanted = is_wanted and session.collects  # where nobody collects, an explanation would free what piles up
     with measurement.meters.leaving_out():

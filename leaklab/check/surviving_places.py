@@ -90,6 +90,7 @@ def _of_group(survey: Survey, group: Group) -> Finding:
 
 
 def _judged_by_code(survey: Survey, finding: Finding, container: int, witness: LengthWitness | None) -> Finding:
+    """Return *finding* as not decided where the code of *container* may still end it, or seems to be ending it."""
     finding = finding.judged_by_code(survey, container)
     return finding if witness is None or witness.keeps_pace else finding.unless_emptied(survey.n_runs)
 

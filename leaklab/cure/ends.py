@@ -246,11 +246,10 @@ def _made_in_functions(case: Case, name: str) -> Iterator[tuple[SourceText, ast.
     """Yield the statements of functions that assign an object of the class *name*, each with the variable."""
     for source in case.sources:
         for node in ast.walk(source.tree):
-            is_made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            if not isinstance(node, ast.Assign) or not is_made or source.function_of(node) is None:
+            if not isinstance(node, ast.Assign) or source.function_of(node) is None:
                 continue
-            target = node.targets[0]
-            if name_of(node.value.func) == name and isinstance(target, ast.Name):  # type: ignore[attr-defined]
+            target, made = node.targets[0], node.value
+            if isinstance(target, ast.Name) and isinstance(made, ast.Call) and name_of(made.func) == name:
                 yield source, node, target.id
 
 

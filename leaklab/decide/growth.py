@@ -187,7 +187,8 @@ SETTLED_RATIO = 0.9
 MIN_STEPS = 3
 
 SURE_RUNS = 24
-"""From so many runs on, what grew once is not expected to grow again, though not so many runs have passed since."""
+"""From so many runs on, what grew once is not expected to grow again, though not so many runs have passed since; and a
+leak whose code was seen to fill, and not to end, is one."""
 
 _FEW_RUNS = 8
 """Before so many runs a pause is not called an end, nor less than one more in every run a leak: the two phases may have

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from itertools import accumulate
 
+from leaklab.decide.growth import SURE_RUNS
 from leaklab.model import MIN_RUNS, Leak, Outcome, Verdict
 from leaklab.model.loop import LoopState
 from leaklab.model.sentences import growth_sentence, log_sentence, more_words, place_words
@@ -145,8 +146,6 @@ _THREE_PHASES = 12
 """From so many runs on, three phases tell more than two longer ones."""
 _FASTEST_SECONDS_PER_RUN = 0.005
 _FAST_SECONDS_PER_RUN = 0.6
-FIRST_SURE_RUNS = 24
-"""After so many quick runs, a leak whose code was seen to fill, and not to end, is one."""
 MOST_FOLLOWED = _FASTEST_TOTALS[-2]
 """A leak that is certain so far is followed for so many runs: a cache of 500 entries is full by then."""
 _CHEAP_SECONDS = 2.0
@@ -211,7 +210,7 @@ def next_phase(
     cheap = seconds_per_run * runs_done < _CHEAP_SECONDS
     if phases_done == 2 and not (growing or cheap):  # noqa: PLR2004 - two phases are the least that shows growth
         return 0
-    if is_sure and (runs_done >= FIRST_SURE_RUNS or (phases_done >= 2 and not cheap)):  # noqa: PLR2004 - as above
+    if is_sure and (runs_done >= SURE_RUNS or (phases_done >= 2 and not cheap)):  # noqa: PLR2004 - as above
         return 0
     if phases_done > 2 and not is_open:  # noqa: PLR2004
         if not growing:

@@ -18,12 +18,18 @@ from anywidget import AnyWidget
 from IPython.utils.capture import capture_output
 
 from leaklab.errors import ChangeError, LeaklabError
-from leaklab.model import Leak
+from leaklab.model import Leak, Outcome
 from leaklab.render.advice import cure_of
 from leaklab.reports.check import AppliedChange, LeakReport, changed_cell
 from leaklab.text import clip, well_formed
 
 _MAGIC = "%%leakcheck"
+_WORDS_OF = {
+    Outcome.CLEAN: "proven: clean",
+    Outcome.BOUNDED: "proven: bounded",
+    Outcome.LEAK: "written, and the cell still leaks",
+    Outcome.INCONCLUSIVE: "written, but not proven: the new check is inconclusive, and says why",
+}
 _BUTTONS, _MOST_BUTTONS = "_leaklab_buttons", 20
 """So many buttons of a notebook can be pressed; they are kept by its shell."""
 
@@ -45,14 +51,14 @@ class ProveWidget(AnyWidget):
     _css = traitlets.Unicode().tag(sync=True)
     shown = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, change: AppliedChange, where: str, prove: Callable[[], LeakReport]) -> None:
-        self._change, self._where, self._prove = change, where, prove
+    def __init__(self, change: AppliedChange, number: int, where: str, prove: Callable[[], LeakReport]) -> None:
+        self._change, self._number, self._where, self._prove = change, number, where, prove
         super().__init__(_esm=_read("prove.js"), _css=_read("prove.css"), shown=self._now("offered", ""))
         self.on_msg(ProveWidget._received)
 
     def __repr__(self) -> str:
         """Return what is read where no widget can be shown."""
-        return "report.apply(0) writes the change into a cell; running that proves it"
+        return f"report.apply({self._number}) writes the change into a cell; running that proves it"
 
     def close(self) -> None:
         """Close this widget and the one inside it."""
@@ -70,7 +76,8 @@ class ProveWidget(AnyWidget):
     def _received(self, content: Any, _buffers: object) -> None:
         did = content.get("did") if type(content) is dict else None
         if did == "not found":
-            words = f"{self._where} is not as it was when it was checked: nothing was written; report.patch(0) shows it"
+            words = f"{self._where} is not as it was when it was checked: nothing was written"
+            words += f"; report.patch({self._number}) shows the change"
             self.shown = self._now("gone", words)
         elif did == "undone":
             self.shown = self._now("offered", "the old text stands there again; the report is of the changed one")
@@ -90,7 +97,7 @@ class ProveWidget(AnyWidget):
             return "written; the check was interrupted"
         except Exception as error:  # noqa: BLE001 - of the user's cell, whatever it is
             return f"written, but the check failed: {clip(repr(error))}"
-        return f"proven: {report.verdict.outcome.value}" if not report.leaked else "written, and it still leaks"
+        return _WORDS_OF[report.verdict.outcome]
 
 
 def prove_button(shell: Any, report: LeakReport, show: Callable[[LeakReport], object]) -> ProveWidget | None:
@@ -101,12 +108,12 @@ def prove_button(shell: Any, report: LeakReport, show: Callable[[LeakReport], ob
         report: Complete.
         show: Puts the new report in the place of the old one.
     """
-    for leak in report.leaks:
+    for number, leak in enumerate(report.leaks):
         try:
-            change = changed_cell(leak, 0)
+            change = changed_cell(leak, number)
         except ChangeError:
             continue
-        widget = ProveWidget(change, _where(leak), partial(_proven, shell, change, report, show))
+        widget = ProveWidget(change, number, _where(leak), partial(_proven, shell, change, report, show))
         buttons: list[ProveWidget] = vars(shell).setdefault(_BUTTONS, [])
         buttons.append(widget)
         while len(buttons) > _MOST_BUTTONS:  # ipywidgets keeps for ever what is not closed

@@ -1,4 +1,4 @@
-"""``leaklab watch``: its options, and what it does."""
+"""``leaklab watch`` and ``leaklab attach``: their options, and what they do."""
 
 from __future__ import annotations
 

@@ -39,33 +39,10 @@ _SLEEP_SECONDS = 0.1
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _WAITS = {
     "x86_64": {
-        0,
-        7,
-        23,
-        34,
-        35,
-        42,
-        43,
-        45,
-        47,
-        61,
-        72,
-        73,
-        128,
-        202,
-        219,
-        230,
-        232,
-        247,
-        270,
-        271,
-        281,
-        288,
-        299,
-        441,
+        0, 7, 23, 34, 35, 42, 43, 45, 47, 61, 72, 73, 128, 202, 219, 230, 232, 247, 270, 271, 281, 288, 299, 441,
     },
     "aarch64": {22, 25, 32, 63, 72, 73, 95, 98, 101, 115, 128, 137, 202, 203, 207, 212, 242, 243, 260, 441},
-}
+}  # fmt: skip
 """Numbers of the calls of Linux that wait for something outside: read, poll, select, nanosleep, accept, recv, ..."""
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _FUTEX_COMMAND, _WAIT_BITSET = 0x7F, 9

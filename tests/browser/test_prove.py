@@ -11,9 +11,14 @@ MENDED = "%%leakcheck --name epoch\nloss = net(torch.ones(8, 64)).pow(2).mean()\
 TEXT = "() => window.jupyterapp.shell.currentWidget.content.model.cells.get(1).sharedModel.source"
 
 
-def prove(page, url, name):
+@pytest.mark.parametrize("name", ["lab", "notebook7"])
+def test_a_change_is_applied_and_proven_and_taken_back(browser, request, name):
     """Go the whole way: the leak, the button, one green card, and the old text again."""
-    open_notebook(page, url)
+    server = request.getfixturevalue(name)
+    write(server.files / "prove.ipynb", SETUP, LEAK)
+    page = browser.new_context(viewport={"width": 1100, "height": 1400}).new_page()
+    watch(page)
+    open_notebook(page, server.url("prove.ipynb"))
     page.evaluate("() => window.jupyterapp.allPluginsActivated")
     page.errors.clear()  # Notebook 7.6.5 raises one while it starts, with any notebook
     run(page, "notebook:run-all-cells")
@@ -34,21 +39,5 @@ def prove(page, url, name):
     page.get_by_role("button", name="Undo", exact=True).click()
     expect(said).to_contain_text("the old text stands there again", timeout=30_000)
     assert page.evaluate(TEXT) == LEAK
-
-
-def test_a_change_is_applied_and_proven_in_jupyterlab(browser, lab):
-    write(lab.files / "prove.ipynb", SETUP, LEAK)
-    page = browser.new_context(viewport={"width": 1100, "height": 1400}).new_page()
-    watch(page)
-    prove(page, lab.url("prove.ipynb"), "lab")
-    assert (page.outside, page.errors) == ([], [])
-    page.context.close()
-
-
-def test_a_change_is_applied_and_proven_in_notebook_7(browser, notebook7):
-    write(notebook7.files / "prove.ipynb", SETUP, LEAK)
-    page = browser.new_context(viewport={"width": 1100, "height": 1400}).new_page()
-    watch(page)
-    prove(page, notebook7.url("prove.ipynb"), "notebook7")
     assert (page.outside, page.errors) == ([], [])
     page.context.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import types
@@ -196,14 +197,16 @@ def test_without_torch_there_is_none(play):
 @pytest.mark.skipif(sys.platform != "linux", reason="these limits are held to on Linux")
 def test_free_is_what_the_limit_of_the_process_has_left_where_that_is_less():
     code = """
-import resource
+import json, resource
 from leaklab.measure.gauges import free_host_bytes, nearest_limit
 before = free_host_bytes()
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 limit = nearest_limit()
-assert limit.words == "limit of the address space (ulimit -v)" and limit.n_bytes == 1 << 30
-assert 0 < limit.used_bytes() < 1 << 30
-assert abs(free_host_bytes() - (limit.n_bytes - limit.used_bytes())) < 1 << 20
-assert free_host_bytes() < before
+print(json.dumps([limit.words, limit.n_bytes, limit.used_bytes(), before, free_host_bytes()]))
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    words, n_bytes, used, before, free = json.loads(done.stdout)
+    assert (words, n_bytes) == ("limit of the address space (ulimit -v)", 1 << 30)
+    assert 0 < used < n_bytes
+    assert free == pytest.approx(n_bytes - used, abs=1 << 20)
+    assert free < before
