@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from notebook_shell import Notebook
 
-from leaklab.magics.prove import prove_button
-from leaklab.reports.check import LeakReport
+from leaklab.magics.prove import ProveWidget, prove_button
+from leaklab.reports.check import AppliedChange, LeakReport
 
 pytestmark = pytest.mark.untraced
 
@@ -43,6 +43,16 @@ def test_the_check_runs_again_with_the_change_and_its_report_takes_the_place(
     button._received("anything else", [])
     button.close()
     assert button.comm is None
+
+
+def test_nothing_is_called_proven_that_the_new_check_leaves_open(notebook: Notebook) -> None:
+    notebook.run("x = 1")
+    undecided = notebook.check("x = 2", "-n 1")
+    button = ProveWidget(AppliedChange("x = 1", "x = 2"), 1, "this cell", lambda: undecided)
+    assert "report.apply(1)" in repr(button)
+    button._received({"did": "applied"}, [])
+    assert button.shown["words"].startswith("written, but not proven"), button.shown
+    button.close()
 
 
 def test_no_button_is_offered_where_no_change_held(notebook: Notebook) -> None:
