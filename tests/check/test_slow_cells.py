@@ -282,7 +282,7 @@ def test_what_fills_later_is_no_leak_of_a_slow_cell(slow, name):
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-@pytest.mark.parametrize("seconds", [0.02, 0.3])
+@pytest.mark.parametrize("seconds", [0.3, pytest.param(0.02, marks=pytest.mark.nightly)])
 def test_what_fills_later_is_no_leak_of_a_cell_that_takes_less(slow, name, seconds):
     fills = Fills()
     report = leaklab.leakcheck(slow(getattr(fills, name), seconds), namespace={"fills": fills}, cure=False)
@@ -386,7 +386,7 @@ def test_what_is_in_doubt_after_the_first_look_is_followed_where_runs_are_cheap(
         ("take_three_of_five_off_a_new_list", "leaks.waiting"),
     ],
 )
-@pytest.mark.parametrize("seconds", [4.0, 0.2, 0.02])
+@pytest.mark.parametrize("seconds", [4.0, 0.2, pytest.param(0.02, marks=pytest.mark.nightly)])
 def test_a_leak_beside_code_that_looks_like_a_limit_is_one(slow, name, holder, seconds):
     leaks = Leaks()
     report = leaklab.leakcheck(slow(getattr(leaks, name), seconds), namespace={"leaks": leaks}, cure=False)

@@ -8,6 +8,7 @@ import pytest
 from notebook_shell import Notebook
 
 from leaklab.magics.prove import ProveWidget, prove_button
+from leaklab.model import Outcome
 from leaklab.reports.check import AppliedChange, LeakReport
 
 pytestmark = pytest.mark.untraced
@@ -46,8 +47,9 @@ def test_the_check_runs_again_with_the_change_and_its_report_takes_the_place(
 
 
 def test_nothing_is_called_proven_that_the_new_check_leaves_open(notebook: Notebook) -> None:
-    notebook.run("x = 1")
-    undecided = notebook.check("x = 2", "-n 1")
+    notebook.run("n, ring = 0, {}")
+    undecided = notebook.check("n += 1\nring[f'slot {n % 30}'] = bytearray(5000)", "-n 6")
+    assert undecided.verdict.outcome is Outcome.INCONCLUSIVE
     button = ProveWidget(AppliedChange("x = 1", "x = 2"), 1, "this cell", lambda: undecided)
     assert "report.apply(1)" in repr(button)
     button._received({"did": "applied"}, [])
