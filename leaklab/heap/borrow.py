@@ -162,6 +162,7 @@ def heap_view(
     survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
     in_graph = _graph_parts(types, n_heap)
     in_graph[_gradients_read(hidden.edges, birth_run, index)] = True
+    _mark_read_before(in_graph, hidden.edges, types.mask(is_tensor_type) & (birth_run == BASELINE), index)
     starts = [*(starts or find_starts(namespace)), *interpreter_tables(objects, index)]
     carrying, passing = _carriers(hidden.edges, births.graph_marks, index)
     costs = _costs(birth_run, survived, types)
@@ -223,6 +224,26 @@ def _gradients_read(edges: list[Edge], birth_run: npt.NDArray[np.int64], index: 
     """
     pairs = [(index.vertex_of(id(of)), index.vertex_of(id(held))) for of, held, name in edges if name == ".grad"]
     return [held for of, held in pairs if birth_run[of] != BASELINE and birth_run[held] == BASELINE]
+
+
+def _mark_read_before(
+    in_graph: npt.NDArray[np.bool_], edges: list[Edge], may_be_part: npt.NDArray[np.bool_], index: HeapIndex
+) -> None:
+    """Mark in *in_graph* the tensors that have a Python object only because somebody looked at the graph before.
+
+    Reading what a node has saved gives the tensor a Python object, which stays, and which the collector lists from
+    then on: a second look sees an object that no run has made. It is a part of the graph all the same, as long as
+    nothing but nodes, and tensors of the graph, refers to it.
+    """
+    held = index.vertices_of(np.fromiter((id(held) for _of, held, _name in edges), np.int64, len(edges)))
+    held = np.unique(held[held >= 0])
+    left = held[may_be_part[held] & ~in_graph[held]].tolist()
+    n_before = len(left) + 1
+    while len(left) < n_before:  # a part may be held by a part that is found after it
+        n_before = len(left)
+        parts = [vertex for vertex in left if in_graph[index.referrers(vertex)].all()]
+        in_graph[parts] = True
+        left = [vertex for vertex in left if not in_graph[vertex]]
 
 
 def _wrappers(

@@ -131,6 +131,18 @@ def test_what_python_does_not_see_is_found_in_a_slow_cell_too(slow):
     assert report.leaks[0].cause == "native"
 
 
+def test_an_earlier_look_takes_nothing_from_what_a_graph_keeps(slow):
+    layers = [layer for _ in range(4) for layer in (torch.nn.Linear(64, 64), torch.nn.ReLU())]
+    model, batch = torch.nn.Sequential(*layers), torch.ones(64, 64)
+
+    def forward():
+        KEPT.append(model(batch).mean())
+
+    report = leaklab.leakcheck(slow(forward), namespace={"model": model, "kept": KEPT}, sites=False, runs=12)
+    assert [leak.cause for leak in report.leaks] == ["graph-kept"]  # beside it no native memory that nobody holds
+    assert 1 <= report.leaks[0].bytes_per_run / (4 * 64 * 64 * 4) < 1.3  # four results are saved, in every run
+
+
 def test_code_that_no_run_has_reached_keeps_a_few_runs_from_being_called_clean():
     turns = [0]
 
