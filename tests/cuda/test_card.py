@@ -144,7 +144,7 @@ def test_path_to_a_tensor_on_a_card():
     held = {"batch": ones(2)}
     alive = leaklab.whyalive(held["batch"])
     assert "cuda:0" in alive.record.what
-    assert alive.retained.exclusive_bytes == 2 * MIB
+    assert alive.retained.exclusive_bytes == pytest.approx(2 * MIB, rel=0.001)  # and what C++ keeps of a tensor
 
 
 MONITOR = """
