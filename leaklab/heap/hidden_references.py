@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import gc
 import itertools
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Any
@@ -29,11 +30,15 @@ from leaklab.runtime.addresses import (
 )
 from leaklab.runtime.autograd_graph import (
     MAX_WRAPPED_NODES,
+    PACK_HOOK,
+    UNPACK_HOOK,
     Edge,
     GraphWalk,
     count_leaves,
+    is_function_type,
     is_node_type,
     node_hooks,
+    origin_of,
     tensor_hooks,
 )
 from leaklab.runtime.gc_control import gc_paused
@@ -92,6 +97,7 @@ def hidden_edges(
         frame_edges = _frames(found)
         _arrays(found, references, [target for _, target, _ in frame_edges], min_data_bytes)
         walk = _graphs(found)
+        found.add(list(_pack_hooks(found, references, walk.edges)), [])
         result = found.result()
     result.n_unwalked = walk.n_unwalked
     result.notes = (*_left_out(walk.n_unwalked), *_changes(before))
@@ -125,7 +131,7 @@ class _FoundArrays:
         self.edges: list[Edge] = []
         self.extra: dict[int, Any] = {}
         self._table = references.table
-        self._types = references.types
+        self.types = references.types
 
     def add(self, edges: list[Edge], vertices: list[Any]) -> list[Any]:
         """Add references and objects; return those of the objects that are new."""
@@ -138,7 +144,7 @@ class _FoundArrays:
 
     def of_types(self, is_wanted: Callable[[type], bool]) -> list[Any]:
         """Return the known objects whose type *is_wanted*; each type is asked for once."""
-        return [self.objects[at] for at in np.flatnonzero(self._types.mask(is_wanted)).tolist()]
+        return [self.objects[at] for at in np.flatnonzero(self.types.mask(is_wanted)).tolist()]
 
     def result(self) -> HiddenEdges:
         """Return everything between objects that are vertices."""
@@ -192,6 +198,25 @@ def _graphs(found: _FoundArrays) -> GraphWalk:
     hooks = [*node_hooks(walk.nodes.values()), *tensor_hooks(walk.edges)]
     found.add(hooks, [held for _, held, _ in hooks])
     return walk
+
+
+def _pack_hooks(found: _FoundArrays, references: ReferencePass, edges: list[Edge]) -> Iterator[Edge]:
+    """Yield the pack hooks that graphs keep: torch shows only the unpack hook of a saved tensor, and holds both.
+
+    A pack hook that the program has let go of is a function, or a method, that no Python object refers to, made where
+    an unpack hook was made that a node holds. Each unpack hook has one.
+    """
+    unpacking = {id(hook): (node, hook, name) for node, hook, name in reversed(edges) if name.endswith(UNPACK_HOOK)}
+    if not unpacking:
+        return
+    is_alone = ~references.is_referred_to()
+    alone: dict[object, deque[Any]] = defaultdict(deque)
+    for at in np.flatnonzero(found.types.mask(is_function_type) & is_alone).tolist():
+        if id(found.objects[at]) not in unpacking:
+            alone[origin_of(found.objects[at])].append(found.objects[at])
+    for node, hook, name in reversed(unpacking.values()):
+        if is_function_type(type(hook)) and (made_there := alone.get(origin_of(hook))):
+            yield node, made_there.popleft(), name.removesuffix(UNPACK_HOOK) + PACK_HOOK
 
 
 class ArraySearch:

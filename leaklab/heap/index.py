@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
@@ -176,6 +177,13 @@ class ReferencePass:
         with gc_paused():
             for start in range(0, len(self._objects), BATCH_OBJECTS):
                 yield self._batch(start)
+
+    def is_referred_to(self) -> npt.NDArray[np.bool_]:
+        """Return for each vertex whether the pass has met a reference to it; to be asked when the pass is made."""
+        met = np.zeros(len(self._ids), bool)
+        for targets in self._targets:
+            met[targets] = True
+        return met
 
     def finish(self, extra: list[object], hidden: Sequence[tuple[object, ...]]) -> HeapIndex:
         """Return the graph.

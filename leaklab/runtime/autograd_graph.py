@@ -52,6 +52,8 @@ PRE_HOOKS = "pre_hooks of the node"
 """What ``node.register_prehook`` adds to."""
 TENSOR_HOOKS = "tensor_pre_hooks of the node"
 """What ``tensor.register_hook`` adds to, where the tensor is the node's result."""
+UNPACK_HOOK, PACK_HOOK = " (unpack hook)", " (pack hook)"
+"""How a reference ends from a node to a function that ``torch.autograd.graph.saved_tensors_hooks`` was given."""
 
 _REGISTRATIONS = (("register_hook", POST_HOOKS), ("register_prehook", PRE_HOOKS))
 _HOME = next((base for base in torch.autograd.Function.__mro__ if "_register_hook" in vars(base)), None)
@@ -173,7 +175,7 @@ class _NodeReader:
             many = enumerate(saved) if type(saved) in (list, tuple) else ((None, saved),)
             for number, one in many:
                 reference = f".{name}" if number is None else f".{name}[{number}]"
-                for held, ending in ((_ask(_data, one), ""), (_ask(_unpack_hook, one), " (unpack hook)")):
+                for held, ending in ((_ask(_data, one), ""), (_ask(_unpack_hook, one), UNPACK_HOOK)):
                     if held is not None:
                         yield held, reference + ending
         leaf = None if self._variable is None else _ask(self._variable, node)
@@ -300,6 +302,21 @@ def node_hooks(nodes: Iterable[Any]) -> list[Edge]:
                 if safe_len(hooks):
                     found.append((node, hooks, words))
     return found
+
+
+def is_function_type(kind: type) -> bool:
+    """Return whether *kind* is the type of functions written in Python, or of their methods."""
+    return kind is types.FunctionType or kind is types.MethodType
+
+
+def origin_of(hook: Any) -> object:
+    """Return where a function or method was made, the same for a pack hook and its unpack hook.
+
+    That is its file and the function around it; of a method, the object that it belongs to.
+    """
+    if type(hook) is types.MethodType:
+        return id(hook.__self__)
+    return hook.__code__.co_filename, hook.__qualname__.rpartition(".")[0]
 
 
 def tensor_hooks(edges: Iterable[Edge]) -> Iterator[Edge]:

@@ -15,6 +15,7 @@ from explain_builders import real_view_of
 from torch.utils.checkpoint import checkpoint
 
 from leaklab.heap.hidden_references import ArraySearch, hidden_edges
+from leaklab.heap.names import best_reference
 from leaklab.runtime.autograd_graph import GraphWalk
 
 autograd = sys.modules[GraphWalk.__module__]  # leaklab.autograd is the public function of this name
@@ -411,3 +412,20 @@ def paths():
 def test_a_hidden_reference_is_followed_and_named(paths, build):
     assert paths[build]
     assert all(words in paths[build] for words in EDGES[build]), paths[build]
+
+
+def test_a_pack_hook_that_nothing_in_python_holds_belongs_to_the_graph():
+    weight = leaf(3)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: [tensor], lambda packed: packed[0]):
+        result = (weight * 2).exp()
+    node = result.grad_fn
+    packs = [held for source, held, name in of_heap().edges if source is node and name.endswith("(pack hook)")]
+    assert [pack(1) for pack in packs] == [[1]]
+    assert best_reference(node, packs[0]).text == "pack hook of 'result'"
+
+
+def test_another_function_made_there_is_taken_for_no_pack_hook():
+    registered = [lambda tensor: tensor]  # made where the unpack hook is made, and held by what Python shows
+    with torch.autograd.graph.saved_tensors_hooks(print, lambda packed: packed[0]):
+        result = (leaf(3) * 2).exp()
+    assert references(result.grad_fn, registered[0], of_heap()) == []

@@ -26,7 +26,7 @@ from leaklab.heap.names.reference import (
     read,
 )
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.autograd_graph import TENSOR_HOOKS, node_hooks
+from leaklab.runtime.autograd_graph import TENSOR_HOOKS, is_function_type, node_hooks, origin_of
 from leaklab.runtime.containers import items_in, keys_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, mro_of, no_torch_functions, type_name
 
@@ -268,6 +268,15 @@ def _saved(node: Any, name: str, child: object) -> Iterator[Reference]:
             if _read_saved(variable, attribute) is child:
                 suffix = f"{place}.{attribute}" if evaluable else None
                 yield Reference(f"{verb} {words}", suffix, f"{verb} {stable}", "hidden")
+        if _is_pack_hook(child, _read_saved(variable, "unpack_hook")):
+            yield Reference(f"pack hook of {words}", None, f"pack hook of {stable}", "hidden")
+
+
+def _is_pack_hook(child: Any, unpack: Any) -> bool:
+    """Return whether *child* came with the hook *unpack*: torch has both, and shows only the other."""
+    if child is unpack or not (is_function_type(type(child)) and is_function_type(type(unpack))):
+        return False
+    return origin_of(child) == origin_of(unpack)
 
 
 def _read_saved(variable: object, attribute: str) -> object:
