@@ -302,7 +302,8 @@ def combine_with_lengths(
         if has_dropped and witness.n_lately <= max(_TEETH * max(kept), _TOOTH * witness.n_places):
             reason = f"its length {by_length.reason}, while old entries go: it may be full, and rise and fall"
             return Growth(Outcome.INCONCLUSIVE, witness.count_per_run, reason), witness.count_per_run
-        if growth.outcome is Outcome.LEAK and abs(per_run - witness.count_per_run) <= _SAME_RATE * per_run:
+        slack = max(_SAME_RATE * per_run, _ONE_ENTRY / len(kept))
+        if growth.outcome is Outcome.LEAK and abs(per_run - witness.count_per_run) <= slack:
             return judged
         reason = growth.reason if growth.outcome is Outcome.LEAK else f"its length {by_length.reason}"
         return Growth(Outcome.LEAK, witness.count_per_run, reason), witness.count_per_run
@@ -319,3 +320,5 @@ _TEETH, _TOOTH = 2, 0.25
 """What is full and drops several entries at a time rises and falls by what few runs add, or by a part of its length."""
 _SAME_RATE = 0.1
 """Rates that differ by less are the same: the survivors' own words then say how regular they come."""
+_ONE_ENTRY = 1.01
+"""... or by one entry in all runs, rounded: an optimizer gives its newest parameter a state one run later."""

@@ -21,7 +21,7 @@ from leaklab.lines.open_branches import CodeReading, OpenBranches
 from leaklab.measure.measurement import Measurement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, StatementGrowth, TensorGrowth
 from leaklab.model.check import MemoryShare
-from leaklab.runtime.addresses import Ints
+from leaklab.runtime.addresses import Ints, is_own_dict
 from leaklab.runtime.containers import items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import class_attribute, has_base, is_tensor, loaded_type
 
@@ -263,13 +263,15 @@ def names_in_code(view: HeapView, vertex: int, unlisted: object = None) -> Names
                         free[code].add(name)
                     continue
                 owners.add(id(holder))
+                is_namespace = type(holder) is dict
                 if type(holder) is dict:  # maybe that of an object
                     owners.update(view.index.ids[view.index.referrers(outer)].tolist())
+                    is_namespace = not any(is_own_dict(view.objects[one], holder) for one in _referrers(view, outer))
                 reference = best_reference(holder, held).text
                 named = _NAME.search(reference)
                 if named is not None:
                     attributes.add(named[1])
-                    if type(holder) is dict:
+                    if is_namespace:
                         variables.add(named[1])
                 is_plain = any(has_base(type(holder), kind) for kind in (list, tuple, dict))
                 if is_plain and not reference.startswith("."):

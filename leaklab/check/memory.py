@@ -133,7 +133,8 @@ def taken_by(findings: Sequence[Finding], sizer: GroupSizer, measurement: Measur
     survivors = {finding.leak.fingerprint: finding for finding in findings if finding.group is not None}
     leaks = [finding.leak for finding in findings if finding.is_leak]
     elsewhere = sum(finding.limited_bytes for finding in findings)
-    elsewhere += sum(one.leak.bytes_per_run for one in findings if one.growth.outcome is Outcome.INCONCLUSIVE)
+    undecided = sum(one.leak.bytes_per_run for one in findings if one.growth.outcome is Outcome.INCONCLUSIVE)
+    elsewhere += undecided * measurement.n_runs / max(1, measurement.n_runs - 1)  # the last run's is in use, and taken
     elsewhere += sum(leak.bytes_per_run for leak in leaks if leak.fingerprint not in survivors)
     first, last = measurement.checkpoints[0], measurement.checkpoints[-1]
     n_threads = max(0, last.n_threads - first.n_threads) / max(1, measurement.n_runs)

@@ -162,7 +162,7 @@ def heap_view(
     survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
     in_graph = _graph_parts(types, n_heap)
     in_graph[_gradients_read(hidden.edges, birth_run, index)] = True
-    _mark_read_before(in_graph, hidden.edges, types.mask(is_tensor_type) & (birth_run == BASELINE), index)
+    _mark_read_before(in_graph, hidden.edges, types.mask(is_tensor_type), birth_run, index)
     starts = [*(starts or find_starts(namespace)), *interpreter_tables(objects, index)]
     carrying, passing = _carriers(hidden.edges, births.graph_marks, index)
     costs = _costs(birth_run, survived, types)
@@ -173,11 +173,11 @@ def heap_view(
     wrapped = _wrappers(tree, index, types.mask(_is_wrapper_type), n_heap, birth_run)
     birth_run[list(wrapped)] = list(wrapped.values())
     survived = (birth_run != BASELINE) & (birth_run < births.n_runs - 1)
-    blamed_run = _blamed_runs(tree, birth_run, survived)
+    blamed_run = _blamed_runs(tree, birth_run, survived, own_dict_of)
     leaked = (blamed_run != BASELINE) & (blamed_run < births.n_runs - 1)
     view = HeapView(
         objects, n_heap, index, kinds, types, tree, starts, birth_run, blamed_run, leaked, in_graph,
-        own_dict, hidden.notes, summaries, hidden.n_unwalked, carrying, ignored,
+        own_dict, hidden.notes, summaries, hidden.n_unwalked, carrying, ignored, births.graph_marks,
     )  # fmt: skip
     try:
         yield view
@@ -227,22 +227,26 @@ def _gradients_read(edges: list[Edge], birth_run: npt.NDArray[np.int64], index: 
 
 
 def _mark_read_before(
-    in_graph: npt.NDArray[np.bool_], edges: list[Edge], may_be_part: npt.NDArray[np.bool_], index: HeapIndex
+    in_graph: npt.NDArray[np.bool_],
+    edges: list[Edge],
+    is_tensor: npt.NDArray[np.bool_],
+    birth_run: npt.NDArray[np.int64],
+    index: HeapIndex,
 ) -> None:
     """Mark in *in_graph* the tensors that have a Python object only because somebody looked at the graph before.
 
-    Reading what a node has saved gives the tensor a Python object, which stays, and which the collector lists from
-    then on: a second look sees an object that no run has made. It is a part of the graph all the same, as long as
-    nothing but nodes, and tensors of the graph, refers to it.
+    Reading what a node has saved, or what a tensor is a view of, gives that a Python object, which stays, and which the
+    collector lists from then on: a second look sees an object that no run has made. It is a part of the graph all the
+    same, as long as nothing but the graph, and what the runs have made, refers to it.
     """
     held = index.vertices_of(np.fromiter((id(held) for _of, held, _name in edges), np.int64, len(edges)))
     held = np.unique(held[held >= 0])
-    left = held[may_be_part[held] & ~in_graph[held]].tolist()
+    left = held[is_tensor[held] & (birth_run[held] == BASELINE) & ~in_graph[held]].tolist()
     n_before = len(left) + 1
     while len(left) < n_before:  # a part may be held by a part that is found after it
         n_before = len(left)
-        parts = [vertex for vertex in left if in_graph[index.referrers(vertex)].all()]
-        in_graph[parts] = True
+        referrers = ((vertex, index.referrers(vertex)) for vertex in left)
+        in_graph[[vertex for vertex, by in referrers if (in_graph[by] | (birth_run[by] != BASELINE)).all()]] = True
         left = [vertex for vertex in left if not in_graph[vertex]]
 
 
@@ -289,18 +293,25 @@ def _carriers(edges: list[Edge], marks: GraphMarks, index: HeapIndex) -> tuple[t
 
 
 def _blamed_runs(
-    tree: PathTree, birth_run: npt.NDArray[np.int64], survived: npt.NDArray[np.bool_]
+    tree: PathTree,
+    birth_run: npt.NDArray[np.int64],
+    survived: npt.NDArray[np.bool_],
+    own_dict_of: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
     """Return for each vertex its own run, or for one of the last run's that of the survivor on its path.
 
-    A survivor is the most expensive step of all: a path leads through one only where there is no other way.
+    A survivor is the most expensive step of all: a path leads through one only where there is no other way. The dict of
+    an object, which it gets when somebody first looks, stands for the object.
     """
     blamed = birth_run.copy()
+    stands_for = np.arange(len(birth_run))
+    owners = np.flatnonzero(own_dict_of >= 0)
+    stands_for[own_dict_of[owners]] = owners
     newest = np.flatnonzero((birth_run != BASELINE) & ~survived & (tree.root_of >= 0))
     parents = tree.parent[newest]
     is_own_dict = (parents >= 0) & (tree.cost[parents] == tree.cost[newest])  # its owner, as near, comes before it
     for vertex in newest[np.lexsort((is_own_dict, tree.cost[newest]))].tolist():
-        before = int(tree.parent[vertex])
+        before = int(stands_for[tree.parent[vertex]]) if tree.parent[vertex] >= 0 else -1
         if before >= 0 and (survived[before] or blamed[before] != birth_run[before]):
             blamed[vertex] = blamed[before]
     return blamed

@@ -73,6 +73,7 @@ class HeapView:
         carriers: The tensors by which the last run hands its graph on to the next; empty where it hands on none.
         summaries: Whether paths may show shapes and lengths.
         own: Addresses of what is leaklab's.
+        graph_marks: Where in torch's numbering of autograd nodes the runs began.
     """
 
     objects: list[object]
@@ -92,6 +93,7 @@ class HeapView:
     n_unwalked: int = 0
     carriers: tuple[int, ...] = ()
     own: Addresses = field(default_factory=lambda: np.zeros(0, np.int64))
+    graph_marks: GraphMarks = NO_MARKS
     _described: dict[int, Described] = field(default_factory=dict)
     _routes: dict[int, list[int]] = field(default_factory=dict)
 

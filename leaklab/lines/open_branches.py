@@ -232,7 +232,9 @@ class _RunFile(RanFile):
             nodes = list(own_nodes(function))
             for node in nodes:  # `items = self.items`: another name for it here
                 if isinstance(node, ast.Assign) and known.is_container(node.value):
-                    known.variables |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+                    other_names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+                    known.variables |= other_names
+                    known.entries |= other_names if isinstance(node.value, (ast.Subscript, ast.Call)) else set()
             self._known[function] = known
             for node in nodes:
                 if effect := known.effect_of(node):
@@ -357,7 +359,8 @@ class _RunFile(RanFile):
 
     def _asks_for_new_key(self, test: ast.expr) -> bool:
         """Return whether *test* looks for a key in the container that only the very same object could be."""
-        return self._has_identity_keys and self._container.asks_for_key(test)
+        here = self._here(test)
+        return self._has_identity_keys and (self._container.asks_for_key(test) or here.asks_for_new_entry(test))
 
     def _one_way(self, test: ast.expr) -> OpenBranch:
         return self._branch(test, "`{}` in line {} has gone one way only")

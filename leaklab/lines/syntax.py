@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
 
 _ADDING = frozenset({
@@ -149,10 +149,11 @@ def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
 
 @dataclass(slots=True)
 class NamesHere:
-    """The names of a container within one function."""
+    """The names of a container within one function; *entries* are those of what was looked up in it."""
 
     anywhere: Collection[str]
     variables: set[str]
+    entries: set[str] = field(default_factory=set)
 
     def is_container(self, node: ast.AST) -> bool:
         """Return whether *node* is one of the names, maybe with keys and attributes behind it."""
@@ -190,6 +191,16 @@ class NamesHere:
         if not (isinstance(test, ast.Compare) and len(test.ops) == 1):
             return False
         return isinstance(test.ops[0], (ast.In, ast.NotIn)) and self.is_container(test.comparators[0])
+
+    def asks_for_new_entry(self, test: ast.expr) -> bool:
+        """Return whether *test* asks if what was just looked up was there: ``not entry``, ``len(entry) == 0``."""
+        asked: ast.AST = test
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            asked = test.operand
+        elif isinstance(test, ast.Compare) and isinstance(test.left, ast.Call) and last_name(test.left.func) == "len":
+            is_zero = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value == 0
+            asked = test.left.args[0] if is_zero and test.left.args else test
+        return isinstance(asked, ast.Name) and asked.id in self.entries
 
     def key_of(self, node: ast.AST) -> ast.expr | None:
         """Return the key under which *node* puts something into the container; None if it does nothing of that kind."""

@@ -143,6 +143,66 @@ def test_an_earlier_look_takes_nothing_from_what_a_graph_keeps(slow):
     assert 1 <= report.leaks[0].bytes_per_run / (4 * 64 * 64 * 4) < 1.3  # four results are saved, in every run
 
 
+class Listener:
+    """Keeps the newest of what it is told, like a hook that notes a gradient."""
+
+    def __init__(self) -> None:
+        self.heard: torch.Tensor | None = None
+        KEPT.append(self)
+
+
+def test_what_earlier_runs_left_keeps_something_new_in_every_run(slow):
+    def run():
+        Listener()
+        for listener in KEPT:
+            listener.heard = torch.zeros(5000)
+
+    report = leaklab.leakcheck(slow(run), namespace={"kept": KEPT}, sites=False, runs=8)
+    assert [(leak.holder, round(leak.count_per_run, 2)) for leak in report.leaks] == [("kept", 1.0)]
+    assert report.leaks[0].bytes_per_run == pytest.approx(20_000, rel=0.1)
+
+
+def test_a_graph_that_two_lists_keep_is_counted_once(slow):
+    model, batch = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()), torch.ones(64, 64)
+
+    def run():
+        KEPT.append(model(batch))
+        OTHER.append(KEPT[-1].square().mean())
+
+    variables = {"model": model, "outputs": KEPT, "losses": OTHER}
+    report = leaklab.leakcheck(slow(run), namespace=variables, sites=False)
+    assert {leak.holder for leak in report.leaks} == {"outputs", "losses"}
+    assert 64 * 64 * 4 <= sum(leak.bytes_per_run for leak in report.leaks) < 24_000  # what Tanh saved, and C++ objects
+
+
+def test_what_is_older_than_the_runs_is_no_part_of_a_graph_that_each_hands_on(slow):
+    cell, state = torch.nn.GRUCell(32, 32), {"h": torch.zeros(64, 32)}
+
+    def run():
+        state["h"] = cell(torch.ones(64, 32), state["h"])
+
+    (in_few,) = leaklab.leakcheck(slow(run), namespace={"cell": cell, "state": state}, sites=False, runs=5).leaks
+    state["h"] = torch.zeros(64, 32)
+    (in_many,) = leaklab.leakcheck(slow(run), namespace={"cell": cell, "state": state}, sites=False, runs=30).leaks
+    assert in_few.bytes_per_run == pytest.approx(in_many.bytes_per_run, rel=0.05)
+
+
+def test_an_optimizer_asks_for_the_state_of_a_parameter_that_it_has_never_seen(slow):
+    """What looks like a limit in its code, ``len(state) == 0``, is asked of the new parameter's own state."""
+    held = {"points": torch.nn.Parameter(torch.randn(50, 100))}
+    optimizer = torch.optim.Adam([held["points"]])
+
+    def run():
+        optimizer.zero_grad()
+        held["points"].square().mean().backward()
+        optimizer.step()
+        held["points"] = torch.nn.Parameter(held["points"].detach()[torch.randperm(50)])
+        optimizer.param_groups[0]["params"][0] = held["points"]
+
+    report = leaklab.leakcheck(slow(run), namespace={"held": held, "optimizer": optimizer}, sites=False)
+    assert [(leak.holder, leak.count_per_run) for leak in report.leaks] == [("optimizer.state", 1.0)]
+
+
 def test_code_that_no_run_has_reached_keeps_a_few_runs_from_being_called_clean():
     turns = [0]
 

@@ -17,8 +17,9 @@ from leaklab.heap.reachability import references_of
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model.check import NativeParts
 from leaklab.runtime.addresses import Ints, get_referents
-from leaklab.runtime.autograd_graph import is_node_type
+from leaklab.runtime.autograd_graph import is_node_type, number_of
 from leaklab.runtime.containers import newest_items, newest_pairs
+from leaklab.runtime.graph_marks import UNSET
 from leaklab.runtime.objects import (
     HEAP_TYPE,
     STREAM_TYPES,
@@ -160,16 +161,35 @@ class GroupSizer:
         return f"{name} {words}".strip() + suffix, name
 
     def _hidden_below(self, vertices: set[int]) -> list[int]:
-        """Return what only hidden references reach from *vertices*: autograd nodes and the tensors they saved."""
+        """Return what only hidden references reach from *vertices*: autograd nodes and the tensors they saved.
+
+        What several groups lead to is counted with the one that the path to it runs through. A graph that each run
+        takes over from the one before reaches beyond the measured runs: what was made outside of them is left out.
+        """
         view = self._view
-        seen: set[int] = set()
+        counts = dict.fromkeys(vertices, True)  # for each vertex met whether it, and what hangs on it alone, counts
         queue = deque(vertices)
         while queue:
-            for after in view.index.referents(queue.popleft()).tolist():
-                if (view.in_graph[after] or after >= view.n_heap) and after not in seen:
-                    seen.add(after)
+            above = queue.popleft()
+            for after in view.index.referents(above).tolist():
+                is_hidden = view.in_graph[after] or after >= view.n_heap
+                if is_hidden and after not in counts and self._is_path(above, after):
+                    counts[after] = self._is_of_a_run(after, is_below=counts[above])
                     queue.append(after)
-        return list(seen - vertices)
+        return [vertex for vertex, is_counted in counts.items() if is_counted and vertex not in vertices]
+
+    def _is_path(self, above: int, after: int) -> bool:
+        return int(self._view.tree.parent[after]) == above or int(self._view.tree.root_of[after]) < 0
+
+    def _is_of_a_run(self, vertex: int, *, is_below: bool) -> bool:
+        """Return whether a node was made from the first run on, and before the last, which may still use it.
+
+        What is no node is taken for as old as what it hangs on, of which *is_below* says the same.
+        """
+        marks = self._view.graph_marks
+        if not self._view.carriers or marks.newest == UNSET or not is_node_type(type(self._view.objects[vertex])):
+            return is_below
+        return marks.first <= number_of(self._view.objects[vertex]) < marks.newest
 
 
 def _has_graph(tensor: object) -> bool:
