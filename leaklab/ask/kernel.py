@@ -10,7 +10,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from leaklab.explain.kernel import NotebookKeeps, cell_growths, cell_suspects, heap_suspects, ranked
+from leaklab.explain.kernel.order import cell_growths, cell_suspects, ranked
+from leaklab.explain.kernel.suspects import NotebookKeeps, heap_suspects
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.nodes import MIN_DATA_BYTES
 from leaklab.heap.view import NO_BIRTHS
@@ -39,16 +40,15 @@ def look_at_kernel(shell: Any, runs: Iterable[CellRuns], lines: Mapping[int, str
     cells = cell_growths(runs, lines)
     if gc.isenabled():
         collect_quietly()
-    keeps = _kept_by(shell)
+    keeps, rss = _kept_by(shell), rss_bytes()
     with borrow_heap(NO_BIRTHS, shell.user_ns, min_data_bytes=MIN_DATA_BYTES) as view:
-        record = heap_suspects(view, keeps, levels_by_device())
+        record = heap_suspects(view, keeps, levels_by_device(), rss)
     suspects = ranked((*record.suspects, *cell_suspects(cells)), record.tensor_bytes)
     return KernelReport(
         replace(
             record,
             suspects=suspects,
             cells=cells,
-            rss=rss_bytes(),
             seconds=time.perf_counter() - began,
             environment=environment(),
         )

@@ -51,7 +51,7 @@ def document_of(record: KernelRecord, *, is_page: bool = False) -> Document:
         Either(text=(as_text,), html=(Table((">amount", "what", "run next"), buttons),)),
     ]
     if n_more := len(record.suspects) - len(shown):
-        blocks.append(Remark(faint(f"and {n_more:,} smaller ones, in .record.suspects"), indent=2))
+        blocks.append(Remark(faint(f"and {n_more:,} more, in .record.suspects"), indent=2))
     if cells := _cells_words(record.cells):
         blocks.append(Remark(cells, indent=2))
     return Document((*blocks, *notes_of(record.notes, indent=2)))
@@ -95,8 +95,8 @@ def _callbacks(suspect: Suspect) -> str:
 
 
 def _graphs(suspect: Suspect) -> str:
-    tensors = "a tensor with the graph behind it" if suspect.count == 1 else f"the graphs of {suspect.count:,} tensors"
-    return f"{_where(suspect)} keeps {tensors}{_largest(suspect)}"
+    graphs = "the graph behind it" if suspect.count == 1 else f"the graphs of {suspect.count:,} tensors"
+    return f"{_where(suspect)} keeps {graphs}{_largest(suspect)}"
 
 
 def _cell(suspect: Suspect) -> str:
@@ -108,6 +108,10 @@ def _cell(suspect: Suspect) -> str:
 def _holder(suspect: Suspect) -> str:
     if not suspect.count:
         return f"{_where(suspect)} ({suspect.what})"
+    if not suspect.where or ": " in suspect.where:
+        many = f"{suspect.count:,} {suspect.unit}{_largest(suspect)}"
+        reason = suspect.where or "who holds it is unknown"
+        return f"{many if suspect.count > 1 else suspect.what}: {shorten(reason, _WHERE_LIMIT)}"
     if suspect.count == 1:
         return f"{_where(suspect)} holds {suspect.what}"
     return f"{_where(suspect)} holds {suspect.count:,} {suspect.unit}{_largest(suspect)}"
@@ -133,7 +137,7 @@ _SENTENCES: Mapping[Suspicion, Callable[[Suspect], str]] = {
 
 
 def _where(suspect: Suspect) -> str:
-    return _in_code(suspect.where) if suspect.where else "an unknown holder"
+    return _in_code(suspect.where)
 
 
 def _in_code(where: str) -> str:
@@ -148,7 +152,7 @@ def _largest(suspect: Suspect) -> str:
 
 def _amount(suspect: Suspect) -> str:
     if suspect.kind is Suspicion.CELL and not suspect.n_bytes:
-        return f"{suspect.each * suspect.count:,.0f}"
+        return f"{suspect.each * suspect.count:,.0f} objects"
     return format_bytes(suspect.n_bytes)
 
 
