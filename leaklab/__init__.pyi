@@ -68,6 +68,7 @@ from .reports.found import FoundObjects as FoundObjects
 from .reports.graphs import PathGraph as PathGraph
 from .reports.heap_diff import HeapSnapshot as HeapSnapshot
 from .reports.heap_diff import MemDiff as MemDiff
+from .reports.kernel import KernelReport as KernelReport
 from .reports.loop import MonitorReport as MonitorReport
 from .reports.notebook import NotebookReport as NotebookReport
 from .reports.notebook import load_report as load_report

@@ -20,6 +20,7 @@ from leaklab.reports.cuda import CudaSnapshot
 from leaklab.reports.cuda_series import SnapshotComparison
 from leaklab.reports.found import FoundObjects
 from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
+from leaklab.reports.kernel import KernelReport
 from leaklab.reports.loop import MonitorReport
 from leaklab.reports.notebook import NotebookReport, load_report
 from leaklab.reports.process import ProcessReport
@@ -40,6 +41,7 @@ KINDS: dict[str, type[Any]] = {
     "leaklab difference": MemDiff,
     "leaklab found": FoundObjects,
     "leaklab heap comparison": HeapComparison,
+    "leaklab kernel": KernelReport,
     "leaklab monitor": MonitorReport,
     "leaklab process": ProcessReport,
     "leaklab ranks": RanksReport,
@@ -62,8 +64,8 @@ def load(path: FilePath) -> Any:
 
     Returns:
         What was saved: a `LeakReport`, `NotebookReport`, `WhyAlive`, `AutogradReport`, `MemDiff`, `TrainingRun`,
-        `MonitorReport`, `ProcessReport`, `RanksReport`, `FoundObjects`, `HeapSnapshot`, `SavedHeap`,
-        `HeapComparison`, `SideBySide`, `CudaSnapshot` or `SnapshotComparison`.
+        `MonitorReport`, `ProcessReport`, `KernelReport`, `RanksReport`, `FoundObjects`, `HeapSnapshot`,
+        `SavedHeap`, `HeapComparison`, `SideBySide`, `CudaSnapshot` or `SnapshotComparison`.
 
     Raises:
         ReportError: if the file cannot be read, or holds nothing that this version of leaklab can read.

@@ -319,13 +319,19 @@ def judge_habit(runs: Sequence[Totals]) -> Habit | None:
         ([run.n_objects - run.n_tensors for run in later], HABIT_FLOOR_OBJECTS, "other objects"),
         ([run.heap_bytes for run in later], HABIT_FLOOR_BYTES, "of native heap"),
     ):
-        rate = _steady_rate(amounts, floor)
+        rate = steady_rate(amounts, floor)
         if rate:
             words.append(_amount(rate, unit))
     return Habit(len(later), ", ".join(words)) if words else None
 
 
-def _steady_rate(amounts: Sequence[int], floor: float) -> float:
+def steady_rate(amounts: Sequence[int], floor: float) -> float:
+    """Return what each of some executions adds; 0.0 where one of them adds nothing, or the pace is not steady.
+
+    Args:
+        amounts: What each added, the oldest first.
+        floor: An average of less than this is noise.
+    """
     if min(amounts) <= 0:
         return 0.0
     levels = list(accumulate(amounts, initial=0))

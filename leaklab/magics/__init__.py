@@ -10,20 +10,24 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from leaklab.magics.leakcheck import LeakLab
+from leaklab.magics.leaks import LeaksMagics
 from leaklab.magics.line_magics import AutogradMagics, LeakReportMagics, LeakWatchMagics, WhyAliveMagics
 from leaklab.magics.memdiff import MemDiffMagics
 
-_CALLS = tuple(f"get_ipython().run_cell_magic({name!r}" for name in ("leakcheck", "memdiff"))
+_CALLS = tuple(f"get_ipython().run_cell_magic({name!r}" for name in ("leakcheck", "leaks", "memdiff"))
 _HOOK = "complete_command"
 
-MAGICS = (LeakLab, AutogradMagics, WhyAliveMagics, MemDiffMagics, LeakWatchMagics, LeakReportMagics)
+MAGICS = (LeakLab, LeaksMagics, AutogradMagics, WhyAliveMagics, MemDiffMagics, LeakWatchMagics, LeakReportMagics)
 
 
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext leaklab``: register the magics; a second call replaces those of the first."""
     unload_ipython_extension(shell)
     for magics in MAGICS:
-        shell.register_magics(magics(shell=shell))
+        registered = magics(shell=shell)
+        shell.register_magics(registered)
+        if isinstance(registered, LeaksMagics):
+            registered.switch_on()
     shell.input_transformers_post.append(AwaitRewriter(shell))
     complete_options(shell)
 
@@ -34,7 +38,7 @@ def unload_ipython_extension(shell: Any) -> None:
     manager = shell.magics_manager
     for magics in MAGICS:
         registered = manager.registry.pop(magics.__name__, None)
-        if isinstance(registered, LeakWatchMagics):
+        if isinstance(registered, (LeaksMagics, LeakWatchMagics)):
             registered.switch_off()
         if registered is not None and registered in shell.configurables:
             shell.configurables.remove(registered)

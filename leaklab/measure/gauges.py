@@ -201,11 +201,13 @@ class _DeviceAllocator:
             out of it.
         info_of: Returns what is free and what there is on a device, in bytes; None where torch does not tell.
         n_devices: How many there are.
+        kind: What torch calls them: ``cuda``.
     """
 
     stats_of: Callable[[int], dict[str, Any]]
     info_of: Callable[[int], tuple[int, int]] | None
     n_devices: int
+    kind: str
 
     def levels(self, index: int, moment: str = "current") -> tuple[int, int]:
         """Return what is allocated and reserved on one device; ``peak`` for the highest so far."""
@@ -238,11 +240,12 @@ def _allocator() -> _DeviceAllocator | None:
         module = loaded_variables(f"torch.{name}")
         stats_of = inner.get(f"_{name}_memoryStats")
         if stats_of is not None and "is_initialized" in module and module["is_initialized"]():
-            return _DeviceAllocator(stats_of, module.get("mem_get_info"), module["device_count"]())
+            return _DeviceAllocator(stats_of, module.get("mem_get_info"), module["device_count"](), name)
     accelerator, stats_of = loaded_variables("torch.accelerator"), inner.get("_accelerator_getDeviceStats")
     if stats_of is None or not accelerator["is_available"]() or not inner["_accelerator_isAllocatorInitialized"]():
         return None
-    return _DeviceAllocator(stats_of, accelerator.get("get_memory_info"), accelerator["device_count"]())
+    kind = str(accelerator["current_accelerator"]().type)
+    return _DeviceAllocator(stats_of, accelerator.get("get_memory_info"), accelerator["device_count"](), kind)
 
 
 def _metal_levels() -> tuple[int, int] | None:
@@ -261,6 +264,17 @@ def accelerator_levels() -> tuple[int, int] | None:
         return metal
     allocator = _allocator()
     return None if allocator is None else allocator.all_levels()
+
+
+def levels_by_device() -> dict[str, tuple[int, int]]:
+    """Return the bytes allocated and reserved on each accelerator that the program has used, by torch's name for it."""
+    if (metal := _metal_levels()) is not None:
+        return {"mps:0": metal} if any(metal) else {}
+    allocator = _allocator()
+    if allocator is None:
+        return {}
+    levels = {f"{allocator.kind}:{index}": allocator.levels(index) for index in range(allocator.n_devices)}
+    return {device: level for device, level in levels.items() if any(level)}
 
 
 def accelerator_bytes() -> int | None:

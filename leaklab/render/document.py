@@ -350,6 +350,19 @@ class CellToCopy(DocumentBlock):
 
 
 @dataclass(frozen=True, slots=True)
+class NextCell(DocumentBlock):
+    """What to run next. Text has nothing.
+
+    Attributes:
+        command: The text of a cell.
+        has_button: Whether a click puts it into a new cell, where the notebook knows how.
+    """
+
+    command: str
+    has_button: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Prose(DocumentBlock):
     """Sentences, and code that is indented; the lines are kept."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -37,12 +38,18 @@ FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sa
 _FOLDER = Path(__file__).with_name("templates")
 _PAGE = "page.html.j2"
 _PAGE_TITLE_LIMIT = 200
+_BUTTON = re.compile(r'<button type="button" data-commandlinker.*?</button>', re.DOTALL)
 _BODY = "margin:24px auto;max-width:1000px;padding:0 16px"
 
 
 def render(name: str, **values: object) -> Markup:
     """Return the template *name* filled in with *values*, without a line break or an indentation of its own."""
     return Markup(_environment().get_template(name).render(values))  # noqa: S704 - escaped by `_escaped`
+
+
+def without_buttons(markup: str) -> str:
+    """Return *markup* without the buttons that only a notebook knows how to follow."""
+    return _BUTTON.sub("", markup)
 
 
 def read(name: str) -> str:
@@ -107,6 +114,7 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "bytes": format_bytes, "shorten": shorten,
         "n": "{:,}".format, "percent": "{:.1%}".format, "pale": _pale, "png": _png, "svg": _svg,
+        "in_json": json.dumps,
     }  # fmt: skip
     environment.globals |= {
         "ACCENT": ACCENT, "CALM": CALM, "GREY": GREY, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL,

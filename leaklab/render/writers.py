@@ -26,6 +26,7 @@ from leaklab.render.document import (
     Headline,
     Image,
     Lines,
+    NextCell,
     Outline,
     Panel,
     PathSteps,
@@ -187,7 +188,9 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Prose: _prose,
     Remark: _remark,
     Table: _table,
-    **dict.fromkeys((Bars, CellToCopy, Beside, Drawn, Foldout, Image, Outline, ShareBar, Tree, TwoBars), _nothing),
+    **dict.fromkeys(
+        (Bars, CellToCopy, Beside, Drawn, Foldout, Image, NextCell, Outline, ShareBar, Tree, TwoBars), _nothing
+    ),
 }
 
 

@@ -21,6 +21,7 @@ from leaklab.model import Check
 from leaklab.model.check import NOTEBOOK_SCHEMA, KeptCheck, KeptView, NotebookChecks
 from leaklab.render.base import Forms, Report, check_target, known_suffix, read_bytes
 from leaklab.render.json import NOTEBOOK_FORMAT, notebook_fields, read_record, redacted, tally_words
+from leaklab.render.templates import without_buttons
 from leaklab.reports.check import LeakReport
 from leaklab.reports.comparison import NotebookComparison, compare_notebooks
 from leaklab.reports.notebook_export import render_collection, render_markdown
@@ -209,7 +210,7 @@ def _viewed(report: object, place: str) -> KeptView:
     show = getattr(report, "_repr_mimebundle_", None)
     if show is not None:
         bundle = show()
-    markup = bundle.get("text/html", "")
+    markup = without_buttons(bundle.get("text/html", ""))
     return KeptView(
         title=repr(report).strip("<>"),
         place=place,

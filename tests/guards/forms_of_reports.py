@@ -30,8 +30,8 @@ import leaklab
 
 PAGES = (
     "check_failed", "check_graph_kept", "check_hostile", "whyalive_held", "autograd_tensor", "memdiff_named",
-    "cuda_oom", "cuda_step_series", "found_saved", "heap_after", "monitor_states", "process_out_of_memory", "run_c",
-    "ranks_hostile", "ranks_of_loops", "ranks_seven",
+    "cuda_oom", "cuda_step_series", "found_saved", "heap_after", "kernel_full", "monitor_states",
+    "process_out_of_memory", "run_c", "ranks_hostile", "ranks_of_loops", "ranks_seven",
 )  # fmt: skip
 """The others' pages would say nothing that these and their fragments do not say."""
 TEXT_ONLY = ("check_cache", "check_noted", "check_graph_kept_fixed", "check_tensors_kept", "check_two_leaks_one_fixed")
@@ -164,6 +164,8 @@ for name, read in stored("monitor_*.json").items():
         "strip.json": lambda watch: f"{json.dumps(strip_messages(watch), indent=1)}\n",
     }
     forms_of(name, read, kinds, text=lambda watch: f"leaked: {watch.leaked}, checks: {watch.checks!r}\n{shown(watch)}")
+for name, read in stored("kernel_*.json").items():
+    forms_of(name, read)
 for name, read in stored("process_*.json").items():
     forms_of(name, read, text=lambda process: f"{process.holders}\n{shown(process)}")
 for name, read in stored("heap_*.heap").items():

@@ -77,7 +77,7 @@ def load(name: str) -> Any:
         return leaklab.RanksReport.load(path)
     if kind == "moment":
         return leaklab.HeapSnapshot.load(path)
-    if kind in ("found", "heap", "monitor", "process"):
+    if kind in ("found", "heap", "kernel", "monitor", "process"):
         return leaklab.load(path)
     if name.endswith(".pickle"):
         return leaklab.load_cuda_snapshot(path)

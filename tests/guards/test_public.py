@@ -99,7 +99,7 @@ def member_words(name: str, value: Any) -> str:
 def given_back() -> list[Any]:
     """What users get from public functions: reports of stored records, and what those give in turn."""
     views = [load(name) for name in names("*") if name.endswith((".npz", ".pickle")) or name.startswith(
-        ("check_", "notebook_", "whyalive_", "autograd_", "ranks_"))]  # fmt: skip
+        ("check_", "notebook_", "whyalive_", "autograd_", "ranks_", "kernel_"))]  # fmt: skip
     views += [rebuilt(name) for name in names("memdiff_*") + names("run_*")]
     check, notebook = load("check_two_leaks.json"), load("notebook_before.json")
     snapshot = load("cuda_oom.pickle")
@@ -241,7 +241,7 @@ def test_magics_and_their_options():
         for name, trait in sorted(type(configured).class_traits(config=True).items()):
             lines.append(f"  {name}: {type(trait).__name__}, default {trait.default_value!r}: {trait.help}")
         lines += ["", "# completions"]
-        for typed in ("%%leakcheck --", "%leakreport --", "%memdiff --", "%whyalive --", "%autograd --"):
+        for typed in ("%%leakcheck --", "%leakreport --", "%memdiff --", "%whyalive --", "%autograd --", "%leaks --"):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PendingDeprecationWarning)  # other front ends ask this way
                 _, found = shell.complete(None, typed, len(typed))

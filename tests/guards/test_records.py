@@ -16,7 +16,7 @@ EXPECTED = HERE / "expected.json"
 READ = [
     *names("check_*"), *names("notebook_*"), *names("whyalive_*"), *names("autograd_*"), *names("moment_*"),
     *names("ranks_*"), *names("*.pickle"), *names("found_*"), *names("heap_*"), *names("monitor_*"),
-    *names("process_*"),
+    *names("process_*"), *names("kernel_*"),
 ]  # fmt: skip
 WITHOUT_READER = [*names("memdiff_*"), *names("run_*"), *names("cuda_*.json")]
 SERIES = {
@@ -48,6 +48,7 @@ ATTRIBUTES = {
     leaklab.FoundObjects: ("n_found", "n_bytes", "holders"),
     leaklab.MonitorReport: ("leaked", "leaks", "changes"),
     leaklab.ProcessReport: ("holders",),
+    leaklab.KernelReport: ("commands",),
     leaklab.SavedHeap: ("name", "taken_at", "n_objects", "n_references"),
     leaklab.HeapSnapshot: ("name", "n_objects", "n_tensors", "tensor_bytes"),
     leaklab.CudaSnapshot: (

@@ -1,0 +1,1 @@
+"""What in a notebook's kernel takes memory, or piles up."""
