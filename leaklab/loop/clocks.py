@@ -254,7 +254,7 @@ class _LargestModule:
         self._ends.close()
 
     def _before(self, module: Any, _args: object) -> None:
-        if _is_compiling():
+        if _is_traced():
             return
         size = self._sizes.get(id(module))
         if size is None:
@@ -277,7 +277,7 @@ class _LargestModule:
         @functools.wraps(call)
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - stands in for it
             result = call(self, *args, **kwargs)
-            if not _is_compiling() and self is largest():
+            if not _is_traced() and self is largest():
                 clock.note(Trust.CALL, words)
             return result
 
@@ -291,10 +291,12 @@ class _LargestModule:
         self._ends.callback(put_back)
 
 
-def _is_compiling() -> bool:
+def _is_traced() -> bool:
+    """Return whether a module is called to see what it does: its parameters, if read now, would get into the graph."""
     from torch.compiler import is_compiling  # noqa: PLC0415 - it is called by torch; so written, dynamo reads it
+    from torch.jit import is_tracing  # noqa: PLC0415 - as above
 
-    return bool(is_compiling())
+    return bool(is_compiling() or is_tracing())
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,3 +117,15 @@ def test_what_may_be_repeated_is_not_looked_at():
         train(400, [])
     assert watch.report().checks == ()
     assert watch.n_steps == 400
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_traces_a_module_sees_what_it_would_see_without_the_watch():
+    """``torch.jit.trace`` compares two of its traces: where somebody reads parameters in between, they differ."""
+
+    def trace():
+        return torch.jit.trace(torch.nn.Sequential(torch.nn.Linear(4, 4)).eval(), torch.ones(2, 4))
+
+    with BlockWatch("cell"):
+        traces = [trace() for _ in range(3)]
+    assert [traced(torch.ones(2, 4)).shape for traced in traces] == [(2, 4)] * 3
