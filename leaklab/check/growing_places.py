@@ -254,8 +254,19 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Fin
         is_own = is_own_dict(view.objects[anchor], thing) and slot.sizes[1] == slot.sizes[-1]  # made by a look
         if is_own or id(thing) in seen or (vertex >= 0 and _is_survivors(view, vertex, slot.sizes)):
             continue
+        if grown.growth.outcome is Outcome.INCONCLUSIVE and _came_with_survivor(view, anchor, vertex, slot.sizes):
+            continue
         seen.add(id(thing))
         yield _slot(view, judgement, anchor, [*above, thing], grown)
+
+
+def _came_with_survivor(view: HeapView, anchor: int, vertex: int, sizes: Sequence[int]) -> bool:
+    """Return whether what a slot points to is as large as when a run made it or its owner, who are told themselves.
+
+    The owner may be the dict of a survivor, which the survivor got when somebody looked at it.
+    """
+    is_still = len({size for size in sizes if size}) == 1
+    return is_still and any(view.leaked[each] for each in (*([vertex] if vertex >= 0 else ()), *view.path(anchor)))
 
 
 def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:

@@ -294,9 +294,9 @@ class _LargestModule:
 def _is_traced() -> bool:
     """Return whether a module is called to see what it does: its parameters, if read now, would get into the graph."""
     from torch.compiler import is_compiling  # noqa: PLC0415 - it is called by torch; so written, dynamo reads it
-    from torch.jit import is_tracing  # noqa: PLC0415 - as above
+    from torch.jit._trace import is_tracing  # noqa: PLC0415 - as above
 
-    return bool(is_compiling() or is_tracing())
+    return bool(is_compiling() or is_tracing())  # type: ignore[no-untyped-call]  # torch has no types for it
 
 
 @dataclass(frozen=True, slots=True)
