@@ -17,6 +17,13 @@ pytestmark = pytest.mark.untraced
 N_BYTES = 300_000
 
 
+class Frame:
+    """Has a weak reference."""
+
+    def __init__(self) -> None:
+        self.pixels = torch.ones(N_BYTES // 4)
+
+
 def check(cell, **namespace):
     return leaklab.leakcheck(cell, namespace=namespace, sites=False, cure=False, runs=8)
 
@@ -48,6 +55,18 @@ def test_callbacks_that_pile_up_are_leaks_beside_a_thousand_times_as_much():
 
     leaks = check(run, observers=observers, watched=watched, frames=frames).leaks
     assert {leak.holder for leak in leaks} == {"frames", "observers", "watched"}
+
+
+def test_a_table_of_weak_references_that_clear_themselves_is_no_leak_beside_what_keeps_their_objects():
+    kept, parents = [], {}
+
+    def run():
+        frame = Frame()
+        kept.append(frame)
+        parents[id(frame)] = weakref.ref(frame, lambda _dead, key=id(frame): parents.pop(key))
+
+    (leak,) = check(run, kept=kept, parents=parents).leaks
+    assert leak.holder == "kept"
 
 
 def test_a_table_that_keeps_the_same_and_has_to_let_go_as_well_is_told_with_the_leak():

@@ -135,8 +135,8 @@ _info_weakref = _FinalizerInfo.weakref.__get__
 def lives_by_its_keys(view: HeapView, group: Group) -> bool:
     """Return whether *group* are values that go with their keys, which are leaked themselves and held elsewhere.
 
-    So a weak dictionary keeps something for each of a library's objects, and `weakref.finalize` an entry for each
-    object that it is to finalize: who keeps those is the leak.
+    So a weak dictionary keeps something for each of a library's objects, `weakref.finalize` an entry for each object
+    that it is to finalize, and a table of weak references one for each object that lives: who keeps those is the leak.
     """
     entries, members = {int(view.index.ids[entry]) for entry in group.entries}, set(group.members)
     n_values = n_leaked = 0
@@ -145,11 +145,20 @@ def lives_by_its_keys(view: HeapView, group: Group) -> bool:
         for key, value in entries_in(things) if is_kind_of(things, dict) else ():
             if id(value) in entries or id(key) in entries:
                 n_values += 1
-                reference = _info_weakref(value) if type(value) is _FinalizerInfo else key
+                reference = _info_weakref(value) if type(value) is _FinalizerInfo else _weak_one(key, value)
                 owner = weakref.ref.__call__(reference) if is_kind_of(reference, weakref.ref) else None
                 vertex = -1 if owner is None else view.index.vertex_of(id(owner))
                 n_leaked += bool(vertex >= 0 and view.leaked[vertex] and vertex not in members)
     return 2 * n_leaked > n_values
+
+
+_callback_of = vars(weakref.ref)["__callback__"].__get__
+
+
+def _weak_one(key: Any, value: Any) -> Any:
+    """Return the weak reference of an entry: its key, or a value that takes the entry out when its object dies."""
+    is_cleared = is_kind_of(value, weakref.ref) and _callback_of(value) is not None
+    return value if is_cleared and not is_kind_of(key, weakref.ref) else key
 
 
 def _is_users(thing: object) -> bool:
