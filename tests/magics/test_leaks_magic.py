@@ -93,7 +93,7 @@ KERNELS = {
         "(`history.append(torch.ones(100_000))`): each of its last 5 executions added 391 KiB %leaks In[",
     ),
     "a model": (
-        [NET, "frozen = torch.ones(1_000_000)"],
+        [NET, "frozen = torch.ones(1_000_000)\nnet(torch.ones(9, 64)).sum().backward()"],
         Suspicion.HOLDER,
         "3.81 MiB `frozen` holds torch.Tensor (1000000,) float32 cpu %whyalive frozen",
     ),

@@ -25,6 +25,7 @@ from leaklab.heap.view import HeapView
 from leaklab.measure.snapshot_sizes import TensorTable
 from leaklab.model.kernel import DeviceLevels, KernelRecord, Suspect, Suspicion
 from leaklab.model.process import HeldTensors
+from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import has_base, loaded_type, loaded_variables, type_name
 
 _LET_GO = "%leaks --let-go"
@@ -143,12 +144,13 @@ def _graphs(claims: Claims) -> Iterator[Suspect]:
     """Yield who keeps tensors together with the graphs behind them."""
     view = claims.view
     tensors = claims.is_free(np.flatnonzero(view.is_tensor & ~view.in_graph))
+    is_node = view.types.mask(is_node_type)  # a gradient is no part of a graph
     holders, held = references_of(view.index, tensors)
-    with_graph = np.unique(holders[view.in_graph[held]])
+    with_graph = np.unique(holders[is_node[held]])
     groups = sorted(by_owner(view, with_graph.tolist()), key=lambda group: -len(group[1]))
     for where, group in groups[:_N_GROUPS]:
         holders, held = references_of(view.index, np.array(group, np.int64))
-        inside = view.in_graph[held]
+        inside = is_node[held]
         freed = claims.take(zip(holders[inside].tolist(), held[inside].tolist(), strict=True))
         if freed.n_bytes >= SMALL_BYTES:
             what, command = claims.what(freed), asking("autograd", where)
