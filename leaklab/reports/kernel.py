@@ -78,9 +78,9 @@ def _exception(suspect: Suspect) -> str:
 
 
 def _figures(suspect: Suspect) -> str:
-    if suspect.where == "pyplot":
-        return f"{unit_words(suspect.count, 'figures')} of matplotlib were never closed"
-    return f"{_where(suspect)} keeps {unit_words(suspect.count, 'figures')} of matplotlib"
+    figures = f"{unit_words(suspect.count, 'figures')} of matplotlib"
+    kept = f"{figures} were never closed" if suspect.where == "pyplot" else f"{_where(suspect)} keeps {figures}"
+    return f"{kept}; their drawings in C++, of unknown size, come on top"
 
 
 def _hooks(suspect: Suspect) -> str:

@@ -73,7 +73,15 @@ KERNELS = {
     "figures": (
         ["import matplotlib.pyplot as plt", *["figure = plt.figure()\nplt.plot(range(50_000))"] * 6],
         Suspicion.FIGURES,
-        '6 figures of matplotlib were never closed import matplotlib.pyplot as plt; plt.close("all")',
+        'their drawings in C++, of unknown size, come on top import matplotlib.pyplot as plt; plt.close("all")',
+    ),
+    "figures in a list": (
+        [
+            "import matplotlib.pyplot as plt\nkept = []",
+            *["kept.append(plt.figure())\nplt.plot(range(50_000))\nplt.close('all')"] * 6,
+        ],
+        Suspicion.FIGURES,
+        "`kept` keeps 6 figures of matplotlib; their drawings in C++, of unknown size, come on top %whyalive kept",
     ),
     "error": (
         [
@@ -287,3 +295,16 @@ def test_levels_of_an_accelerator_are_told_with_what_no_tensor_explains(kernel, 
     assert "allocated on cuda:0 by what is unknown: no tensor of Python uses it" in str(report)
     assert "torch has reserved it on cuda:0 and does not use it" in str(report)
     assert "import torch; torch.cuda.empty_cache()" in report.commands
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_memory_of_a_card_is_that_of_its_tensors(kernel):
+    """What else is allocated there, such as the workspace of a product of matrices, no tensor explains."""
+    report = looked(kernel, "import torch\nkept = torch.ones(5_000_000, device='cuda')")
+    (device,) = report.record.devices
+    assert (device.device, device.tensors) == ("cuda:0", 20_000_000)
+    assert device.tensors <= device.allocated <= device.reserved
+    assert "cuda:0 19.1 MiB allocated of 20.0 MiB reserved" in str(report)
+    kernel.run("del kept")
+    assert "torch has reserved it on cuda:0 and does not use it" in str(looked(kernel))

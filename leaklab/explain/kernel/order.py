@@ -16,6 +16,7 @@ _LEAST_SHARE = 0.01  # of all tensors: what is less is no reason to be listed fi
 _LEAST_OF_GROWTH = 0.1  # of what cells have added
 _WASTE = (Suspicion.OUTPUTS, Suspicion.EXCEPTION, Suspicion.FIGURES, Suspicion.HOOKS, Suspicion.GRAPHS)
 _COUNTED = (Suspicion.HOOKS, Suspicion.FIGURES, Suspicion.CALLBACKS)
+_FEW_FIGURES = 4  # most of their memory is C++'s, and not known
 _N_CELLS = 10
 _LINE_LIMIT = 60
 
@@ -68,7 +69,8 @@ def ranked(suspects: Iterable[Suspect], tensor_bytes: int) -> tuple[Suspect, ...
     """Return *suspects*, the likeliest mistake first.
 
     What is kept for nothing comes first, the most bytes first, where that is more than a hundredth of all tensors and a
-    tenth of what any cell adds; then cells that grow; then what piled up and is small; then the largest holders.
+    tenth of what any cell adds, or several figures; then cells that grow; then what piled up and is small; then the
+    largest holders.
     """
     every = list(suspects)
     growing = max((one.n_bytes for one in every if one.kind is Suspicion.CELL), default=0)
@@ -76,6 +78,8 @@ def ranked(suspects: Iterable[Suspect], tensor_bytes: int) -> tuple[Suspect, ...
 
     def place(suspect: Suspect) -> tuple[int, int]:
         is_one = suspect.kind is Suspicion.GRAPHS and suspect.count == 1  # of the last step, most often
+        if suspect.kind is Suspicion.FIGURES and suspect.count >= _FEW_FIGURES:
+            return 0, -suspect.n_bytes
         if suspect.kind in _WASTE and suspect.n_bytes >= max(least, SMALL_BYTES) and not is_one:
             return 0, -suspect.n_bytes
         if suspect.kind is Suspicion.CELL:
