@@ -10,7 +10,7 @@ STEP = "losses += [net(torch.ones(2000, 64)).relu().mean() for _ in range(5)]"
 TEXTS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells].map(cell => cell.sharedModel.source)"""
 
 
-@pytest.mark.parametrize("name", ["lab", "notebook7"])
+@pytest.mark.parametrize("name", ["lab", pytest.param("notebook7", marks=pytest.mark.nightly)])
 def test_click_puts_the_next_command_into_a_new_cell(browser, request, name):
     server = request.getfixturevalue(name)
     write(server.files / "leaks.ipynb", SETUP, STEP, "%leaks", "last = 1")

@@ -16,6 +16,7 @@ _LEAST_SHARE = 0.01  # of all tensors: what is less is no reason to be listed fi
 _LEAST_OF_GROWTH = 0.1  # of what cells have added
 _WASTE = (Suspicion.OUTPUTS, Suspicion.EXCEPTION, Suspicion.FIGURES, Suspicion.HOOKS, Suspicion.GRAPHS)
 _COUNTED = (Suspicion.HOOKS, Suspicion.FIGURES, Suspicion.CALLBACKS)
+_EXPLAINS = 0.5  # of what a cell adds
 _FEW_FIGURES = 4  # most of their memory is C++'s, and not known
 _N_CELLS = 10
 _LINE_LIMIT = 60
@@ -77,7 +78,9 @@ def ranked(suspects: Iterable[Suspect], tensor_bytes: int) -> tuple[Suspect, ...
     least = max(_LEAST_SHARE * tensor_bytes, _LEAST_OF_GROWTH * growing)
 
     def place(suspect: Suspect) -> tuple[int, int]:
-        is_one = suspect.kind is Suspicion.GRAPHS and suspect.count == 1  # of the last step, most often
+        # One graph is that of the last step, most often; of a loss that is carried on it is what grows.
+        is_one = suspect.kind is Suspicion.GRAPHS and suspect.count == 1
+        is_one = is_one and not 0 < _EXPLAINS * growing < suspect.n_bytes
         if suspect.kind is Suspicion.FIGURES and suspect.count >= _FEW_FIGURES:
             return 0, -suspect.n_bytes
         if suspect.kind in _WASTE and suspect.n_bytes >= max(least, SMALL_BYTES) and not is_one:

@@ -159,28 +159,35 @@ def _graphs(claims: Claims) -> Iterator[Suspect]:
 
 def _holders(claims: Claims, held: Sequence[HeldTensors], least: int) -> Iterator[Suspect]:
     """Yield who holds the largest tensors and arrays, and the variables that keep as much of other objects."""
-    view, known = claims.view, Counter[str]()
+    view, known, groups = claims.view, Counter[str](), dict[tuple[str, str], list[HeldTensors]]()
     for one in held:
-        if one.n_bytes < least:
-            break
-        if one.path is not None and one.path.steps:
-            known[one.path.steps[0].reference] += one.n_bytes
-        command = asking("whyalive", one.holder) or _EXPLORE
-        yield Suspect(
-            Suspicion.HOLDER, one.holder, one.n_bytes, one.n_tensors, what=one.what, command=command, unit=one.unit
-        )
+        variable = _variable_of(one)
+        known[variable] += one.n_bytes
+        is_python = asking("whyalive", one.holder) != ""
+        groups.setdefault((one.holder if is_python or not variable else variable, one.unit), []).append(one)
+    for (where, unit), group in groups.items():
+        n_bytes, count = sum(one.n_bytes for one in group), sum(one.n_tensors for one in group)
+        if n_bytes >= least:
+            command = asking("whyalive", where) or _EXPLORE
+            yield Suspect(Suspicion.HOLDER, where, n_bytes, count, what=group[0].what, command=command, unit=unit)
     sizes = retained_sizes(view)
-    variables = [
-        (start.expression, view.index.vertex_of(start.address))
-        for start in view.starts
+    variables = {
+        view.index.vertex_of(start.address): start.expression
+        for start in reversed(view.starts)
         if start.is_variable and not start.is_history and not start.is_shells
-    ]
-    found = [(name, vertex) for name, vertex in variables if vertex >= 0 and not claims.has(vertex)]
+    }
+    found = [(name, vertex) for vertex, name in variables.items() if vertex >= 0 and not claims.has(vertex)]
     for name, vertex in sorted(found, key=lambda one: -int(sizes[one[1]]))[:_N_VARIABLES]:
         n_bytes = claims.bytes_of(claims.is_free(freed_with(view, [vertex])))
         if n_bytes >= least and n_bytes > 2 * known[name]:
             kind = type_name(type(view.objects[vertex]))
             yield Suspect(Suspicion.HOLDER, name, n_bytes, what=kind, command=asking("whyalive", name))
+
+
+def _variable_of(held: HeldTensors) -> str:
+    """Return the variable of the notebook at which the path begins; empty where it begins elsewhere."""
+    is_variables = held.path is not None and held.path.root == "notebook variable" and held.path.steps
+    return held.path.steps[0].reference if held.path is not None and is_variables else ""
 
 
 def _devices(view: HeapView, levels: Mapping[str, tuple[int, int]]) -> tuple[DeviceLevels, ...]:
