@@ -174,7 +174,7 @@ def join_chains(view: HeapView, groups: Sequence[Group], n_runs: int) -> list[Gr
     """Join what stopped growing in one place exactly where it began in another: links of one chain, which no run lost.
 
     ``itertools.tee`` keeps what the slower iterator has not read in blocks, of which the older ones hang on the slower
-    iterator, the newest on the faster one.
+    iterator, the newest on the faster one. A window on the newest beside what keeps all of them is no such chain.
     """
     spans = {id(group): _span(group.kept(view, n_runs)) for group in groups}
     newer = {span[0]: group for group in groups if (span := spans[id(group)]) is not None and span[1] >= n_runs - 2}
@@ -182,7 +182,8 @@ def join_chains(view: HeapView, groups: Sequence[Group], n_runs: int) -> list[Gr
     for group in groups:
         span = spans[id(group)]
         tail = newer.get(span[1] + 1) if span is not None and span[0] <= 1 else None
-        if tail is not None and tail.holder != group.holder and _kinds(view, tail) & _kinds(view, group):
+        is_other = tail is not None and tail.holder != group.holder and not _has_entries_of(view, group, tail)
+        if tail is not None and is_other and _kinds(view, tail) & _kinds(view, group):
             joined.append(Group.union([tail, group]))
             taken |= {id(tail), id(group)}
     return [*(group for group in groups if id(group) not in taken), *joined]
@@ -192,6 +193,12 @@ def _span(kept: Sequence[int]) -> tuple[int, int] | None:
     """Return the first and the last run that left something, if each between them did; the newest is not asked."""
     hits = [run for run, count in enumerate(kept[:-1]) if count]
     return (hits[0], hits[-1]) if len(hits) > 1 and hits[-1] - hits[0] == len(hits) - 1 else None
+
+
+def _has_entries_of(view: HeapView, group: Group, other: Group) -> bool:
+    """Return whether the containers of *group* refer to an entry of *other* as well."""
+    parents = {int(view.tree.parent[entry]) for entry in group.entries}
+    return any(not parents.isdisjoint(view.index.referrers(entry).tolist()) for entry in other.entries)
 
 
 def _kinds(view: HeapView, group: Group) -> set[int]:

@@ -1,7 +1,7 @@
 """Find what a program does once in every step of its loop: nothing of the program is changed for that.
 
-Each clock is something that torch, a framework or asyncio is asked for anyway. A clock of more trust takes over from
-one of less; what is trusted less is not listened to any more.
+Each clock is something that torch, a framework, a server or asyncio is asked for anyway. A clock of more trust takes
+over from one of less; what is trusted less is not listened to any more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from enum import IntEnum
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from leaklab.loop.servers import is_of_program, request_calls
 from leaklab.runtime.after_import import after_import
 from leaklab.runtime.objects import type_name
 
@@ -34,11 +36,14 @@ class Trust(IntEnum):
     CALLBACK = 2
     BATCH = 3
     BACKWARD = 4
-    CALL = 5
-    TASK = 6
+    REQUEST = 5
+    CALL = 6
+    TASK = 7
 
 
-_UNHEARD = {Trust.BATCH: 10, Trust.BACKWARD: 10, Trust.CALL: 10, Trust.TASK: 50}
+_OF_ALL_THREADS = (Trust.NAMED, Trust.REQUEST)
+"""A service answers in many threads at once: where any thread may be the loop's, the steps of all of them count."""
+_UNHEARD = {Trust.BATCH: 10, Trust.BACKWARD: 10, Trust.REQUEST: 10, Trust.CALL: 10, Trust.TASK: 50}
 """So often the less trusted are heard before they are the clock: what is trusted more comes by then, if it comes."""
 _WITHOUT_CLOCK = 10
 """After so many steps of another optimizer, while the first makes none, the other one is the clock."""
@@ -47,8 +52,8 @@ _MUCH_FINER = 8
 _SAME_LARGEST = 3
 """The largest module that was called so often is the one whose calls may be steps."""
 NO_CLOCK = (
-    "no optimizer made a step, no DataLoader gave ten batches, no gradients were computed, no module was called again "
-    "and again, so no steps were counted"
+    "no optimizer made a step, no DataLoader gave ten batches, no gradients were computed, no server answered ten "
+    "requests, no module was called again and again, so no steps were counted"
 )
 
 
@@ -56,11 +61,13 @@ class StepClock:
     """Counts steps of whatever loop this process runs, inside of a ``with`` block.
 
     Args:
-        count: Is called after each step.
+        count: Is called after each step; with how many, where others ended in other threads while one was counted.
         restart: Is called before the first step of a clock that takes over from another one.
         any_thread: Whether the steps of any one thread count; otherwise those of the thread that enters the block.
         named: A function whose calls are the steps, ``module:function``; of ``__main__`` they are to be given to
             `note_named` by whoever runs it.
+        in_worker: Is called in a child that was forked off and answers requests, before its first step: it is a worker
+            of a server. None: children are not listened to.
 
     Attributes:
         words: What a step is, such as ``a step of the optimizer torch.optim.adam.Adam``; empty before the first.
@@ -68,15 +75,18 @@ class StepClock:
 
     def __init__(
         self,
-        count: Callable[[], None],
+        count: Callable[[int], None],
         restart: Callable[[], None],
         *,
         any_thread: bool = False,
         named: str = "",
+        in_worker: Callable[[], None] | None = None,
     ) -> None:
-        self._count, self._restart = count, restart
+        self._count, self._restart, self._in_worker = count, restart, in_worker
         self._any_thread, self._named = any_thread, named
         self._pid, self._thread = 0, 0
+        self._waiting: deque[None] = deque()  # steps that are to be counted
+        self._counting = threading.Lock()
         self._sources: dict[Trust, ExitStack] = {}
         self._taken: Trust | None = None
         self._n_heard = dict.fromkeys(Trust, 0)
@@ -115,12 +125,22 @@ class StepClock:
 
     def note(self, trust: Trust, words: str) -> None:
         """Hear of something that may be a step; count it if it is the clock."""
-        if not self._is_here():
+        if not self._is_here(trust):
             return
         self._n_heard[trust] += 1
         if trust is not self._taken and not self._takes_over(trust, words):
             return
-        self._count()
+        if trust is Trust.REQUEST and words != self.words:  # of a server on which that one is built
+            return
+        self._waiting.append(None)
+        if self._counting.acquire(blocking=False):
+            try:
+                n_steps = len(self._waiting)
+                for _ in range(n_steps):
+                    self._waiting.popleft()
+                self._count(n_steps)
+            finally:
+                self._counting.release()
 
     def note_optimizer(self, optimizer: object) -> None:
         """Hear of a step of *optimizer*; of several optimizers, one is the clock."""
@@ -137,14 +157,26 @@ class StepClock:
         del clock, optimizer  # not one more reference to them while the heap is looked at
         self.note(Trust.OPTIMIZER, words)
 
-    def _is_here(self) -> bool:
+    def _is_here(self, trust: Trust) -> bool:
         """Return whether this is the process and the thread whose steps are counted."""
         thread = threading.get_ident()
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid and not (trust is Trust.REQUEST and self._is_worker()):
             return False
+        if self._any_thread and trust in _OF_ALL_THREADS:
+            self._thread = thread
         if thread != self._thread and self._any_thread and self._thread not in sys._current_frames():  # noqa: SLF001 - of all threads
             self._thread = thread
         return thread == self._thread
+
+    def _is_worker(self) -> bool:
+        """Return whether this child, forked off while nothing was counted, is to be listened to from now on."""
+        if self._in_worker is None or self._taken is not None:
+            return False
+        self._pid, self._counting = os.getpid(), threading.Lock()
+        self._waiting.clear()
+        self._n_heard = dict.fromkeys(Trust, 0)
+        self._in_worker()
+        return True
 
     def _takes_over(self, trust: Trust, words: str) -> bool:
         if self._taken is not None and trust > self._taken:
@@ -185,12 +217,19 @@ class StepClock:
             self._sources.pop(other).close()
 
 
-def hear_calls(module: ModuleType, place: str, note: Callable[[], None], *, before: bool = False) -> Callable[[], None]:
-    """Call *note* at each call of the function at *place* in *module*; return what ends that."""
+def hear_calls(
+    module: ModuleType,
+    place: str,
+    note: Callable[[], None],
+    *,
+    before: bool = False,
+    counts: Callable[..., bool] | None = None,
+) -> Callable[[], None]:
+    """Call *note* at each call of the function at *place* in *module*; return what ends that. As for `hearing`."""
     *owners, name = place.split(".")
     owner: Any = functools.reduce(getattr, owners, module)
     function = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
-    heard = hearing(function, note, before=before)
+    heard = hearing(function, note, before=before, counts=counts)
     setattr(owner, name, heard)
 
     def put_back() -> None:
@@ -200,16 +239,26 @@ def hear_calls(module: ModuleType, place: str, note: Callable[[], None], *, befo
     return put_back
 
 
-def hearing(function: Any, note: Callable[[], None], *, before: bool = False) -> Any:
-    """Return what stands in for *function*, also for a coroutine function, and calls *note* with each call."""
+def hearing(
+    function: Any, note: Callable[[], None], *, before: bool = False, counts: Callable[..., bool] | None = None
+) -> Any:
+    """Return what stands in for *function*, also for a coroutine function, and calls *note* with each call.
+
+    Args:
+        function: It is called as before.
+        note: Is called when a call has returned.
+        before: Whether it is called before that; not for coroutine functions.
+        counts: Says of the arguments of a call whether it is to be noted; None: every call is.
+    """
     if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(hearing(function.__func__, note, before=before))
+        return type(function)(hearing(function.__func__, note, before=before, counts=counts))
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def heard(*args: Any, **kwargs: Any) -> Any:
             result = await function(*args, **kwargs)
-            note()
+            if counts is None or counts(*args, **kwargs):
+                note()
             return result
     else:
 
@@ -219,7 +268,8 @@ def hearing(function: Any, note: Callable[[], None], *, before: bool = False) ->
                 note()
                 return function(*args, **kwargs)
             result = function(*args, **kwargs)
-            note()
+            if counts is None or counts(*args, **kwargs):
+                note()
             return result
 
     return heard
@@ -307,9 +357,13 @@ class _CallClock:
     place: str
     words: str
     before: bool = False
+    counts: Callable[..., bool] | None = None
 
     def __call__(self, clock: StepClock, module: ModuleType) -> Callable[[], None]:
-        return hear_calls(module, self.place, lambda: clock.note(self.trust, self.words), before=self.before)
+        def note() -> None:
+            clock.note(self.trust, self.words)
+
+        return hear_calls(module, self.place, note, before=self.before, counts=self.counts)
 
 
 _KERAS = _CallClock(Trust.CALLBACK, "CallbackList.on_train_batch_end", "a batch of Keras")
@@ -321,6 +375,10 @@ _PLACES: tuple[tuple[Trust, str, Callable[[StepClock, ModuleType], Callable[[], 
     (Trust.CALLBACK, "keras.src.callbacks.callback_list", _KERAS),
     (Trust.BATCH, "torch.utils.data.dataloader", _BATCH),
     (Trust.BACKWARD, "torch.autograd", _BACKWARD),
+    *(
+        (Trust.REQUEST, name, _CallClock(Trust.REQUEST, at, words, counts=is_of_program))
+        for words, name, at in request_calls()
+    ),
     (Trust.CALL, "torch.nn.modules.module", _hear_largest_module),
     (Trust.TASK, "asyncio.base_events", _TASK),
 )

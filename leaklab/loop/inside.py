@@ -36,6 +36,10 @@ class BlockWatch:
         quiet: Whether nothing is printed.
         any_thread: Whether the loop may run in any thread; otherwise in the one that enters the block.
         named: A function whose calls are the steps, as for `StepClock`.
+        in_worker: As for `StepClock`; a child's watch is another one, of its own loop.
+
+    Attributes:
+        n_steps: Steps that were counted so far.
 
     Example::
 
@@ -55,6 +59,7 @@ class BlockWatch:
         quiet: bool = True,
         any_thread: bool = False,
         named: str = "",
+        in_worker: Callable[[], None] | None = None,
     ) -> None:
         self._options: dict[str, Any] = {
             "name": name,
@@ -64,11 +69,12 @@ class BlockWatch:
             "on_change": on_change,
             "quiet": quiet,
         }
-        self._clock = StepClock(self._count, self._begin_again, any_thread=any_thread, named=named)
+        self._clock = StepClock(self._count, self._begin_again, any_thread=any_thread, named=named, in_worker=in_worker)
         self._monitor: Monitor | None = None
         self._before: list[str] = []
         self._is_ended = self._is_counting = False
         self._then: Callable[[], object] | None = None
+        self.n_steps = 0
 
     def __enter__(self) -> Self:
         self._clock.__enter__()
@@ -115,17 +121,16 @@ class BlockWatch:
         """Whether the loop runs in another thread, which has not ended."""
         return self._clock.is_elsewhere
 
+    def rename(self, name: str) -> None:
+        """Call the loop so from its first step on."""
+        self._options["name"] = name
+
     def when_idle(self, act: Callable[[], object]) -> None:
         """Call *act* now, or after the step that is being counted: a handler of a signal may come in its midst."""
         if self._is_counting:
             self._then = act
         else:
             act()
-
-    @property
-    def n_steps(self) -> int:
-        """Steps that were counted so far."""
-        return 0 if self._monitor is None else self._monitor.status.step
 
     def report(self) -> MonitorReport:
         """Return what is known of the loop now; a note says what a step was."""
@@ -135,14 +140,15 @@ class BlockWatch:
         words = f"a step is {self.clock}" if self.clock else self._clock.missing
         return MonitorReport(replace(record, notes=(words, *self._before, *record.notes)))
 
-    def _count(self) -> None:
+    def _count(self, n_steps: int) -> None:
         if self._is_ended:
             return
         self._is_counting = True
         try:
             if self._monitor is None:
                 self.monitor.start()
-            self.monitor.step()
+            self.n_steps += n_steps
+            self.monitor.step(n_steps)
         finally:
             self._is_counting = False
             then, self._then = self._then, None
@@ -151,7 +157,7 @@ class BlockWatch:
 
     def _begin_again(self) -> None:
         """Begin with another monitor: steps of another clock are steps of another loop."""
-        before, self._monitor = self._monitor, None
+        before, self._monitor, self.n_steps = self._monitor, None, 0
         if before is not None:
             before.on_change = None
             before.stop("GeneratorExit")  # what is being looked at is given up

@@ -151,17 +151,18 @@ class Monitor:
         self._failure = failure
         if self._together is not None:
             self._together.leave(failure)
-        try:
-            if failure in ("SystemExit", "GeneratorExit"):
+        with running.room_for_last_words(failure):
+            try:
+                if failure in ("SystemExit", "GeneratorExit"):
+                    self._drop_stretch()
+                else:
+                    self._end_stretch(failure or _END)
+                    self._look_last()
+            finally:
                 self._drop_stretch()
-            else:
-                self._end_stretch(failure or _END)
-                self._look_last()
-        finally:
-            self._drop_stretch()
-            self._ended = time.perf_counter()
-            running.end(self, failure)
-            self._output.end()
+                self._ended = time.perf_counter()
+                running.end(self, failure)
+                self._output.end()
 
     def _look_last(self) -> None:
         """Read the levels once more, and tell what they say at the end."""

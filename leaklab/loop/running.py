@@ -1,11 +1,12 @@
-"""Which loops are watched now, and the last words on those that an error has ended."""
+"""Which loops are watched now, and the last words on those that have ended: the program may die of what they left."""
 
 from __future__ import annotations
 
 import threading
 import weakref
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -24,9 +25,20 @@ class RunningMonitor(Protocol):
         """What is known of the loop."""
 
 
+class Room(Protocol):
+    """Memory that is set aside to say something with when there is no other."""
+
+    def free(self) -> None:
+        """Give it back to the system."""
+
+    def take(self) -> None:
+        """Set it aside again, where there is some."""
+
+
 _MOST_LAST_WORDS = 3
 _running: weakref.WeakSet[RunningMonitor] = weakref.WeakSet()
 _last_words: deque[MonitorRecord] = deque(maxlen=_MOST_LAST_WORDS)
+_rooms: list[Room] = []
 _lock = threading.Lock()  # a server of metrics asks from a thread of its own
 
 
@@ -38,13 +50,15 @@ def running_monitors() -> tuple[RunningMonitor, ...]:
 
 
 def last_words() -> tuple[MonitorRecord, ...]:
-    """Return what was known of the loops that an error has ended, the latest last: it may go on to end the program."""
+    """Return what was known of the loops that an error has ended, or whose growth is left behind, the latest last."""
     return tuple(_last_words)
 
 
 def begin(monitor: RunningMonitor) -> None:
-    """Note that *monitor* was started."""
-    _last_words.clear()  # the program has gone on
+    """Note that *monitor* was started: the program has gone on after an error, and a loop of this name begins again."""
+    left = [record for record in _last_words if not record.failure and record.status.name != monitor.name]
+    _last_words.clear()
+    _last_words.extend(left)
     with _lock:
         _running.add(monitor)
 
@@ -53,6 +67,32 @@ def end(monitor: RunningMonitor, failure: str) -> None:
     """Note that *monitor* was stopped, by an error where *failure* names one."""
     with _lock:
         _running.discard(monitor)
-    if failure:
-        with suppress(MemoryError):  # the error may be that there is none
-            _last_words.append(monitor.record)
+    with suppress(MemoryError):  # the error may be that there is none
+        record = monitor.record
+        if failure or record.places:
+            _last_words.append(record)
+
+
+def add_room(room: Room) -> None:
+    """Use *room* for last words from now on."""
+    _rooms.append(room)
+
+
+def remove_room(room: Room) -> None:
+    """Use *room* no more."""
+    _rooms[:] = [known for known in _rooms if known is not room]
+
+
+@contextmanager
+def room_for_last_words(failure: str) -> Iterator[None]:
+    """Free inside what was set aside, where *failure* names an error: it may be that there is no memory."""
+    if not failure:
+        yield
+        return
+    for room in _rooms:
+        room.free()
+    try:
+        yield
+    finally:
+        for room in _rooms:
+            room.take()

@@ -29,6 +29,10 @@ _context_of = BaseException.__dict__["__context__"].__get__
 _FASTEST_BYTES_PER_SECOND = 4 << 30
 """No program takes memory faster than it can be written to."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
+_EARLIEST, _ASKED_EVERY = 0.5, 0.05
+"""Of a limit: from where on it is asked, and how often, how much the answer will take."""
+_READINGS_UNTIL_TOLD, _MOST_UNTIL_TOLD = 2, 0.05
+"""The program goes on until it is halted, for as long as this many readings take; it takes at most this of a limit."""
 _REARMED_BELOW = 0.95
 """Of the level at which a limit counts as nearly reached."""
 
@@ -40,7 +44,7 @@ class Answers(Protocol):
         """Give memory back, so that there is some to report with."""
 
     def on_error(self, error: BaseException) -> None:
-        """An error of which `is_out_of_memory` is true ends a program, a thread or a cell."""
+        """An error ends a program, a thread or a cell; `is_out_of_memory` is true of it, or every error counts."""
 
     def on_device(self, device: int, wanted: int, total: int, free: int) -> None:
         """A device did not have the bytes *wanted*; its allocator may still survive that."""
@@ -91,10 +95,16 @@ def traceback_of(error: BaseException) -> TracebackType | None:
 
 
 class ErrorHooks:
-    """Tells *answers* of errors that nobody caught: of the program, of its threads, of the cells of a notebook."""
+    """Tells *answers* of errors that nobody caught: of the program, of its threads, of the cells of a notebook.
 
-    def __init__(self, answers: Answers) -> None:
+    Args:
+        answers: Is told.
+        any_error: Whether every error that ends the program counts, Ctrl-C included.
+    """
+
+    def __init__(self, answers: Answers, *, any_error: bool = False) -> None:
         self._answers: Answers | None = answers
+        self._any_error = any_error
         self._before, self._before_in_threads = sys.excepthook, threading.excepthook
         sys.excepthook, threading.excepthook = self._of_program, self._of_thread
         self._events = getattr(running_shell(), "events", None)
@@ -115,7 +125,7 @@ class ErrorHooks:
     def _of_program(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         self._prepare(error)
         self._before(kind, error, traceback)
-        self._tell(error)
+        self._tell(error, counts=self._any_error)
 
     def _of_thread(self, arguments: Any) -> None:
         self._prepare(arguments.exc_value)
@@ -131,8 +141,8 @@ class ErrorHooks:
         if self._answers is not None and is_out_of_memory(error):
             self._answers.make_room()
 
-    def _tell(self, error: BaseException | None) -> None:
-        if self._answers is not None and error is not None and is_out_of_memory(error):
+    def _tell(self, error: BaseException | None, *, counts: bool = False) -> None:
+        if self._answers is not None and error is not None and (counts or is_out_of_memory(error)):
             self._answers.on_error(error)
 
 
@@ -198,36 +208,60 @@ _pending_calls: deque[Any] = deque(maxlen=32)
 """The interpreter has room for as many; each is needed until it was called, which may be late."""
 
 
-class LimitThread(threading.Thread):
-    """Tells *answers*, once for each time, that *share* of the container's limit is used; sleeps for the rest."""
+def _nothing() -> int:
+    return 0
 
-    def __init__(self, answers: Answers, limit: MemoryLimit, share: float) -> None:
+
+class LimitThread(threading.Thread):
+    """Tells *answers*, once for each time, that *share* of the container's limit is used; sleeps for the rest.
+
+    Args:
+        answers: Is told.
+        limit: The limit.
+        share: Part of it.
+        needed: Returns the bytes that the answer takes: where the rest is less, it is told earlier.
+    """
+
+    def __init__(
+        self, answers: Answers, limit: MemoryLimit, share: float, needed: Callable[[], int] = _nothing
+    ) -> None:
         super().__init__(name="leaklab memory limit", daemon=True)
-        self._answers, self._limit, self._share = answers, limit, share
+        self._answers, self._limit, self._share, self._needed = answers, limit, share, needed
         self._stopped = threading.Event()
 
     def run(self) -> None:
         """Read two small files, answer if need be, sleep; until it is stopped, or the files are gone."""
         near = self._share * self._limit.n_bytes
+        ask_at = _EARLIEST * self._limit.n_bytes
         is_armed, pause = True, _SHORTEST_PAUSE
+        before = told_at = self._limit.n_bytes
         while not self._stopped.wait(pause):
             used = self._limit.used_bytes()
             if used is None:
                 return
-            if used >= near and is_armed:
-                is_armed = False
+            if used >= ask_at:
+                ask_at = used + _ASKED_EVERY * self._limit.n_bytes
+                near = self._level()
+            soon = used + min(_READINGS_UNTIL_TOLD * max(used - before, 0), _MOST_UNTIL_TOLD * self._limit.n_bytes)
+            before = used
+            if soon >= near and is_armed:
+                is_armed, told_at = False, used
                 with suppress(Exception):
                     self._answers.on_limit(self._limit, used)
-            is_armed = is_armed or used < near * _REARMED_BELOW
+            is_armed = is_armed or used < min(near, told_at) * _REARMED_BELOW
             pause = min(max((near - used) / _FASTEST_BYTES_PER_SECOND, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+
+    def _level(self) -> float:
+        n_bytes = self._limit.n_bytes
+        return max(min(self._share * n_bytes, n_bytes - self._needed()), min(_EARLIEST, self._share) * n_bytes)
 
     def stop(self) -> None:
         """End the thread, at once if it sleeps."""
         self._stopped.set()
 
 
-def limit_threads(answers: Answers, share: float) -> Iterator[LimitThread]:
+def limit_threads(answers: Answers, share: float, needed: Callable[[], int]) -> Iterator[LimitThread]:
     """Yield the thread that watches the limit of this process's container; none without one."""
     limit = memory_limit()
     if limit is not None:
-        yield LimitThread(answers, limit, share)
+        yield LimitThread(answers, limit, share, needed)

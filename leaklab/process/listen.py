@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import os
 import signal
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from leaklab.errors import LeaklabError
 from leaklab.files import FilePath, say_on_stderr
 from leaklab.process.ask import announce, withdraw
+from leaklab.process.signal_hook import ENDING, SignalHook, refuse_uncatchable, signal_name
 from leaklab.process.stock import ReportFiles, calls_of, rehearse, take_stock
 
 if TYPE_CHECKING:
@@ -24,8 +21,6 @@ _PREFIX = "process"
 _USUAL = ("SIGUSR2", "SIGBREAK")  # the latter on Windows
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 _OF_ERRORS = ("SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS", "SIGABRT")
-_ENDING = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU")
-"""Their default action ends the process, and is what their sender wants; of the others nobody wants it."""
 
 
 def listen(signum: int | None = None, folder: FilePath = ".", *, keep: int = 3) -> Listener:
@@ -50,12 +45,7 @@ def listen(signum: int | None = None, folder: FilePath = ".", *, keep: int = 3) 
         ValueError: if Python cannot catch the signal, or *keep* is less than 1.
     """
     number = _usable(signum)
-    if threading.current_thread() is not threading.main_thread():
-        msg = "call listen() in the main thread: Python allows signal handlers there only"
-        raise LeaklabError(msg)
-    if signal.getsignal(number) is None:
-        msg = f"C code handles {_name(number)}, and Python could not restore that handler: give another signal"
-        raise LeaklabError(msg)
+    refuse_uncatchable(number, "listen()")
     return Listener(number, ReportFiles(folder, _PREFIX, keep))
 
 
@@ -72,18 +62,15 @@ class Listener:
         self.signum = signum
         self.file: Path | None = None
         self._files = files
-        self._is_answering = False
-        self._n_asked = 0
         self._is_on = True
-        self._handler = self._answer
-        self._before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(signum, self._handler)
-        if _name(signum) not in _ENDING:
+        self._hook = SignalHook(signum, self._answer, in_children=True)
+        if signal_name(signum) not in ENDING:
             announce(signum, files.text_file)
             atexit.register(withdraw)
 
     def __repr__(self) -> str:
         state = "waiting" if self._is_on else "stopped"
-        return f"<leaklab.listen({_name(self.signum)}, {str(self._files.folder)!r}): {state}>"
+        return f"<leaklab.listen({signal_name(self.signum)}, {str(self._files.folder)!r}): {state}>"
 
     def __enter__(self) -> Self:
         """Return the listener; it has begun already."""
@@ -96,49 +83,25 @@ class Listener:
         self.stop()
 
     def stop(self) -> None:
-        """Bring back the handler that was there before.
-
-        Where somebody has put another one over this, or in another thread, it stays and only hands on.
-        """
+        """Bring back the handler that was there before; one that somebody has put over this stays."""
         if self._is_on:
             self._is_on = False
             withdraw()
             atexit.unregister(withdraw)
-            is_main = threading.current_thread() is threading.main_thread()
-            if is_main and signal.getsignal(self.signum) == self._handler:
-                signal.signal(self.signum, self._before)
+            self._hook.remove()
 
-    def _answer(self, signum: int, frame: FrameType | None) -> None:
-        """Report, then do what was done before."""
-        self._n_asked += 1
-        if self._is_on and not self._is_answering:
-            self._is_answering = True
-            n_answered = 0
-            try:
-                while n_answered < self._n_asked:  # asked again meanwhile: that asker waits for an answer, too
-                    n_answered = self._n_asked
-                    self._report(frame)
-            except Exception as error:  # noqa: BLE001 - the program is not to die of a question
-                say_on_stderr(f"leaklab: no report was made: {type(error).__name__}: {error}\n")
-            finally:
-                self._is_answering = False
-        before = self._before
-        if callable(before):
-            before(signum, frame)
-        elif before == signal.SIG_DFL and _name(signum) in _ENDING:
-            signal.signal(signum, signal.SIG_DFL)
-            os.kill(os.getpid(), signum)
+    def _answer(self, frame: FrameType | None) -> None:
+        try:
+            self._report(frame)
+        except Exception as error:  # noqa: BLE001 - the program is not to die of a question
+            say_on_stderr(f"leaklab: no report was made: {type(error).__name__}: {error}\n")
 
     def _report(self, frame: FrameType | None) -> None:
-        report = take_stock(f"asked for by {_name(self.signum)}", stack=calls_of(frame))
+        report = take_stock(f"asked for by {signal_name(self.signum)}", stack=calls_of(frame))
         say_on_stderr(str(report))
         self._files.write(report)
         self.file = self._files.text_file
         say_on_stderr(f"leaklab: also written to {self.file}\n")
-
-
-def _name(number: int) -> str:
-    return next((known.name for known in signal.Signals if known == number), f"signal {number}")
 
 
 def _usable(signum: int | None) -> int:
@@ -150,9 +113,11 @@ def _usable(signum: int | None) -> int:
     usual = next((name for name in _USUAL if hasattr(signal, name)), "SIGINT")
     number = int(getattr(signal, usual)) if signum is None else int(signum)
     known = {int(each) for each in signal.valid_signals()}
-    name = _name(number)
+    name = signal_name(number)
     if number not in known:
-        there = ", ".join(sorted(_name(each) for each in known if _name(each) not in (*_UNCATCHABLE, *_OF_ERRORS)))
+        there = ", ".join(
+            sorted(signal_name(each) for each in known if signal_name(each) not in (*_UNCATCHABLE, *_OF_ERRORS))
+        )
         msg = f"{sys.platform} has no signal {number}; it has {there}"
         raise ValueError(msg)
     if name in _UNCATCHABLE:

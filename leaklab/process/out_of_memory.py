@@ -1,7 +1,8 @@
-"""``leaklab.on_oom``: a process that runs out of memory leaves a report on who held it."""
+"""``leaklab.on_oom``: a process that runs out of memory, or dies in another way, leaves a report on who held it."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from leaklab.cuda.recording import take as take_snapshot
 from leaklab.files import FilePath
+from leaklab.loop.running import add_room, remove_room
 from leaklab.measure.gauges import MemoryLimit
 from leaklab.process.last_moments import (
     ErrorHooks,
@@ -24,7 +26,8 @@ from leaklab.process.last_moments import (
     traceback_of,
     words_of,
 )
-from leaklab.process.stock import ReportFiles, calls_in, calls_of, rehearse, take_stock
+from leaklab.process.signal_hook import SignalHook, refuse_uncatchable, signal_name
+from leaklab.process.stock import ReportFiles, bytes_of_a_look, calls_in, calls_of, rehearse, take_stock
 from leaklab.reports.process import ProcessReport
 from leaklab.runtime.sparse_graphs import private_memory
 from leaklab.text import format_bytes
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-_PREFIX = "out_of_memory"
+_PREFIX, _PREFIX_OF_ANY = "out_of_memory", "post_mortem"
 _RESERVE_BYTES = 128 << 20
 _OWN_SHARE = 0.05
 """Looking at the heap may take no more than this part of the time: some programs try until a batch fits."""
@@ -51,6 +54,7 @@ def on_oom(
     keep: int = 3,
     snapshot: bool = True,
     reserve_bytes: int = _RESERVE_BYTES,
+    any_death: bool = False,
 ) -> OutOfMemoryWatch:
     """Write a report into *folder* when this process runs out of memory: who held it, where the program was.
 
@@ -58,19 +62,24 @@ def on_oom(
     that says that there is no memory, on the host or on a device; every allocation that fails on a CUDA device, whether
     the program survives it or not; and that the memory of the container is nearly used up, after which the kernel
     kills without a word. The report is a text and a page, ``out_of_memory_<start>_<process>.txt`` and ``.html``, and
-    for CUDA a memory snapshot; of one process the latest report stays.
+    for CUDA a memory snapshot; of one process the latest report stays. What the monitors of loops knew is in it, also
+    of those whose ``with`` block has ended by then.
 
     Args:
         folder: Where the files are written; made if it is missing.
-        share: Part of the container's limit at which the report is written, above 0 and below 1.
+        share: Part of the container's limit at which the report is written, above 0 and below 1; earlier where the rest
+            would be too little to look at the objects.
         keep: Of so many processes the reports stay in the folder; older ones are removed.
         snapshot: Whether to write a snapshot of the CUDA allocator, of 256 MiB at most.
         reserve_bytes: Address space set aside to report with; it takes no memory until then.
+        any_death: Whether every error that ends the program counts as well, and Ctrl-C and SIGTERM: for a job that
+            grows and is ended before it runs out. The files are then named ``post_mortem_...``.
 
     Returns:
         The watch; its ``stop()`` ends it and brings all hooks back.
 
     Raises:
+        LeaklabError: with *any_death* outside of the main thread, which alone may set handlers of signals.
         ReportError: if the folder cannot be made.
         ValueError: if a number makes no sense.
     """
@@ -80,19 +89,27 @@ def on_oom(
     if reserve_bytes < 0:
         msg = f"reserve_bytes must not be negative, not {reserve_bytes}"
         raise ValueError(msg)
-    return OutOfMemoryWatch(ReportFiles(folder, _PREFIX, keep), share, reserve_bytes, takes_snapshots=snapshot)
+    if any_death:
+        refuse_uncatchable(signal.SIGTERM, "on_oom(any_death=True)")
+    files = ReportFiles(folder, _PREFIX_OF_ANY if any_death else _PREFIX, keep)
+    return OutOfMemoryWatch(files, share, reserve_bytes, takes_snapshots=snapshot, any_death=any_death)
 
 
 class OutOfMemoryWatch:
     """What `leaklab.on_oom` returns; also a context manager, which stops at its end."""
 
-    def __init__(self, files: ReportFiles, share: float, reserve_bytes: int, *, takes_snapshots: bool) -> None:
+    def __init__(
+        self, files: ReportFiles, share: float, reserve_bytes: int, *, takes_snapshots: bool, any_death: bool = False
+    ) -> None:
         rehearse()  # what is imported and compiled now needs no memory then
         self._reporter = _Reporter(files, reserve_bytes, takes_snapshots=takes_snapshots)
         self._folder = files.folder
-        self._hooks: ErrorHooks | None = ErrorHooks(self._reporter)
+        self._any_death = any_death
+        self._hooks: ErrorHooks | None = ErrorHooks(self._reporter, any_error=any_death)
+        self._at_signal = SignalHook(signal.SIGTERM, self._reporter.on_term) if any_death else None
         observe_devices(self._reporter)
-        self._threads = list(limit_threads(self._reporter, share))
+        add_room(self._reporter.reserve)
+        self._threads = list(limit_threads(self._reporter, share, bytes_of_a_look))
         for thread in self._threads:
             thread.start()
 
@@ -113,8 +130,9 @@ class OutOfMemoryWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Report if the block ran out of memory, and stop. The error passes through."""
-        del kind, traceback
-        if self._hooks is not None and error is not None and is_out_of_memory(error):
+        del traceback
+        counts = self._any_death and kind not in (None, SystemExit, GeneratorExit)
+        if self._hooks is not None and error is not None and (counts or is_out_of_memory(error)):
             self._reporter.make_room()
             self._reporter.on_error(error)
         self.stop()
@@ -124,6 +142,9 @@ class OutOfMemoryWatch:
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             hooks.remove()
+            if self._at_signal is not None:
+                self._at_signal.remove()
+            remove_room(self._reporter.reserve)
             ignore_devices(self._reporter)
             for thread in self._threads:
                 thread.stop()
@@ -136,7 +157,7 @@ class _Reporter:
     def __init__(self, files: ReportFiles, reserve_bytes: int, *, takes_snapshots: bool) -> None:
         self.file: Path | None = None
         self._files, self._takes_snapshots = files, takes_snapshots
-        self._reserve = _Reserve(reserve_bytes)
+        self.reserve = _Reserve(reserve_bytes)
         self._lock = threading.RLock()
         self._last: ProcessReport | None = None
         self._is_of_device = False
@@ -144,7 +165,7 @@ class _Reporter:
 
     def make_room(self) -> None:
         """Give back what was set aside."""
-        self._reserve.free()
+        self.reserve.free()
 
     def on_error(self, error: BaseException) -> None:
         """Report on an error that nobody caught."""
@@ -153,8 +174,15 @@ class _Reporter:
             self._say()  # written when the allocator failed, and the functions that it ended were still running
             return
         stack, frames = calls_in(traceback_of(error))
-        self._report(f"the program ran out of memory: {words_of(error)}", stack, frames)
+        what = "the program ran out of memory" if is_out_of_memory(error) else "an error ended the program"
+        self._report(f"{what}: {words_of(error)}", stack, frames)
         self._say()
+
+    def on_term(self, frame: FrameType | None) -> None:
+        """Report that somebody ends the process."""
+        with suppress(Exception):  # it is to die all the same
+            self._report(f"{signal_name(signal.SIGTERM)} ended the program", calls_of(frame))
+            self._say()
 
     def on_device(self, device: int, wanted: int, total: int, free: int) -> None:
         """Report on an allocation that found no memory on a CUDA device."""
@@ -189,13 +217,13 @@ class _Reporter:
         is_urgent: bool = False,
     ) -> None:
         with self._lock:
-            self._reserve.free()
+            self.reserve.free()
             try:
                 if is_urgent:  # what costs no time comes first: the process may be killed while it looks at its heap
                     self._files.write(take_stock(occasion, stack=stack, notes=[_KILLED], looks=False))
                 self._write(occasion, stack, ended, of_device=of_device)
             finally:
-                self._reserve.take()
+                self.reserve.take()
 
     def _write(self, occasion: str, stack: Sequence[str], ended: Sequence[FrameType], *, of_device: bool) -> None:
         began = time.monotonic()

@@ -39,7 +39,13 @@ def add_watch(commands: Commands) -> None:
     )
     watch.add_argument("--report", type=Path, metavar="FILE", help="also write the report: .html, .json, .txt, .md")
     watch.add_argument("--fail-on-leak", action="store_true", help="exit with 1, instead of 0, if a leak is certain")
-    watch.add_argument("--on-oom", type=Path, metavar="DIR", help="write into DIR who held the memory when it runs out")
+    deaths = watch.add_mutually_exclusive_group()
+    deaths.add_argument(
+        "--on-oom", type=Path, metavar="DIR", help="write into DIR who held the memory when it runs out"
+    )
+    deaths.add_argument(
+        "--on-death", type=Path, metavar="DIR", help="the same, also when an error, Ctrl-C or SIGTERM ends the program"
+    )
     watch.add_argument("--metrics", type=int, metavar="PORT", help="answer Prometheus there; ranks take the next ports")
     watch.add_argument("--quiet", action="store_true", help="say nothing but what grows, and that at the end")
     # One argument for all: of two, the first would swallow a `--` behind it.
@@ -70,17 +76,22 @@ def _prepared(arguments: argparse.Namespace) -> Callable[[], int]:
         from leaklab.render.base import check_target
 
         check_target(arguments.report, _SUFFIXES)
-    if arguments.on_oom is not None:
+    writes_at_death = arguments.on_death is not None
+    if arguments.on_oom is not None or writes_at_death:
         from leaklab.process.out_of_memory import on_oom
 
-        on_oom(arguments.on_oom)
+        on_oom(arguments.on_death if writes_at_death else arguments.on_oom, any_death=writes_at_death)
     if arguments.metrics is not None:
         from leaklab.metrics.prometheus import serve
 
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         serve(arguments.metrics and arguments.metrics + local_rank)
     options = WatchOptions(
-        arguments.report, arguments.steps, fails_on_leak=arguments.fail_on_leak, is_quiet=arguments.quiet
+        arguments.report,
+        arguments.steps,
+        fails_on_leak=arguments.fail_on_leak,
+        is_quiet=arguments.quiet,
+        writes_at_death=writes_at_death,
     )
     return functools.partial(run_watched, program, options, f":{function}" if is_own else arguments.step)
 

@@ -6,7 +6,6 @@ import atexit
 import os
 import signal
 import sys
-import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from leaklab.files import say_on_stderr
 from leaklab.loop.clocks import hearing
 from leaklab.loop.inside import BlockWatch
+from leaklab.loop.running import room_for_last_words
+from leaklab.process.signal_hook import SignalHook, is_main_thread
 from leaklab.programs.running import FILE, MainProgram
 
 if TYPE_CHECKING:
@@ -35,12 +36,14 @@ class WatchOptions:
         total_steps: Steps of the whole loop; None if nobody knows.
         fails_on_leak: Whether the exit status is 1 where a leak is certain and the program itself has ended with 0.
         is_quiet: Whether nothing is said but what leaks, at the end.
+        writes_at_death: Whether leaklab has a handler of SIGTERM already, which says who held the memory.
     """
 
     report: Path | None = None
     total_steps: int | None = None
     fails_on_leak: bool = False
     is_quiet: bool = False
+    writes_at_death: bool = False
 
 
 def run_watched(program: MainProgram, options: WatchOptions, named: str) -> int:
@@ -68,7 +71,7 @@ class ProgramWatch:
         self._options = options
         rank = os.environ.get("RANK", "") if os.environ.get("WORLD_SIZE", "1") != "1" else ""
         self._name = f"rank {rank}" if rank else ""
-        self._report = _of_rank(options.report, rank)
+        self._report = _with_ending(options.report, self._name)
         self._pid = os.getpid()
         self._block = BlockWatch(
             self._name,
@@ -77,20 +80,16 @@ class ProgramWatch:
             on_change=None if options.is_quiet else self._tell,
             any_thread=True,
             named=named,
+            in_worker=self._in_worker,
         )
         self._is_concluded = False
-        self._fork = threading.local()
         self.fails = False
 
     def __enter__(self) -> Self:
         self._block.__enter__()
         atexit.register(self._end_late)
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and _is_main_thread():
-            signal.signal(signal.SIGTERM, self._on_term)
-            if hasattr(os, "register_at_fork"):
-                os.register_at_fork(
-                    before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child
-                )
+        if is_main_thread() and (signal.getsignal(signal.SIGTERM) is signal.SIG_DFL or self._options.writes_at_death):
+            SignalHook(signal.SIGTERM, lambda _frame: self._conclude("SIGTERM"), when=self._block.when_idle)
         return self
 
     def __exit__(
@@ -101,7 +100,7 @@ class ProgramWatch:
                 self._conclude("")
             return
         failure = f"exit status {getattr(error, 'code', 1)}" if kind is SystemExit else kind.__name__
-        with ExitStack() as counted:
+        with ExitStack() as counted, room_for_last_words(failure):
             if self._block.n_steps:
                 from leaklab.heap.roots import count_as_running  # noqa: PLC0415 - as in BlockWatch
 
@@ -112,6 +111,13 @@ class ProgramWatch:
     def hearing(self, function: Any) -> Any:
         """Return what stands in for *function*, whose calls are the steps."""
         return hearing(function, self._block.note_named)
+
+    def _in_worker(self) -> None:
+        """Watch this child by itself: a server has forked it off to answer requests."""
+        self._pid = os.getpid()
+        self._name = f"worker {self._pid}"
+        self._report = _with_ending(self._options.report, self._name)
+        self._block.rename(self._name)
 
     def _end_late(self) -> None:
         """Conclude when all threads have ended; nobody asks for an exit status any more."""
@@ -136,7 +142,7 @@ class ProgramWatch:
         quiet = self._options.is_quiet
         if not self._block.clock:
             if not quiet:
-                say_on_stderr(f"leaklab watch: {self._block.missing}; {_NAME_ONE}\n")
+                say_on_stderr(f"leaklab watch, process {self._pid}: {self._block.missing}; {_NAME_ONE}\n")
             if self._report is None:
                 return
         report = self._block.report()
@@ -153,28 +159,6 @@ class ProgramWatch:
         name = f" {self._name}" if self._name else ""
         alarm = " ALARM" if change.is_alarm else ""
         say_on_stderr(f"leaklab watch{name}, step {change.step:,}:{alarm} {change.state.value}: {change.words}\n")
-
-    def _on_term(self, signum: int, frame: FrameType | None) -> None:
-        del frame
-        self._block.when_idle(lambda: self._die_of(signum))
-
-    def _die_of(self, signum: int) -> None:
-        self._conclude("SIGTERM")
-        signal.signal(signum, signal.SIG_DFL)
-        os.kill(os.getpid(), signum)
-
-    def _before_fork(self) -> None:
-        """Hold SIGTERM back: a child drops what comes for its handler before the interpreter in it is ready."""
-        self._fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-
-    def _after_fork(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._fork.mask)
-
-    def _in_child(self) -> None:
-        """A forked child is not watched: it dies of the signal at once, as any does."""
-        if _is_main_thread() and signal.getsignal(signal.SIGTERM) == self._on_term:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self._after_fork()
 
 
 def _hide_own_frames(traceback: TracebackType | None) -> None:
@@ -197,9 +181,5 @@ def _is_machinery(frame: FrameType) -> bool:
     return name == FILE or "runpy" in name
 
 
-def _of_rank(file: Path | None, rank: str) -> Path | None:
-    return file if file is None or not rank else file.with_stem(f"{file.stem}_rank_{rank}")
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+def _with_ending(file: Path | None, words: str) -> Path | None:
+    return file.with_stem(f"{file.stem}_{words.replace(' ', '_')}") if file is not None and words else file

@@ -6,6 +6,7 @@ import collections
 import functools
 import itertools
 import random
+import types
 
 import pytest
 import torch
@@ -303,3 +304,18 @@ def test_a_place_that_keeps_its_length_leaks_what_collects_inside(make):
     leak = only_leak(leaklab.leakcheck(cell, runs=24, namespace={"place": place}, sites=False, cure=False))
     assert leak.holder.startswith("place[")
     assert leak.count_per_run == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_window_on_the_newest_of_what_leaks_is_not_one_chain_with_it():
+    """As of requests: the paths to the newest lead through the window, and those to older ones through the dict."""
+    app = types.SimpleNamespace(recent=[], kept={})
+
+    def cell():
+        for _ in range(4):
+            thing = Thing()
+            app.recent.append(thing)
+            del app.recent[:-20]  # five runs, exactly
+            app.kept[len(app.kept)] = thing
+
+    leak = only_leak(check(cell, app=app))
+    assert (leak.holder, leak.n_places, leak.count_per_run) == ("app.kept", 1, 4.0)

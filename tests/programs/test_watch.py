@@ -127,13 +127,16 @@ def test_an_error_ends_the_program_as_it_would_and_its_traceback_begins_there(tm
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_program_that_is_ended_by_a_signal_has_its_report_and_dies_of_it(tmp_path, signum):
     text = TRAINING.replace("{end}", "").replace("            history.append(loss)", SAY_WHEN)
-    process = start([written(tmp_path, text), "100000000", "leak"], tmp_path)
+    process = start(["--on-death", "post", written(tmp_path, text), "100000000", "leak"], tmp_path)
     assert process.stdout.readline() == "far enough\n"
     process.send_signal(signum)
     _out, err = process.communicate(timeout=120)
     assert process.returncode == -signum
     assert "`history in train()`" in err.partition("leaklab watch, process")[2]
     assert f"ended by {'SIGTERM' if signum == signal.SIGTERM else 'KeyboardInterrupt'}" in err
+    post_mortem = next((tmp_path / "post").glob("*.txt")).read_text()
+    assert "  history in train()\n" in post_mortem.partition("Largest tensors")[2]
+    assert ": `history in train()` grows by 1 tensor" in " ".join(post_mortem.split())
 
 
 SAY_WHEN = """            history.append(loss)
