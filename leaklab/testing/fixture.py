@@ -10,7 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from leaklab.reports.check import LeakReport
-    from leaklab.testing.checking import CheckedTest
+    from leaklab.testing.outcome import CheckedTest
 
 
 class LeakedError(AssertionError):

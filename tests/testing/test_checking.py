@@ -17,7 +17,8 @@ from leaklab.model import Status
 from leaklab.model.paths import RootPath, Step
 from leaklab.testing import assert_no_leak
 from leaklab.testing.baseline import read_baseline, stale_entries, write_baseline
-from leaklab.testing.checking import annotation_of, kept_by_plugin, leaves_something
+from leaklab.testing.checking import annotation_of, kept_by_plugin
+from leaklab.testing.screen import leaves_something
 
 
 def leak_below(*kinds: str):
