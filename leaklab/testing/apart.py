@@ -27,9 +27,10 @@ from leaklab.testing.screen import leaves_something
 
 if TYPE_CHECKING:
     from leaklab.model import Settings
+    from leaklab.testing.baseline import KnownLeak
 
 _WHOLE_SECONDS, _WHOLE_SHARE = 20.0, 2.0
-"""So many seconds, and so many times the limit of the runs, a copy may compute, with all that explains what it finds."""
+"""So many seconds, and so many times the limit of the runs, a copy may compute, with all that explains a leak."""
 _SLOWEST = 10.0
 """So many times as long it may take where the machine is busy, or the test waits."""
 _IDLE_SECONDS, _IDLE_RUNS = 10.0, 10.0
@@ -56,7 +57,7 @@ class Repeats:
         settings: Settings,
         seconds: float,
         screened: bool,
-        baseline: Mapping[str, str],
+        baseline: Mapping[str, KnownLeak],
         known: str,
         config: pytest.Config,
     ) -> CheckedTest:
@@ -67,7 +68,7 @@ class Repeats:
             settings: How to check.
             seconds: What pytest's own turn took.
             screened: Whether a few runs may show that a whole check is not needed.
-            baseline: Fingerprints of leaks that do not count.
+            baseline: Leaks that do not count unless they are much worse, by their fingerprints.
             known: Why a leak of this test is accepted; empty if it is not.
             config: Of this run of pytest.
         """
@@ -109,7 +110,7 @@ def _check(
     settings: Settings,
     *,
     screened: bool,
-    baseline: Mapping[str, str],
+    baseline: Mapping[str, KnownLeak],
     known: str,
     config: pytest.Config,
 ) -> CheckedTest:

@@ -14,22 +14,27 @@ from leaklab.model import Leak, Outcome, Settings
 from leaklab.model.sentences import growth_sentence
 from leaklab.render.advice import patch_text
 from leaklab.reports.check import LeakReport
+from leaklab.testing.baseline import KnownLeak
 from leaklab.testing.outcome import CheckedTest, not_checked
 from leaklab.testing.repeating import Turns
 
 _PLAIN = frozenset({"dict", "list", "tuple", "set", "frozenset", "collections"})
+_FOR_SUITES = frozenset(
+    f"_pytest.{name}" for name in ("config", "doctest", "fixtures", "main", "nodes", "python", "stash", "unittest")
+)
+"""Where pytest's own objects are that a suite gives its own things to: the configuration, tests, fixtures."""
 _PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)\b")
 
 
 def whole_check(
-    turns: Turns, *, settings: Settings, baseline: Mapping[str, str], known: str, plugins: Collection[str]
+    turns: Turns, *, settings: Settings, baseline: Mapping[str, KnownLeak], known: str, plugins: Collection[str]
 ) -> CheckedTest:
     """Check the turns of a test.
 
     Args:
         turns: Of the test.
         settings: How to check.
-        baseline: Fingerprints of leaks that do not count.
+        baseline: Leaks that do not count unless they are much worse, by their fingerprints.
         known: Why a leak of this test is accepted; empty if it is not.
         plugins: Packages of pytest's plug-ins.
 
@@ -46,20 +51,26 @@ def whole_check(
 
 
 def judge_report(
-    report: LeakReport, baseline: Collection[str], known: str = "", plugins: Collection[str] = ()
+    report: LeakReport, baseline: Mapping[str, KnownLeak], known: str = "", plugins: Collection[str] = ()
 ) -> CheckedTest:
     """Say which of the leaks in *report* count.
 
     Args:
         report: Of a test that was run repeatedly, or of a function that it gave to the fixture.
-        baseline: Fingerprints of leaks that do not count.
+        baseline: Leaks that do not count unless they are much worse, by their fingerprints.
         known: Why a leak is accepted; empty if it is not.
         plugins: Packages of pytest's plug-ins: what they keep for themselves of each test does not count.
     """
     leaks = report.leaks if report.leaked else ()
     of_plugins = [leak for leak in leaks if kept_by_plugin(leak, plugins)]
     own = [leak for leak in leaks if leak not in of_plugins]
-    new = [leak for leak in own if leak.fingerprint not in baseline]
+    found = _by_fingerprint(leaks)
+    worse = {
+        print_: words
+        for print_, before in baseline.items()
+        if print_ in found and (words := before.worse(KnownLeak(*found[print_])))
+    }
+    new = [leak for leak in own if leak.fingerprint not in baseline or leak.fingerprint in worse]
     notes = [f"a pytest plug-in keeps objects of every run: {growth_sentence(leak)}" for leak in of_plugins]
     if own and not new:
         notes.append("leaks as the baseline says")
@@ -70,19 +81,30 @@ def judge_report(
     counts = bool(new) and not known
     return CheckedTest(
         note="\n".join(notes),
-        text=_text_of(report, new) if counts else "",
+        text=_text_of(report, new, worse) if counts else "",
         annotations="\n".join(map(annotation_of, new)) if counts else "",
-        fingerprints={leak.fingerprint: growth_sentence(leak) for leak in leaks},
+        fingerprints=found,
         record_json=report.to_json() if report.leaked else "",
         properties=_properties(report),
     )
 
 
-def _text_of(report: LeakReport, leaks: Sequence[Leak]) -> str:
+def _by_fingerprint(leaks: Sequence[Leak]) -> dict[str, tuple[str, float, float]]:
+    """Return what a baseline holds of *leaks*; those with one fingerprint are one leak of it."""
+    found: dict[str, tuple[str, float, float]] = {}
+    for leak in leaks:
+        words, n_bytes, count = found.get(leak.fingerprint, (growth_sentence(leak), 0.0, 0.0))
+        found[leak.fingerprint] = words, n_bytes + leak.bytes_per_run, count + leak.count_per_run
+    return found
+
+
+def _text_of(report: LeakReport, leaks: Sequence[Leak], worse: Mapping[str, str]) -> str:
     """Return for each leak the place, the rate, the line and the change that was tried; then the report."""
     lines = []
     for leak in leaks:
         lines += [f"LEAKED  {growth_sentence(leak)}", *(f"    {site}" for site in leak.sites)]
+        if leak.fingerprint in worse:
+            lines.append(f"    known, but much worse: {worse[leak.fingerprint]}")
         patch = patch_text(leak)
         if patch:
             lines += ["    this change was tried, and ends it:", *(f"    {line}" for line in patch.splitlines())]
@@ -97,13 +119,17 @@ def plugin_packages(config: pytest.Config) -> frozenset[str]:
 
 
 def kept_by_plugin(leak: Leak, plugins: Collection[str]) -> bool:
-    """Return whether *leak* is found through an object of pytest's only, in what one of *plugins* keeps for itself.
+    """Return whether *leak* is what pytest keeps for itself, or one of *plugins* that only pytest's objects lead to.
 
-    Such are the results that a benchmark notes: they are there once where the test is run once.
+    Such are the results that a benchmark notes, and the properties of the whole suite in JUnit's file: they are there
+    once where the test is run once.
     """
-    packages = [step.kind.partition(".")[0] for step in leak.path.steps[:-1]]
-    owner = next((one for one in reversed(packages) if one not in _PLAIN), "")
-    return "_pytest" in packages and owner in plugins
+    kinds = [step.kind for step in leak.path.steps[:-1]]
+    owner = next((one for one in reversed(kinds) if one.partition(".")[0] not in _PLAIN), "")
+    package, module = owner.partition(".")[0], owner.rpartition(".")[0]
+    if package == "_pytest":
+        return module not in _FOR_SUITES
+    return package in plugins and any(one.startswith("_pytest.") for one in kinds)
 
 
 def _properties(report: LeakReport) -> list[tuple[str, object]]:

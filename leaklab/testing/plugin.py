@@ -20,6 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from leaklab.model import Settings
     from leaklab.testing.apart import Repeats
+    from leaklab.testing.baseline import KnownLeak
     from leaklab.testing.fixture import Leakcheck
     from leaklab.testing.outcome import CheckedTest, Tally
     from leaklab.testing.repeating import Turns
@@ -137,10 +138,10 @@ class LeakcheckPlugin:
         self._options["min_bytes"] = _size(
             config.getoption("--leakcheck-min-bytes") or config.getini("leakcheck_min_bytes")
         )
-        self._known: dict[str, dict[str, str]] | None = None
+        self._known: dict[str, dict[str, KnownLeak]] | None = None
         self._repeats: Repeats | None = None
         self._asked: list[CheckedTest] = []
-        self._found: dict[str, dict[str, str]] = {}
+        self._found: dict[str, dict[str, tuple[str, float, float]]] = {}
         self._records: list[tuple[str, str]] = []
 
     def make_fixture(self, item: pytest.Item) -> Leakcheck:
@@ -242,7 +243,7 @@ class LeakcheckPlugin:
         """Add what the functions that the test gave to the fixture told; the last one may have failed it."""
         from leaklab.testing.fixture import LeakedError  # noqa: PLC0415 - loaded, as the fixture was used
 
-        found = {print_: words for checked in self._asked for print_, words in checked.fingerprints.items()}
+        found = {print_: leak for checked in self._asked for print_, leak in checked.fingerprints.items()}
         report.leaklab_found = found  # type: ignore[attr-defined]
         report.leaklab_records = [checked.record_json for checked in self._asked]  # type: ignore[attr-defined]
         if report.outcome == "failed" and call.excinfo is not None and call.excinfo.errisinstance(LeakedError):
@@ -307,16 +308,20 @@ class LeakcheckPlugin:
 
     def _write(self) -> None:
         if self._updates and self._baseline is not None and not self._config.getoption("collectonly"):
-            from leaklab.testing.baseline import write_baseline  # noqa: PLC0415
+            from leaklab.testing.baseline import KnownLeak, write_baseline  # noqa: PLC0415
 
-            write_baseline(self._baseline, {**(self._known or {}), **self._found})
+            found = {
+                test: {print_: KnownLeak(*leak) for print_, leak in leaks.items()}
+                for test, leaks in self._found.items()
+            }
+            write_baseline(self._baseline, {**(self._known or {}), **found})
         page = self._config.getoption("--leakcheck-html")
         if page and self._records:
             from leaklab.testing.checking import write_page  # noqa: PLC0415
 
             write_page(Path(self._config.rootpath, page), self._records)
 
-    def _known_of(self, test: str) -> dict[str, str]:
+    def _known_of(self, test: str) -> dict[str, KnownLeak]:
         if self._known is None:
             self._known = {}
             if self._baseline is not None and (self._baseline.exists() or not self._updates):
