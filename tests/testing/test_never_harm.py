@@ -132,27 +132,63 @@ class Case(unittest.TestCase):
     def test_class_is_made_once(self):
         self.assertEqual(self.number, 0)
 """
-TIMEOUTS = """
-import pytest, time
+TIMES_OUT = """
+import signal
+
+import pytest
 
 
-@pytest.mark.timeout(1.5, method="thread")
-@pytest.mark.parametrize("number", [1, 2])
-def test_quick(number):
+def fail(*_):
+    pytest.fail("too long")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol():
+    signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+SLOW = """
+import time
+
+
+def test_half_of_the_time():
     time.sleep(0.4)
 
 
-@pytest.mark.timeout(0.2)
-def test_slow():
+def test_too_long():
     time.sleep(5)
+
+
+def test_at_once():
+    pass
+"""
+RERUNS = """
+from _pytest.runner import runtestprotocol
+
+
+def pytest_runtest_protocol(item, nextitem):
+    failed = True
+    while failed:
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in (reports := runtestprotocol(item, nextitem=nextitem, log=False)):
+            if report.failed:
+                report.outcome = "rerun"
+            item.ihook.pytest_runtest_logreport(report=report)
+        failed = any(report.outcome == "rerun" for report in reports)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def pytest_report_teststatus(report):
+    if report.outcome == "rerun":
+        return "rerun", "R", "RERUN"
 """
 RERUN = """
-import pytest
-
 times = []
 
 
-@pytest.mark.flaky(reruns=3)
 def test_passes_in_the_end():
     times.append(1)
     assert len(times) == 3
@@ -192,9 +228,10 @@ def test_every_outcome_is_that_without_checks_and_what_was_not_checked_is_told(t
     assert "not repeatable: in run 2 the test fails: assert not [1]" in done.stdout
 
 
-@pytest.mark.parametrize(("plugin", "text"), [("pytest_timeout", TIMEOUTS), ("pytest_rerunfailures", RERUN)])
-def test_limits_of_time_and_reruns_are_those_of_the_first_run(tmp_path, plugin, text):
-    pytest.importorskip(plugin)
+@pytest.mark.parametrize(("conftest", "text"), [(TIMES_OUT, SLOW), (RERUNS, RERUN)], ids=["timeouts", "reruns"])
+def test_limits_of_time_and_reruns_are_those_of_the_first_run(tmp_path, conftest, text):
+    """As pytest-timeout and pytest-rerunfailures do."""
+    (tmp_path / "conftest.py").write_text(conftest, "utf-8")
     (tmp_path / "test_some.py").write_text(text, "utf-8")
     both_ways(tmp_path)
 
