@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.heap.dominators import DominatorTree, dominators
+from leaklab.heap.found_by_name import begin_at_name
 from leaklab.heap.index import HeapIndex
 from leaklab.heap.names.containers import keys_of
 from leaklab.heap.names.reference import has_plain_items
@@ -204,10 +205,23 @@ class HeapView:
         start: Start,
         things: list[object],
         statuses: list[Status],
-        name_key: Callable[[int], str] | None = None,
+        name_key: Callable[[int], str],
+        n_old: int,
     ) -> Described:
-        expression = start.expression_for(things[0])
-        return describe_path(things, start.words, expression, statuses, summaries=self.summaries, name_key=name_key)
+        left_out, start = begin_at_name(start, things, n_old)
+        described = describe_path(
+            things[left_out:],
+            start.words,
+            start.expression_for(things[left_out]),
+            statuses[left_out:],
+            summaries=self.summaries,
+            name_key=lambda position: name_key(position + left_out),
+        )
+        return replace(described, positions=tuple(left_out + position for position in described.positions))
+
+    def _n_old(self, vertices: Sequence[int]) -> int:
+        """Return how many of *vertices*, the first ones, were there before the runs."""
+        return next((n for n, vertex in enumerate(vertices) if self.birth_run[vertex] != BASELINE), len(vertices))
 
     def describe_along(
         self, vertices: Sequence[int], known: str | None = None, name_key: Callable[[int], str] | None = None
@@ -215,7 +229,8 @@ class HeapView:
         """Return a path from a root in words, or one from an object for which *known* is Python."""
         things, statuses = [self.objects[v] for v in vertices], [*map(self.status, vertices)]
         if known is None:
-            return self._words(self.starts[self.tree.root_of[vertices[0]]], things, statuses, name_key)
+            start = self.starts[self.tree.root_of[vertices[0]]]
+            return self._words(start, things, statuses, name_key or self.key_names([]), self._n_old(vertices))
         return describe_path(things, _VARIABLES, known, statuses, summaries=self.summaries, name_key=name_key)
 
     def key_names(self, vertices: Sequence[int]) -> Callable[[int], str]:
@@ -242,7 +257,8 @@ class HeapView:
         vertices = self.path(owner)
         start = self.starts[self.tree.root_of[owner]]
         things = [*(self.objects[v] for v in vertices), *below]
-        return self._words(start, things, [*map(self.status, vertices), *unknown], self.key_names(vertices))
+        statuses = [*map(self.status, vertices), *unknown]
+        return self._words(start, things, statuses, self.key_names(vertices), self._n_old(vertices))
 
     def is_history(self, described: Described) -> bool:
         """Return whether a path begins at one of the notebook's own names."""

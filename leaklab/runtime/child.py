@@ -102,12 +102,15 @@ class Child(Generic[Result]):
         failure: Why there is no answer, one clause; empty if there is one.
     """
 
-    def __init__(self, pid: int, reader: int, seconds: float, idle_seconds: float) -> None:
+    def __init__(
+        self, pid: int, reader: int, seconds: float, idle_seconds: float, computing_seconds: float = math.inf
+    ) -> None:
         self.answer: Result | None = None
         self.failure = ""
         self._pid, self._reader = pid, reader
         self._seconds, self._end = seconds, time.monotonic() + seconds
         self._idle_seconds, self._last_work, self._worked = idle_seconds, time.monotonic(), -1.0
+        self._computing_seconds = computing_seconds
         self._received = bytearray()
         self._is_over = False
 
@@ -134,10 +137,18 @@ class Child(Generic[Result]):
         worked = _computed_seconds(self._pid)
         if worked != self._worked:
             self._worked, self._last_work = worked, now
-        if self._is_over or (now < self._end and now < self._last_work + self._idle_seconds):
+        if self._is_over:
+            return
+        if now >= self._end:
+            failure = f"{_WHO} had not ended after {self._seconds:.0f} s"
+        elif now >= self._last_work + self._idle_seconds:
+            failure = f"{_WHO} hung"
+        elif worked >= self._computing_seconds:
+            failure = f"{_WHO} had not ended after {worked:.0f} s of a processor"
+        else:
             return
         self.kill()
-        self.failure = f"{_WHO} had not ended after {self._seconds:.0f} s" if now >= self._end else f"{_WHO} hung"
+        self.failure = failure
 
     def wait(self) -> None:
         """Wait until it has answered, or its time is over."""
@@ -169,7 +180,11 @@ class Child(Generic[Result]):
 
 
 def begin_child(
-    work: Callable[[], Generator[Asked, Ran, Result]], *, seconds: float = math.inf, idle_seconds: float = math.inf
+    work: Callable[[], Generator[Asked, Ran, Result]],
+    *,
+    seconds: float = math.inf,
+    idle_seconds: float = math.inf,
+    computing_seconds: float = math.inf,
 ) -> Generator[Asked, Ran, Child[Result]]:
     """Begin *work* in a child; what comes back at once is who does it.
 
@@ -178,6 +193,7 @@ def begin_child(
         seconds: After so many the child is ended.
         idle_seconds: After so many, too, in which neither it nor what it has started computed anything: it waits for a
             thread that only this process has.
+        computing_seconds: After so many seconds of a processor, too: on a busy machine they say more than a clock.
 
     Yields:
         In the child what *work* yields, in this process nothing.
@@ -196,7 +212,7 @@ def begin_child(
         raise
     if pid:
         os.close(writer)
-        return Child(pid, reader, seconds, idle_seconds)
+        return Child(pid, reader, seconds, idle_seconds, computing_seconds)
     # From here on in the child. Nothing gets past the last line, be it an exception or the end of the generator.
     try:
         os.close(reader)

@@ -1,184 +1,76 @@
-"""Check one test, and put what was found into words.
-
-A test that leaves no object behind needs no whole check; that is told within milliseconds.
-"""
+"""Check one test as a whole, and put what was found into words."""
 
 from __future__ import annotations
 
 import re
-import sys
-import time
-from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from leaklab.check.api import leakcheck
 from leaklab.errors import CheckRunningError
-from leaklab.measure.census import DisturbedError
-from leaklab.measure.measurement import Cohorts, choose_baseline
 from leaklab.model import Leak, Outcome, Settings
 from leaklab.model.sentences import growth_sentence
 from leaklab.render.advice import patch_text
 from leaklab.reports.check import LeakReport
-from leaklab.runtime.gc_control import collect_quietly, user_has_frozen, user_lets_collect
-from leaklab.testing.repeating import NotRepeatableError, Turns
-
-_N_WARMUPS, _N_RUNS = 2, 4
-
-
-def leaves_something(run: Callable[[], object]) -> bool:
-    """Run a few times; return whether each of the last but one left objects that live at the end.
-
-    True also where that cannot be told, as where the test freezes the collector's objects, and where each run leaves
-    more blocks of Python's memory in use: arrays of numpy, numbers and texts are not listed by the collector.
-    """
-    collects = user_lets_collect()
-    taker = choose_baseline(user_froze=user_has_frozen(), cell_freezes=False, collects=collects)
-    cohorts = Cohorts(_N_WARMUPS + _N_RUNS)
-    cohorts.start_phase()
-    # Older garbage is frozen with all else: to collect it would take longer than the runs of most tests.
-    taker.begin()
-    try:
-        for _ in range(_N_WARMUPS + _N_RUNS):
-            taker.mark()
-            run()
-            census = taker.take()
-            cohorts.add(census)
-        cohorts.keep_alive_ones(census.addresses, census.kinds)
-        return all(cohorts.sizes()[_N_WARMUPS:-1]) or _takes_blocks(run, collects=collects)
-    except DisturbedError:
-        return True
-    finally:
-        taker.end()
-
-
-def _takes_blocks(run: Callable[[], object], *, collects: bool) -> bool:
-    """Run a few times more; return whether each run leaves more blocks of Python's memory in use."""
-    levels = array("q", bytes(8 * (_N_RUNS + 1)))  # made beforehand: a list would take blocks of its own
-    for number in range(_N_RUNS + 1):
-        if number:
-            run()
-        if collects:
-            collect_quietly()
-        levels[number] = sys.getallocatedblocks()
-    return all(after > before for before, after in pairwise(levels))
-
+from leaklab.testing.baseline import KnownLeak
+from leaklab.testing.outcome import CheckedTest, not_checked
+from leaklab.testing.repeating import Turns
 
 _PLAIN = frozenset({"dict", "list", "tuple", "set", "frozenset", "collections"})
+_FOR_SUITES = frozenset(
+    f"_pytest.{name}" for name in ("config", "doctest", "fixtures", "main", "nodes", "python", "stash", "unittest")
+)
+"""Where pytest's own objects are that a suite gives its own things to: the configuration, tests, fixtures."""
 _PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)\b")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedTest:
-    """What checking a test told.
-
-    Attributes:
-        report: None where no whole check was made.
-        note: What the reader should know, in a sentence; empty if nothing.
-        known: Reasons why the leak does not count; empty if it does.
-        new: The leaks that count.
-    """
-
-    report: LeakReport | None = None
-    note: str = ""
-    known: str = ""
-    new: Sequence[Leak] = ()
-    properties: list[tuple[str, object]] = field(default_factory=list)
-
-    @property
-    def fails(self) -> bool:
-        """Whether the test is to fail."""
-        return bool(self.new) and not self.known
-
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """Each leak's fingerprint, with what it is in words."""
-        leaks = self.report.leaks if self.report is not None and self.report.leaked else ()
-        return {leak.fingerprint: growth_sentence(leak) for leak in leaks}
-
-    @property
-    def record_json(self) -> str:
-        """The record of a test that leaks; empty for others."""
-        return self.report.to_json() if self.report is not None and self.report.leaked else ""
-
-    @property
-    def text(self) -> str:
-        """What failed: for each leak the place, the rate, the line and the change that was tried; then the report."""
-        lines = []
-        for leak in self.new:
-            lines += [f"LEAKED  {growth_sentence(leak)}", *(f"    {site}" for site in leak.sites)]
-            patch = patch_text(leak)
-            if patch:
-                lines += ["    this change was tried, and ends it:", *(f"    {line}" for line in patch.splitlines())]
-            lines += [f"    fingerprint {leak.fingerprint}", ""]
-        return "\n".join([*lines, str(self.report)])
-
-    @property
-    def annotations(self) -> str:
-        """The leaks as commands for GitHub, each on the line that keeps."""
-        return "\n".join(annotation_of(leak) for leak in self.new)
-
-
-def check_item(
-    item: pytest.Item,
-    *,
-    settings: Settings,
-    screened: bool,
-    baseline: Mapping[str, str],
-    known: str = "",
+def whole_check(
+    turns: Turns, *, settings: Settings, baseline: Mapping[str, KnownLeak], known: str, plugins: Collection[str]
 ) -> CheckedTest:
-    """Run *item* repeatedly.
+    """Check the turns of a test.
 
     Args:
-        item: The test.
-        settings: How to check; its name becomes that of the test.
-        screened: Whether a few runs may show that a whole check is not needed.
-        baseline: Fingerprints of leaks that do not count.
+        turns: Of the test.
+        settings: How to check.
+        baseline: Leaks that do not count unless they are much worse, by their fingerprints.
         known: Why a leak of this test is accepted; empty if it is not.
+        plugins: Packages of pytest's plug-ins.
+
+    Raises:
+        NotRepeatableError: if a turn does not pass.
     """
-    started = time.perf_counter()
-    checked = _check(item, replace(settings, name=item.name), screened=screened, baseline=baseline, known=known)
-    checked.properties.append(("leaklab_seconds", f"{time.perf_counter() - started:.2f}"))
-    return checked
-
-
-def _check(
-    item: pytest.Item, settings: Settings, *, screened: bool, baseline: Mapping[str, str], known: str
-) -> CheckedTest:
-    turns = Turns(item)
+    turns.run()  # the wider fixtures are there then
+    variables = turns.variables(plugins)
     try:
-        if screened and not leaves_something(turns.run):
-            return _without_report("clean", "the quick test found no leak")
-        turns.run()  # the wider fixtures are there then
-        plugins = plugin_packages(item.config)
-        variables = turns.variables(plugins)
         report = leakcheck(turns.run, namespace=variables, settings=settings)
-    except NotRepeatableError as error:
-        return _without_report(str(error).partition(":")[0], str(error))
     except CheckRunningError as error:
-        return _without_report("not checked", str(error))
+        return not_checked(str(error))
     return judge_report(report, baseline, known, plugins)
 
 
 def judge_report(
-    report: LeakReport, baseline: Collection[str], known: str = "", plugins: Collection[str] = ()
+    report: LeakReport, baseline: Mapping[str, KnownLeak], known: str = "", plugins: Collection[str] = ()
 ) -> CheckedTest:
     """Say which of the leaks in *report* count.
 
     Args:
         report: Of a test that was run repeatedly, or of a function that it gave to the fixture.
-        baseline: Fingerprints of leaks that do not count.
+        baseline: Leaks that do not count unless they are much worse, by their fingerprints.
         known: Why a leak is accepted; empty if it is not.
         plugins: Packages of pytest's plug-ins: what they keep for themselves of each test does not count.
     """
     leaks = report.leaks if report.leaked else ()
     of_plugins = [leak for leak in leaks if kept_by_plugin(leak, plugins)]
     own = [leak for leak in leaks if leak not in of_plugins]
-    new = [leak for leak in own if leak.fingerprint not in baseline]
+    found = _by_fingerprint(leaks)
+    worse = {
+        print_: words
+        for print_, before in baseline.items()
+        if print_ in found and (words := before.worse(KnownLeak(*found[print_])))
+    }
+    new = [leak for leak in own if leak.fingerprint not in baseline or leak.fingerprint in worse]
     notes = [f"a pytest plug-in keeps objects of every run: {growth_sentence(leak)}" for leak in of_plugins]
     if own and not new:
         notes.append("leaks as the baseline says")
@@ -186,7 +78,38 @@ def judge_report(
         notes.append(f"leaked (known): {known}")
     elif report.verdict.outcome is Outcome.INCONCLUSIVE or (report.record.settings.min_bytes and report.record.noted):
         notes.append(str(report.verdict))
-    return CheckedTest(report, "\n".join(notes), known, tuple(new), _properties(report))
+    counts = bool(new) and not known
+    return CheckedTest(
+        note="\n".join(notes),
+        text=_text_of(report, new, worse) if counts else "",
+        annotations="\n".join(map(annotation_of, new)) if counts else "",
+        fingerprints=found,
+        record_json=report.to_json() if report.leaked else "",
+        properties=_properties(report),
+    )
+
+
+def _by_fingerprint(leaks: Sequence[Leak]) -> dict[str, tuple[str, float, float]]:
+    """Return what a baseline holds of *leaks*; those with one fingerprint are one leak of it."""
+    found: dict[str, tuple[str, float, float]] = {}
+    for leak in leaks:
+        words, n_bytes, count = found.get(leak.fingerprint, (growth_sentence(leak), 0.0, 0.0))
+        found[leak.fingerprint] = words, n_bytes + leak.bytes_per_run, count + leak.count_per_run
+    return found
+
+
+def _text_of(report: LeakReport, leaks: Sequence[Leak], worse: Mapping[str, str]) -> str:
+    """Return for each leak the place, the rate, the line and the change that was tried; then the report."""
+    lines = []
+    for leak in leaks:
+        lines += [f"LEAKED  {growth_sentence(leak)}", *(f"    {site}" for site in leak.sites)]
+        if leak.fingerprint in worse:
+            lines.append(f"    known, but much worse: {worse[leak.fingerprint]}")
+        patch = patch_text(leak)
+        if patch:
+            lines += ["    this change was tried, and ends it:", *(f"    {line}" for line in patch.splitlines())]
+        lines += [f"    fingerprint {leak.fingerprint}", ""]
+    return "\n".join([*lines, str(report)])
 
 
 def plugin_packages(config: pytest.Config) -> frozenset[str]:
@@ -196,17 +119,17 @@ def plugin_packages(config: pytest.Config) -> frozenset[str]:
 
 
 def kept_by_plugin(leak: Leak, plugins: Collection[str]) -> bool:
-    """Return whether *leak* is found through an object of pytest's only, in what one of *plugins* keeps for itself.
+    """Return whether *leak* is what pytest keeps for itself, or one of *plugins* that only pytest's objects lead to.
 
-    Such are the results that a benchmark notes: they are there once where the test is run once.
+    Such are the results that a benchmark notes, and the properties of the whole suite in JUnit's file: they are there
+    once where the test is run once.
     """
-    packages = [step.kind.partition(".")[0] for step in leak.path.steps[:-1]]
-    owner = next((one for one in reversed(packages) if one not in _PLAIN), "")
-    return "_pytest" in packages and owner in plugins
-
-
-def _without_report(outcome: str, note: str) -> CheckedTest:
-    return CheckedTest(note=note, properties=[("leaklab_outcome", outcome)])
+    kinds = [step.kind for step in leak.path.steps[:-1]]
+    owner = next((one for one in reversed(kinds) if one.partition(".")[0] not in _PLAIN), "")
+    package, module = owner.partition(".")[0], owner.rpartition(".")[0]
+    if package == "_pytest":
+        return module not in _FOR_SUITES
+    return package in plugins and any(one.startswith("_pytest.") for one in kinds)
 
 
 def _properties(report: LeakReport) -> list[tuple[str, object]]:

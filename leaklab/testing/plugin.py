@@ -1,14 +1,17 @@
 """The plug-in for pytest: ``@pytest.mark.leakcheck`` on a test, the fixture, or ``--leakcheck`` for a whole suite.
 
-A marked test is run repeatedly before pytest runs it once more and reports; where it leaks, that report is a failure,
-and its text is the leak: the place, the rate, the line, the change. This module is imported by every run of pytest
-where leaklab is installed: it imports nothing of leaklab's until a test is to be checked.
+pytest runs a test as ever. If it passes, it is run repeatedly, in a copy of the process where that can be, and where it
+leaks, pytest's report becomes a failure, whose text is the leak: the place, the rate, the line, the change. This module
+is imported by every run of pytest where leaklab is installed: it imports nothing of leaklab's until a test is to be
+checked.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +19,12 @@ import pytest
 
 if TYPE_CHECKING:
     from leaklab.model import Settings
-    from leaklab.testing.checking import CheckedTest
+    from leaklab.testing.apart import Repeats
+    from leaklab.testing.baseline import KnownLeak
     from leaklab.testing.fixture import Leakcheck
+    from leaklab.testing.outcome import CheckedTest, Tally
+    from leaklab.testing.repeating import Turns
+    from leaklab.testing.reports import HeldReports
 
 _NAME = "leakcheck"
 _REGISTERED = "leaklab-leakcheck"
@@ -67,6 +74,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--leakcheck-update-baseline",
         action="store_true",
         help="write the leaks that are found to the file of --leakcheck-baseline; they do not fail",
+    )
+    group.addoption(
+        "--leakcheck-strict",
+        action="store_true",
+        help="fail if more than a tenth of the tests that pass could not be checked",
     )
     group.addoption(
         "--leakcheck-html", metavar="FILE", help="write one page with the whole reports of the tests that leak"
@@ -126,10 +138,10 @@ class LeakcheckPlugin:
         self._options["min_bytes"] = _size(
             config.getoption("--leakcheck-min-bytes") or config.getini("leakcheck_min_bytes")
         )
-        self._known: dict[str, dict[str, str]] | None = None
-        self._current: CheckedTest | None = None
+        self._known: dict[str, dict[str, KnownLeak]] | None = None
+        self._repeats: Repeats | None = None
         self._asked: list[CheckedTest] = []
-        self._found: dict[str, dict[str, str]] = {}
+        self._found: dict[str, dict[str, tuple[str, float, float]]] = {}
         self._records: list[tuple[str, str]] = []
 
     def make_fixture(self, item: pytest.Item) -> Leakcheck:
@@ -158,44 +170,71 @@ class LeakcheckPlugin:
                 msg = f"{item.nodeid}: @pytest.mark.leakcheck: {problem}"
                 raise pytest.UsageError(msg)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Check *item* before pytest runs it."""
-        self._current = None
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, None]:
+        """Let pytest run *item* as ever; if it passes, check it before that is told.
+
+        Outside of all other plug-ins: their time limits and their like have ended when the repeated runs begin.
+        """
         self._asked.clear()
         marker = item.get_closest_marker(_NAME)
         asks_itself = _NAME in getattr(item, "fixturenames", ())
         if self._mode == "none" or asks_itself or (marker is None and self._mode != "all"):
+            yield
             return
-        from leaklab.testing.checking import check_item  # noqa: PLC0415 - imports torch's watchers only where wanted
+        from leaklab.testing.repeating import Turns  # noqa: PLC0415 - only where wanted
+        from leaklab.testing.reports import HeldReports  # noqa: PLC0415
 
-        options = {**self._options, **({} if marker is None else marker.kwargs)}
-        self._current = check_item(
-            item,
-            settings=_settings(options),
-            screened=marker is None,
+        turns, held = Turns(item, nextitem), HeldReports(item)
+        started = time.perf_counter()
+        try:
+            with held.holding():
+                outcome = yield
+            ended = outcome.excinfo is not None or item.session.shouldstop or item.session.shouldfail
+            if held.passed is not None and not ended:
+                options = {**self._options, **({} if marker is None else marker.kwargs)}
+                seconds = time.perf_counter() - started
+                self._add_checked(held, self._check(turns, item, options, seconds, screened=marker is None))
+        finally:
+            held.give_out()
+
+    def _check(
+        self, turns: Turns, item: pytest.Item, options: Mapping[str, Any], seconds: float, *, screened: bool
+    ) -> CheckedTest:
+        if self._repeats is None:
+            from leaklab.testing.apart import Repeats  # noqa: PLC0415 - only where wanted
+
+            self._repeats = Repeats()
+        return self._repeats.check(
+            turns,
+            settings=replace(_settings(options), name=item.name),
+            seconds=seconds,
+            screened=screened,
             baseline=self._known_of(item.nodeid),
             known=options.get("known", ""),
+            config=self._config,
         )
-        item.user_properties += self._current.properties  # of the item: JUnit reads them with its teardown
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_timeout_set_timer(self, settings: Any) -> bool | None:
+        """Let no timer of pytest-timeout end this process because of a repeated run."""
+        is_ours = self._repeats is not None and self._repeats.are_here and settings.method == "thread"
+        return True if is_ours else None
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
-        """Turn the report of a test that passes, and leaks, into a failure."""
+        """Add to the report of a test what the functions that it gave to the fixture told."""
         outcome = yield
-        report: pytest.TestReport = outcome.get_result()
-        if call.when != "call":
-            return
-        if self._asked:
-            self._add_asked(report, call)
-        elif self._current is not None:
-            self._add_checked(report, self._current)
+        if call.when == "call" and self._asked:
+            self._add_asked(outcome.get_result(), call)
 
-    def _add_checked(self, report: pytest.TestReport, checked: CheckedTest) -> None:
+    def _add_checked(self, held: HeldReports, checked: CheckedTest) -> None:
         """Add what running the test repeatedly told."""
-        report.leaklab_found = checked.fingerprints  # type: ignore[attr-defined]  # plain: xdist carries these
-        report.leaklab_records = [checked.record_json]  # type: ignore[attr-defined]
-        if report.outcome == "passed" and checked.fails and not self._updates:
+        report: Any = held.passed
+        report.leaklab_found = dict(checked.fingerprints)  # plain: xdist carries these
+        report.leaklab_records = [checked.record_json]
+        held.add_properties(checked.properties)
+        if checked.fails and not self._updates:
             _let_fail(report, checked)
         elif checked.note:
             report.sections.append(("leakcheck", checked.note))
@@ -204,7 +243,7 @@ class LeakcheckPlugin:
         """Add what the functions that the test gave to the fixture told; the last one may have failed it."""
         from leaklab.testing.fixture import LeakedError  # noqa: PLC0415 - loaded, as the fixture was used
 
-        found = {print_: words for checked in self._asked for print_, words in checked.fingerprints.items()}
+        found = {print_: leak for checked in self._asked for print_, leak in checked.fingerprints.items()}
         report.leaklab_found = found  # type: ignore[attr-defined]
         report.leaklab_records = [checked.record_json for checked in self._asked]  # type: ignore[attr-defined]
         if report.outcome == "failed" and call.excinfo is not None and call.excinfo.errisinstance(LeakedError):
@@ -236,26 +275,53 @@ class LeakcheckPlugin:
                 terminalreporter.write_line(str(report.longrepr))
                 for _name, text in (s for s in report.sections if s[0] == "leaklab annotations"):
                     terminalreporter.write_line(text)
-        if summary := _summary(terminalreporter.stats):
-            terminalreporter.write_line(summary)
+        tally = self._tally()
+        if tally is not None and tally.summary:
+            terminalreporter.write_line(tally.summary)
         for test, fingerprint in self._stale():
             terminalreporter.write_line(f"leakcheck: {test} no longer has the leak {fingerprint} of the baseline")
 
-    def pytest_sessionfinish(self) -> None:
-        """Write what was asked for, in the process that reports."""
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        """Write what was asked for, in the process that reports; the last line tells what could not be checked."""
         if hasattr(self._config, "workerinput"):
+            yield
             return
-        if self._updates and self._baseline is not None and not self._config.getoption("collectonly"):
-            from leaklab.testing.baseline import write_baseline  # noqa: PLC0415
+        tally = self._tally()
+        too_many = "" if tally is None else tally.too_many_unchecked
+        fails = bool(too_many) and self._config.getoption("--leakcheck-strict")
+        if fails and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        self._write()
+        yield
+        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if too_many and terminal is not None:
+            terminal.write_line(too_many + ("; --leakcheck-strict fails" if fails else ""))
 
-            write_baseline(self._baseline, {**(self._known or {}), **self._found})
+    def _tally(self) -> Tally | None:
+        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is None or self._mode == "none":
+            return None
+        from leaklab.testing.outcome import Tally  # noqa: PLC0415
+
+        return Tally(report for reports in terminal.stats.values() for report in reports)
+
+    def _write(self) -> None:
+        if self._updates and self._baseline is not None and not self._config.getoption("collectonly"):
+            from leaklab.testing.baseline import KnownLeak, write_baseline  # noqa: PLC0415
+
+            found = {
+                test: {print_: KnownLeak(*leak) for print_, leak in leaks.items()}
+                for test, leaks in self._found.items()
+            }
+            write_baseline(self._baseline, {**(self._known or {}), **found})
         page = self._config.getoption("--leakcheck-html")
         if page and self._records:
             from leaklab.testing.checking import write_page  # noqa: PLC0415
 
             write_page(Path(self._config.rootpath, page), self._records)
 
-    def _known_of(self, test: str) -> dict[str, str]:
+    def _known_of(self, test: str) -> dict[str, KnownLeak]:
         if self._known is None:
             self._known = {}
             if self._baseline is not None and (self._baseline.exists() or not self._updates):
@@ -289,19 +355,6 @@ def _size(words: str) -> int:
     except ValueError as error:
         msg = f"leakcheck-min-bytes: {error}"
         raise pytest.UsageError(msg) from None
-
-
-def _summary(stats: Mapping[str, list[Any]]) -> str:
-    """Return how many tests were checked, and with which outcome; empty if none was."""
-    counts: dict[str, int] = {}
-    seconds = 0.0
-    for report in (one for reports in stats.values() for one in reports if getattr(one, "when", "") == "call"):
-        found = dict(report.user_properties)
-        if outcome := found.get("leaklab_outcome"):
-            counts[outcome] = counts.get(outcome, 0) + 1
-            seconds += float(found.get("leaklab_seconds", 0))
-    words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items(), key=lambda one: -one[1]))
-    return f"leakcheck: {words}; {seconds:.1f} s of checks (-rA shows why a test was not checked)" if words else ""
 
 
 def _problem_with(options: Mapping[str, Any]) -> str:

@@ -9,12 +9,16 @@ for (pytest#4871).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
+from _pytest.warnings import catch_warnings_for_item
+
+from leaklab.testing.reports import hooks_replaced
 
 _LISTS = ("_report_sections", "own_markers", "user_properties")
 _OF_FIXTURES = ("_arg2node2fixturedefs", "_arg2nodeid2fixturedefs", "_arg2fixturedefs")  # the last before pytest 9
@@ -24,31 +28,37 @@ class NotRepeatableError(Exception):
     """A turn did not end as a test that passes; the message says how."""
 
 
-class _Wider:
-    """Stands for a next test that shares all with this one but the test itself, for pytest's teardown."""
+class _NoWarning:
+    """Stands for pytest's hooks where the warnings of a turn are to be told."""
 
-    def __init__(self, item: pytest.Item) -> None:
-        self._chain = item.listchain()[:-1]
+    @property
+    def pytest_warning_recorded(self) -> _NoWarning:
+        return self
 
-    def listchain(self) -> list[Any]:
-        """Return the collectors whose fixtures stay."""
-        return self._chain
+    def call_historic(self, **_what: object) -> None:
+        """Tell nobody."""
 
 
 class Turns:
-    """The turns of one test.
+    """The turns of one test, after the one that pytest itself has made.
+
+    What plug-ins see is a suite in which the test stands several times: the next test is a twin of this one, with the
+    same parents, and after the last turn the one that pytest will run next. Wider fixtures that pytest has torn down
+    already are set up anew for the turns, and torn down after the last.
 
     Args:
-        item: The test; a function, a method, a doctest.
+        item: The test; a function, a method, a doctest. It has not been run yet.
+        nextitem: What pytest runs next; None after the last test.
     """
 
-    def __init__(self, item: pytest.Item) -> None:
+    def __init__(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         self._item: Any = item
-        self._wider: Any = _Wider(item)
+        self._nextitem = nextitem
         doctest = getattr(item, "dtest", None)
         self._doctest_globals: dict[str, Any] = {} if doctest is None else dict(doctest.globs)
+        self._function = vars(item).get("_obj")
         self._failed_parts: list[str] = []
-        self._n_turns = 0
+        self._n_turns = 1
 
     def run(self) -> None:
         """Run the test once.
@@ -56,14 +66,42 @@ class Turns:
         Raises:
             NotRepeatableError: if it is skipped, or raises anything.
         """
-        with self._cleaned(), self._untold(), warnings.catch_warnings(record=True):
-            reports = runtestprotocol(self._item, log=False, nextitem=self._wider)
         self._n_turns += 1
-        parts = "one of its subtests fails" if self._failed_parts else ""
-        ended = next(filter(None, map(_how_it_ended, reports)), parts)
+        ended = self._turn(self._twin)
         if ended:
-            msg = f"not checked: {ended}" if self._n_turns == 1 else f"not repeatable: in run {self._n_turns} {ended}"
+            msg = f"not repeatable: in run {self._n_turns} {ended}"
             raise NotRepeatableError(msg)
+
+    @contextmanager
+    def between(self) -> Iterator[None]:
+        """Make turns inside; afterwards what pytest has set up is as before."""
+        session = self._item.session
+        stops = session.shouldstop, session.shouldfail
+        self._bring_back()
+        self._twin = copy(self._item)
+        parents = self._item.listchain()[:-1]
+        stays = self._nextitem is not None and self._nextitem.listchain()[: len(parents)] == parents
+        try:
+            yield
+        finally:
+            session.shouldstop, session.shouldfail = stops
+            if not stays:
+                with suppress(Exception):
+                    self._turn(self._nextitem)
+            with suppress(Exception):
+                session._setupstate.teardown_exact(self._nextitem)  # nothing is left to do, unless a hook has failed
+            session.shouldstop, session.shouldfail = stops
+            del self._twin
+
+    def _turn(self, nextitem: Any) -> str:
+        """Run the test once; return how it ended, in a few words, empty if it passed."""
+        try:
+            with self._cleaned(), self._untold(), self._warnings_caught():
+                reports = runtestprotocol(self._item, log=False, nextitem=nextitem)
+        except pytest.exit.Exception as ended:
+            return f"it ends the session: {ended}"
+        parts = "one of its subtests fails" if self._failed_parts else ""
+        return next(filter(None, map(_how_it_ended, reports)), parts)
 
     def variables(self, plugins: Collection[str]) -> dict[str, Any] | None:
         """Return the variables among which holders are looked for first, after a turn.
@@ -91,16 +129,20 @@ class Turns:
     @contextmanager
     def _untold(self) -> Iterator[None]:
         """Tell no plug-in of the reports of this turn: those of subtests are given out while the test runs."""
-        told_instead: dict[str, Callable[..., None]] = {
-            "pytest_runtest_logreport": self._note_part,
-            "pytest_exception_interact": _tell_nobody,
-        }
-        with ExitStack() as undoing:
-            for hooks in {id(one): one for one in (self._item.ihook, self._item.config.hook)}.values():
-                for name, told in told_instead.items():
-                    before = vars(hooks).get(name)
-                    setattr(hooks, name, told)
-                    undoing.callback(_put_back, hooks, name, before)
+        with hooks_replaced(
+            self._item,
+            {"pytest_runtest_logreport": self._note_part, "pytest_exception_interact": _tell_nobody},
+        ):
+            yield
+
+    @contextmanager
+    def _warnings_caught(self) -> Iterator[None]:
+        """Filter warnings as pytest does for this test, and tell nobody of them."""
+        with ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings(record=True))
+            if self._item.config.pluginmanager.has_plugin("warnings"):
+                caught = catch_warnings_for_item(self._item.config, _NoWarning(), "runtest", self._item)
+                stack.enter_context(caught)
             yield
 
     def _note_part(self, *, report: pytest.TestReport) -> None:
@@ -118,9 +160,6 @@ class Turns:
             for fixture in self._all_fixtures()
             if fixture.cached_result is not None
         ]
-        function = vars(item).get("_obj")
-        if self._doctest_globals:
-            item.dtest.globs.update(self._doctest_globals)
         self._failed_parts.clear()
         try:
             yield
@@ -130,14 +169,14 @@ class Turns:
             for fixture, result, length in set_up:
                 if fixture.cached_result is result:  # else it was torn down, or set up anew: these are its own
                     del fixture._finalizers[length:]
-            self._bring_back(function)
+            self._bring_back()
             self._forget_failed_parts()
-            if self._doctest_globals:
-                item.dtest.globs.update(self._doctest_globals)
 
-    def _bring_back(self, function: object) -> None:
+    def _bring_back(self) -> None:
         """Undo what is done to the test's function: plug-ins wrap it, a method belongs to the instance of one turn."""
-        item = self._item
+        item, function = self._item, self._function
+        if self._doctest_globals:
+            item.dtest.globs.update(self._doctest_globals)
         vars(item).pop("_instance", None)
         vars(item).pop("_obj", None)
         if function is not None and not isinstance(item.parent, pytest.Class):
@@ -182,10 +221,3 @@ def _how_it_ended(report: pytest.TestReport) -> str:
 
 def _tell_nobody(**_what: object) -> None:
     """Stand for a hook that is not called."""
-
-
-def _put_back(hooks: Any, name: str, before: object) -> None:
-    if before is None:
-        delattr(hooks, name)
-    else:
-        setattr(hooks, name, before)

@@ -16,8 +16,9 @@ from leaklab.errors import ReportError
 from leaklab.model import Status
 from leaklab.model.paths import RootPath, Step
 from leaklab.testing import assert_no_leak
-from leaklab.testing.baseline import read_baseline, stale_entries, write_baseline
-from leaklab.testing.checking import annotation_of, kept_by_plugin, leaves_something
+from leaklab.testing.baseline import KnownLeak, read_baseline, stale_entries, write_baseline
+from leaklab.testing.checking import annotation_of, kept_by_plugin
+from leaklab.testing.screen import leaves_something
 
 
 def leak_below(*kinds: str):
@@ -32,8 +33,17 @@ def leak_below(*kinds: str):
         (("_pytest.config.Config", "list", "Metadata"), False),
         (("pytest_benchmark.session.BenchmarkSession", "list", "Metadata"), False),
         (("_pytest.fixtures.FixtureDef", "mine.Store", "dict", "pytest_benchmark.Metadata"), False),
+        (("_pytest.config.Config", "_pytest.stash.Stash", "dict", "_pytest.junitxml.LogXML", "list", "tuple"), True),
+        (("_pytest.config.Config", "_pytest.stash.Stash", "dict", "list", "mine.Row"), False),
     ],
-    ids=["found through pytest only", "the suite's on Config", "not found through pytest", "the suite's in a fixture"],
+    ids=[
+        "found through pytest only",
+        "the suite's on Config",
+        "not found through pytest",
+        "the suite's in a fixture",
+        "JUnit's",
+        "in a stash",
+    ],
 )
 def test_only_what_a_plugin_keeps_below_pytest_is_its_own(kinds, theirs):
     assert kept_by_plugin(leak_below(*kinds), {"pytest_benchmark"}) is theirs
@@ -90,13 +100,39 @@ NAMES = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), min_si
 )
 
 
+LEAKS = NAMES.map(KnownLeak) | st.builds(
+    KnownLeak, NAMES, st.integers(0, 10**12).map(float), st.integers(0, 999).map(float)
+)
+
+
 @given(
-    st.dictionaries(NAMES, st.dictionaries(st.text("0123456789abcdef", min_size=12, max_size=12), NAMES, min_size=1))
+    st.dictionaries(NAMES, st.dictionaries(st.text("0123456789abcdef", min_size=12, max_size=12), LEAKS, min_size=1))
 )
 def test_what_is_written_is_read(tmp_path_factory, known):
     path = tmp_path_factory.mktemp("baseline") / "known.txt"
     write_baseline(path, known)
     assert read_baseline(path) == known
+
+
+def test_a_baseline_of_before_it_held_rates_is_read_and_accepts_any_rate(tmp_path):
+    path = tmp_path / "known.txt"
+    path.write_text("test_a.py::test_b\n    0123456789ab  `KEPT` grows by 1 list (64 B) every run\n", "utf-8")
+    leak = read_baseline(path)["test_a.py::test_b"]["0123456789ab"]
+    assert leak == KnownLeak("`KEPT` grows by 1 list (64 B) every run")
+    assert not leak.worse(KnownLeak("", 1e9, 1e6))
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ((800_000, 1), "640 B every run in the baseline, 800,000 B now"),
+        ((640, 5), "1 every run in the baseline, 5 now"),
+        ((1200, 1.9), ""),
+        ((0, 0), ""),
+    ],
+)
+def test_a_known_leak_is_worse_from_twice_its_rate_on(now, words):
+    assert KnownLeak("", 640.0, 1.0).worse(KnownLeak("", *now)) == words
 
 
 def test_entries_are_stale_only_for_tests_that_were_checked():
