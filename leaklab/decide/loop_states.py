@@ -40,6 +40,8 @@ _STILL = 0.25
 _LATER = 4
 _SPAN = 8
 """A check that ends at so many times the steps it began at has seen that growth goes on at twice the steps."""
+_SAME_PACE, _MOST_READINGS = 0.6, 256
+"""A length of which the later half of the steps adds less than so much of what the earlier half does comes to rest."""
 _CLEAR_COUNT, _LONGER, _OVERDUE = 16, 1.2, 2
 Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _NODES, _NATIVE, _GRAPH = "graph nodes", "native", "graph-kept"
@@ -56,7 +58,9 @@ class LoopStates:
         self._is_checked = False
         self._lengths: dict[str, tuple[int, int]] = {}  # the step of the last look that showed it longer, its length
         self._longest: dict[str, int] = {}  # of what was emptied
+        self._readings: dict[str, list[tuple[int, int]]] = {}  # steps and lengths of what is no leak yet
         self._pauses: dict[str, int] = {}  # the most steps between two times that something was left there
+        self._native = frozenset[str](), 0.0  # what malloc hands out per step for these places, whatever their memory
 
     @property
     def standing(self) -> tuple[GrowingPlace, ...]:
@@ -86,11 +90,14 @@ class LoopStates:
     def next_look(self, done: StretchCheck) -> int | None:
         """Return the step at which a check has to look again at what stands; None if nothing does.
 
-        At twice the steps what grows is called a leak, or withdrawn; later, what was called one may still stop.
+        At twice the steps what grows is called a leak, or withdrawn, unless its length tells; later, what was called
+        one may still stop.
         """
         if not self.standing:
             return None
-        is_open = any(place.state is LoopState.GROWING for place in self.standing)
+        is_open = any(
+            place.state is LoopState.GROWING and place.fingerprint not in self._readings for place in self.standing
+        )
         return (2 if is_open else _LATER) * done.last_step
 
     @property
@@ -158,6 +165,10 @@ class LoopStates:
             change for place in places[:_MOST_PLACES] for change in self._put(place, steps[1], total_steps, free, None)
         ]
 
+    def note_native(self, bytes_per_step: float) -> None:
+        """Note what malloc hands out for what stands: also the graph of tensors on an accelerator is in there."""
+        self._native = frozenset(place.fingerprint for place in self.standing if place.leak is not None), bytes_per_step
+
     def _overdue(self, fingerprint: str) -> int:
         """Return for how many steps nothing has to come before a place has stopped: longer than any pause so far."""
         return _OVERDUE * self._pauses.get(fingerprint, 0)
@@ -172,13 +183,13 @@ class LoopStates:
     ) -> list[StateChange]:
         """Take in whether the level of *memory* rises without end: since which step, by how many bytes per step."""
         known = self._places.get(LEVEL + memory)
-        if rise is not None and self._rate_of_places(memory) >= _EXPLAINED * rise[1]:
+        if rise is not None and self._explained_in(memory) >= _EXPLAINED * rise[1]:
             self._places.pop(LEVEL + memory, None)  # told by its places
             return self._confirmed_native(memory, step, total_steps, free)
         if rise is None:
             if known is None or not known.stands:
                 return []
-            if self._rate_of_places(memory) >= _EXPLAINED * known.bytes_per_step:
+            if self._explained_in(memory) >= _EXPLAINED * known.bytes_per_step:
                 del self._places[LEVEL + memory]  # the rise was that of places which are known by now
                 return []
             return list(self._put(self._stopped(known, step), step, total_steps, free, None))
@@ -207,6 +218,7 @@ class LoopStates:
     def _note_lengths(self, step: int, lengths: Mapping[str, int]) -> None:
         for fingerprint, length in lengths.items():
             self._lengths[fingerprint] = step, length
+            self._readings.setdefault(fingerprint, []).append((step, length))
             # What was emptied before is filled again: news only when it gets longer than it ever was.
             if length > _LONGER * self._longest.get(fingerprint, 0):
                 self._longest.pop(fingerprint, None)
@@ -214,7 +226,10 @@ class LoopStates:
     def take_lengths(
         self, step: int, lengths: Mapping[str, int], total_steps: int | None, free: Free
     ) -> list[StateChange]:
-        """Withdraw the places whose container is not longer than it was, such as one that every epoch empties."""
+        """Withdraw the places whose container is not longer than it was, such as one that every epoch empties.
+
+        One that got longer at the same pace all along, to eight times the steps, is a leak.
+        """
         changes: list[StateChange] = []
         for place in self.standing:
             length, known = lengths.get(place.fingerprint), self._lengths.get(place.fingerprint)
@@ -223,12 +238,30 @@ class LoopStates:
             before, longest = known
             if length > longest:
                 self._lengths[place.fingerprint] = step, length
+                if self._keeps_pace(place, step, length):
+                    changes += self._put(replace(place, state=LoopState.LEAK), step, total_steps, free, None)
             elif place.leak.count_per_run * (step - before) >= _CLEAR_COUNT and step - before >= self._overdue(
                 place.fingerprint
             ):
                 self._longest[place.fingerprint] = longest
+                self._readings.pop(place.fingerprint, None)
                 changes += self._put(self._stopped(place, step), step, total_steps, free, None)
         return changes
+
+    def _keeps_pace(self, place: GrowingPlace, step: int, length: int) -> bool:
+        """Return whether the container of *place* got longer as fast lately as before; *length* is its latest."""
+        readings = self._readings.get(place.fingerprint)
+        if place.state is not LoopState.GROWING or readings is None or len(readings) >= _MOST_READINGS:
+            return False
+        readings.append((step, length))
+        if step < max(_SPAN * place.since_step, 2 * place.seen_at):
+            return False
+        steps, lengths = np.array(readings, np.float64).T
+        middle = min(int(np.searchsorted(steps, (steps[0] + steps[-1]) / 2)), len(steps) - 2)
+        early, late = ((high - low) for low, high in pairwise((lengths[0], lengths[middle], lengths[-1])))
+        if not middle or early <= 0:
+            return False
+        return bool(late / (steps[-1] - steps[middle]) >= _SAME_PACE * early / (steps[middle] - steps[0]))
 
     def take_standstill(
         self, step: int, seen_at: int, levels: Mapping[str, Sequence[Series]], total_steps: int | None, free: Free
@@ -316,6 +349,7 @@ class LoopStates:
             for place in (stopped or list(self._places.values()))[:1]:
                 del self._places[place.fingerprint]
                 self._lengths.pop(place.fingerprint, None)
+                self._readings.pop(place.fingerprint, None)
                 self._pauses.pop(place.fingerprint, None)
 
     def _rate_in(self, memory: str) -> float:
@@ -324,6 +358,12 @@ class LoopStates:
     def _rate_of_places(self, memory: str) -> float:
         places = (place for place in self.standing if place.memory == memory and place.leak is not None)
         return sum(max(place.bytes_per_step, 0.0) for place in places)
+
+    def _explained_in(self, memory: str) -> float:
+        """Return by how much the level of *memory* rises for places that are known."""
+        places, native = self._native
+        stand = places and places <= {place.fingerprint for place in self.standing}
+        return max(self._rate_of_places(memory), native if memory == HOST and stand else 0.0)
 
     def _rate_of_level(self, memory: str) -> float:
         place = self._places.get(LEVEL + memory)

@@ -35,6 +35,8 @@ _FIRST_STEPS, _FIRST_SECONDS, _LATEST_FIRST = 10, 5.0, 200
 """The first check begins after so many steps, and so many seconds, at the latest after so many steps more."""
 _RUNS_OF_FIRST, _RUNS_OF_FROZEN = 25, 5
 """So many runs of the first check make the loop twice as long; fewer where each of them lists the whole heap."""
+_RUNS_OF_SLOW, _SLOW_STEP = 100, 0.05
+"""Of steps that take so many seconds, counting after each costs little, and a loop that ends soon has its answer."""
 _PARTS = 10
 """The first check looks at up to eight times the steps, and then at some more for the lines."""
 _SHARE_OF_LEVELS = 0.002
@@ -73,15 +75,19 @@ class Schedule:
         is_early = is_first and step >= _FIRST_STEPS and elapsed >= _FIRST_SECONDS
         return elapsed >= self.not_before and (step >= self.next_check or is_early)
 
-    def steps_per_first_run(self, step: int, periods: Sequence[int], *, is_frozen: bool) -> int:
+    def steps_per_first_run(
+        self, step: int, seconds_per_step: float, periods: Sequence[int], *, is_frozen: bool
+    ) -> int:
         """Return how many steps are one run of the first check, which looks at twice the steps, and again.
 
         Args:
             step: Steps so far.
+            seconds_per_step: Of the loop.
             periods: As for `steps_per_run`.
             is_frozen: Whether the user has frozen objects, so that each run costs a look at the whole heap.
         """
-        return run_length(max(step // (_RUNS_OF_FROZEN if is_frozen else _RUNS_OF_FIRST), 1), periods)
+        n_runs = _RUNS_OF_SLOW if seconds_per_step >= _SLOW_STEP else _RUNS_OF_FIRST
+        return run_length(max(step // (_RUNS_OF_FROZEN if is_frozen else n_runs), 1), periods)
 
     def may_check(self, elapsed: float) -> bool:
         """Return whether a check may begin now: always the first, then within the share of time."""
