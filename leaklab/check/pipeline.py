@@ -66,8 +66,8 @@ _FEWEST_PHASES = 2
 _MOST_KEPT = 75_000
 """What grows is followed no further than the explanation takes a second or two for: so many objects, or a fifth of it
 in autograd nodes, of which Python must not touch too many."""
-_MOST_KEPT_OF_LOOP = 30_000
-"""The same of a loop that goes on, which waits meanwhile: about eight times as long as a collection takes where
+_MOST_KEPT_OF_LOOP = 20_000
+"""The same of a loop that goes on, which waits meanwhile: about twelve times as long as a collection takes where
 nothing but torch has been imported, and in a larger heap less."""
 _MOST_WATCHED = 111
 """In so few runs, counts alone do not tell a leak from a cache that still fills: it is watched which way the branches

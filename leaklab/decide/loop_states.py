@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.decide.rising_level import Consequence, Free, consequence_of
+from leaklab.decide.rising_level import Consequence, Free, consequence_of, goes_on_alike
+from leaklab.decide.survivors import longest_pause
 from leaklab.model import Leak, Outcome
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.loop import (
@@ -40,8 +40,6 @@ _STILL = 0.25
 _LATER = 4
 _SPAN = 8
 """A check that ends at so many times the steps it began at has seen that growth goes on at twice the steps."""
-_SAME_PACE, _MOST_READINGS = 0.6, 256
-"""A length of which the later half of the steps adds less than so much of what the earlier half does comes to rest."""
 _CLEAR_COUNT, _LONGER, _OVERDUE = 16, 1.2, 2
 Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _NODES, _NATIVE, _GRAPH = "graph nodes", "native", "graph-kept"
@@ -142,7 +140,7 @@ class LoopStates:
             and not self._is_longer(place.fingerprint, (lengths or {}).get(place.fingerprint))
             and done.last_step - done.first_step >= self._overdue(place.fingerprint)
         ]
-        self._pauses |= {leak.fingerprint: longest_pause(leak) * done.steps_per_run for leak in check.leaks}
+        self._pauses |= {leak.fingerprint: longest_pause(leak.kept) * done.steps_per_run for leak in check.leaks}
         self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
         places = [
             self._with(leak, (done.first_step, done.last_step))
@@ -251,17 +249,18 @@ class LoopStates:
     def _keeps_pace(self, place: GrowingPlace, step: int, length: int) -> bool:
         """Return whether the container of *place* got longer as fast lately as before; *length* is its latest."""
         readings = self._readings.get(place.fingerprint)
-        if place.state is not LoopState.GROWING or readings is None or len(readings) >= _MOST_READINGS:
+        if place.state is not LoopState.GROWING or readings is None:
             return False
         readings.append((step, length))
-        if step < max(_SPAN * place.since_step, 2 * place.seen_at):
-            return False
-        steps, lengths = np.array(readings, np.float64).T
-        middle = min(int(np.searchsorted(steps, (steps[0] + steps[-1]) / 2)), len(steps) - 2)
-        early, late = ((high - low) for low, high in pairwise((lengths[0], lengths[middle], lengths[-1])))
-        if not middle or early <= 0:
-            return False
-        return bool(late / (steps[-1] - steps[middle]) >= _SAME_PACE * early / (steps[middle] - steps[0]))
+        return step >= _decisive_step(place) and goes_on_alike(readings)
+
+    def next_reading(self, step: int) -> int | None:
+        """Return the step after *step* at which a length is to tell of a place what it is; None where none can."""
+        open_places = (place for place in self.standing if place.state is LoopState.GROWING)
+        known = [
+            (readings[0][0], _decisive_step(p)) for p in open_places if (readings := self._readings.get(p.fingerprint))
+        ]
+        return min((at for first, last in known for at in ((first + last) // 2, last) if at > step), default=None)
 
     def take_standstill(
         self, step: int, seen_at: int, levels: Mapping[str, Sequence[Series]], total_steps: int | None, free: Free
@@ -370,6 +369,11 @@ class LoopStates:
         return place.bytes_per_step if place is not None and place.stands else 0.0
 
 
+def _decisive_step(place: GrowingPlace) -> int:
+    """Return the step from which on growth that goes on as before is a leak."""
+    return max(_SPAN * place.since_step, 2 * place.seen_at)
+
+
 def _is_alarming(place: GrowingPlace, result: Consequence) -> bool:
     """Return whether somebody has to know of *place* now: what may stop by itself only if memory may end first."""
     return result.matters and (place.state is LoopState.LEAK or result.n_bytes >= _MUCH * result.free_bytes)
@@ -386,12 +390,6 @@ def _stands_still(series: Series, since_step: int, bytes_per_step: float) -> boo
     begin = int(np.searchsorted(steps, (since_step + steps[-1]) / 2))
     expected = bytes_per_step * (steps[-1] - steps[begin])
     return bool(expected >= _CLEAR_BYTES and levels[-1] - levels[begin] < _STILL * expected)
-
-
-def longest_pause(leak: Leak) -> int:
-    """Return the most runs from one that left something to the next; 0 where that is not known."""
-    hits = [run for run, count in enumerate(leak.kept) if count]
-    return max((after - before for before, after in pairwise(hits)), default=0)
 
 
 def per_step(leak: Leak, steps_per_run: int) -> Leak:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 _MOST_CHANGES, _MOST_CHECKS, _MOST_NOTES = 200, 8, 50
 _END = "the end of the loop"
-_LONGEST_PAUSE = 8
+_LONGEST_PAUSE = 12
 """Collections of the whole heap that the longest pause takes: the one in which what grows is explained."""
 
 
@@ -288,7 +288,7 @@ class Monitor:
             elif stretch.growing:
                 changes += self._take_growing(stretch, stretch.growing)
                 stretch.growing.clear()
-        if self._step >= self._watch.next_step:
+        if self._step >= self._watch.next_step(is_checking=self._stretch is not None):
             self._read_levels()
             changes += self._judge_levels()
         wants_check = (
@@ -304,7 +304,7 @@ class Monitor:
         return changes
 
     def _set_next(self) -> None:
-        due = [self._watch.next_step]
+        due = [self._watch.next_step(is_checking=self._stretch is not None)]
         if self._together is not None:
             due.append(self._together.next_step)
         if self._stretch is not None:

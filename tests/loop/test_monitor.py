@@ -381,12 +381,12 @@ def test_a_loop_that_was_not_looked_at_is_not_said_to_be_without_growth():
 
 def test_a_steady_loop_says_for_how_many_steps_also_when_it_is_interrupted():
     with pytest.raises(KeyboardInterrupt), leaklab.monitor(first_step=20, quiet=True) as watch:
-        for step in range(130):
-            if step == 120:
+        for step in range(80):
+            if step == 70:
                 raise KeyboardInterrupt
             watch.step()
     assert watch.status.state is LoopState.STEADY
-    assert "nothing grew in the 100 steps that were looked at" in str(watch.report)
+    assert "nothing grew in the 50 steps that were looked at" in str(watch.report)
 
 
 def test_memory_that_the_watch_takes_is_not_in_the_levels():
