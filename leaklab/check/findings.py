@@ -6,7 +6,7 @@ import re
 import sys
 import types
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from leaklab.check.judging import Judgement
@@ -234,6 +234,12 @@ class Explained:
     is_emptied: bool = False
     is_new: bool = True
     owners: frozenset[str] = frozenset()
+
+    def lies_in(self, containers: Collection[int]) -> bool:
+        """Return whether everything that leaks was put into one of *containers*, by their addresses."""
+        ends = ((one.fingerprint, one.chain[-1:] if one.grows else one.chain[-2:-1]) for one in self.addresses)
+        followed = {fingerprint for fingerprint, end in ends if end and end[0] in containers}
+        return followed >= {leak.fingerprint for leak in self.leaks}
 
 
 _N_KEYS = 4

@@ -156,6 +156,11 @@ class Judgement:
         return tuple((type_name(types[kind]), rates[kind]) for kind in order)
 
     @property
+    def longer(self) -> frozenset[int]:
+        """Addresses of the containers that are certain to get longer."""
+        return frozenset(grown.what for grown in self.containers if grown.growth.outcome is Outcome.LEAK)
+
+    @property
     def growing(self) -> bool:
         """Whether anything seems to grow."""
         return self.has_unread_rise or any(growth.outcome in _GROWING for growth in self.all_growths())

@@ -66,6 +66,9 @@ _FEWEST_PHASES = 2
 _MOST_KEPT = 75_000
 """What grows is followed no further than the explanation takes a second or two for: so many objects, or a fifth of it
 in autograd nodes, of which Python must not touch too many."""
+_MOST_KEPT_OF_LOOP = 20_000
+"""The same of a loop that goes on, which waits meanwhile: about twelve times as long as a collection takes where
+nothing but torch has been imported, and in a larger heap less."""
 _MOST_WATCHED = 111
 """In so few runs, counts alone do not tell a leak from a cache that still fills: it is watched which way the branches
 of the code go."""
@@ -127,7 +130,7 @@ def check_steps(
         explained = apart_from_small(explained, settings.min_bytes)
         check = _record(session, explained)
         if in_loop is not None:
-            in_loop.note(explained.addresses)
+            in_loop.note(explained.addresses, explained.native_bytes)
         if not session.failure:
             session.tell(LINES, explained.leaks, check)
         # From here on nothing is measured: what tracing does to the figures is in no record.
@@ -165,7 +168,12 @@ def _measure_undisturbed(session: CheckSession) -> Generator[int | RunRequest, R
         session.collects = user_lets_collect() and not session.cell_freezes
         taker, room = session.baseline(), most_runs + MAX_TRACED_RUNS
         measurement = session.measurement = Measurement(
-            room, taker, collects=session.collects, frozen_too=session.user_froze, is_short=is_short
+            room,
+            taker,
+            collects=session.collects,
+            frozen_too=session.user_froze,
+            is_short=is_short,
+            has_collected=session.loop is not None and session.loop.has_collected,
         )
         try:
             yield from _measure(session, measurement)
@@ -199,9 +207,7 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
                 is_open=_is_open(session),
                 is_sure=_is_sure(session),
             )
-        # A short third phase is made in any case: it shows whether growth keeps its pace.
-        is_enough = phases > _FEWEST_PHASES or (phases == _FEWEST_PHASES and n_runs > measurement.n_runs)
-        if not n_runs or (is_enough and measurement.would_keep(n_runs) > _MOST_KEPT):
+        if not n_runs or _is_enough(session, phases, n_runs):
             break
         try:
             yield from _run_phase(session, measurement, n_runs)
@@ -214,6 +220,18 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
         _look_early(session, phases)
 
 
+def _is_enough(session: CheckSession, phases: int, n_runs: int) -> bool:
+    """Return whether *n_runs* more runs would pile up more than is to be explained.
+
+    A short third phase is made in any case: it shows whether growth keeps its pace. A loop does that by itself.
+    """
+    measurement = session.measurement
+    if session.in_loop:
+        return phases > 0 and measurement.would_keep(n_runs) > _MOST_KEPT_OF_LOOP
+    is_long = phases > _FEWEST_PHASES or (phases == _FEWEST_PHASES and n_runs > measurement.n_runs)
+    return is_long and measurement.would_keep(n_runs) > _MOST_KEPT
+
+
 def _phase_of_loop(session: CheckSession, phases: int, n_runs: int) -> int | None:
     """Return how many runs a loop that goes on wants next; None where it has no say."""
     if session.loop is None:
@@ -221,7 +239,10 @@ def _phase_of_loop(session: CheckSession, phases: int, n_runs: int) -> int | Non
     judgement = session.judgement
     # Once a leak is certain, what is in doubt beside it is left to the next check: its line is worth more.
     is_open = judgement is None or (judgement.is_open and not judgement.is_certain)
-    return session.loop.next_phase(phases, n_runs, is_open=is_open)
+    is_settled = judgement is not None and (
+        not judgement.growing if session.explained is None else session.explained.lies_in(judgement.longer)
+    )
+    return session.loop.next_phase(phases, n_runs, is_open=is_open, is_settled=is_settled)
 
 
 def _look_early(session: CheckSession, phases: int) -> None:
@@ -248,7 +269,7 @@ def _look_early(session: CheckSession, phases: int) -> None:
         if session.branches is not None:
             session.branches.watch_too(session.explained.owners)
         if session.loop is not None:  # of a loop nothing is told that is in doubt
-            session.loop.note(session.explained.addresses)
+            session.loop.note(session.explained.addresses, session.explained.native_bytes)
             session.tell(RUNS, session.explained.leaks)
         else:
             session.tell(RUNS, (*session.explained.leaks, *session.explained.suspects))

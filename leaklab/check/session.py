@@ -116,11 +116,22 @@ class LoopRuns(Protocol):
     def has_ended(self) -> bool:
         """Whether the loop has ended: that there are no more runs is nobody's failure."""
 
-    def note(self, places: Iterable[KnownPlace]) -> None:
-        """Hear of the places that grow."""
+    def note(self, places: Iterable[KnownPlace], native_bytes: float) -> None:
+        """Hear of the places that grow, and what malloc hands out for them in a run."""
 
-    def next_phase(self, phases_done: int, runs_done: int, *, is_open: bool) -> int | None:
-        """Return the number of runs of the next phase, 0 if the check is over; None: as many as of any check."""
+    @property
+    def has_collected(self) -> bool:
+        """Whether all garbage has just been collected."""
+
+    def next_phase(self, phases_done: int, runs_done: int, *, is_open: bool, is_settled: bool) -> int | None:
+        """Return the number of runs of the next phase, 0 if the check is over; None: as many as of any check.
+
+        Args:
+            phases_done: Phases so far.
+            runs_done: Runs so far.
+            is_open: Whether it is not decided what grows.
+            is_settled: Whether nothing grows, or what grows can be followed by its length when the check is over.
+        """
 
     def tells_after(self, phases_done: int) -> bool:
         """Return whether what grows is to be told already, while more runs are made."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.decide.rising_level import Consequence, Free, consequence_of
+from leaklab.decide.rising_level import Consequence, Free, consequence_of, goes_on_alike
+from leaklab.decide.survivors import longest_pause
 from leaklab.model import Leak, Outcome
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.loop import (
@@ -56,7 +56,9 @@ class LoopStates:
         self._is_checked = False
         self._lengths: dict[str, tuple[int, int]] = {}  # the step of the last look that showed it longer, its length
         self._longest: dict[str, int] = {}  # of what was emptied
+        self._readings: dict[str, list[tuple[int, int]]] = {}  # steps and lengths of what is no leak yet
         self._pauses: dict[str, int] = {}  # the most steps between two times that something was left there
+        self._native = frozenset[str](), 0.0  # what malloc hands out per step for these places, whatever their memory
 
     @property
     def standing(self) -> tuple[GrowingPlace, ...]:
@@ -86,11 +88,14 @@ class LoopStates:
     def next_look(self, done: StretchCheck) -> int | None:
         """Return the step at which a check has to look again at what stands; None if nothing does.
 
-        At twice the steps what grows is called a leak, or withdrawn; later, what was called one may still stop.
+        At twice the steps what grows is called a leak, or withdrawn, unless its length tells; later, what was called
+        one may still stop.
         """
         if not self.standing:
             return None
-        is_open = any(place.state is LoopState.GROWING for place in self.standing)
+        is_open = any(
+            place.state is LoopState.GROWING and place.fingerprint not in self._readings for place in self.standing
+        )
         return (2 if is_open else _LATER) * done.last_step
 
     @property
@@ -135,7 +140,7 @@ class LoopStates:
             and not self._is_longer(place.fingerprint, (lengths or {}).get(place.fingerprint))
             and done.last_step - done.first_step >= self._overdue(place.fingerprint)
         ]
-        self._pauses |= {leak.fingerprint: longest_pause(leak) * done.steps_per_run for leak in check.leaks}
+        self._pauses |= {leak.fingerprint: longest_pause(leak.kept) * done.steps_per_run for leak in check.leaks}
         self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
         places = [
             self._with(leak, (done.first_step, done.last_step))
@@ -158,6 +163,10 @@ class LoopStates:
             change for place in places[:_MOST_PLACES] for change in self._put(place, steps[1], total_steps, free, None)
         ]
 
+    def note_native(self, bytes_per_step: float) -> None:
+        """Note what malloc hands out for what stands: also the graph of tensors on an accelerator is in there."""
+        self._native = frozenset(place.fingerprint for place in self.standing if place.leak is not None), bytes_per_step
+
     def _overdue(self, fingerprint: str) -> int:
         """Return for how many steps nothing has to come before a place has stopped: longer than any pause so far."""
         return _OVERDUE * self._pauses.get(fingerprint, 0)
@@ -172,13 +181,13 @@ class LoopStates:
     ) -> list[StateChange]:
         """Take in whether the level of *memory* rises without end: since which step, by how many bytes per step."""
         known = self._places.get(LEVEL + memory)
-        if rise is not None and self._rate_of_places(memory) >= _EXPLAINED * rise[1]:
+        if rise is not None and self._explained_in(memory) >= _EXPLAINED * rise[1]:
             self._places.pop(LEVEL + memory, None)  # told by its places
             return self._confirmed_native(memory, step, total_steps, free)
         if rise is None:
             if known is None or not known.stands:
                 return []
-            if self._rate_of_places(memory) >= _EXPLAINED * known.bytes_per_step:
+            if self._explained_in(memory) >= _EXPLAINED * known.bytes_per_step:
                 del self._places[LEVEL + memory]  # the rise was that of places which are known by now
                 return []
             return list(self._put(self._stopped(known, step), step, total_steps, free, None))
@@ -207,6 +216,7 @@ class LoopStates:
     def _note_lengths(self, step: int, lengths: Mapping[str, int]) -> None:
         for fingerprint, length in lengths.items():
             self._lengths[fingerprint] = step, length
+            self._readings.setdefault(fingerprint, []).append((step, length))
             # What was emptied before is filled again: news only when it gets longer than it ever was.
             if length > _LONGER * self._longest.get(fingerprint, 0):
                 self._longest.pop(fingerprint, None)
@@ -214,7 +224,10 @@ class LoopStates:
     def take_lengths(
         self, step: int, lengths: Mapping[str, int], total_steps: int | None, free: Free
     ) -> list[StateChange]:
-        """Withdraw the places whose container is not longer than it was, such as one that every epoch empties."""
+        """Withdraw the places whose container is not longer than it was, such as one that every epoch empties.
+
+        One that got longer at the same pace all along, to eight times the steps, is a leak.
+        """
         changes: list[StateChange] = []
         for place in self.standing:
             length, known = lengths.get(place.fingerprint), self._lengths.get(place.fingerprint)
@@ -223,12 +236,31 @@ class LoopStates:
             before, longest = known
             if length > longest:
                 self._lengths[place.fingerprint] = step, length
+                if self._keeps_pace(place, step, length):
+                    changes += self._put(replace(place, state=LoopState.LEAK), step, total_steps, free, None)
             elif place.leak.count_per_run * (step - before) >= _CLEAR_COUNT and step - before >= self._overdue(
                 place.fingerprint
             ):
                 self._longest[place.fingerprint] = longest
+                self._readings.pop(place.fingerprint, None)
                 changes += self._put(self._stopped(place, step), step, total_steps, free, None)
         return changes
+
+    def _keeps_pace(self, place: GrowingPlace, step: int, length: int) -> bool:
+        """Return whether the container of *place* got longer as fast lately as before; *length* is its latest."""
+        readings = self._readings.get(place.fingerprint)
+        if place.state is not LoopState.GROWING or readings is None:
+            return False
+        readings.append((step, length))
+        return step >= _decisive_step(place) and goes_on_alike(readings)
+
+    def next_reading(self, step: int) -> int | None:
+        """Return the step after *step* at which a length is to tell of a place what it is; None where none can."""
+        open_places = (place for place in self.standing if place.state is LoopState.GROWING)
+        known = [
+            (readings[0][0], _decisive_step(p)) for p in open_places if (readings := self._readings.get(p.fingerprint))
+        ]
+        return min((at for first, last in known for at in ((first + last) // 2, last) if at > step), default=None)
 
     def take_standstill(
         self, step: int, seen_at: int, levels: Mapping[str, Sequence[Series]], total_steps: int | None, free: Free
@@ -316,6 +348,7 @@ class LoopStates:
             for place in (stopped or list(self._places.values()))[:1]:
                 del self._places[place.fingerprint]
                 self._lengths.pop(place.fingerprint, None)
+                self._readings.pop(place.fingerprint, None)
                 self._pauses.pop(place.fingerprint, None)
 
     def _rate_in(self, memory: str) -> float:
@@ -325,9 +358,20 @@ class LoopStates:
         places = (place for place in self.standing if place.memory == memory and place.leak is not None)
         return sum(max(place.bytes_per_step, 0.0) for place in places)
 
+    def _explained_in(self, memory: str) -> float:
+        """Return by how much the level of *memory* rises for places that are known."""
+        places, native = self._native
+        stand = places and places <= {place.fingerprint for place in self.standing}
+        return max(self._rate_of_places(memory), native if memory == HOST and stand else 0.0)
+
     def _rate_of_level(self, memory: str) -> float:
         place = self._places.get(LEVEL + memory)
         return place.bytes_per_step if place is not None and place.stands else 0.0
+
+
+def _decisive_step(place: GrowingPlace) -> int:
+    """Return the step from which on growth that goes on as before is a leak."""
+    return max(_SPAN * place.since_step, 2 * place.seen_at)
 
 
 def _is_alarming(place: GrowingPlace, result: Consequence) -> bool:
@@ -346,12 +390,6 @@ def _stands_still(series: Series, since_step: int, bytes_per_step: float) -> boo
     begin = int(np.searchsorted(steps, (since_step + steps[-1]) / 2))
     expected = bytes_per_step * (steps[-1] - steps[begin])
     return bool(expected >= _CLEAR_BYTES and levels[-1] - levels[begin] < _STILL * expected)
-
-
-def longest_pause(leak: Leak) -> int:
-    """Return the most runs from one that left something to the next; 0 where that is not known."""
-    hits = [run for run, count in enumerate(leak.kept) if count]
-    return max((after - before for before, after in pairwise(hits)), default=0)
 
 
 def per_step(leak: Leak, steps_per_run: int) -> Leak:

@@ -138,6 +138,12 @@ def judge_survivors(kept: Sequence[int]) -> Growth:
     return next(growth for rule in _RULES if (growth := rule(cohorts)) is not None)
 
 
+def longest_pause(kept: Sequence[int]) -> int:
+    """Return the most runs from one that left something to the next; 0 where that is not known."""
+    hits = [run for run, count in enumerate(kept) if count]
+    return max((after - before for before, after in pairwise(hits)), default=0)
+
+
 def survivors_of_level(levels: Sequence[int]) -> tuple[int, ...]:
     """Return by how much each run raised an exact level for good, as if that were survivors of the run.
 

@@ -35,6 +35,8 @@ _FIRST_STEPS, _FIRST_SECONDS, _LATEST_FIRST = 10, 5.0, 200
 """The first check begins after so many steps, and so many seconds, at the latest after so many steps more."""
 _RUNS_OF_FIRST, _RUNS_OF_FROZEN = 25, 5
 """So many runs of the first check make the loop twice as long; fewer where each of them lists the whole heap."""
+_RUNS_OF_SLOW, _SLOW_STEP = 100, 0.05
+"""Of steps that take so many seconds, counting after each costs little, and a loop that ends soon has its answer."""
 _PARTS = 10
 """The first check looks at up to eight times the steps, and then at some more for the lines."""
 _SHARE_OF_LEVELS = 0.002
@@ -73,15 +75,19 @@ class Schedule:
         is_early = is_first and step >= _FIRST_STEPS and elapsed >= _FIRST_SECONDS
         return elapsed >= self.not_before and (step >= self.next_check or is_early)
 
-    def steps_per_first_run(self, step: int, periods: Sequence[int], *, is_frozen: bool) -> int:
+    def steps_per_first_run(
+        self, step: int, seconds_per_step: float, periods: Sequence[int], *, is_frozen: bool
+    ) -> int:
         """Return how many steps are one run of the first check, which looks at twice the steps, and again.
 
         Args:
             step: Steps so far.
+            seconds_per_step: Of the loop.
             periods: As for `steps_per_run`.
             is_frozen: Whether the user has frozen objects, so that each run costs a look at the whole heap.
         """
-        return run_length(max(step // (_RUNS_OF_FROZEN if is_frozen else _RUNS_OF_FIRST), 1), periods)
+        n_runs = _RUNS_OF_SLOW if seconds_per_step >= _SLOW_STEP else _RUNS_OF_FIRST
+        return run_length(max(step // (_RUNS_OF_FROZEN if is_frozen else n_runs), 1), periods)
 
     def may_check(self, elapsed: float) -> bool:
         """Return whether a check may begin now: always the first, then within the share of time."""
@@ -138,8 +144,8 @@ def refuse_wrong(name: object, *, total_steps: object, overhead: object, first_s
         raise ValueError(msg) if isinstance(overhead, (int, float)) else TypeError(msg)
 
 
-_LENGTHS_FACTOR = 1.1
-"""The lengths of growing containers are read again when the loop is so much further."""
+_LENGTHS_FACTOR = 1.2
+"""The lengths of growing containers are read again when the loop is so much further, and when they decide something."""
 
 
 def free_memory() -> Free:
@@ -156,17 +162,21 @@ class LevelWatch:
     Attributes:
         history: The levels so far.
         lengths: The containers that grow, as the checks have found them.
-        next_step: The step after which levels are to be read again.
     """
 
     def __init__(self, states: LoopStates) -> None:
         self.history = LevelHistory()
         self.lengths = HolderLengths()
-        self.next_step = 1
         self._states = states
+        self._next_levels = 1
         self._cost = 0.0
         self._next_look = FIRST_LOOK
-        self._next_lengths = 0
+        self._lengths_read_at = 0
+
+    def next_step(self, *, is_checking: bool) -> int:
+        """Return the step after which something is to be read again; no lengths are read while a check is under way."""
+        decisive = None if is_checking else self._states.next_reading(self._lengths_read_at)
+        return self._next_levels if decisive is None else min(self._next_levels, decisive)
 
     def read(self, step: int, seconds: float, seconds_per_step: float, own: tuple[int, int] = (0, 0)) -> None:
         """Note the levels after *step*, *seconds* after the loop began, without what the watch itself takes."""
@@ -175,7 +185,7 @@ class LevelWatch:
         cost = time.perf_counter() - began
         # The first reading imports and opens; what is typical comes out over the next ones.
         self._cost = cost if not self._cost else min(self._cost * 1.1, cost)
-        self.next_step = step + steps_between_levels(seconds_per_step, self._cost, self.history.spacing)
+        self._next_levels = step + steps_between_levels(seconds_per_step, self._cost, self.history.spacing)
 
     def periods(self) -> tuple[int, ...]:
         """Return the steps after which the loop does something else (validates, saves), as far as they are known."""
@@ -184,7 +194,7 @@ class LevelWatch:
 
     def read_lengths(self, step: int) -> Mapping[str, int]:
         """Return how long the containers are that grow; not while a check has frozen them."""
-        self._next_lengths = int(step * _LENGTHS_FACTOR) + 1
+        self._lengths_read_at = step
         self.lengths.keep({place.fingerprint for place in self._states.standing})
         return self.lengths.read()
 
@@ -207,7 +217,8 @@ class LevelWatch:
             changes += self._look_for_rises(step, total_steps, free, is_last=is_last)
         if not self._states.standing:
             return changes
-        if not is_checking and (step >= self._next_lengths or is_last):
+        wanted = self._states.next_reading(self._lengths_read_at) or int(self._lengths_read_at * _LENGTHS_FACTOR) + 1
+        if not is_checking and (step >= wanted or is_last):
             lengths = self.read_lengths(step)
             if is_last:  # what dies with the function that had the loop has grown until then
                 lengths = {place: length for place, length in lengths.items() if length != DEAD}

@@ -16,10 +16,10 @@ from leaklab.errors import CheckRunningError, LeakFound
 from leaklab.loop import running
 from leaklab.loop.levels import LevelWatch, Schedule, free_memory, refuse_wrong
 from leaklab.loop.own_cost import OwnCost
-from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks
+from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks, left_by_all
 from leaklab.measure.gauges import accelerator_bytes, native_heap_bytes, rss_bytes
 from leaklab.measure.level_history import count_tensors
-from leaklab.model import Check
+from leaklab.model import Check, Leak
 from leaklab.model.loop import LEVEL, Levels, LoopState, MonitorRecord, MonitorStatus, StateChange, StretchCheck
 from leaklab.ranks.agreement import LoopSteps
 from leaklab.reports.loop import MonitorReport
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 _MOST_CHANGES, _MOST_CHECKS, _MOST_NOTES = 200, 8, 50
 _END = "the end of the loop"
-_LONGEST_PAUSE = 8
+_LONGEST_PAUSE = 12
 """Collections of the whole heap that the longest pause takes: the one in which what grows is explained."""
 
 
@@ -287,8 +287,9 @@ class Monitor:
             if check is not None:
                 changes += self._take(check)
             elif stretch.growing:
-                changes += self._take_growing(stretch)
-        if self._step >= self._watch.next_step:
+                changes += self._take_growing(stretch, stretch.growing)
+                stretch.growing.clear()
+        if self._step >= self._watch.next_step(is_checking=self._stretch is not None):
             self._read_levels()
             changes += self._judge_levels()
         wants_check = (
@@ -304,7 +305,7 @@ class Monitor:
         return changes
 
     def _set_next(self) -> None:
-        due = [self._watch.next_step]
+        due = [self._watch.next_step(is_checking=self._stretch is not None)]
         if self._together is not None:
             due.append(self._together.next_step)
         if self._stretch is not None:
@@ -333,9 +334,9 @@ class Monitor:
 
     def _steps_per_run(self) -> int:
         periods = self._watch.periods()
-        if not self._n_checks:
-            return self._schedule.steps_per_first_run(self._step, periods, is_frozen=user_has_frozen())
         per_step = self._seconds_per_step(time.perf_counter())
+        if not self._n_checks:
+            return self._schedule.steps_per_first_run(self._step, per_step, periods, is_frozen=user_has_frozen())
         return self._schedule.steps_per_run(self._step, per_step, self.total_steps, periods)
 
     def _begin_stretch(self, steps_per_run: int) -> None:
@@ -366,10 +367,9 @@ class Monitor:
         if not self.quiet:
             self._output.announce(self._step, steps_per_run, _LONGEST_PAUSE * (time.perf_counter() - began))
 
-    def _take_growing(self, stretch: LoopStretch) -> list[StateChange]:
-        """Take in what a check says to grow that goes on."""
-        leaks = [per_step(leak, stretch.steps_per_run) for leak in stretch.growing]
-        stretch.growing.clear()
+    def _take_growing(self, stretch: LoopStretch, growing: list[Leak]) -> list[StateChange]:
+        """Take in what a check says to grow that has not proven it."""
+        leaks = [per_step(leak, stretch.steps_per_run) for leak in growing]
         return self._states.take_growing(leaks, (stretch.first_step, self._step), self.total_steps, free_memory())
 
     def _take(self, check: Check, *, is_cut: bool = False) -> list[StateChange]:
@@ -383,6 +383,7 @@ class Monitor:
         self._n_checks += 1
         lengths, self._n_tensors = self._watch.lengths.read(), count_tensors()
         changes = self._states.take_check(done, self.total_steps, free_memory(), lengths, is_cut=is_cut)
+        self._states.note_native(stretch.native_bytes_per_step)
         self._schedule.end_check(self._step, self._own.seconds, self._states.next_look(done))
         return changes
 
@@ -396,6 +397,8 @@ class Monitor:
             with self._own:
                 check = stretch.end_early(self._step, reason)
             changes = [] if check is None else self._take(check, is_cut=True)
+            if check is not None and not changes:  # all that can be said of so few steps
+                changes = self._take_growing(stretch, left_by_all(check))
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
             return

@@ -55,8 +55,9 @@ _TOLD_PHASES, _SURE_PHASES, _MOST_PHASES = 2, 3, 5
 class DoublingRuns:
     """How many runs a check of a loop makes: it looks at twice the steps, at four times, at eight times.
 
-    What still grows there as it did at first is no warm-up. What cannot be decided by then, as what happens once an
-    epoch, is followed twice as far, and once more.
+    What still grows there as it did at first is no warm-up. At four times the check is over where nothing grows, or
+    where that can be seen by the length of a container later on. What cannot be decided at eight times, as what happens
+    once an epoch, is followed twice as far, and once more.
 
     Args:
         lengths: Is told the places that grow.
@@ -64,27 +65,35 @@ class DoublingRuns:
 
     Attributes:
         has_ended: Whether the loop has ended.
+        native_bytes: What malloc hands out in a run for the places that grow, wherever the data of their tensors lie.
     """
 
     def __init__(self, lengths: HolderLengths, n_first: int) -> None:
         self._lengths, self._n_first = lengths, n_first
         self.has_ended = False
+        self.native_bytes = 0.0
 
     @property
     def most_runs(self) -> int:
         """Room for so many is needed."""
         return self._n_first * (2**_MOST_PHASES - 1) or _MOST_RUNS
 
-    def note(self, places: Iterable[KnownPlace]) -> None:
+    def note(self, places: Iterable[KnownPlace], native_bytes: float) -> None:
         """Hear of the places that grow."""
         self._lengths.note(places)
+        self.native_bytes = native_bytes
 
-    def next_phase(self, phases_done: int, runs_done: int, *, is_open: bool) -> int | None:
+    @property
+    def has_collected(self) -> bool:
+        """Whether all garbage has just been collected, as before the first check."""
+        return bool(self._n_first)
+
+    def next_phase(self, phases_done: int, runs_done: int, *, is_open: bool, is_settled: bool) -> int | None:
         """Return the number of runs of the next phase, 0 if the check is over; None: as many as of any check."""
         if not self._n_first:
             return None
-        is_over = phases_done >= (_MOST_PHASES if is_open else _SURE_PHASES)
-        return 0 if is_over else runs_done + self._n_first
+        wanted = _MOST_PHASES if is_open else _TOLD_PHASES if is_settled else _SURE_PHASES
+        return 0 if phases_done >= wanted else runs_done + self._n_first
 
     def tells_after(self, phases_done: int) -> bool:
         """Return whether what grows is to be told already: at four times the steps."""
@@ -134,6 +143,11 @@ class LoopStretch:
         )
         self._started = 0.0
 
+    @property
+    def native_bytes_per_step(self) -> float:
+        """What malloc hands out for the places that were found to grow."""
+        return self._runs.native_bytes / self.steps_per_run
+
     def begin(self, step: int) -> None:
         """Take the heap as it is after *step* for the baseline.
 
@@ -170,6 +184,14 @@ class LoopStretch:
     def _go_on(self, step: int) -> None:
         self.next_step = step + self.steps_per_run
         self._started = time.perf_counter()
+
+
+def left_by_all(check: Check) -> list[Leak]:
+    """Return what each run of *check*, too few to judge, has left something of; that of the last one may be in use."""
+    return [leak for leak in check.noted if len(leak.kept) > _FEWEST_ALIKE and all(leak.kept[:-1])]
+
+
+_FEWEST_ALIKE = 3
 
 
 def _leaks_of_script(leaks: Iterable[Leak]) -> tuple[Leak, ...]:

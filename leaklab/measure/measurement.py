@@ -16,7 +16,7 @@ from leaklab.measure.gauges import Meters
 from leaklab.measure.process_counts import ProcessCounts
 from leaklab.measure.slots import Slots, grown_slots
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, positions_of
-from leaklab.runtime.gc_control import collect_quietly, gc_paused
+from leaklab.runtime.gc_control import OLD, YOUNG, collect_quietly, gc_paused
 from leaklab.runtime.graph_marks import UNSET, GraphMarks
 
 _NONE = np.empty(0, np.int64)
@@ -135,13 +135,21 @@ class Measurement:
         collects: Whether garbage is collected before counting.
         frozen_too: Whether objects frozen by the user belong to the heap that checkpoints measure.
         is_short: Whether too few runs are to be made to do without the slots of the baseline.
+        has_collected: Whether all garbage has just been collected.
 
     Attributes:
         has_unread_rise: Whether malloc's level has risen and buffers were not looked at often enough to say why.
     """
 
     def __init__(
-        self, max_runs: int, taker: Baseline, *, collects: bool, frozen_too: bool, is_short: bool = True
+        self,
+        max_runs: int,
+        taker: Baseline,
+        *,
+        collects: bool,
+        frozen_too: bool,
+        is_short: bool = True,
+        has_collected: bool = False,
     ) -> None:
         self.cohorts = Cohorts(max_runs)
         self.meters = Meters(max_runs)
@@ -152,6 +160,7 @@ class Measurement:
         self._taker = taker
         self._frozen_too = frozen_too
         self._is_short = is_short
+        self._has_collected = has_collected
         self._in_phase = False
         self._phase_starts_at = self._first_blocks = 0
         self._block_rise = 0.0
@@ -229,7 +238,7 @@ class Measurement:
         """
         with self.meters.leaving_out():
             if self.collects:
-                collect_quietly()  # garbage of the look would be given back in a run
+                collect_quietly(YOUNG)  # garbage of the look would be given back in a run
         before = self.checkpoints.pop()
         self._check_heap(before)
         with self.meters.leaving_out():
@@ -273,7 +282,8 @@ class Measurement:
 
     def _check_heap(self, again: Checkpoint | None = None) -> None:
         if self.collects and again is None:
-            collect_quietly()
+            collect_quietly(YOUNG if self._has_collected else OLD)
+            self._has_collected = False
         recorded = self.cohorts.n_bytes
         with self.meters.leaving_out():
             has_risen = self._may_hide_growth()

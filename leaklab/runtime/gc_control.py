@@ -78,13 +78,20 @@ class GcState:
         return tuple(changed)
 
 
-def collect_quietly() -> int:
-    """Collect all garbage; debug flags (``DEBUG_SAVEALL`` would keep it all) are off for the time of the call."""
+YOUNG, OLD = 1, 2
+"""Generations of the collector. Of what has been made since a full collection, the young ones hold all."""
+
+
+def collect_quietly(generation: int = OLD) -> int:
+    """Collect all garbage, or that of *generation* and younger; return how many objects that were.
+
+    Debug flags (``DEBUG_SAVEALL`` would keep it all) are off for the time of the call.
+    """
     debug = gc.get_debug()
     if debug:
         gc.set_debug(0)
     try:
-        return gc.collect()
+        return gc.collect() if generation == OLD else gc.collect(generation)
     finally:
         if debug:
             gc.set_debug(debug)

@@ -16,8 +16,10 @@ import functools
 import gc
 import io
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -66,18 +68,41 @@ _SPARSE_PARTS = {
 _UNKNOWN = (RuntimeError, ValueError, TypeError, AttributeError)
 
 
-def storages_of(tensor: Any) -> list[tuple[int, int]] | None:
+_Storages = list[tuple[int, int]] | None
+_remembered = threading.local()
+"""Its ``known`` is what this thread remembers now; an entry keeps its tensor alive, so that nothing else takes its
+address."""
+
+
+@contextmanager
+def storages_remembered() -> Iterator[None]:
+    """Ask each tensor only once inside, where nothing changes them: the tensors of a graph are asked for many times."""
+    if getattr(_remembered, "known", None) is not None:
+        yield
+        return
+    _remembered.known = {}
+    try:
+        yield
+    finally:
+        _remembered.known = None
+
+
+def storages_of(tensor: Any) -> _Storages:
     """Return ``(key, n_bytes)`` of every storage that *tensor* owns.
 
     Returns:
         One pair per storage; the key is the same for two tensors that share the storage, and is valid only while one
         of them lives. An empty list for tensors without memory, None where torch cannot tell.
     """
-    with no_torch_functions():
-        try:
-            return _storages(tensor)
-        except _UNKNOWN:
-            return None
+    known: dict[int, tuple[Any, _Storages]] | None = getattr(_remembered, "known", None)
+    if known is not None and id(tensor) in known:
+        return known[id(tensor)][1]
+    found: _Storages = None
+    with no_torch_functions(), suppress(*_UNKNOWN):
+        found = _storages(tensor)
+    if known is not None:
+        known[id(tensor)] = tensor, found
+    return found
 
 
 def storage_bytes(tensors: Iterable[Any]) -> dict[int, int]:
@@ -90,13 +115,13 @@ def storage_bytes(tensors: Iterable[Any]) -> dict[int, int]:
 
 def _storages(tensor: Any) -> list[tuple[int, int]]:
     base: Any = loaded_type("torch", "Tensor")
-    kinds = mro_of(type(tensor))
+    kinds = () if type(tensor) is base else mro_of(type(tensor))
     if base.is_meta.__get__(tensor) or any(
         type_name(kind) == "torch._subclasses.fake_tensor.FakeTensor" for kind in kinds
     ):
         return []
     # Only torch's own wrappers are unwrapped: anybody else's __tensor_flatten__ is code of the user.
-    if type_name(type(tensor)).startswith("torch.") and any("__tensor_flatten__" in vars(kind) for kind in kinds[:-1]):
+    if any("__tensor_flatten__" in vars(kind) for kind in kinds[:-1]) and type_name(type(tensor)).startswith("torch."):
         return list(_inner_storages(tensor))
     parts = _SPARSE_PARTS.get(str(base.layout.__get__(tensor)))
     if parts is not None:

@@ -268,3 +268,25 @@ def test_what_happens_once_an_epoch_has_stopped_after_two_epochs_of_nothing():
     assert states.take_lengths(1_000, {"of history": 1_600}, None, FREE) == []
     assert states.take_check(stretch(1_100, 1_300), None, FREE, {"of history": 1_600}) == [], "shorter than two epochs"
     assert states_of(states.take_lengths(1_100, {"of history": 1_600}, None, FREE)) == [("stopped", False)]
+
+
+def test_a_graph_on_an_accelerator_explains_the_rise_of_the_native_heap():
+    states = LoopStates()
+    graph = leak(what="torch.Tensor () float32 cuda:0", per_run=23 * 900 * 1024.0)
+    states.take_check(stretch(200, 1_600, graph), 20_000, FREE)
+    assert states_of(states.take_level(HOST, 1_700, (100, 17_000.0), 20_000, FREE)) == [("growing", False)]
+    states.note_native(11_000.0)
+    assert states.take_level(HOST, 1_800, (100, 17_000.0), 20_000, FREE) == []
+    assert [place.memory for place in states.standing] == [ACCELERATOR], "one growth, told once"
+    assert states_of(states.take_level(HOST, 1_900, (100, 60_000.0), 20_000, FREE)) == [("growing", True)]
+
+
+@pytest.mark.parametrize(("length", "is_leak"), [(1_600, True), (1_350, False)])
+def test_a_container_that_gets_longer_as_before_until_eight_times_the_steps_needs_no_other_check(length, is_leak):
+    states = LoopStates()
+    states.take_check(stretch(200, 800, leak()), None, FREE, {"of history": 800})
+    assert states.next_look(stretch(200, 800)) == 3_200
+    assert [states.next_reading(step) for step in (800, 1_200, 1_600)] == [1_200, 1_600, None]
+    assert states.take_lengths(1_200, {"of history": 1_200}, None, FREE) == []
+    states.take_lengths(1_600, {"of history": length}, None, FREE)
+    assert (states.state is LoopState.LEAK) is is_leak

@@ -357,6 +357,19 @@ def test_a_short_loop_that_leaks_once_an_epoch_is_followed_until_it_is_certain()
     assert watch.report.leaks[0].count_per_run == pytest.approx(4 / 60, rel=0.05)
 
 
+@pytest.mark.parametrize(("n_steps", "state"), [(3, LoopState.WARMING_UP), (4, LoopState.GROWING)])
+def test_a_loop_that_ends_a_few_steps_after_the_first_look_tells_what_each_of_them_left(n_steps, state):
+    kept, log = [], []
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for number in range(20 + n_steps):
+            kept.append(torch.ones(16))
+            log.append(number)
+            watch.step()
+    assert watch.status.state is state
+    assert ["kept" in place.leak.holder for place in watch.record.places] == [True] * (state is LoopState.GROWING)
+    assert not watch.status.is_alarm
+
+
 def test_a_loop_that_was_not_looked_at_is_not_said_to_be_without_growth():
     with leaklab.monitor(quiet=True) as watch:
         for _ in range(9):
@@ -368,12 +381,12 @@ def test_a_loop_that_was_not_looked_at_is_not_said_to_be_without_growth():
 
 def test_a_steady_loop_says_for_how_many_steps_also_when_it_is_interrupted():
     with pytest.raises(KeyboardInterrupt), leaklab.monitor(first_step=20, quiet=True) as watch:
-        for step in range(130):
-            if step == 120:
+        for step in range(80):
+            if step == 70:
                 raise KeyboardInterrupt
             watch.step()
     assert watch.status.state is LoopState.STEADY
-    assert "nothing grew in the 100 steps that were looked at" in str(watch.report)
+    assert "nothing grew in the 50 steps that were looked at" in str(watch.report)
 
 
 def test_memory_that_the_watch_takes_is_not_in_the_levels():

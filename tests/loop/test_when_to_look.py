@@ -28,10 +28,17 @@ def test_a_given_step_and_a_given_length_go_before_the_pace():
 
 
 @pytest.mark.parametrize(
-    ("step", "is_frozen", "steps"), [(10, False, 1), (25, False, 1), (200, False, 8), (200, True, 40)]
+    ("step", "seconds", "is_frozen", "steps"),
+    [
+        (10, 0.001, False, 1),
+        (25, 0.001, False, 1),
+        (200, 0.001, False, 8),
+        (200, 0.001, True, 40),
+        (56, 0.09, False, 1),
+    ],
 )
-def test_a_run_of_the_first_check_is_so_long_that_a_few_make_twice_the_steps(step, is_frozen, steps):
-    assert Schedule(0.01, None).steps_per_first_run(step, (), is_frozen=is_frozen) == steps
+def test_a_run_of_the_first_check_is_so_long_that_a_few_make_twice_the_steps(step, seconds, is_frozen, steps):
+    assert Schedule(0.01, None).steps_per_first_run(step, seconds, (), is_frozen=is_frozen) == steps
 
 
 def test_a_short_loop_pays_for_one_check_and_a_long_one_a_share():
@@ -44,10 +51,10 @@ def test_a_short_loop_pays_for_one_check_and_a_long_one_a_share():
     assert schedule.may_check(101.0)
 
 
-def phases(runs, *, is_open):
+def phases(runs, *, is_open, is_settled=False):
     """Return after how many runs the heap is looked at."""
     looks, n_runs = [], 0
-    while n := runs.next_phase(len(looks), n_runs, is_open=is_open):
+    while n := runs.next_phase(len(looks), n_runs, is_open=is_open, is_settled=is_settled):
         n_runs += n
         looks.append(n_runs)
     return looks
@@ -57,11 +64,12 @@ def test_the_heap_is_looked_at_at_doubling_steps_and_further_while_the_answer_is
     runs = DoublingRuns(HolderLengths(), 25)  # from step 25 on, in runs of one step
     assert phases(runs, is_open=False) == [25, 75, 175]
     assert phases(runs, is_open=True) == [25, 75, 175, 375, 775]
+    assert phases(runs, is_open=False, is_settled=True) == [25, 75], "the rest is seen by lengths"
     assert runs.most_runs == 775
     assert [runs.tells_after(n) for n in (1, 2, 3)] == [False, True, False]
 
 
 def test_a_later_check_makes_as_many_runs_as_any():
     runs = DoublingRuns(HolderLengths(), 0)
-    assert runs.next_phase(0, 0, is_open=True) is None
+    assert runs.next_phase(0, 0, is_open=True, is_settled=True) is None
     assert not runs.tells_after(2)
