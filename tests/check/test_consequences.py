@@ -63,7 +63,8 @@ def test_a_table_of_weak_references_that_clear_themselves_is_no_leak_beside_what
     def run():
         frame = Frame()
         kept.append(frame)
-        parents[id(frame)] = weakref.ref(frame, lambda _dead, key=id(frame): parents.pop(key))
+        number = id(frame)
+        parents[number] = weakref.ref(frame, lambda _dead: parents.pop(number))
 
     (leak,) = check(run, kept=kept, parents=parents).leaks
     assert leak.holder == "kept"
