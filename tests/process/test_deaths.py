@@ -12,7 +12,7 @@ import pytest
 from leaklab.loop import running
 from leaklab.process.last_moments import LimitThread
 
-TIMEOUT_SECONDS = 100
+TIMEOUT_SECONDS = 300
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals on Windows")
 
 DYING = """
