@@ -13,6 +13,7 @@ from leaklab.heap.shortest_paths import Start
 LOGGER = logging.getLogger("leaklab.test_found_by_name")
 ELSEWHERE = Start(1, "module 'elsewhere'", "elsewhere", 4)
 HANDLERS = LOGGER.handlers
+UNLISTED = logging.Logger("leaklab.unlisted")  # noqa: LOG001 - to be found by no name
 
 
 @pytest.mark.parametrize(
