@@ -84,13 +84,13 @@ class Turns:
         try:
             yield
         finally:
-            session.shouldstop, session.shouldfail = stops
+            _go_on(session, stops)
             if not stays:
                 with suppress(Exception):
                     self._turn(self._nextitem)
             with suppress(Exception):
                 session._setupstate.teardown_exact(self._nextitem)  # nothing is left to do, unless a hook has failed
-            session.shouldstop, session.shouldfail = stops
+            _go_on(session, stops)
             del self._twin
 
     def _turn(self, nextitem: Any) -> str:
@@ -217,6 +217,12 @@ def _how_it_ended(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)  # a doctest has none
     said = crash.message.strip().splitlines() if crash is not None else ()
     return f"{words}: {said[0][:120]}" if said else words
+
+
+def _go_on(session: Any, stops: tuple[bool | str, bool | str]) -> None:
+    """Undo what a turn did to end the session, which pytest from 8 on lets nobody undo by the public names."""
+    for name, value in zip(("shouldstop", "shouldfail"), stops, strict=True):
+        setattr(session, f"_{name}" if f"_{name}" in vars(session) else name, value)
 
 
 def _tell_nobody(**_what: object) -> None:
