@@ -20,7 +20,6 @@ from _pytest.warnings import catch_warnings_for_item
 
 from leaklab.testing.reports import hooks_replaced
 
-_LISTS = ("_report_sections", "own_markers", "user_properties")
 _OF_FIXTURES = ("_arg2node2fixturedefs", "_arg2nodeid2fixturedefs", "_arg2fixturedefs")  # the last before pytest 9
 
 
@@ -153,8 +152,10 @@ class Turns:
     def _cleaned(self) -> Iterator[None]:
         """Prepare a turn; afterwards take away what pytest keeps of it."""
         item = self._item
-        lists = [vars(item)[name] for name in _LISTS if name in vars(item)]
+        # Of pytest itself, such as `_report_sections`, and of plug-ins, which count on their own way of running a test.
+        lists = [value for value in vars(item).values() if type(value) is list]
         lengths = list(map(len, lists))
+        tables = [(value, set(value)) for value in vars(item).values() if type(value) is dict]
         set_up = [
             (fixture, fixture.cached_result, len(fixture._finalizers))
             for fixture in self._all_fixtures()
@@ -166,6 +167,9 @@ class Turns:
         finally:
             for kept, length in zip(lists, lengths, strict=True):
                 del kept[length:]
+            for table, keys in tables:
+                for key in [one for one in table if one not in keys]:
+                    del table[key]
             for fixture, result, length in set_up:
                 if fixture.cached_result is result:  # else it was torn down, or set up anew: these are its own
                     del fixture._finalizers[length:]
