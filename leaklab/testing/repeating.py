@@ -20,7 +20,6 @@ from _pytest.warnings import catch_warnings_for_item
 
 from leaklab.testing.reports import hooks_replaced
 
-_LISTS = ("_report_sections", "own_markers", "user_properties")
 _OF_FIXTURES = ("_arg2node2fixturedefs", "_arg2nodeid2fixturedefs", "_arg2fixturedefs")  # the last before pytest 9
 
 
@@ -84,13 +83,13 @@ class Turns:
         try:
             yield
         finally:
-            session.shouldstop, session.shouldfail = stops
+            _go_on(session, stops)
             if not stays:
                 with suppress(Exception):
                     self._turn(self._nextitem)
             with suppress(Exception):
                 session._setupstate.teardown_exact(self._nextitem)  # nothing is left to do, unless a hook has failed
-            session.shouldstop, session.shouldfail = stops
+            _go_on(session, stops)
             del self._twin
 
     def _turn(self, nextitem: Any) -> str:
@@ -153,8 +152,10 @@ class Turns:
     def _cleaned(self) -> Iterator[None]:
         """Prepare a turn; afterwards take away what pytest keeps of it."""
         item = self._item
-        lists = [vars(item)[name] for name in _LISTS if name in vars(item)]
+        # Of pytest itself, such as `_report_sections`, and of plug-ins, which count on their own way of running a test.
+        lists = [value for value in vars(item).values() if type(value) is list]
         lengths = list(map(len, lists))
+        tables = [(value, set(value)) for value in vars(item).values() if type(value) is dict]
         set_up = [
             (fixture, fixture.cached_result, len(fixture._finalizers))
             for fixture in self._all_fixtures()
@@ -166,6 +167,9 @@ class Turns:
         finally:
             for kept, length in zip(lists, lengths, strict=True):
                 del kept[length:]
+            for table, keys in tables:
+                for key in [one for one in table if one not in keys]:
+                    del table[key]
             for fixture, result, length in set_up:
                 if fixture.cached_result is result:  # else it was torn down, or set up anew: these are its own
                     del fixture._finalizers[length:]
@@ -217,6 +221,12 @@ def _how_it_ended(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)  # a doctest has none
     said = crash.message.strip().splitlines() if crash is not None else ()
     return f"{words}: {said[0][:120]}" if said else words
+
+
+def _go_on(session: Any, stops: tuple[bool | str, bool | str]) -> None:
+    """Undo what a turn did to end the session, which pytest from 8 on lets nobody undo by the public names."""
+    for name, value in zip(("shouldstop", "shouldfail"), stops, strict=True):
+        setattr(session, f"_{name}" if f"_{name}" in vars(session) else name, value)
 
 
 def _tell_nobody(**_what: object) -> None:

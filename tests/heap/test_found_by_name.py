@@ -13,6 +13,7 @@ from leaklab.heap.shortest_paths import Start
 LOGGER = logging.getLogger("leaklab.test_found_by_name")
 ELSEWHERE = Start(1, "module 'elsewhere'", "elsewhere", 4)
 HANDLERS = LOGGER.handlers
+UNLISTED = logging.Logger("leaklab.unlisted")  # noqa: LOG001 - to be found by no name
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_a_path_that_came_from_the_home_of_a_class_stays():
     ("thing", "n_old"),
     [
         (LOGGER, 1),
-        (logging.Logger("unknown to logging"), 3),  # noqa: LOG001 - one that no table names
+        (UNLISTED, 3),
         (type("JSONDecoder", (), {}), 3),
         (lambda: 0, 3),
         (dict, 3),
