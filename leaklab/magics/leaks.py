@@ -142,7 +142,7 @@ class LeaksMagics(ShellMagics):
             report = find(evaluated(asked, self._namespace)[0], namespace=self._namespace)
             publish(report, parsed, self._namespace)
             return report if parsed.output else None
-        return shell.run_line_magic(magic, f"{options} {rest}".strip())
+        return _waited_for(shell.run_line_magic(magic, f"{options} {rest}".strip()), shorten(asked))
 
     def _chosen(self, asked: str) -> tuple[str, str]:
         """Return the name of a magic, and what it is asked."""
@@ -150,7 +150,8 @@ class LeaksMagics(ShellMagics):
         try:
             body = ast.parse(asked, mode="eval").body
         except SyntaxError:
-            return "leakcheck", asked  # a statement, or a mistake that the magic explains
+            _refuse_mistakes(self.shell, asked)
+            return "leakcheck", asked
         if isinstance(body, (ast.Call, ast.Await)):
             return "leakcheck", asked
         values = evaluated(asked, self._namespace)
@@ -177,12 +178,27 @@ class LeaksMagics(ShellMagics):
         if (magic := _MAGIC_CELL.match(source)) is not None:
             options, source = f"{options} {magic[1]}".strip(), magic[2]
         print(f"%%leakcheck {options}".rstrip() + f" of In[{number}]: {shorten(source.strip().partition(chr(10))[0])}")
-        report = shell.run_cell_magic("leakcheck", options, source)
-        if inspect.iscoroutine(report):
-            report.close()
-            msg = f"In[{number}] awaits: write %%leakcheck above it and run it there"
-            raise UsageError(msg)
-        return report
+        return _waited_for(shell.run_cell_magic("leakcheck", options, source), f"In[{number}]")
+
+
+def _waited_for(report: object, what: str) -> object:
+    """Return *report*; refuse one that is still to be awaited, which a line magic cannot do."""
+    if inspect.iscoroutine(report):
+        report.close()
+        msg = f"{what} awaits: write %%leakcheck above it in a cell of its own"
+        raise UsageError(msg)
+    return report
+
+
+def _refuse_mistakes(shell: Any, asked: str) -> None:
+    """Refuse what is neither an expression nor a statement."""
+    problem = ""
+    try:
+        ast.parse(shell.transform_cell(asked))
+    except SyntaxError as error:
+        problem = f"{shorten(asked)!r} is no Python: {error.msg}"
+    if problem:
+        raise UsageError(problem)
 
 
 def _refuse_arguments(function: Any, asked: str) -> None:

@@ -214,13 +214,15 @@ def test_cell_is_checked_by_its_number(kernel):
 REFUSED = {
     "In[999]": "there is no cell In[999] in this kernel",
     "train": "train needs arguments: write the call, as in %leaks train(model, batch)",
+    "kept[0": "'kept[0' is no Python: ",
+    "await wait()": "await wait() awaits: write %%leakcheck above it in a cell of its own",
     "missing": "there is no variable 'missing'",
 }
 
 
 @pytest.mark.parametrize(("asked", "words"), REFUSED.items(), ids=REFUSED.keys())
 def test_what_cannot_be_asked_is_one_sentence(kernel, asked, words):
-    kernel.run("def train(model, batch, epochs=1): pass")
+    kernel.run("def train(model, batch, epochs=1): pass\nasync def wait(): pass")
     typed = kernel.run(f"%leaks {asked}")
     assert words in str(typed.error)
 
