@@ -227,12 +227,9 @@ def explain_native(
         n_runs: So many runs were measured.
     """
     leaked_bytes = sum(leak.bytes_per_run for leak in leaks)
+    native = malloc_rest(judgement.native, explained, NATIVE_FLOOR_BYTES, leaked_bytes, n_runs)
     rests = (
-        (
-            malloc_rest(judgement.native, explained, NATIVE_FLOOR_BYTES, leaked_bytes, n_runs),
-            NATIVE_MEMORY,
-            judgement.native,
-        ),
+        (native, NATIVE_MEMORY, judgement.native),
         (device_rest(judgement.accelerator, explained, ACCELERATOR_FLOOR_BYTES), DEVICE_MEMORY, judgement.accelerator),
     )
     found, notes, charged = list(leaks), [], set()

@@ -14,6 +14,7 @@ from notebook_shell import Notebook
 
 import leaklab
 from leaklab.model.kernel import Suspicion
+from leaklab.text import format_bytes
 
 LOAD = "%load_ext leaklab"
 
@@ -307,6 +308,7 @@ def test_memory_of_a_card_is_that_of_its_tensors(kernel):
     (device,) = report.record.devices
     assert (device.device, device.tensors) == ("cuda:0", 20_000_000)
     assert device.tensors <= device.allocated <= device.reserved
-    assert "cuda:0 19.1 MiB allocated of 20.0 MiB reserved" in str(report)
+    allocated, reserved = format_bytes(device.allocated), format_bytes(device.reserved)
+    assert f"cuda:0 {allocated} allocated of {reserved} reserved" in str(report)
     kernel.run("del kept")
     assert "torch has reserved it on cuda:0 and does not use it" in str(looked(kernel))
