@@ -12,6 +12,7 @@ import collections
 import datetime as dt
 import decimal
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -200,7 +201,7 @@ _dtype_of: Any = np.ndarray.__dict__["dtype"].__get__
 def gains_log_entries(thing: object, n_new: int) -> bool:
     """Return whether the *n_new* newest entries of *thing* are numbers or records of them in the order they came in.
 
-    Those of a sequence are; those of a mapping where its keys are numbers that rise. A sequence may also gain messages,
+    Those of a sequence are; those of a mapping where its keys are numbers that rise, or have one in their name. A sequence may also gain messages,
     whole sentences: who keeps the text of an error instead of its traceback keeps a log.
     """
     kind = type(thing)
@@ -220,7 +221,15 @@ def _is_message(entry: object) -> bool:
 
 
 def _rise(keys: Sequence[Any]) -> bool:
+    if all(type(key) is str for key in keys):  # "trial-7" is the name of a number
+        matches = [_NUMBERED.fullmatch(key) for key in keys]
+        if None in matches or len({match.group(1, 3) for match in matches if match is not None}) > 1:
+            return False
+        keys = [int(match[2]) for match in matches if match is not None]
     return all(type(key) is int or type(key) is float for key in keys) and all(a < b for a, b in pairwise(keys))
+
+
+_NUMBERED = re.compile(r"(\D*)(\d{1,18})(\D*)")
 
 
 def _are_numbers(entries: Sequence[object]) -> bool:
