@@ -201,8 +201,9 @@ _dtype_of: Any = np.ndarray.__dict__["dtype"].__get__
 def gains_log_entries(thing: object, n_new: int) -> bool:
     """Return whether the *n_new* newest entries of *thing* are numbers or records of them in the order they came in.
 
-    Those of a sequence are; those of a mapping where its keys are numbers that rise, or have one in their name. A sequence may also gain messages,
-    whole sentences: who keeps the text of an error instead of its traceback keeps a log.
+    Those of a sequence are; those of a mapping where its keys are numbers that rise, or have one in their name. A
+    sequence may also gain messages, whole sentences: who keeps the text of an error instead of its traceback keeps a
+    log.
     """
     kind = type(thing)
     if has_base(kind, array.array) or is_tensor_type(kind):
