@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,7 @@ from leaklab.model import Leak, ObjectGrowth, Outcome, TensorGrowth
 from leaklab.runtime.addresses import contents_of
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
+from leaklab.runtime.sizes import storages_remembered
 from leaklab.text import unit_words
 
 _NO_MEMORY = (
@@ -96,7 +98,9 @@ def explain_growth(session: CheckSession, judgement: Judgement) -> Explained:
     addresses, _kinds, runs = measurement.cohorts.members()
     births = Births(addresses, runs, measurement.n_runs, measurement.graph_marks)
     own, heap, summaries = (measurement, judgement, session.branches), measurement.heap(), session.settings.summaries
-    with borrow_heap(births, session.namespace, own, heap=heap, summaries=summaries) as view:
+    # What is remembered ends in the lists of free objects: an object made from there in a traced run has no trace.
+    remembered = storages_remembered() if session.in_loop else nullcontext()
+    with remembered, borrow_heap(births, session.namespace, own, heap=heap, summaries=summaries) as view:
         sizer, retained = GroupSizer(view), RetainedBytes(view)
         branches = None if session.branches is None else OpenBranches(session.branches)
         explained = _explain(Survey(view, measurement, judgement, sizer, retained, branches))

@@ -30,7 +30,6 @@ from leaklab.runtime.autograd_graph import Edge, inputs_of, is_node_type, number
 from leaklab.runtime.graph_marks import UNSET, GraphMarks, next_number
 from leaklab.runtime.objects import is_tensor_type, no_torch_functions
 from leaklab.runtime.ours import own_addresses
-from leaklab.runtime.sizes import storages_remembered
 
 
 class _Result(NamedTuple):
@@ -109,7 +108,6 @@ def borrow_heap(
     """
     try:
         with (
-            storages_remembered(),
             heap or whole_heap() as objects,
             heap_view(
                 objects, births, namespace, own, summaries=summaries, starts=starts, min_data_bytes=min_data_bytes
