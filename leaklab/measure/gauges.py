@@ -201,7 +201,7 @@ class _DeviceAllocator:
             out of it.
         info_of: Returns what is free and what there is on a device, in bytes; None where torch does not tell.
         n_devices: How many there are.
-        kind: What torch calls them: ``cuda``.
+        kind: What torch calls them: ``cuda``; empty where only ``torch.accelerator`` knows.
     """
 
     stats_of: Callable[[int], dict[str, Any]]
@@ -244,8 +244,7 @@ def _allocator() -> _DeviceAllocator | None:
     accelerator, stats_of = loaded_variables("torch.accelerator"), inner.get("_accelerator_getDeviceStats")
     if stats_of is None or not accelerator["is_available"]() or not inner["_accelerator_isAllocatorInitialized"]():
         return None
-    kind = str(accelerator["current_accelerator"]().type)
-    return _DeviceAllocator(stats_of, accelerator.get("get_memory_info"), accelerator["device_count"](), kind)
+    return _DeviceAllocator(stats_of, accelerator.get("get_memory_info"), accelerator["device_count"](), "")
 
 
 def _metal_levels() -> tuple[int, int] | None:
@@ -273,7 +272,8 @@ def levels_by_device() -> dict[str, tuple[int, int]]:
     allocator = _allocator()
     if allocator is None:
         return {}
-    levels = {f"{allocator.kind}:{index}": allocator.levels(index) for index in range(allocator.n_devices)}
+    kind = allocator.kind or loaded_variables("torch.accelerator")["current_accelerator"]().type
+    levels = {f"{kind}:{index}": allocator.levels(index) for index in range(allocator.n_devices)}
     return {device: level for device, level in levels.items() if any(level)}
 
 
