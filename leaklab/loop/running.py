@@ -25,7 +25,7 @@ class RunningMonitor(Protocol):
         """What is known of the loop."""
 
 
-class Room(Protocol):
+class SpareMemory(Protocol):
     """Memory that is set aside to say something with when there is no other."""
 
     def free(self) -> None:
@@ -38,7 +38,7 @@ class Room(Protocol):
 _MOST_LAST_WORDS = 3
 _running: weakref.WeakSet[RunningMonitor] = weakref.WeakSet()
 _last_words: deque[MonitorRecord] = deque(maxlen=_MOST_LAST_WORDS)
-_rooms: list[Room] = []
+_rooms: list[SpareMemory] = []
 _lock = threading.Lock()  # a server of metrics asks from a thread of its own
 
 
@@ -73,12 +73,12 @@ def end(monitor: RunningMonitor, failure: str) -> None:
             _last_words.append(record)
 
 
-def add_room(room: Room) -> None:
+def add_room(room: SpareMemory) -> None:
     """Use *room* for last words from now on."""
     _rooms.append(room)
 
 
-def remove_room(room: Room) -> None:
+def remove_room(room: SpareMemory) -> None:
     """Use *room* no more."""
     _rooms[:] = [known for known in _rooms if known is not room]
 
