@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections import deque
+from functools import partial
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,15 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from leaklab.errors import NO_MEMORY_TO_LOOK
-from leaklab.magics.options import ShellMagics, evaluated, output_options, parse_options, publish, split_line
+from leaklab.magics.options import (
+    CellEvents,
+    ShellMagics,
+    evaluated,
+    output_options,
+    parse_options,
+    publish,
+    split_line,
+)
 from leaklab.reports.kernel import SUFFIXES
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor
 from leaklab.text import shorten
@@ -23,7 +32,6 @@ from leaklab.text import shorten
 if TYPE_CHECKING:
     from leaklab.measure.cell_levels import CellLevels
 
-_EVENTS = ("pre_run_cell", "post_run_cell")
 _CELL = re.compile(r"(?:In\s*\[\s*(\d+)\s*\]|(\d+))")
 _MAGIC_CELL = re.compile(r"\s*%%(?:leakcheck|leaks|memdiff)\b([^\n]*)\n(.*)", re.DOTALL)
 _FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType)
@@ -39,38 +47,20 @@ class LeaksMagics(ShellMagics):
     def __init__(self, shell: Any = None, **kwargs: Any) -> None:
         super().__init__(shell=shell, **kwargs)
         self._levels: CellLevels | None = None
+        self._events: CellEvents | None = None
 
     def switch_on(self) -> None:
         """Note memory before and after each cell from now on."""
         from leaklab.measure.cell_levels import CellLevels
 
         self._levels = CellLevels()
-        for event, callback in zip(_EVENTS, (self._before_cell, self._after_cell), strict=True):
-            self._events.register(event, callback)
+        self._events = CellEvents(self.shell, self._levels.start_cell, partial(_note_cell, self._levels))
 
     def switch_off(self) -> None:
         """Stop that; does nothing while it is off."""
-        if self._levels is not None:
-            self._levels = None
-            for event, callback in zip(_EVENTS, (self._before_cell, self._after_cell), strict=True):
-                self._events.unregister(event, callback)
-
-    @property
-    def _events(self) -> Any:
-        shell: Any = self.shell
-        return shell.events
-
-    def _before_cell(self, _info: Any) -> None:
-        if self._levels is not None:
-            self._levels.start_cell()
-
-    def _after_cell(self, result: Any) -> None:
-        # The result has the cell's value: it is not kept, not even in a name of this frame.
-        source, number = result.info.raw_cell or "", result.execution_count
-        del result
-        # A cell without history has no number, and cannot be asked for again.
-        if self._levels is not None and number is not None and not source.lstrip().startswith("%leaks"):
-            self._levels.end_cell(number, source)
+        if self._events is not None:
+            self._events.end()
+            self._levels = self._events = None
 
     @magic_arguments()
     @argument("--let-go", action="store_true", help="Drop what the notebook itself keeps: Out, _, the last error.")
@@ -199,6 +189,12 @@ def _refuse_mistakes(shell: Any, asked: str) -> None:
         problem = f"{shorten(asked)!r} is no Python: {error.msg}"
     if problem:
         raise UsageError(problem)
+
+
+def _note_cell(levels: CellLevels, number: int | None, source: str) -> None:
+    # A cell without history has no number, and cannot be asked for again.
+    if number is not None and not source.lstrip().startswith("%leaks"):
+        levels.end_cell(number, source)
 
 
 def _refuse_arguments(function: Any, asked: str) -> None:

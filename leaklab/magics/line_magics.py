@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from traitlets import Bool, Integer, observe
 
 from leaklab.errors import NO_MEMORY_TO_LOOK, NotEnoughMemoryError, ReportError
 from leaklab.magics.options import (
+    CellEvents,
     ShellMagics,
     defaults_of,
     evaluated,
@@ -201,9 +203,6 @@ def hand_over(path: str) -> None:
     NotebookReport(journal.collect(shell.user_ns)).save(path)
 
 
-_EVENTS = ("pre_run_cell", "post_run_cell")
-
-
 @magics_class
 class LeakWatchMagics(Magics):
     """The magic that watches cells; while it is off, nothing is registered."""
@@ -211,6 +210,7 @@ class LeakWatchMagics(Magics):
     def __init__(self, shell: Any = None, **kwargs: Any) -> None:
         super().__init__(shell=shell, **kwargs)
         self._watcher: CellWatcher | None = None
+        self._events: CellEvents | None = None
 
     @line_magic
     def leakwatch(self, line: str) -> None:
@@ -233,10 +233,9 @@ class LeakWatchMagics(Magics):
 
     def switch_off(self) -> None:
         """Stop watching; does nothing while it is off."""
-        if self._watcher is not None:
-            self._watcher = None
-            for event, callback in zip(_EVENTS, (self._before_cell, self._after_cell), strict=True):
-                self._events.unregister(event, callback)
+        if self._events is not None:
+            self._events.end()
+            self._watcher = self._events = None
 
     def _switch_on(self) -> None:
         if self._watcher is not None:
@@ -255,31 +254,18 @@ class LeakWatchMagics(Magics):
             alarmed=lambda words: in_alarm(words, in_notebook=in_notebook),
         )
         self._watcher.start_cell()
-        for event, callback in zip(_EVENTS, (self._before_cell, self._after_cell), strict=True):
-            self._events.register(event, callback)
+        self._events = CellEvents(shell, self._watcher.start_cell, partial(_end_cell, shell, self._watcher))
         print("leakwatch is on: one line after every cell; %leakwatch off ends it")
 
     def _tell(self) -> None:
         print("leakwatch is off" if self._watcher is None else self._watcher.status())
 
-    @property
-    def _events(self) -> Any:
-        shell: Any = self.shell
-        return shell.events
 
-    def _before_cell(self, _info: Any) -> None:
-        if self._watcher is not None:
-            self._watcher.start_cell()
-
-    def _after_cell(self, result: Any) -> None:
-        # The result has the cell's value: it is not kept, not even in a name of this frame.
-        source, number = result.info.raw_cell or "", result.execution_count
-        del result
-        if self._watcher is not None and not source.lstrip().startswith("%leakwatch"):
-            # The shell has counted on by now, or not yet: that depends on its version. A cell without history has no
-            # number of its own.
-            shell: Any = self.shell
-            self._watcher.end_cell(shell.execution_count if number is None else number, source)
+def _end_cell(shell: Any, watcher: CellWatcher, number: int | None, source: str) -> None:
+    if not source.lstrip().startswith("%leakwatch"):
+        # The shell has counted on by now, or not yet: that depends on its version. A cell without history has no number
+        # of its own.
+        watcher.end_cell(shell.execution_count if number is None else number, source)
 
 
 def _encoding() -> str | None:

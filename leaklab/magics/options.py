@@ -232,3 +232,35 @@ class ShellMagics(Magics):
         shell: Any = self.shell
         namespace: dict[str, Any] = shell.user_ns
         return namespace
+
+
+class CellEvents:
+    """Calls back whenever a cell begins and has ended, until `end`.
+
+    Args:
+        shell: Whose cells.
+        begins: Is called before each.
+        has_ended: Is called after each, with its number, None without history, and its text.
+    """
+
+    def __init__(
+        self, shell: Any, begins: Callable[[], object], has_ended: Callable[[int | None, str], object]
+    ) -> None:
+        self._events, self._begins, self._has_ended = shell.events, begins, has_ended
+        self._callbacks = {"pre_run_cell": self._before, "post_run_cell": self._after}
+        for event, callback in self._callbacks.items():
+            self._events.register(event, callback)
+
+    def end(self) -> None:
+        """Call back no more."""
+        for event, callback in self._callbacks.items():
+            self._events.unregister(event, callback)
+
+    def _before(self, _info: Any) -> None:
+        self._begins()
+
+    def _after(self, result: Any) -> None:
+        # The result has the cell's value: it is not kept, not even in a name of this frame.
+        source, number = result.info.raw_cell or "", result.execution_count
+        del result
+        self._has_ended(number, source)

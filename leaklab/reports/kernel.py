@@ -51,7 +51,7 @@ def document_of(record: KernelRecord, *, is_page: bool = False) -> Document:
         Either(text=(as_text,), html=(Table((">amount", "what", "run next"), buttons),)),
     ]
     if n_more := len(record.suspects) - len(shown):
-        blocks.append(Remark(faint(f"and {n_more:,} more, in .record.suspects"), indent=2))
+        blocks.append(Remark(faint(f"and {n_more:,} more: in report.record.suspects after %leaks -v report"), indent=2))
     if cells := _cells_words(record.cells):
         blocks.append(Remark(cells, indent=2))
     return Document((*blocks, *notes_of(record.notes, indent=2)))
@@ -196,7 +196,7 @@ class KernelReport(Report[KernelRecord]):
         format="leaklab kernel",
         schema=KERNEL_SCHEMA,
         document=document_of,
-        title=lambda record: repr(KernelReport(record)).strip("<>"),
+        title=lambda _record: "A notebook's kernel",
     )
     record: KernelRecord
 

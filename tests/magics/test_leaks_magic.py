@@ -270,7 +270,7 @@ def test_unloading_takes_the_bookkeeping_away(kernel):
     def ours():
         callbacks = kernel.shell.events.callbacks.values()
         return [
-            one for each in callbacks for one in each if type(getattr(one, "__self__", None)).__name__ == "LeaksMagics"
+            one for each in callbacks for one in each if type(getattr(one, "__self__", None)).__name__ == "CellEvents"
         ]
 
     assert len(ours()) == 2

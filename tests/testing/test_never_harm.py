@@ -228,12 +228,19 @@ def test_every_outcome_is_that_without_checks_and_what_was_not_checked_is_told(t
     assert "not repeatable: in run 2 the test fails: assert not [1]" in done.stdout
 
 
-@pytest.mark.parametrize(("conftest", "text"), [(TIMES_OUT, SLOW), (RERUNS, RERUN)], ids=["timeouts", "reruns"])
-def test_limits_of_time_and_reruns_are_those_of_the_first_run(tmp_path, conftest, text):
+@pytest.mark.parametrize(
+    ("conftest", "text", "expected"),
+    [
+        (TIMES_OUT, SLOW, [["PASSED"], ["FAILED"], ["PASSED"]]),
+        (RERUNS, RERUN, [["RERUN", "RERUN", "PASSED"], ["PASSED"]]),
+    ],
+    ids=["timeouts", "reruns"],
+)
+def test_limits_of_time_and_reruns_are_those_of_the_first_run(tmp_path, conftest, text, expected):
     """As pytest-timeout and pytest-rerunfailures do."""
     (tmp_path / "conftest.py").write_text(conftest, "utf-8")
     (tmp_path / "test_some.py").write_text(text, "utf-8")
-    both_ways(tmp_path)
+    assert list(outcomes(both_ways(tmp_path)).values()) == expected
 
 
 def test_where_no_copy_is_possible_the_outcome_is_that_of_the_first_run(tmp_path):
