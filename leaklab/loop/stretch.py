@@ -192,6 +192,7 @@ def left_by_all(check: Check) -> list[Leak]:
 
 
 _FEWEST_ALIKE = 3
+"""So many runs that all left something are worth a word at the end of a loop, "growing": not a verdict."""
 
 
 def _leaks_of_script(leaks: Iterable[Leak]) -> tuple[Leak, ...]:
