@@ -22,9 +22,10 @@ from leaklab.runtime.graph_marks import UNSET, GraphMarks
 _NONE = np.empty(0, np.int64)
 _LEAST_RISE = 128
 """Bytes per run of malloc's level: the records of the runs themselves make it rise by up to 120."""
-_LEAST_BLOCKS, _BLOCKS_NOISE = 0.5, 16
-"""Blocks of Python's own allocator, per run and in any phase: an entry of a table of texts and numbers takes one or
-more. Where nothing stays the level rises by 5 to 17 in a phase of 8 runs, by 7 to 28 in one of 69."""
+_LEAST_BLOCKS, _BLOCKS_NOISE = 0.5, 8
+"""Blocks of Python's own allocator, per run and in the second half of any phase: an entry of a table of texts and
+numbers takes one or more. Where nothing stays the level rises there by 0 to 6: a collection empties CPython's free
+lists, and the first runs behind it fill them again (by 2 blocks a run, longest in the first check of a process)."""
 _BLOCKS_OF_COHORT = 2
 """Blocks of Python's own allocator that the records of a run take: two arrays, whose data lie elsewhere."""
 _FEWEST_LOOKS = 2
@@ -162,7 +163,8 @@ class Measurement:
         self._is_short = is_short
         self._has_collected = has_collected
         self._in_phase = False
-        self._phase_starts_at = self._first_blocks = 0
+        self._phase_starts_at = 0
+        self._blocks_after = np.zeros(max_runs + 1, np.int64)  # each run, in Python's own allocator
         self._block_rise = 0.0
         self.has_unread_rise = False
 
@@ -213,8 +215,7 @@ class Measurement:
         n_born = self.cohorts.add(self._taker.take())
         self.meters.read(self.n_runs, seconds, n_born, self.cohorts.n_bytes)
         self.counts.read(self.n_runs)
-        if self.n_runs == self._phase_starts_at + 1:
-            self._first_blocks = sys.getallocatedblocks()
+        self._blocks_after[self.n_runs] = sys.getallocatedblocks()
 
     def full_words(self) -> str:
         """Return what the runs have taken so much of that no more should be made; empty as long as they have not."""
@@ -329,13 +330,14 @@ class Measurement:
     def _blocks_per_run(self) -> float:
         """Return by how many blocks of Python's own allocator the level rose per run of this phase, noise taken off.
 
-        From after its first run on: what was garbage when the phase began is in both figures.
+        In its second half: what was garbage when the phase began, and what the first runs fill, is in both figures.
         """
-        n_runs = self.n_runs - self._phase_starts_at - 1
+        middle = (self._phase_starts_at + 1 + self.n_runs) // 2
+        n_runs = self.n_runs - middle
         if n_runs < 1:
             return 0.0
-        own = _BLOCKS_OF_COHORT * sum(1 for size in self.cohorts.sizes()[self._phase_starts_at + 1 :] if size)
-        return (sys.getallocatedblocks() - self._first_blocks - own - _BLOCKS_NOISE) / n_runs
+        own = _BLOCKS_OF_COHORT * sum(1 for size in self.cohorts.sizes()[middle:] if size)
+        return (sys.getallocatedblocks() - int(self._blocks_after[middle]) - own - _BLOCKS_NOISE) / n_runs
 
     def _looks_at_slots(self) -> list[Slots]:
         return [checkpoint.slots for checkpoint in self.checkpoints if checkpoint.slots is not None]
