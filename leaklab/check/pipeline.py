@@ -319,8 +319,8 @@ def _is_sure(session: CheckSession) -> bool:
 def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> Generator[int | RunRequest, Ran, None]:
     if session.explained is not None:
         measurement.look_again()
-    # Made now: an object that is made between two runs would be counted as one that a run made. A list would be taken for
-    # a container that grows, from a phase of 9 runs to one of 87, and the whole heap asked who holds it.
+    # Made now: an object that is made between two runs would be counted as one that a run made. A list would be taken
+    # for a container that grows, from a phase of 9 runs to one of 87, and the whole heap asked who holds it.
     asked = tuple([_asked(session, measurement.n_runs + 1 + place) for place in range(n_runs)])
     measurement.open_phase()
     for wanted in asked:
