@@ -15,7 +15,7 @@ from leaklab.check.findings import Finding
 from leaklab.check.judging import Grown, Judgement
 from leaklab.check.ranking import USER_SIDE, is_asked_for, library_note
 from leaklab.decide.growth import LOG_BYTES, Growth, is_log
-from leaklab.explain.autograd.retention import graph_beside, largest_graph
+from leaklab.explain.autograd.retention import graph_beside, largest_graph, reaches_back
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.leaks.evidence import Evidence, facts_of
 from leaklab.explain.leaks.groups import address_of_growth
@@ -168,8 +168,12 @@ def grown_graph(
         reason = f"{n_nodes:,} nodes of the first {n_runs:,} runs are left in its graph, from all the time of these"
         return _graph_at(view, vertex, Growth(Outcome.LEAK, n_nodes / n_runs, reason)) if n_nodes else None
     vertex, n_nodes = largest_graph(view) or (-1, 0)
-    is_its_own = view.n_unwalked or n_nodes >= _OWN_SHARE * growth.rate * judgement.at_runs[-1]
-    return _graph_at(view, vertex, growth) if n_nodes and is_its_own else None
+    if not n_nodes:
+        return None
+    # One that is made anew, longer in every run, has all that was added; else it is one of several that pile up.
+    share = _OWN_SHARE if view.n_unwalked or reaches_back(view, vertex, marks) else 1.0
+    is_its_own = view.n_unwalked or n_nodes >= share * growth.rate * judgement.at_runs[-1]
+    return _graph_at(view, vertex, growth) if is_its_own else None
 
 
 def _graph_at(view: HeapView, vertex: int, growth: Growth) -> Finding:

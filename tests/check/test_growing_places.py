@@ -299,3 +299,50 @@ def test_a_librarys_table_with_a_public_name_is_the_users_to_empty(name, is_leak
     )  # fmt: skip
     assert [leak.holder for leak in report.leaks] == ["state.seen"] * is_leak
     assert any("a library's own table" in note for note in report.notes) is not is_leak
+
+
+def flushed(limit, n_nodes):
+    hold = []
+
+    def cell():
+        value = torch.ones(4, requires_grad=True)
+        for _ in range(n_nodes):
+            value = value * 2
+        hold.append(value.sum())
+        if len(hold) > limit:
+            del hold[: len(hold) // 2]
+
+    return cell
+
+
+def carried():
+    state = {"h": torch.ones(4, requires_grad=True)}
+
+    def cell():
+        state["h"] = state["h"] * 2
+
+    return cell
+
+
+def made_anew():
+    history, state, weight = [], {}, torch.ones(4, requires_grad=True)
+
+    def cell():
+        history.append(1.0)
+        value = torch.zeros(4)
+        for each in history:
+            value = value * weight + each
+        state["h"] = value
+
+    return cell
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_longer"),
+    [(flushed(3, 1), False), (flushed(4, 1), False), (flushed(3, 4), False), (carried(), True), (made_anew(), True)],
+)
+def test_a_graph_gets_longer_where_one_tensor_has_what_was_added(cell, is_longer):
+    # The first kept three graphs of three nodes after six runs, two after three, one before: as steady as one graph.
+    report = leaklab.leakcheck(cell, sites=False, runs=6)
+    assert (report.verdict.outcome is Outcome.LEAK) == is_longer
+    assert {leak.cause for leak in report.leaks} == ({"graph-kept"} if is_longer else set())

@@ -16,7 +16,7 @@ from leaklab.explain.autograd.saved import MAX_OBJECTS, FoundTensors, SavedStora
 from leaklab.heap.view import HeapView
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, Sharing
 from leaklab.runtime.autograd_graph import number_of
-from leaklab.runtime.graph_marks import GraphMarks
+from leaklab.runtime.graph_marks import UNSET, GraphMarks
 from leaklab.runtime.objects import is_tensor, no_torch_functions, type_name
 from leaklab.runtime.sizes import node_bytes
 from leaklab.text import format_bytes
@@ -183,6 +183,14 @@ def largest_graph(view: HeapView) -> tuple[int, int] | None:
         if n_steps > _MAX_STEPS:
             break
     return (best[2], -best[0]) if best[0] else None
+
+
+def reaches_back(view: HeapView, vertex: int, marks: GraphMarks) -> bool:
+    """Return whether the graph of a tensor has nodes that were made before the last two runs; True if none can tell."""
+    if marks.previous == UNSET:
+        return True
+    parts = (part for part in _graph_of(view, [vertex]) if not view.is_tensor[part])
+    return any(0 <= number_of(view.objects[part]) < marks.previous for part in parts)
 
 
 def graph_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_runs: int) -> tuple[int, int] | None:
