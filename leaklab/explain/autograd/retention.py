@@ -34,6 +34,7 @@ _tensor = torch._C.TensorBase.__dict__  # noqa: SLF001 - its own descriptors, so
 _requires_grad, _is_leaf = _tensor["requires_grad"].__get__, _tensor["is_leaf"].__get__
 _MAX_STEPS = 500_000
 """About a second; of many long graphs those of the tensors that are easiest to reach are measured."""
+_OF_LEAVES = 1 << 63  # torch gives nodes of leaves the highest number, whenever they are made
 _N_TIMES = 4
 """A graph that gets longer by every run has nodes of each of so many parts of the time, all of two runs or more."""
 
@@ -185,12 +186,16 @@ def largest_graph(view: HeapView) -> tuple[int, int] | None:
     return (best[2], -best[0]) if best[0] else None
 
 
-def reaches_back(view: HeapView, vertex: int, marks: GraphMarks) -> bool:
-    """Return whether the graph of a tensor has nodes that were made before the last two runs; True if none can tell."""
+def spans_runs(view: HeapView, vertex: int, marks: GraphMarks) -> bool:
+    """Return whether the graph of a tensor has nodes from before the last two runs and newer ones.
+
+    True where torch does not number nodes.
+    """
     if marks.previous == UNSET:
         return True
     parts = (part for part in _graph_of(view, [vertex]) if not view.is_tensor[part])
-    return any(0 <= number_of(view.objects[part]) < marks.previous for part in parts)
+    made = {number < marks.previous for part in parts if 0 <= (number := number_of(view.objects[part])) < _OF_LEAVES}
+    return len(made) > 1
 
 
 def graph_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_runs: int) -> tuple[int, int] | None:
