@@ -138,6 +138,7 @@ def leakcheck(
             variables,
             running_cell_name,
             _python_function(function),
+            called=function,
             on_progress=None if isolated else on_progress,
         )
         steps = isolated_steps(make_steps) if isolated else make_steps()
@@ -151,6 +152,7 @@ def leakcheck(
             variables,
             running_cell_name,
             _python_function(function),
+            called=function,
             among_ranks=True,
             on_progress=on_progress,
         )

@@ -33,6 +33,7 @@ from leaklab.explain.idioms.advice import with_effect
 from leaklab.explain.leaks.holders import RetainedBytes
 from leaklab.explain.leaks.sizes import GroupSizer
 from leaklab.heap.borrow import borrow_heap
+from leaklab.heap.roots import find_starts
 from leaklab.heap.view import BASELINE, Births, HeapView
 from leaklab.lines.open_branches import OpenBranches
 from leaklab.measure.measurement import Measurement
@@ -100,7 +101,11 @@ def explain_growth(session: CheckSession, judgement: Judgement) -> Explained:
     own, heap, summaries = (measurement, judgement, session.branches), measurement.heap(), session.settings.summaries
     # What is remembered ends in the lists of free objects: an object made from there in a traced run has no trace.
     remembered = storages_remembered() if session.in_loop else nullcontext()
-    with remembered, borrow_heap(births, session.namespace, own, heap=heap, summaries=summaries) as view:
+    starts = find_starts(session.namespace, session.called)
+    with (
+        remembered,
+        borrow_heap(births, session.namespace, own, heap=heap, summaries=summaries, starts=starts) as view,
+    ):
         sizer, retained = GroupSizer(view), RetainedBytes(view)
         branches = None if session.branches is None else OpenBranches(session.branches)
         explained = _explain(Survey(view, measurement, judgement, sizer, retained, branches))

@@ -88,6 +88,7 @@ def check_steps(
     cell_name: Callable[[str], str] = lambda _filename: "",
     checked: SplitCell | FunctionType | None = None,
     *,
+    called: object = None,
     in_loop: LoopRuns | None = None,
     among_ranks: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
@@ -100,6 +101,7 @@ def check_steps(
         namespace: The dict that the code's global variables live in, the first place to look for holders.
         cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
         checked: What the front end runs, where that is a cell or a function of Python's: trials change it.
+        called: What the front end calls, a function, a partial, a method: a place where paths may begin.
         in_loop: Where a run is the next stretch of a loop that goes on: has a say in how many, and is told the places
             that grow. Nothing is switched or tried there, and the functions that run are traced as well.
         among_ranks: Whether other processes make the same runs: they would wait for one whose trial fails.
@@ -119,6 +121,7 @@ def check_steps(
     state = GcState.now()
     cell = None if isinstance(checked, FunctionType) else checked
     session = CheckSession(settings, namespace, cell_name, cell, in_loop, among_ranks, on_progress, beside is not None)
+    session.called = called
     restored: tuple[str, ...] = ()
     try:
         yield from _warm_up(session)

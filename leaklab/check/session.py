@@ -151,6 +151,7 @@ class CheckSession:
         on_progress: Is told what is known while the check is under way.
         tries_beside: Whether trials of changes are to go on when the check has ended, where that can be.
         trials: What makes these; None where none go on.
+        called: What is run, where that is no cell.
         shown: What it was told that grows, before the verdict.
         piles: The types that it was told to pile up, with what each run leaves of them.
         measurement: What was counted in the last attempt; there is none before the first.
@@ -179,6 +180,7 @@ class CheckSession:
     on_progress: Callable[[Progress], object] | None = None
     tries_beside: bool = False
     trials: Child[Any] | None = None
+    called: object = None
     shown: tuple[Leak, ...] = ()
     piles: tuple[tuple[str, float], ...] = ()
     measurement: Measurement = field(init=False)

@@ -56,11 +56,16 @@ _COST_OF_RANK = (0, 4, 8, 16, 40)
 _COST_OF_HISTORY_NAME = 10
 _COST_OF_HISTORY_COPY = 14
 _COST_OF_SHELL = 40
+_COST_OF_CALLED = 18  # whoever else holds it has a better name for it
+CHECKED = "what is checked"
 _PLACES = ("module ", "thread ", "running function ")
 
 
-def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
-    """Return where paths may begin: each of the user's variables, then modules, frames, the interpreter."""
+def find_starts(namespace: dict[str, Any] | None, called: object = None) -> list[Start]:
+    """Return where paths may begin: each of the user's variables, then modules, frames, the interpreter.
+
+    Last comes *called*, what is run again and again: nobody but leaklab may hold a function that was made for a check.
+    """
     starts: list[Start] = []
     for root in find_roots(namespace):
         if namespace is not None and root.address == id(namespace):
@@ -72,6 +77,8 @@ def find_starts(namespace: dict[str, Any] | None) -> list[Start]:
             starts.append(
                 Start(root.address, root.words, root.expression, cost, is_library=is_library, is_place=is_place)
             )
+    if called is not None:
+        starts.append(Start(id(called), CHECKED, "", _COST_OF_CALLED))
     return starts
 
 

@@ -43,6 +43,37 @@ def test_a_leak_into_a_local_of_the_calling_function_is_told_in_words():
     assert "test_a_leak_into_a_local_of_the_calling_function" in str(report.leaks[0].path)
 
 
+class Step:
+    def __init__(self):
+        self.seen = []
+
+    def run(self):
+        self.seen.append([0.0] * 1000)
+
+
+def stepping():
+    kept = []
+
+    def step():
+        kept.append([0.0] * 1000)
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("make", "holder"),
+    [
+        (stepping, "closure variable 'kept'"),
+        (lambda: Step().run, ".seen"),
+        (lambda: functools.partial(Step.run, Step()), ".seen"),
+    ],
+)
+def test_what_only_the_checked_function_holds_is_found_from_there(make, holder):
+    (leak,) = leaklab.leakcheck(make(), **SHORT).leaks
+    assert leak.path.root == "what is checked"
+    assert holder in str(leak.path)
+
+
 def test_a_clean_function_is_clean():
     assert str(leaklab.leakcheck(lambda: None).verdict).startswith("clean")
 

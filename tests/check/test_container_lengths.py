@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import leaklab
+from leaklab.model import Outcome
 
 pytestmark = pytest.mark.untraced
 
@@ -319,3 +320,45 @@ def test_a_window_on_the_newest_of_what_leaks_is_not_one_chain_with_it():
 
     leak = only_leak(check(cell, app=app))
     assert (leak.holder, leak.n_places, leak.count_per_run) == ("app.kept", 1, 4.0)
+
+
+def first_out(limit):
+    hold = []
+
+    def cell():
+        hold.append(torch.zeros(16))
+        if len(hold) > limit:
+            hold.pop(0)
+
+    return cell
+
+
+def lowest_key_out(limit):
+    hold, n_calls = {}, itertools.count()
+
+    def cell():
+        hold[next(n_calls)] = torch.zeros(16)
+        while len(hold) > limit:
+            del hold[min(hold)]
+
+    return cell
+
+
+def oldest_out(limit):
+    hold, n_calls = collections.OrderedDict(), itertools.count()
+
+    def cell():
+        hold[next(n_calls)] = torch.zeros(16)
+        if len(hold) > limit:
+            hold.popitem(last=False)
+
+    return cell
+
+
+@pytest.mark.parametrize("limit", [5, 8, 12])
+@pytest.mark.parametrize("ring", [first_out, lowest_key_out, oldest_out])
+def test_a_ring_that_the_last_run_has_filled_is_no_leak(ring, limit):
+    # The warm-up and the runs add one more than fits: what was dropped is older than they are.
+    report = check(ring(limit), runs=limit)
+    assert report.verdict.outcome is Outcome.INCONCLUSIVE
+    assert not report.leaks
