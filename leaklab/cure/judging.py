@@ -25,7 +25,7 @@ from leaklab.model.cure import CureOutcome
 from leaklab.runtime.addresses import KindTable, addresses_of, kinds_of
 from leaklab.runtime.containers import items_in, newest_items, newest_pairs
 from leaklab.runtime.gc_control import collect_quietly
-from leaklab.runtime.objects import has_base, is_exactly
+from leaklab.runtime.objects import has_base, is_exactly, safe_len
 from leaklab.text import format_bytes, format_rate, unit_words
 
 Heap = Callable[[], AbstractContextManager[list[object]]]
@@ -58,6 +58,7 @@ class LevelGain:
         containers: Entries that containers got, in one run more, by the address of the container; of those that got
             some in either half.
         registries: The addresses of those whose newest entries are functions: no log, but what is called ever more.
+        n_callbacks: How many entries the longest of these has, behind the runs.
     """
 
     n_runs: int
@@ -72,6 +73,7 @@ class LevelGain:
     threads: tuple[float, float]
     containers: dict[int, int]
     registries: frozenset[int] = frozenset()
+    n_callbacks: int = 0
 
     def per_run(self, name: str) -> float:
         """Return what each run added of *name*, below 0 where that went down."""
@@ -95,7 +97,9 @@ class LevelGain:
             )
             for name in _COLUMNS
         }
-        return LevelGain(self.n_runs, containers=self.containers, registries=self.registries, **halves)
+        return LevelGain(
+            self.n_runs, containers=self.containers, registries=self.registries, n_callbacks=self.n_callbacks, **halves
+        )
 
 
 class LevelReader:
@@ -176,8 +180,10 @@ class LevelReader:
         values["native"], values["accelerator"] = map(tuple, memory.T.tolist())
         grown = self._grown()
         with self._heap() as objects:
-            registries = frozenset(id(thing) for thing in objects if id(thing) in grown and _holds_functions(thing))
-        return LevelGain(n_runs=n_runs, containers=grown, registries=registries, **values)
+            found = [thing for thing in objects if id(thing) in grown and _holds_functions(thing)]
+            registries, n_callbacks = frozenset(map(id, found)), max([safe_len(one) or 0 for one in found], default=0)
+        del found
+        return LevelGain(n_runs, containers=grown, registries=registries, n_callbacks=n_callbacks, **values)
 
     def _grown(self) -> dict[int, int]:
         """Return the containers that are longer at each of the three looks than at the one before.
@@ -291,7 +297,7 @@ def trial_words(before: LevelGain, after: LevelGain, n_runs: int, reported_bytes
     was, now = zip(*_amounts(before, after, reported_bytes), strict=True)
     words = f"{unit_words(n_runs, 'runs')} with this change: {' and '.join(now)} per run (was {' and '.join(was)})"
     if _steady_entries(after) and _levels_have_ended(before, after):
-        entries = unit_words(_steady_entries(after), "entries")
+        entries = unit_words(_logged(before, after), "entries")
         words += f"; {entries} of plain data per run {'stays' if entries.startswith('1 ') else 'stay'}"
         words += "" if _leaves_plain_data(before, after) else ", as in a log"
     return words
@@ -326,10 +332,10 @@ def _is_steady(halves: tuple[float, float], n_runs: int) -> bool:
 def _leaves_plain_data(before: LevelGain, after: LevelGain) -> bool:
     """Return whether more of what no collector follows is collected than a log of numbers does."""
     is_small = _grows(before, "objects") or before.per_run("native") >= _FLOORS["native"]
-    blocks = after.steady("blocks") if min(after.blocks) > 0 else 0.0
+    blocks = after.steady("blocks") / _n_writers(before, after) if min(after.blocks) > 0 else 0.0
     steady = {address for address, gained in after.containers.items() if gained >= after.n_runs}
     return (
-        _steady_entries(after) > (_LOG_ENTRIES if is_small else 0.0)
+        _logged(before, after) > (_LOG_ENTRIES if is_small else 0.0)
         or blocks > max(_BLOCKS_NOISE, _TENTH * before.per_run("blocks"))
         or not steady <= before.containers.keys()
         or not steady.isdisjoint(after.registries)
@@ -339,6 +345,19 @@ def _leaves_plain_data(before: LevelGain, after: LevelGain) -> bool:
 def _steady_entries(gain: LevelGain) -> float:
     """Return the entries per run that went into containers which got one in every run, or more."""
     return sum(gained for gained in gain.containers.values() if gained >= gain.n_runs) / (gain.n_runs + 1)
+
+
+def _logged(before: LevelGain, after: LevelGain) -> float:
+    """Return the entries per run that stay with a change, as a program leaves them that has had it from the start."""
+    return _steady_entries(after) / _n_writers(before, after)
+
+
+def _n_writers(before: LevelGain, after: LevelGain) -> int:
+    """Return how many write in a trial what one is to write.
+
+    Where a registry has stopped growing, the callbacks that earlier runs left in it are still called.
+    """
+    return 1 + (before.n_callbacks if before.registries.isdisjoint(after.registries) else 0)
 
 
 def _grows(gain: LevelGain, name: str) -> bool:

@@ -59,7 +59,8 @@ ENDS: Final = {
     "ThreadPool": "terminate()", "Timer": "cancel()", "SummaryWriter": "close()", "socket": "close()",
     "open": "close()", "TemporaryFile": "close()", "NamedTemporaryFile": "close()",
     "TemporaryDirectory": "cleanup()", "figure": "", "subplots": "", "mmap": "close()", "Manager": "shutdown()",
-    "Popen": "wait()", "connect": "close()", "Session": "close()", "Client": "close()",
+    "Popen": "wait()", "connect": "close()", "Session": "close()", "Client": "close()", "create_task": "cancel()",
+    "ensure_future": "cancel()",
 }  # fmt: skip
 """What a constructor's object is ended by; empty for a figure, which pyplot closes."""
 OF_LIBRARIES: Final = (
@@ -79,6 +80,8 @@ WORKERS: Final = (
     "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
 )  # fmt: skip
 """How the types of threads, processes and pools begin that work for somebody until they are ended."""
+TASK_KINDS: Final = frozenset({"_asyncio.Task", "asyncio.tasks.Task"})
+"""The types of asyncio tasks."""
 STARTERS: Final = ("multiprocessing.", "concurrent.futures.process.", "torch.utils.data.", "joblib.")
 """How the types of all begin that start processes, whatever of them it is that keeps one."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import gc
 import json
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from programs import PROGRAMS as OTHERS
 from programs import Leaking
+from programs_of_causes import CAUSES
 from programs_of_ways_out import WAYS_OUT
 
 from leaklab.cure.case import Case
@@ -24,7 +26,7 @@ from leaklab.explain.idioms import proposals_for
 from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.cure import Change
 
-PROGRAMS = OTHERS | WAYS_OUT
+PROGRAMS = OTHERS | WAYS_OUT | CAUSES
 _CELL, _SETUP = "<the cell>", "<the setup>"
 _N_RUNS = 8
 _THREADS = frozenset({"timers", "threads that wait", "executors"})
@@ -76,7 +78,18 @@ def _close(variables: dict[str, Any]) -> None:
         variables["plt"].close("all")
     if "logger" in variables:
         variables["logger"].handlers.clear()
+        variables["logger"].filters.clear()
+    for pool in variables["memory"].pools if "memory" in variables else ():
+        pool.shutdown()
+    if isinstance(variables.get("timers"), list):
+        for timer in variables["timers"]:
+            timer.cancel()
+            timer.join()
     if "loop" in variables:
+        tasks = asyncio.all_tasks(variables["loop"])
+        for task in tasks:
+            task.cancel()
+        variables["loop"].run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         variables["loop"].close()
     variables.clear()
 

@@ -42,6 +42,7 @@ from leaklab.explain.idioms.frames import closure_kept, exception_as_text, trace
 from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
 from leaklab.explain.idioms.in_use import dropped
 from leaklab.explain.idioms.inverses import taken_back
+from leaklab.explain.idioms.keys import key_stays
 from leaklab.explain.idioms.lifetimes import (
     chained_handler,
     ended,
@@ -78,7 +79,7 @@ class Idiom:
     changes: tuple[Changes, ...] = ()
 
 
-_TAKEN_OUT = (reached, way_out, looked_up_last, taken_back, let_go)
+_TAKEN_OUT = (key_stays, reached, way_out, looked_up_last, taken_back, let_go)
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
 _STORED = (ended, library_calls, left_again, *_TAKEN_OUT, maybe_calls)
 """The same where it may have an end, or a library lets go of it."""
@@ -105,7 +106,7 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("container-growth", table_of_module, (one_name,)),
     Idiom("callback-registry", callback_registry, (handles_removed, added_once, *_TAKEN_OUT)),
     Idiom("global-cache", cached_results, (results_emptied,)),
-    Idiom("closure-kept", closure_kept, (put_back, *_TAKEN_OUT)),
+    Idiom("closure-kept", closure_kept, (ended, put_back, *_TAKEN_OUT)),
     Idiom("graph-kept", graph_kept, (gradients_forgotten, graph_cut, newest_part, link_cut, *_TAKEN_OUT)),
     Idiom("global-cache", global_cache, _STORED),
     Idiom("container-growth", container_growth, (handles_removed, newest_part, *_STORED)),
@@ -145,7 +146,7 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 CHANGES: tuple[Changes, ...] = (
     ended, library_calls, exception_as_text, left_again, handles_removed, results_emptied, gradients_forgotten,
     graph_cut, newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out, one_name, put_back,
-    added_once, reached, way_out, looked_up_last, taken_back, let_go, made_once, maybe_calls,
+    added_once, key_stays, reached, way_out, looked_up_last, taken_back, let_go, made_once, maybe_calls,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

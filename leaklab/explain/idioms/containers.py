@@ -14,7 +14,7 @@ from typing import Any
 
 from leaklab.cure.case import Case, Store, is_adding, last_name, rounded, store_of
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.source import Proposal, SourceText
+from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
@@ -205,13 +205,13 @@ def _readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
     name = last_name(store.container_text)
     if has_base(type(case.held), collections.deque):  # a window: what is read of it are its newest entries
         return
-    is_dict = has_base(type(case.held), dict)
+    is_dict, inside = has_base(type(case.held), dict), {*ast.walk(store.statement)}
     sources = {source.filename: source for source in (store.source, case.cell) if source is not None}
     for source in sources.values():
         for node in ast.walk(source.tree):
             if not isinstance(node, (ast.Name, ast.Attribute)) or _names(node) != name:
                 continue
-            if not isinstance(node.ctx, ast.Load) or _is_filled(source, node, name):
+            if not isinstance(node.ctx, ast.Load) or _is_filled(source, node, name) or node in inside:
                 continue
             if not (is_dict and _is_looked_up(source, node)):
                 yield source, node
@@ -268,7 +268,7 @@ def _bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propo
     """Yield how the container keeps its newest entries only."""
     place = store.container_text
     holder, held = case.filled(store)
-    lines, n_kept = trimming(case, place, held)
+    lines, n_kept = trimming(case, place, held, at_least=_longest_read(case, store))
     if not lines:
         return
     if _is_filled_in_front(store):
@@ -276,44 +276,71 @@ def _bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propo
     patch = case.patch()
     if cut is not None:
         cut.apply(patch, store)
-    patch.after(store.source, store.statement, lines)
+    _write_behind(case, store, patch, lines)
     also = f"; store {cut.words}" if cut is not None else ""
     words = f"Keep only the newest {n_kept:,} entries of `{place}`{also}."
     yield from case.proposal(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
 
 
+def _write_behind(case: Case, store: Store, patch: Patch, lines: list[str]) -> None:
+    """Write *lines* below the statement that stores; where that only makes the function that will, at the run's end."""
+    if any(isinstance(above, ast.Lambda) for above in store.source.above(store.container or store.statement)):
+        case.at_end_of_run(patch, *lines)
+    else:
+        patch.after(store.source, store.statement, lines)
+
+
 def _window_kept(case: Case, store: Store, cut: Detachment | None) -> Iterator[Proposal]:
     """Yield how a list keeps as many of its newest entries as the code reads of it: ``frames[-8:]``, and no others."""
-    place, source = store.container_text, store.source
-    own = source.function_of(store.statement)
-    if own is None or case.is_in_run or cut is not None or store.how not in ("one", "many"):
-        return  # what the run itself fills begins anew with the run
-    if not has_base(type(case.filled(store)[1]), list):
+    if store.how not in ("one", "many") or (cut is not None and cut.numbers) or _is_filled_in_front(store):
         return
-    if _is_filled_in_front(store) or (case.cell is not source and _is_named_in(case.cell, last_name(place))):
-        return
-    lengths = set[str]()
-    inside = {*ast.walk(store.statement)}
-    for node in ast.walk(source.tree):
-        if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or node in inside:
-            continue
-        if not isinstance(node.ctx, ast.Load) or source.text_of(node) != place:
-            continue
-        length = _length_read(source, node)
-        function = source.function_of(node)
-        is_shared = function is own or (function is not None and _is_beside(source, own, function))
-        if not length or not (length.isdigit() or (is_shared and length.startswith("self."))):
-            return
+    length = _newest_read(case, store)
+    is_short = length.isdigit() and int(length) <= case.leak.count_per_run
+    if not length or not has_base(type(case.filled(store)[1]), list) or (case.is_in_run and is_short):
+        return  # of what the run itself fills no more is read than what it has filled: that begins anew with the run
+    place, patch = store.container_text, case.patch()
+    if cut is not None:
+        cut.apply(patch, store)
+    _write_behind(case, store, patch, [f"del {place}[:-{length}]"])
+    also = f" Store {cut.words}." if cut is not None else ""
+    words = f"Keep only the newest `{length}` entries of `{place}`: no older one is read.{also}"
+    yield from case.proposal(words, patch, emptied=(case.filled(store)[0],))
+
+
+def _newest_read(case: Case, store: Store) -> str:
+    """Return how many entries the code reads at the end of the container of *store*, as it is written there.
+
+    Empty where it reads none, or may read others.
+    """
+    own, lengths = store.source.function_of(store.statement), set[str]()
+    for source, node in _read(case, store):
+        length, function = _length_read(source, node), source.function_of(node)
+        is_shared = function is own or (None not in (function, own) and _is_beside(source, own, function))
+        if not (length.isdigit() or (is_shared and length.startswith("self."))):
+            return ""
         lengths.add(length)
-    if len(lengths) == 1 or (lengths and all(one.isdigit() for one in lengths)):
-        length = max(lengths, key=lambda one: int(one) if one.isdigit() else 0)
-        words = f"Keep only the newest `{length}` entries of `{place}`: no older one is read."
-        yield from case.behind(words, store, f"del {place}[:-{length}]")
+    if len(lengths) > 1 and not all(one.isdigit() for one in lengths):
+        return ""
+    return max(lengths, key=lambda one: int(one) if one.isdigit() else 0, default="")
 
 
-def _is_named_in(source: SourceText | None, name: str) -> bool:
-    nodes = ast.walk(source.tree) if source is not None else ()
-    return any(isinstance(node, (ast.Name, ast.Attribute)) and _names(node) == name for node in nodes)
+def _read(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
+    """Yield where the code reads the container: by its name, or what has it by the same key, ``stream["events"]``."""
+    container = store.container
+    if not isinstance(container, ast.Subscript):
+        yield from _readers(case, store)
+        return
+    inside, key = {*ast.walk(store.statement)}, ast.dump(container.slice)
+    sources = {source.filename: source for source in (store.source, case.cell) if source is not None}
+    for source in sources.values():
+        nodes = (node for node in ast.walk(source.tree) if isinstance(node, ast.Subscript) and node not in inside)
+        yield from ((source, node) for node in nodes if ast.dump(node.slice) == key and isinstance(node.ctx, ast.Load))
+
+
+def _longest_read(case: Case, store: Store) -> int:
+    """Return how many of the newest entries the code reads at least, as far as it says so in a number."""
+    lengths = [_length_read(source, node) for source, node in _read(case, store)]
+    return max((int(one) for one in lengths if one.isdigit()), default=0)
 
 
 def _is_beside(source: SourceText, one: ast.AST, other: ast.AST) -> bool:
@@ -341,20 +368,20 @@ def _is_filled_in_front(store: Store) -> bool:
     return bool(names & {"insert", "appendleft", "extendleft"})
 
 
-def trimming(case: Case, place: str, held: Any) -> tuple[list[str], int]:
+def trimming(case: Case, place: str, held: Any, *, at_least: int = 0) -> tuple[list[str], int]:
     """Return the statements that leave the newest entries in *place*, and how many; none where it has no order."""
     kind = type(held)
     if any(has_base(kind, one) for one in (list, bytearray, array.array)):
-        n_kept = case.n_kept(len(held))
+        n_kept = max(case.n_kept(len(held)), at_least)
         return [f"del {place}[:-{n_kept}]"], n_kept
     if has_base(kind, collections.deque):
-        n_kept = case.n_kept(len(held))
+        n_kept = max(case.n_kept(len(held)), at_least)
         return [f"while len({place}) > {n_kept}:", f"    {place}.popleft()"], n_kept
     if has_base(kind, dict) or has_base(kind, collections.UserDict):
-        n_kept = case.n_kept(len(held))
+        n_kept = max(case.n_kept(len(held)), at_least)
         return [f"while len({place}) > {n_kept}:", f"    {place}.pop(next(iter({place})))"], n_kept
     if has_base(kind, queue.Queue) and type(held.queue) is collections.deque:
-        n_kept = case.n_kept(held.qsize())
+        n_kept = max(case.n_kept(held.qsize()), at_least)
         return [f"while {place}.qsize() > {n_kept}:", f"    {place}.get_nowait()"], n_kept
     return [], 0
 
@@ -370,9 +397,11 @@ def newest_part(case: Case) -> Iterator[Proposal]:
         return
     if (name == "list" and store.how == "sum") or not _refers_to_itself(store):
         return
-    n_kept = rounded(case.leak.count_per_run / _size_of_row(held))
-    place = store.container_text
+    length, place = _newest_read(case, store), store.container_text
+    n_kept = max(rounded(case.leak.count_per_run / _size_of_row(held)), _longest_read(case, store))
     words = f"Keep only the newest {n_kept:,} {what} of `{place}`."
+    if length.isdigit():
+        n_kept, words = int(length), f"Keep only the newest `{length}` {what} of `{place}`: no older one is read."
     yield from case.behind(words, store, f"{place} = {place}{suffix.format(n=n_kept)}", emptied=(case.holder,))
 
 

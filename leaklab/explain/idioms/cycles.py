@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from leaklab.cure.case import Case
-from leaklab.cure.ends import end_of, statements
+from leaklab.cure.ends import end_of, is_of_run, statements
 from leaklab.cure.live import evaluate, has_method
-from leaklab.cure.source import Proposal
+from leaklab.cure.source import Proposal, SourceText
+from leaklab.explain.counterparts import undoing
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice
 from leaklab.explain.idioms.graphs import BY_ATTRIBUTES, adds_up_gradients
@@ -194,6 +195,22 @@ def added_once(case: Case) -> Iterator[Proposal]:
         if condition:
             words = f"Do it once: only `if {condition}`."
             yield from case.under(words, source, statement, f"if {condition}:")
+        elif len(call.args) == 1 and (table := _TABLES.get(call.func.attr)) and not is_of_run(case, source, statement):
+            yield from _instead_of_the_one_before(case, source, statement, f"{above}.{table}")
+
+
+def _instead_of_the_one_before(case: Case, source: SourceText, statement: ast.stmt, table: str) -> Iterator[Proposal]:
+    """Yield how what *statement*, a call of one argument, adds to *table* takes the place of the one of its class."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    made = call.args[0] if isinstance(call, ast.Call) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not isinstance(made, ast.Call):
+        return
+    kind, undo = source.text_of(made.func), f"{source.text_of(call.func.value)}.{next(undoing(call.func.attr))}"
+    if is_kind_of(evaluate(kind, case.program.namespace), type):
+        patch = case.patch()
+        lines = [f"for earlier in [one for one in {table} if type(one) is {kind}]:", f"    {undo}(earlier)"]
+        patch.before(source, statement, lines)
+        yield from case.proposal(f"Let it take the place of the one that the run before has added to `{table}`.", patch)
 
 
 _TABLES = {"addHandler": "handlers", "addFilter": "filters"}

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from leaklab.cure.case import Case, called, last_name
 from leaklab.cure.source import Proposal, SourceText
+from leaklab.explain.counterparts import TASK_KINDS
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, is_private, named, place_words
-from leaklab.explain.idioms.lifetimes import TASK_KINDS, has_tasks, is_result_of_task
+from leaklab.explain.idioms.lifetimes import has_tasks, is_result_of_task
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role

@@ -6,6 +6,7 @@ import ast
 import functools
 import logging
 import re
+import threading
 import types
 import weakref
 from collections import UserDict, deque
@@ -15,10 +16,10 @@ from typing import Any
 from leaklab.cure.case import Case
 from leaklab.cure.edits import statements_in
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.explain.counterparts import OF_HANDLES
+from leaklab.explain.counterparts import OF_HANDLES, TASK_KINDS
 from leaklab.model.cure import Change
 from leaklab.runtime.containers import entries_in, first_items, newest_items, newest_pairs
-from leaklab.runtime.objects import attributes_of, has_base, is_exactly, is_tensor, safe_len, type_name
+from leaklab.runtime.objects import attributes_of, has_base, is_exactly, is_tensor, loaded_type, safe_len, type_name
 from leaklab.text import unit_words
 
 _CALLED = (
@@ -93,12 +94,37 @@ def _in_use(case: Case, expression: str, held: Any) -> str | None:
         return None
     if sum(map(_is_called_back, entries)) > len(entries) / 2:
         return "callbacks"
+    if what := still_running(oldest):
+        return what
     names = re.findall(r"[^\W\d]\w*", re.sub(r"\[[^\]]*\]", "", expression))
     if case.leak.cause in _CAUSES or (names and _REGISTRY.search(names[-1])):
         return "entries"
     kinds_now = [type(one) for one in newest[:_N_NEWEST]]
     is_of_others = not any(is_exactly(one, kinds_now) for one in oldest)
     return "entries" if is_of_others and not any(map(_is_plain, oldest)) else None
+
+
+def still_running(entries: Sequence[Any]) -> str:
+    """Return what *entries* are if each of them goes on until it is ended, whoever keeps it; empty if they do not."""
+    kinds = {_running_kind(one) for one in entries}
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _running_kind(entry: Any) -> str:
+    kind = type(entry)
+    if type_name(kind) in TASK_KINDS:
+        return "" if kind.done(entry) else "tasks"
+    if has_base(kind, threading.Thread):
+        return "threads" if attributes_of(entry).get("_started") and threading.Thread.is_alive(entry) else ""
+    executor = loaded_type("concurrent.futures.thread", "ThreadPoolExecutor")
+    if executor is not None and has_base(kind, executor):
+        return "executors" if attributes_of(entry).get("_threads") and not attributes_of(entry)["_shutdown"] else ""
+    child = loaded_type("subprocess", "Popen")
+    return "processes" if child is not None and has_base(kind, child) and _is_unasked(entry) else ""
+
+
+def _is_unasked(child: Any) -> bool:
+    return attributes_of(child).get("returncode", MISSING) is None
 
 
 def _entries(held: Any) -> tuple[list[Any], list[Any]]:

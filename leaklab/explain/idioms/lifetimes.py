@@ -14,18 +14,20 @@ from leaklab.cure.case import Case, called, name_of
 from leaklab.cure.ends import call_site, end_of, is_of_run, kept_name, statements
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
-from leaklab.explain.counterparts import ENDS, SCOPES, WORKERS, takes_one_out
+from leaklab.explain.counterparts import ENDS, SCOPES, TASK_KINDS, WORKERS, takes_one_out
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.containers import trimming
+from leaklab.explain.idioms.in_use import still_running
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
 from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS, ENDED
-from leaklab.runtime.containers import items_in
+from leaklab.runtime.containers import first_items, items_in
 from leaklab.runtime.objects import class_attribute, is_exactly, is_kind_of, type_name
 from leaklab.text import format_bytes
 
-TASK_KINDS = frozenset({"_asyncio.Task", "asyncio.tasks.Task"})
+_STARTING_TASKS = frozenset({"create_task", "ensure_future"})
+_N_SAMPLED = 16
 _TIMERS = frozenset({"asyncio.events.TimerHandle", "threading.Timer"})
 _THREAD_LOCALS = frozenset({"_thread._local", "_threading_local.local"})
 _LIMITED = frozenset({"queue.Queue", "queue.LifoQueue", "queue.PriorityQueue", "asyncio.queues.Queue"})
@@ -208,7 +210,7 @@ def ended(case: Case) -> Iterator[Proposal]:
     """Yield how something with an end (an executor, a timer, a figure, a file) is ended where its code ends."""
     for source, statement in _making(case):
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and called(node) in ENDS]
-        if not calls or hasattr(statement, "body"):
+        if not calls or hasattr(statement, "body") or not _ends_by_that_only(case, calls[0]):
             continue
         patch = case.patch()
         end = _write_end(case, source, statement, calls[0], patch)
@@ -216,6 +218,11 @@ def ended(case: Case) -> Iterator[Proposal]:
             yield from _ended_and_forgotten(case, source, statement, calls[0], end)
             yield from case.proposal(f"End it when the run has used it: `{end}`.", patch)
             return
+
+
+def _ends_by_that_only(case: Case, call: ast.Call) -> bool:
+    """Return whether what *call* makes is not ended without that: a task may end by itself, but for one that waits."""
+    return called(call) not in _STARTING_TASKS or still_running(first_items(case.held, _N_SAMPLED)) == "tasks"
 
 
 def _making(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
@@ -236,8 +243,13 @@ def _making(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
                 yield source, one
 
 
-def _write_end(case: Case, source: SourceText, statement: ast.stmt, call: ast.Call, patch: Patch) -> str:
-    """Write the statement that ends what *call* makes, behind its last use; return it, empty if there is none."""
+def _write_end(
+    case: Case, source: SourceText, statement: ast.stmt, call: ast.Call, patch: Patch, *, taken_out: str = ""
+) -> str:
+    """Write the statement that ends what *call* makes, behind its last use; return it, empty if there is none.
+
+    Behind that comes *taken_out*, a statement with a place for the name of what was made, if there is one.
+    """
     if isinstance(statement, ast.Assign) and statement.value is call:
         target = statement.targets[0]
         first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
@@ -258,25 +270,33 @@ def _write_end(case: Case, source: SourceText, statement: ast.stmt, call: ast.Ca
         return ""
     pyplot = next((one for one in ("plt", "pyplot", "pylab") if one in case.program.namespace), "")
     end = f"{name}.{method}" if method else f"{pyplot}.close({name})" if pyplot else ""
-    return end if end and end_of(case, source, statement, patch, [end]) else ""
+    lines = [end, taken_out.format(name)] if taken_out else [end]
+    return end if end and end_of(case, source, statement, patch, lines) else ""
 
 
 def _ended_and_forgotten(
     case: Case, source: SourceText, statement: ast.stmt, call: ast.Call, end: str
 ) -> Iterator[Proposal]:
-    """Yield the same for what is kept in a container besides: that keeps its newest entries only."""
+    """Yield the same for what is kept in a container besides: it is taken out again, or only the newest stay there."""
     store = next((store for store in case.stores if store.how in ("one", "item") and store.container is not None), None)
-    if store is None or store.statement is statement:
+    if store is None:
         return
-    place = store.container_text
-    held = evaluate(place, case.program.namespace)
-    lines, n_kept = trimming(case, place, held) if held is not MISSING else ([], 0)
+    place, patch = store.container_text, case.patch()
+    holder, held = case.filled(store)
+    takes = takes_one_out(type_name(type(held)))
+    is_itself = store.value is call or store.source.text_of(store.value or call) == end.partition(".")[0]
+    if takes and is_itself and source.function_of(store.statement) is source.function_of(statement):
+        taken_out = f"{place}.{takes}({{}})"
+        if _write_end(case, source, statement, call, patch, taken_out=taken_out):
+            words = f"End it when the run has used it, and take it out of `{place}`: `{end}`."
+            yield from case.proposal(words, patch)
+        return
+    lines, n_kept = trimming(case, place, held) if held is not MISSING and store.statement is not statement else ([], 0)
     if lines:
-        patch = case.patch()
         _write_end(case, source, statement, call, patch)
         patch.after(store.source, store.statement, lines)
         words = f"End it when the run has used it: `{end}`. Keep only the newest {n_kept:,} entries of `{place}`."
-        yield from case.proposal(words, patch, emptied=(place,))
+        yield from case.proposal(words, patch, emptied=(holder,))
 
 
 def tasks_leave(case: Case) -> Iterator[Proposal]:

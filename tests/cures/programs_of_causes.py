@@ -1,0 +1,105 @@
+"""Programs where the cause can be changed: what still runs is ended, keys stay the same, as much stays as is read."""
+
+from __future__ import annotations
+
+from programs import NET, Leaking
+
+POOL = "from concurrent.futures import ThreadPoolExecutor\n"
+CAUSES = {
+    "a bank of which 64 rows are read": Leaking(
+        "import torch\nclass Bank:\n    def __init__(self):\n        self.rows = torch.empty(0, 10)\n"
+        "    def push(self, x):\n        self.rows = torch.cat([self.rows, x])\nbank = Bank()",
+        "bank.push(torch.randn(16, 10))\nnear = bank.rows[-64:].mean().item()",
+        "bank.rows", "container-growth", "torch.cat", "        self.rows = self.rows[-64:].clone()", unit="bytes",
+        per_run=640.0,
+    ),
+    "a signal of which 500 values are read": Leaking(
+        "import numpy as np\nsignal = np.zeros(0)",
+        "signal = np.concatenate([signal, np.random.rand(200)])\nlevel = float(signal[-500:].mean())",
+        "signal", "container-growth", "np.concatenate", "signal = signal[-500:].copy()", unit="bytes", per_run=1600.0,
+    ),
+    "a mean over the last 20": Leaking(
+        "import numpy as np\nframes = []",
+        "frames.append(np.random.rand(100))\nmean = np.mean(frames[-20:], axis=0)",
+        "frames", "container-growth", "frames.append", "del frames[:-20]",
+    ),
+    "maps of which the newest is read": Leaking(
+        NET + "maps = []\nnet.register_forward_hook(lambda module, args, out: maps.append(out))",
+        "loss = net(torch.randn(16, 32)).pow(2).mean()\nloss.backward()\nshown = maps[-1].mean().item()",
+        "maps", "graph-kept", "register_forward_hook", "del maps[:-1]",
+    ),
+    "activations of which three are read": Leaking(
+        NET + "class Watch:\n    def __init__(self):\n        self.seen = []\n    def note(self, module, args, out):\n"
+        "        self.seen.append(out)\n    def newest(self):\n"
+        "        return [float(one.mean()) for one in self.seen[-3:]]\n"
+        "watch = Watch()\nnet.register_forward_hook(watch.note)",
+        "net(torch.randn(16, 32)).sum().backward()\nshown = watch.newest()",
+        "watch.seen", "graph-kept", "self.seen.append", "        del self.seen[:-3]",
+    ),
+    "executors of a class": Leaking(
+        POOL + "class Memory:\n    def __init__(self):\n        self.pools = []\n    def search(self, words):\n"
+        "        pool = ThreadPoolExecutor(max_workers=2)\n        self.pools.append(pool)\n"
+        "        return list(pool.map(len, words))\nmemory = Memory()",
+        "hits = memory.search(['a', 'bb'])",
+        "memory.pools", "thread-or-worker-kept", "self.pools.append", "        self.pools.remove(pool)",
+        makes="ThreadPoolExecutor(max",
+    ),
+    "timers in a list": Leaking(
+        "import threading\ntimers = []",
+        "timer = threading.Timer(3600, print)\ntimer.start()\ntimers.append(timer)",
+        "timers", "thread-or-worker-kept", "timers.append", "timers.remove(timer)", makes="Timer(",
+    ),
+    "tasks that wait for ever": Leaking(
+        "import asyncio\nloop = asyncio.new_event_loop()\nworkers = set()\nasync def work(queue):\n"
+        "    while True:\n        await queue.get()\n        queue.task_done()\nasync def process(items):\n"
+        "    queue = asyncio.Queue()\n    task = asyncio.ensure_future(work(queue))\n    workers.add(task)\n"
+        "    for item in items:\n        queue.put_nowait(item)\n    await queue.join()\n    return len(items)",
+        "done = loop.run_until_complete(process([1, 2, 3]))",
+        "workers", "closure-kept", "workers.add", "    task.cancel()", makes="ensure_future",
+    ),
+    "a cache with the epoch in its key": Leaking(
+        "import torch\nclass Data:\n    epoch = 0\n    def __init__(self):\n"
+        "        self.images, self.cache = torch.rand(4, 50), {}\n"
+        "    def get(self, i):\n        key = (self.epoch, i)\n        if key not in self.cache:\n"
+        "            self.cache[key] = self.images[i] * 2\n        return self.cache[key]\ndata = Data()",
+        "data.epoch += 1\nmean = sum(float(data.get(i).mean()) for i in range(4))",
+        "data.cache", "tensor-kept", "self.cache[key] =", "        key = i", per_run=4.0,
+    ),
+    "a cache with the run in the text of its key": Leaking(
+        "import numpy as np\ntables, run = {}, 0\ndef table(size):\n    if f'{run}/{size}' not in tables:\n"
+        "        tables[f'{run}/{size}'] = np.arange(size)\n    return tables[f'{run}/{size}']",
+        "run += 1\ntotal = int(table(100).sum() + table(200).sum())",
+        "tables", "global-cache", "tables[f'{run}/{size}'] =", "    if f'/{size}' not in tables:", per_run=2.0,
+    ),
+    "a cache by setdefault with the step in its key": Leaking(
+        "masks = {}\nclass Model:\n    step = 0\n    def mask(self, n):\n        self.step += 1\n"
+        "        return masks.setdefault((n, self.step), [0] * n)\nmodel = Model()",
+        "short, long = model.mask(100), model.mask(300)",
+        "masks", "container-growth", "setdefault", "        return masks.setdefault(n, [0] * n)", per_run=2.0,
+    ),
+    "a filter in each setup": Leaking(
+        "import logging\nlogger = logging.getLogger('leaklab.tests.setup')\nclass Run(logging.Filter):\n"
+        "    def __init__(self, config):\n        super().__init__()\n        self.config = config\n"
+        "def set_up(config):\n    logger.addFilter(Run(config))\n    return logger",
+        "set_up({'rows': list(range(500))}).info('begins')",
+        "logger.filters", "callback-registry", "logger.addFilter", "        logger.removeFilter(earlier)",
+    ),
+    "a handler that writes into a buffer of the run": Leaking(
+        "import io, logging\nlogger = logging.getLogger('leaklab.tests.buffer')",
+        "text = io.StringIO('x' * 4000)\nlogger.addHandler(logging.StreamHandler(text))\nlogger.warning('a')",
+        "logger.handlers", "callback-registry", "logger.addHandler", "logger.removeHandler(handler)",
+    ),
+    "a filter of a class that knows its object": Leaking(
+        "import logging\nclass Tag(logging.Filter):\n    def __init__(self, owner):\n        super().__init__()\n"
+        "        self.owner = owner\nclass Job:\n    def __init__(self):\n        self.rows = [0] * 1000\n"
+        "        logger = logging.getLogger('leaklab.tests.tag')\n        logger.addFilter(Tag(self))\n"
+        "logger = logging.getLogger('leaklab.tests.tag')",
+        "job = Job()\nlogger.info(len(job.rows))",
+        "logger.filters", "callback-registry", "logger.addFilter", "            logger.removeFilter(earlier)",
+    ),
+    "results by run that are not the same": Leaking(
+        "import numpy as np\nresults, run = {}, 0",
+        "run += 1\nfor part in ('a', 'b'):\n    results[run, part] = np.random.rand(50)",
+        "results", "global-cache", "results[run", "    while len(results) > 10:", per_run=2.0,
+    ),
+}  # fmt: skip
