@@ -194,7 +194,7 @@ class _Trials:
         )
         if len(lessening) > 1 and self._ended_by is None:
             both = joined(lessening[0].proposal, lessening[1].proposal)
-            if both is not None:
+            if both is not None and both.changes != lessening[0].proposal.changes:
                 leak.answers.append((yield from self._try(both)))
                 if leak.answers[-1].outcome is CureOutcome.CURED:
                     self._end_all(leak.answers[-1])
@@ -211,6 +211,8 @@ class _Trials:
             together = None if together is None else joined(together, one)
         if together is None or all(any(one is kept for kept in self._kept) for one in best):
             return
+        if any(together.changes == one.changes for one in best):
+            return  # one change for all, which has been tried
         self._kept = ()
         answer = yield from self._try(together)
         if answer.outcome is CureOutcome.CURED:
@@ -346,7 +348,12 @@ def may_be_tried(proposal: Proposal) -> bool:
 
 
 def joined(first: Proposal, second: Proposal) -> Proposal | None:
-    """Return both changes as one; None if both are for one container, or write different things into one line."""
+    """Return both changes as one; None if both are for one container, or write different things into one line.
+
+    A change that is a part of the first is in that already: two leaks may have one change.
+    """
+    if second.changes and set(second.changes) <= set(first.changes):
+        return first
     if set(first.emptied) & set(second.emptied):
         return None
     try:

@@ -19,6 +19,7 @@ from leaklab.lines.syntax import (
     FUNCTION_NODES,
     NamesHere,
     asks_data,
+    asks_kind,
     changed_in,
     counted_in,
     is_missing,
@@ -341,6 +342,7 @@ class _RunFile(RanFile):
                 is_body = isinstance(branch, ast.If) and node in branch.body
                 if (
                     isinstance(branch, ast.If)
+                    and not asks_kind(branch.test)
                     and not self._went(branch, into=is_body)
                     and self._may_turn(branch.test, past_body=not is_body)
                 ):

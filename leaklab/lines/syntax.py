@@ -20,6 +20,7 @@ _GROWING = frozenset({"append", "appendleft", "add", "insert", "extend", "extend
 _LOOKING_UP = frozenset({"get", "setdefault", "getattr"})
 _SELECTING = frozenset({"nlargest", "nsmallest", "deque", "islice", "sample"})
 FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_ASKING_KIND = frozenset({"isinstance", "issubclass", "callable"})
 _CHANCES = frozenset({"random", "rand", "randint", "uniform", "time", "monotonic", "perf_counter"})
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
@@ -88,6 +89,12 @@ def is_missing(test: ast.expr, *, past_body: bool) -> bool:
         return False
     is_none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
     return is_none and isinstance(test.ops[0], ast.IsNot if past_body else ast.Is)
+
+
+def asks_kind(test: ast.expr) -> bool:
+    """Return whether *test* asks for the kind of a value alone: one of the kind that comes now comes again."""
+    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
+    return isinstance(asked, ast.Call) and last_name(asked.func) in _ASKING_KIND
 
 
 def is_compiled_from(node: ast.AST, code: CodeType) -> bool:

@@ -144,6 +144,26 @@ GOES_ON = {
             step[0] += 1
             kept.append(1) if step[0] % 2 else None
     """,
+    "another way for arguments of another kind": """
+        kept = []
+        def keep(value):
+            if isinstance(value, list):
+                for one in value:
+                    keep(one)
+                return
+            kept.append(value)
+        def run():
+            keep(object())
+    """,
+    "a way round for what is no function": """
+        kept = []
+        def on(event, function):
+            if not callable(function):
+                return
+            kept.append((event, function))
+        def run():
+            on("step", print)
+    """,
     "two branches, each seen both ways": """
         kept, step = [], [0]
         def run():
@@ -267,6 +287,16 @@ MAY_END = {
             step[0] += 1
             if step[0] % 100 == 0:
                 kept = []
+    """, "drops entries"),
+    "a message of another kind that empties it": ("""
+        kept = []
+        def put(value):
+            if isinstance(value, str):
+                kept.clear()
+                return
+            kept.append(value)
+        def run():
+            put(object())
     """, "drops entries"),
     "an and": ("""
         kept = []

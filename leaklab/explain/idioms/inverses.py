@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import collections
 import contextlib
 import itertools
+import keyword
 import re
 import sys
 import types
@@ -339,6 +341,7 @@ def _n_arguments(owner: object, undo: str, given: int) -> int:
 
 def _word_for(node: ast.expr) -> str:
     if isinstance(node, ast.Call):
-        name = re.findall(r"[A-Z][a-z]+|[a-z]+", name_of(node.func))
-        return name[-1].lower() if name and name[-1].lower().isidentifier() else "entry"
+        words = re.findall(r"[A-Z][a-z]+|[a-z]+", name_of(node.func))
+        name = words[-1].lower() if words else ""
+        return name if name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name) else "entry"
     return "callback"
