@@ -277,6 +277,19 @@ class Case:
         nodes = (node for statement in self.run_body for node in ast.walk(statement))
         return {node.id for node in nodes if isinstance(node, ast.Name)}
 
+    def bound_in_run(self) -> set[str]:
+        """Return the variables that the code of a run gives a value, those of its functions left out."""
+        found, waiting = set[str](), list[ast.AST](self.run_body)
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                found.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+                waiting += ast.iter_child_nodes(node)
+        return found
+
     def fresh(self, name: str) -> str:
         """Return *name*, with a number behind it where the program has a variable of that name."""
         taken = {*self.program.namespace, *self.names_in_run()}

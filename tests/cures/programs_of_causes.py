@@ -36,6 +36,60 @@ CAUSES = {
         "net(torch.randn(16, 32)).sum().backward()\nshown = watch.newest()",
         "watch.seen", "graph-kept", "self.seen.append", "        del self.seen[:-3]",
     ),
+    "outputs that a hook collects and nobody reads": Leaking(
+        NET + "seen = []\ndef note(module, args, out):\n    seen.append(out.detach())\nnet.register_forward_hook(note)",
+        "loss = net(torch.randn(16, 32)).pow(2).mean()\nloss.backward()",
+        "seen", "tensor-kept", "seen.append", "seen.clear()",
+    ),
+    "gradients that a hook of a tensor collects": Leaking(
+        NET + "grads = []",
+        "x = torch.randn(16, 32, requires_grad=True)\nx.register_hook(lambda grad: grads.append(grad))\n"
+        "net(x).sum().backward()",
+        "grads", "tensor-kept", "x.register_hook", "grads = []",
+    ),
+    "the path of a minimisation": Leaking(
+        "import numpy as np\nfrom scipy.optimize import minimize\npath = []",
+        "found = minimize(lambda x: float((x**2).sum()), np.ones(300), method='CG',\n"
+        "                 callback=lambda x: path.append(x.copy()), options={'maxiter': 3})",
+        "path", "container-growth", "path.append", "path = []",
+    ),
+    "rows that a method of an object collects": Leaking(
+        NET + "class Log:\n    def __init__(self):\n        self.rows = []\n    def add(self, module, args):\n"
+        "        self.rows.append(args[0])\nlog = Log()\nnet.register_forward_pre_hook(log.add)",
+        "net(torch.randn(16, 32)).sum().backward()",
+        "log.rows", "tensor-kept", "self.rows.append", "log.rows.clear()",
+    ),
+    "views that a decorator subscribes": Leaking(
+        "table = {}\ndef subscribe(event):\n    def decorator(function):\n"
+        "        table.setdefault(event, []).append(function)\n        return function\n    return decorator\n"
+        "def trigger(event):\n    return [function() for function in table.get(event, [])]\nclass View:\n"
+        "    def __init__(self, size):\n        self.rows = [0] * size\n        subscribe('new')(self.rebuild)\n"
+        "    def rebuild(self):\n        return len(self.rows)",
+        "view = View(3000)\nn = trigger('new')[-1]",
+        "table['new']", "callback-registry", "append(function)", "table['new'].remove(view.rebuild)",
+    ),
+    "listeners on a class": Leaking(
+        "class Hub:\n    listeners = []\ndef listen(function):\n    Hub.listeners.append(function)\n"
+        "    return function\n"
+        "def tell(value):\n    for function in Hub.listeners:\n        function(value)",
+        "rows = [0] * 2000\n@listen\ndef note(value, rows=rows):\n    rows[0] = value\ntell(3)",
+        "Hub.listeners", "callback-registry", "Hub.listeners.append", "Hub.listeners.remove(note)",
+    ),
+    "panels that register themselves": Leaking(
+        "class Page:\n    def __init__(self):\n        self.plugins = []\n    def plug(self, part):\n"
+        "        self.plugins.append(part)\n    def draw(self):\n"
+        "        return [part.draw() for part in self.plugins]\npage = Page()\nclass Panel:\n"
+        "    def __init__(self):\n        self.rows = [0] * 3000\n        page.plug(self)\n"
+        "    def draw(self):\n        return len(self.rows)",
+        "panel = Panel()\nn = page.draw()[-1]",
+        "page.plugins", "container-growth", "self.plugins.append", "page.plugins.remove(panel)",
+    ),
+    "handlers in a set": Leaking(
+        "handlers = set()\ndef on_step(function):\n    handlers.add(function)\ndef step(value):\n"
+        "    return [function(value) for function in handlers]",
+        "seen = [0] * 2000\nnote = lambda value, seen=seen: seen.append(value)\non_step(note)\nstep(1)",
+        "handlers", "callback-registry", "handlers.add", "handlers.discard(note)",
+    ),
     "executors of a class": Leaking(
         POOL + "class Memory:\n    def __init__(self):\n        self.pools = []\n    def search(self, words):\n"
         "        pool = ThreadPoolExecutor(max_workers=2)\n        self.pools.append(pool)\n"

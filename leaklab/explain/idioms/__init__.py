@@ -41,7 +41,7 @@ from leaklab.explain.idioms.cycles import (
 from leaklab.explain.idioms.frames import closure_kept, exception_as_text, traceback_kept
 from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
 from leaklab.explain.idioms.in_use import dropped
-from leaklab.explain.idioms.inverses import taken_back
+from leaklab.explain.idioms.inverses import run_entry_taken_out, taken_back
 from leaklab.explain.idioms.keys import key_stays
 from leaklab.explain.idioms.lifetimes import (
     chained_handler,
@@ -79,7 +79,7 @@ class Idiom:
     changes: tuple[Changes, ...] = ()
 
 
-_TAKEN_OUT = (key_stays, reached, way_out, looked_up_last, taken_back, let_go)
+_TAKEN_OUT = (key_stays, reached, way_out, looked_up_last, taken_back, run_entry_taken_out, let_go)
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
 _STORED = (ended, library_calls, left_again, *_TAKEN_OUT, maybe_calls)
 """The same where it may have an end, or a library lets go of it."""
@@ -146,7 +146,8 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 CHANGES: tuple[Changes, ...] = (
     ended, library_calls, exception_as_text, left_again, handles_removed, results_emptied, gradients_forgotten,
     graph_cut, newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out, one_name, put_back,
-    added_once, key_stays, reached, way_out, looked_up_last, taken_back, let_go, made_once, maybe_calls,
+    added_once, key_stays, reached, way_out, looked_up_last, taken_back,
+    run_entry_taken_out, let_go, made_once, maybe_calls,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from leaklab.cure.case import Case, Store, is_adding, last_name, rounded, store_of
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.source import Patch, Proposal, SourceText
+from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
@@ -128,12 +128,33 @@ def let_go(case: Case) -> Iterator[Proposal]:
         yield from case.proposal(f"Store {cut.words} in `{store.container_text}`.", patch)
     if store.how == "sum" and not _is_collection(case.held):
         return
-    if readers:
+    if readers or _is_called_back(case, store):
         yield from _with_the_run(case)
         yield from _bounded(case, store, cut)
     else:
         yield from _bounded(case, store, cut)
         yield from _with_the_run(case)
+
+
+def _is_called_back(case: Case, store: Store) -> bool:
+    """Return whether *store* stands in a function that is handed to others: what that collects belongs to one run."""
+    if any(isinstance(above, ast.Lambda) for above in store.source.above(store.container or store.statement)):
+        return True
+    own = store.source.function_of(store.statement)
+    return isinstance(own, FUNCTIONS) and any(
+        isinstance(node, ast.Call) and any(_last_name_of(arg) == own.name for arg in _given(node))
+        for source in case.sources
+        for node in ast.walk(source.tree)
+    )
+
+
+def _given(call: ast.Call) -> Iterator[ast.expr]:
+    yield from call.args
+    yield from (word.value for word in call.keywords)
+
+
+def _last_name_of(node: ast.expr) -> str:
+    return _names(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
 
 
 def _is_collection(held: Any) -> bool:
