@@ -27,6 +27,7 @@ from leaklab.runtime.objects import class_attribute, is_exactly, is_kind_of, typ
 from leaklab.text import format_bytes
 
 _STARTING_TASKS = frozenset({"create_task", "ensure_future"})
+_OF_MODULES = frozenset({"connect", "figure", "subplots"})
 _N_SAMPLED = 16
 _TIMERS = frozenset({"asyncio.events.TimerHandle", "threading.Timer"})
 _THREAD_LOCALS = frozenset({"_thread._local", "_threading_local.local"})
@@ -210,7 +211,7 @@ def ended(case: Case) -> Iterator[Proposal]:
     """Yield how something with an end (an executor, a timer, a figure, a file) is ended where its code ends."""
     for source, statement in _making(case):
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and called(node) in ENDS]
-        if not calls or hasattr(statement, "body") or not _ends_by_that_only(case, calls[0]):
+        if not calls or hasattr(statement, "body") or not _is_ended_so(case, calls[0]):
             continue
         patch = case.patch()
         end = _write_end(case, source, statement, calls[0], patch)
@@ -220,8 +221,14 @@ def ended(case: Case) -> Iterator[Proposal]:
             return
 
 
-def _ends_by_that_only(case: Case, call: ast.Call) -> bool:
-    """Return whether what *call* makes is not ended without that: a task may end by itself, but for one that waits."""
+def _is_ended_so(case: Case, call: ast.Call) -> bool:
+    """Return whether what *call* makes is ended as `ENDS` says.
+
+    A task may end by itself, but for one that waits; and what a function of a module opens a method of the same name
+    may not: ``signal.connect(function)``.
+    """
+    if isinstance(call.func, ast.Attribute) and called(call) in _OF_MODULES:
+        return is_kind_of(evaluate(ast.unparse(call.func.value), case.program.namespace), types.ModuleType)
     return called(call) not in _STARTING_TASKS or still_running(first_items(case.held, _N_SAMPLED)) == "tasks"
 
 
