@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import types
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -277,3 +278,18 @@ def _called_as(source: SourceText, function: ast.FunctionDef | ast.AsyncFunction
     """Yield the names by which *function* is called: that of its class where it makes the object."""
     owner = source.class_of(function)
     yield owner.name if owner is not None and function.name == "__init__" else function.name
+
+
+def definition_of(case: Case, function: types.FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the text of *function*."""
+    source, line = case.source(function.__code__.co_filename), function.__code__.co_firstlineno
+    nodes = [] if source is None else [node for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS)]
+    lines = {min([node.lineno, *(one.lineno for one in node.decorator_list)]): node for node in nodes}
+    return lines.get(line)
+
+
+def needs_nothing(function: types.FunctionType, *, is_bound: bool = True) -> bool:
+    """Return whether *function* can be called without arguments, as a method if it *is_bound*."""
+    code = function.__code__
+    n_given = len(function.__defaults__ or ()) + is_bound
+    return code.co_argcount <= n_given and code.co_kwonlyargcount <= len(function.__kwdefaults__ or ())

@@ -90,6 +90,41 @@ CAUSES = {
         "seen = [0] * 2000\nnote = lambda value, seen=seen: seen.append(value)\non_step(note)\nstep(1)",
         "handlers", "callback-registry", "handlers.add", "handlers.discard(note)",
     ),
+    "a metric that can be reset": Leaking(
+        "import torch\nclass Curve:\n    def __init__(self):\n        self.preds, self.target = [], []\n"
+        "    def update(self, preds):\n        self.preds.append(preds)\n    def compute(self):\n"
+        "        return torch.cat(self.preds).mean().item()\n    def reset(self):\n"
+        "        self.preds, self.target = [], []\n"
+        "curve = Curve()",
+        "for _ in range(3):\n    curve.update(torch.rand(200))\nscore = curve.compute()",
+        "curve.preds", "tensor-kept", "self.preds.append", "curve.reset()", per_run=3.0,
+    ),
+    "a handler of a library that can be flushed": Leaking(
+        "import logging, logging.handlers\nlogger = logging.getLogger('leaklab.tests.flush')\n"
+        "handler = logging.handlers.BufferingHandler(100_000)\nlogger.addHandler(handler)",
+        "logger.warning('x' * 3000)\nn = len(handler.buffer)",
+        "handler.buffer", "container-growth", "", "handler.flush()",
+    ),
+    "a recorder that clears by slices": Leaking(
+        "class Recorder:\n    def __init__(self):\n        self.rows = {'a': []}\n    def note(self, row):\n"
+        "        self.rows['a'].append(row)\n    def total(self):\n        return sum(map(len, self.rows['a']))\n"
+        "    def clear(self, key='a'):\n        self.rows.clear()\n        self.rows['a'] = []\nrecorder = Recorder()",
+        "recorder.note([0] * 400)\nn = recorder.total()",
+        "recorder.rows['a']", "container-growth", "append(row)", "recorder.clear()",
+    ),
+    "statistics of which the newest are shown": Leaking(
+        NET + "class Log:\n    def __init__(self):\n        self.stats = {}\n    def add(self, key, value, t):\n"
+        "        self.stats.setdefault(key, []).append((t, value))\n    def latest(self):\n"
+        "        return {key: float(rows[-1][1].mean()) for key, rows in self.stats.items()}\nlog = Log()\nt = 0",
+        "t += 1\nlog.add('q', net(torch.randn(16, 32)), t)\nshown = log.latest()",
+        "log.stats['q']", "graph-kept", "append((t, value))", "        del self.stats[key][:-1]",
+    ),
+    "errors by row": Leaking(
+        "problems, row = {}, 0\nclass Wrong(Exception):\n    pass",
+        "row += 1\nvalues = ['x' * 50 for _ in range(200)]\ntry:\n    raise Wrong(values)\n"
+        "except Wrong as error:\n    problems[row] = error",
+        "problems", "global-cache", "problems[row]", "    problems[row] = repr(error)",
+    ),
     "executors of a class": Leaking(
         POOL + "class Memory:\n    def __init__(self):\n        self.pools = []\n    def search(self, words):\n"
         "        pool = ThreadPoolExecutor(max_workers=2)\n        self.pools.append(pool)\n"
@@ -109,7 +144,7 @@ CAUSES = {
         "    queue = asyncio.Queue()\n    task = asyncio.ensure_future(work(queue))\n    workers.add(task)\n"
         "    for item in items:\n        queue.put_nowait(item)\n    await queue.join()\n    return len(items)",
         "done = loop.run_until_complete(process([1, 2, 3]))",
-        "workers", "closure-kept", "workers.add", "    task.cancel()", makes="ensure_future",
+        "workers", "closure-kept", "workers.add", "    task.cancel()",
     ),
     "a cache with the epoch in its key": Leaking(
         "import torch\nclass Data:\n    epoch = 0\n    def __init__(self):\n"

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import gc
 import json
+import linecache
 import subprocess
 import sys
 import textwrap
@@ -64,12 +65,21 @@ def _proposals(name: str) -> tuple[Proposal, ...]:
         variables.update(executors=[1, 2], pool=None)
         del variables["pool"]
     texts = {_CELL: program.cell, _SETUP: program.setup}
-    known = Program(variables, texts.get, lambda filename, line: f"{filename}, line {line}", _CELL)
+    known = Program(
+        variables,
+        lambda filename: texts.get(filename) or _library_text(filename),
+        lambda filename, line: f"{filename}, line {line}",
+        _CELL,
+    )
     keeping, making = _line_of(program, program.keeps), _line_of(program, program.makes)
     try:
         return proposals_for(Case(_leak(program), known, keeping, making))
     finally:
         _close(variables)
+
+
+def _library_text(filename: str) -> str | None:
+    return "".join(linecache.getlines(filename)) or None
 
 
 def _close(variables: dict[str, Any]) -> None:
@@ -202,3 +212,14 @@ def test_the_list_of_a_librarys_module_is_never_emptied(
     monkeypatch.setitem(PROGRAMS, "folders", leaking)
     found = _proposals("folders")
     assert [line for proposal in found for line in _written(proposal)] == changed
+
+
+def test_what_waits_to_be_taken_is_not_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two batches that are fetched one is used: a bound would end the growth, and lose the batches."""
+    setup = "pending = []\ndef fetch(n):\n    for _ in range(n):\n        pending.append([0] * 500)\n"
+    setup += "def take():\n    return pending.pop(0)"
+    leaking = Leaking(setup, "fetch(2)\nn = len(take())", "pending", "container-growth", "pending.append", "")
+    monkeypatch.setitem(PROGRAMS, "batches", leaking)
+    found = _proposals("batches")
+    assert found
+    assert all("may be in use" in proposal.drops for proposal in found)

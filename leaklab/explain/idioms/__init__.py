@@ -56,7 +56,7 @@ from leaklab.explain.idioms.lifetimes import (
 )
 from leaklab.explain.idioms.models import group_taken_out, one_name, optimizer_state, run_switch, table_of_module
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once
-from leaklab.explain.idioms.ways_out import looked_up_last, reached, way_out
+from leaklab.explain.idioms.ways_out import emptied_by_owner, looked_up_last, reached, way_out
 from leaklab.explain.leaks.evidence import Evidence
 
 Changes = Callable[[Case], Iterator[Proposal]]
@@ -79,7 +79,10 @@ class Idiom:
     changes: tuple[Changes, ...] = ()
 
 
-_TAKEN_OUT = (key_stays, reached, way_out, looked_up_last, taken_back, run_entry_taken_out, let_go)
+_TAKEN_OUT = (
+    exception_as_text, key_stays, reached, way_out, looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner,
+    let_go,
+)  # fmt: skip
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
 _STORED = (ended, library_calls, left_again, *_TAKEN_OUT, maybe_calls)
 """The same where it may have an end, or a library lets go of it."""
@@ -95,7 +98,7 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("callback-registry", registered, (ended, left_again, handles_removed, taken_back, made_once)),
     Idiom("native", registered_outside, (left_again, taken_back, made_once)),
     Idiom("native", native),
-    Idiom("traceback-kept", traceback_kept, (exception_as_text, *_TAKEN_OUT)),
+    Idiom("traceback-kept", traceback_kept, _TAKEN_OUT),
     Idiom("callback-registry", chained_handler, (put_back,)),
     Idiom("hook-left", hook_left, (handles_removed, left_again, taken_back)),
     Idiom("autograd-ctx", autograd_ctx, _TAKEN_OUT),
@@ -147,7 +150,7 @@ CHANGES: tuple[Changes, ...] = (
     ended, library_calls, exception_as_text, left_again, handles_removed, results_emptied, gradients_forgotten,
     graph_cut, newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out, one_name, put_back,
     added_once, key_stays, reached, way_out, looked_up_last, taken_back,
-    run_entry_taken_out, let_go, made_once, maybe_calls,
+    run_entry_taken_out, emptied_by_owner, let_go, made_once, maybe_calls,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

@@ -36,6 +36,8 @@ _NEWEST = {
     "tuple": ("[-{n}:]", "entries"), "list": ("[-{n}:]", "entries"),
 }  # fmt: skip
 """What takes the newest part, where that comes last, without keeping the rest alive, by the type or its package."""
+_JOINED_BY_PLUS = frozenset({"str", "bytes", "tuple"})
+"""What ``+=`` makes longer; a tensor or an array stays as long as it is, a list is trimmed in place."""
 _IN_ADVICE = {"rows": "1000", "entries": "1000", "characters": "100_000", "bytes": "100_000"}
 """A length that stands for the one that the user needs."""
 
@@ -235,7 +237,22 @@ def _readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
             if not isinstance(node.ctx, ast.Load) or _is_filled(source, node, name) or node in inside:
                 continue
             if not (is_dict and _is_looked_up(source, node)):
-                yield source, node
+                yield from _uses_of(source, node) if case.holder.endswith("]") else [(source, node)]
+
+
+def _uses_of(source: SourceText, node: ast.expr) -> list[tuple[SourceText, ast.expr]]:
+    """Return where the values of a dict are used that are gone through one by one, for key, value in d.items()."""
+    above = source.parent(node)
+    call = source.parent(above) if isinstance(above, ast.Attribute) and above.attr in ("items", "values") else None
+    loop = source.parent(call) if isinstance(call, ast.Call) else None
+    if not isinstance(loop, (ast.comprehension, ast.For)) or loop.iter is not call:
+        return [(source, node)]
+    target = loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target
+    body = source.parent(loop) if isinstance(loop, ast.comprehension) else loop
+    if not isinstance(target, ast.Name) or body is None:
+        return [(source, node)]
+    named = (one for one in ast.walk(body) if isinstance(one, ast.Name) and one.id == target.id)
+    return [(source, one) for one in named if isinstance(one.ctx, ast.Load)]
 
 
 def _is_for_tensors(source: SourceText, node: ast.expr) -> bool:
@@ -315,7 +332,7 @@ def _window_kept(case: Case, store: Store, cut: Detachment | None) -> Iterator[P
     """Yield how a list keeps as many of its newest entries as the code reads of it: ``frames[-8:]``, and no others."""
     if store.how not in ("one", "many") or (cut is not None and cut.numbers) or _is_filled_in_front(store):
         return
-    length = _newest_read(case, store)
+    length = newest_read(case, store)
     is_short = length.isdigit() and int(length) <= case.leak.count_per_run
     if not length or not has_base(type(case.filled(store)[1]), list) or (case.is_in_run and is_short):
         return  # of what the run itself fills no more is read than what it has filled: that begins anew with the run
@@ -328,7 +345,7 @@ def _window_kept(case: Case, store: Store, cut: Detachment | None) -> Iterator[P
     yield from case.proposal(words, patch, emptied=(case.filled(store)[0],))
 
 
-def _newest_read(case: Case, store: Store) -> str:
+def newest_read(case: Case, store: Store) -> str:
     """Return how many entries the code reads at the end of the container of *store*, as it is written there.
 
     Empty where it reads none, or may read others.
@@ -416,9 +433,9 @@ def newest_part(case: Case) -> Iterator[Proposal]:
     suffix, what = _newest_of(name)
     if not suffix or last_name(store.container_text) != last_name(case.holder):
         return
-    if (name == "list" and store.how == "sum") or not _refers_to_itself(store):
+    if (store.how == "sum" and name not in _JOINED_BY_PLUS) or not _refers_to_itself(store):
         return
-    length, place = _newest_read(case, store), store.container_text
+    length, place = newest_read(case, store), store.container_text
     n_kept = max(rounded(case.leak.count_per_run / _size_of_row(held)), _longest_read(case, store))
     words = f"Keep only the newest {n_kept:,} {what} of `{place}`."
     if length.isdigit():

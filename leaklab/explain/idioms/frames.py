@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from leaklab.cure.case import Case, called, last_name
+from leaklab.cure.live import newest
 from leaklab.cure.source import Proposal, SourceText
 from leaklab.explain.counterparts import TASK_KINDS
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, is_private, named, place_words
@@ -14,6 +15,7 @@ from leaklab.explain.idioms.lifetimes import has_tasks, is_result_of_task
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
+from leaklab.runtime.objects import is_kind_of
 
 _PLACES = ("closure", "default", "partial", "frame-local")
 _WORDS = ("closure variable", "default of", "local ")
@@ -134,7 +136,8 @@ def traceback_kept(e: Evidence) -> Advice | None:
 
 def exception_as_text(case: Case) -> Iterator[Proposal]:
     """Yield how an exception is kept as its text, without the frames that its traceback keeps."""
-    if not any("raceback" in step.kind or step.reference == ".__traceback__" for step in case.leak.path.steps):
+    is_on_path = any("raceback" in step.kind or step.reference == ".__traceback__" for step in case.leak.path.steps)
+    if not is_on_path and not is_kind_of(newest(case.held), BaseException):
         return
     references = {step.reference for step in case.leak.path.steps}
     for source in case.sources:

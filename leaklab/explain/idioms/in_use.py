@@ -13,7 +13,7 @@ from collections import UserDict, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from leaklab.cure.case import Case
+from leaklab.cure.case import Case, last_name
 from leaklab.cure.edits import statements_in
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.explain.counterparts import OF_HANDLES, TASK_KINDS
@@ -34,6 +34,7 @@ _REGISTRY = re.compile(
     re.IGNORECASE,
 )
 _CAUSES = frozenset({"callback-registry", "hook-left"})
+_OF_REGISTRIES = frozenset({"callbacks", "entries"})
 _N_NEWEST = 3
 _N_SAMPLED = 16
 """So many entries are looked at, at either end."""
@@ -51,6 +52,12 @@ def dropped(case: Case, emptied: tuple[str, ...]) -> str:
         if kind is not None:
             return f"it would drop {kind} that may be in use: `{expression}` holds {_n_in(held, kind)}"
     return ""
+
+
+def is_registry(case: Case, expression: str) -> bool:
+    """Return whether *expression* holds what is called, or asked, until it is taken out: no thread or task."""
+    held = evaluate(expression, case.program.namespace)
+    return held is not MISSING and _in_use(case, expression, held) in _OF_REGISTRIES
 
 
 def emptied_by(changes: Sequence[Change]) -> tuple[str, ...]:
@@ -90,6 +97,8 @@ def _n_in(held: Any, kind: str) -> str:
 def _in_use(case: Case, expression: str, held: Any) -> str | None:
     oldest, newest = _entries(held)
     entries = [*oldest, *newest]
+    if entries and _wait_to_be_taken(case, expression):
+        return "entries"
     if not entries or all(map(_is_plain, entries)):
         return None
     if sum(map(_is_called_back, entries)) > len(entries) / 2:
@@ -102,6 +111,21 @@ def _in_use(case: Case, expression: str, held: Any) -> str | None:
     kinds_now = [type(one) for one in newest[:_N_NEWEST]]
     is_of_others = not any(is_exactly(one, kinds_now) for one in oldest)
     return "entries" if is_of_others and not any(map(_is_plain, oldest)) else None
+
+
+def _wait_to_be_taken(case: Case, expression: str) -> bool:
+    """Return whether code takes the oldest entry out, one by one, and uses it: ``batch = pending.pop(0)``."""
+    name = last_name(expression)
+    for source in case.sources:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            is_first = node.func.attr == "pop" and [ast.unparse(one) for one in node.args] == ["0"]
+            is_first |= node.func.attr in ("popleft", "get_nowait") and not node.args
+            is_used = not isinstance(source.parent(node), ast.Expr)
+            if is_first and is_used and last_name(source.text_of(node.func.value)) == name:
+                return True
+    return False
 
 
 def still_running(entries: Sequence[Any]) -> str:

@@ -15,7 +15,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from leaklab.cure.case import Case, name_of
-from leaklab.cure.ends import call_site, end_of, is_of_run, kept_name, made_in_run, receiver_of, statements, with_names
+from leaklab.cure.ends import (
+    call_site,
+    definition_of,
+    end_of,
+    is_of_run,
+    kept_name,
+    made_in_run,
+    needs_nothing,
+    receiver_of,
+    statements,
+    with_names,
+)
 from leaklab.cure.live import MISSING, attribute, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.counterparts import (
@@ -28,7 +39,7 @@ from leaklab.explain.counterparts import (
     undoing_function,
 )
 from leaklab.explain.idioms.callbacks import is_hook_call
-from leaklab.explain.idioms.in_use import dropped
+from leaklab.explain.idioms.in_use import is_registry
 from leaklab.runtime.containers import items_in, newest_items
 from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, module_dict, static_attribute, type_name
 
@@ -59,7 +70,7 @@ def run_entry_taken_out(case: Case) -> Iterator[Proposal]:
     That is a function, a bound method or an object that the live registry has among its entries.
     """
     held, takes = case.held, takes_one_out(type_name(type(case.held)))
-    if not takes or not case.is_variable or "._" in case.holder or not dropped(case, (case.holder,)):
+    if not takes or not case.is_variable or "._" in case.holder or not is_registry(case, case.holder):
         return
     newest = newest_items(held, _N_NEWEST) or items_in(held)
     names = [name for name in case.bound_in_run() if name in case.program.namespace]
@@ -90,7 +101,7 @@ def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Ite
     if not isinstance(target, ast.Subscript) or not isinstance(target.slice, (ast.Name, ast.Attribute, ast.Constant)):
         return
     place = source.text_of(target.value)
-    if type(evaluate(place, case.program.namespace)) is not dict or not dropped(case, (place,)):
+    if type(evaluate(place, case.program.namespace)) is not dict or not is_registry(case, place):
         return
     line = f"{place}.pop({source.text_of(target.slice)}, None)"
     yield from _at_end(case, source, statement, case.patch(), line)
@@ -128,7 +139,7 @@ def _ending(case: Case, source: SourceText, statement: ast.stmt, call: ast.Call)
     if isinstance(statement, ast.Assign) and is_kind_of(made_of, type):
         return _method_of(made_of), ""
     function = _live_function(case, source, call)
-    definition = None if function is None else _definition(case, function)
+    definition = None if function is None else definition_of(case, function)
     last = definition.body[-1] if definition is not None else None
     if function is None or definition is None or not isinstance(last, ast.Return) or last.value is None:
         return "", ""
@@ -150,13 +161,6 @@ def _method_of(thing: object) -> str:
     return ""
 
 
-def needs_nothing(function: types.FunctionType, *, is_bound: bool = True) -> bool:
-    """Return whether *function* can be called without arguments, as a method if it *is_bound*."""
-    code = function.__code__
-    n_given = len(function.__defaults__ or ()) + is_bound
-    return code.co_argcount <= n_given and code.co_kwonlyargcount <= len(function.__kwdefaults__ or ())
-
-
 def _live_function(case: Case, source: SourceText, call: ast.Call) -> types.FunctionType | None:
     """Return the function of Python that *call* calls, None where that is not known."""
     if isinstance(call.func, ast.Attribute):
@@ -166,14 +170,6 @@ def _live_function(case: Case, source: SourceText, call: ast.Call) -> types.Func
     else:
         found = case.program.namespace.get(name_of(call.func))
     return found if type(found) is types.FunctionType else None
-
-
-def _definition(case: Case, function: types.FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """Return the text of *function*."""
-    source, line = case.source(function.__code__.co_filename), function.__code__.co_firstlineno
-    nodes = [] if source is None else [node for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS)]
-    lines = {min([node.lineno, *(one.lineno for one in node.decorator_list)]): node for node in nodes}
-    return lines.get(line)
 
 
 def _by_counterpart(
@@ -235,7 +231,7 @@ def _counterpart(case: Case, source: SourceText, call: ast.Call) -> str:
     if undo := takes_result(type_name(type(owner)), name):
         return undo
     if undo := takes_one_out(type_name(type(owner)), name):
-        return undo if call.args and dropped(case, (source.text_of(call.func.value),)) else ""
+        return undo if call.args and is_registry(case, source.text_of(call.func.value)) else ""
     if has_base(type(owner), contextlib.ExitStack) and not _are_alike(owner):
         return ""
     return next((undo for undo in undoing(name) if has_method(owner, undo)), "")

@@ -233,8 +233,10 @@ def _is_ended_so(case: Case, call: ast.Call) -> bool:
 
 
 def _making(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
-    """Yield the statements that may make what has an end, then those that make what they call a method of."""
-    called_on = []
+    """Yield the statements that may make what has an end, then those that make what they store or call a method of."""
+    called_on = [
+        (store.source, store.statement, store.value.id) for store in case.stores if isinstance(store.value, ast.Name)
+    ]
     for source, statement in statements(case):
         yield source, statement
         call = statement.value if isinstance(statement, ast.Expr) else None

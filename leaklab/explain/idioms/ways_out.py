@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from leaklab.cure.case import Case, Store, last_name
-from leaklab.cure.ends import call_site, end_of, kept_name, receiver_of
+from leaklab.cure.ends import call_site, definition_of, end_of, kept_name, needs_nothing, receiver_of
+from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
+from leaklab.explain.counterparts import lets_go
+from leaklab.explain.idioms.containers import newest_read
+from leaklab.runtime.objects import class_dict, mro_of
 
+_CONTAINERS = frozenset({"list", "dict", "set", "deque", "defaultdict", "OrderedDict", "Counter"})
 _TAKING = frozenset({"pop", "remove", "discard"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -225,3 +233,64 @@ def _written_again(source: SourceText, statement: ast.stmt, name: str, key: str)
 
 def _leaves(node: ast.AST) -> bool:
     return isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom))
+
+
+def emptied_by_owner(case: Case) -> Iterator[Proposal]:
+    """Yield how the object that the container belongs to empties it where the run ends: ``metric.reset()``.
+
+    It has a method that is called so, needs nothing, and empties the container as its text says.
+    """
+    place = re.fullmatch(r"(.+)\.([^\W\d]\w*)", re.sub(r"(\[[^\]]*\])+$", "", case.holder))
+    owner = evaluate(place[1], case.program.namespace) if place and case.is_variable else MISSING
+    if place is None or owner is MISSING or (case.store is not None and newest_read(case, case.store)):
+        return
+    for kind in mro_of(type(owner)):
+        for name, method in class_dict(kind).items():
+            if type(method) is not types.FunctionType or not lets_go(name) or not needs_nothing(method):
+                continue
+            definition = definition_of(case, method)
+            if definition is not None and _empties(definition, place[2]):
+                line = f"{place[1]}.{name}()"
+                words = f"Empty it at the end of the run, when it has been used, as the program can: `{line}`."
+                yield from case.at_end(words, line, emptied=(case.holder,))
+                return
+
+
+def _empties(method: Function, name: str) -> bool:
+    """Return whether *method* empties the attribute *name* of its object, or puts an empty one in its place."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "clear":
+            if _is_own(method, node.func.value, name):
+                return True
+        elif isinstance(node, ast.Assign):
+            pairs = list(itertools.chain.from_iterable(_pairs(target, node.value) for target in node.targets))
+            if any(_is_own(method, target, name) and _is_empty(value) for target, value in pairs):
+                return True
+        elif isinstance(node, ast.Delete) and isinstance(node.targets[0], ast.Subscript):
+            part = node.targets[0]
+            if isinstance(part.slice, ast.Slice) and part.slice.lower is None and _is_own(method, part.value, name):
+                return True
+    return False
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what is assigned to what, also side by side: ``old, self.rows = self.rows, []``."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        yield from zip(target.elts, value.elts, strict=True)
+    elif isinstance(target, ast.Tuple):
+        yield from ((one, value) for one in target.elts)
+    else:
+        yield target, value
+
+
+def _is_own(method: Function, node: ast.expr, name: str) -> bool:
+    is_attribute = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.value, ast.Name)
+    return is_attribute and ast.unparse(node).partition(".")[0] == receiver_of(method)
+
+
+def _is_empty(value: ast.expr) -> bool:
+    if isinstance(value, ast.Tuple):
+        return bool(value.elts) and all(map(_is_empty, value.elts))
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func).rpartition(".")[2] in _CONTAINERS and not value.args
+    return (isinstance(value, ast.Dict) and not value.keys) or (isinstance(value, ast.List) and not value.elts)
