@@ -120,10 +120,20 @@ CAUSES = {
         "log.stats['q']", "graph-kept", "append((t, value))", "        del self.stats[key][:-1]",
     ),
     "errors by row": Leaking(
-        "problems, row = {}, 0\nclass Wrong(Exception):\n    pass",
-        "row += 1\nvalues = ['x' * 50 for _ in range(200)]\ntry:\n    raise Wrong(values)\n"
-        "except Wrong as error:\n    problems[row] = error",
+        "problems, row = {}, 0\ndef check(size):\n    values = list(range(1000, 1000 + size))\n"
+        "    raise ValueError(values[-1])",
+        "row += 1\ntry:\n    check(500)\nexcept ValueError as error:\n    problems[row] = error",
         "problems", "global-cache", "problems[row]", "    problems[row] = repr(error)",
+    ),
+    "a metric that is attached under a name": Leaking(
+        "class Engine:\n    def __init__(self):\n        self.table = {}\n    def run(self):\n"
+        "        return [one.value() for one in self.table.values()]\nclass Metric:\n    def __init__(self):\n"
+        "        self.rows = [0] * 1000\n    def value(self):\n        return len(self.rows)\n"
+        "    def attach(self, engine, name, usage='all'):\n        engine.table[id(self), name] = self\n"
+        "    def detach(self, engine, usage='all'):\n        assert usage == 'all'\n"
+        "        engine.table = {key: one for key, one in engine.table.items() if one is not self}\nengine = Engine()",
+        "metric = Metric()\nmetric.attach(engine, 'score')\nvalues = engine.run()",
+        "engine.table", "container-growth", "metric.attach", "metric.detach(engine)",
     ),
     "executors of a class": Leaking(
         POOL + "class Memory:\n    def __init__(self):\n        self.pools = []\n    def search(self, words):\n"

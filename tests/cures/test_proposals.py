@@ -99,7 +99,8 @@ def _close(variables: dict[str, Any]) -> None:
         tasks = asyncio.all_tasks(variables["loop"])
         for task in tasks:
             task.cancel()
-        variables["loop"].run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            variables["loop"].run_until_complete(asyncio.wait(tasks))
         variables["loop"].close()
     variables.clear()
 

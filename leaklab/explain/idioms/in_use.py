@@ -98,7 +98,7 @@ def _in_use(case: Case, expression: str, held: Any) -> str | None:
     oldest, newest = _entries(held)
     entries = [*oldest, *newest]
     if entries and _wait_to_be_taken(case, expression):
-        return "entries"
+        return "waiting entries"
     if not entries or all(map(_is_plain, entries)):
         return None
     if sum(map(_is_called_back, entries)) > len(entries) / 2:

@@ -183,7 +183,7 @@ def _by_counterpart(
     if takes_result(type_name(type(owner)), call.func.attr) or _wants_handle(owner, undo, call.func.attr):
         args = [_named_result(case, source, statement, patch)]
     else:
-        n_args = _n_arguments(owner, undo, len(call.args))
+        n_args = _n_arguments(owner, undo, call)
         args = _named_arguments(case, source, statement, call.args[:n_args], patch)
         shared = _parameters(owner, undo)[n_args:]
         args += [f"{word.arg}={source.text_of(word.value)}" for word in call.keywords if word.arg in shared]
@@ -209,7 +209,7 @@ def _returned_taken_back(case: Case, source: SourceText, statement: ast.stmt) ->
     undo = _counterpart(case, source, call)
     if site is None or not undo or not isinstance(site.statement, (ast.Expr, ast.Assign)):
         return
-    patch, args = case.patch(), [*map(source.text_of, call.args[: _n_arguments(owner, undo, len(call.args))])]
+    patch, args = case.patch(), [*map(source.text_of, call.args[: _n_arguments(owner, undo, call)])]
     wants = takes_result(type_name(type(owner)), call.func.attr) or _wants_handle(owner, undo, call.func.attr)
     if wants:
         args = []
@@ -348,13 +348,21 @@ def _named_arguments(
     return args
 
 
-def _n_arguments(owner: object, undo: str, given: int) -> int:
-    """Return how many of the arguments of the registration its counterpart takes."""
+def _n_arguments(owner: object, undo: str, call: ast.Call) -> int:
+    """Return how many of the arguments of the registration *call* its counterpart takes.
+
+    Behind the first they are those that it needs, or calls by the same name.
+    """
     is_owner = is_kind_of(owner, types.ModuleType) or is_kind_of(owner, type)
     function: Callable[..., Any] | None = static_attribute(owner if is_owner else type(owner), undo)
-    if is_exactly(function, (staticmethod, classmethod)) or type(function) is types.FunctionType:
-        return min(given, len(_parameters(owner, undo)))
-    return min(given, 1)
+    if not is_exactly(function, (staticmethod, classmethod)) and type(function) is not types.FunctionType:
+        return min(len(call.args), 1)
+    taken, given = _parameters(owner, undo), _parameters(owner, name_of(call.func))
+    inner = function.__func__ if is_exactly(function, (staticmethod, classmethod)) else function
+    n_needed = len(taken) - len(getattr(inner, "__defaults__", None) or ())
+    pairs = enumerate(zip(call.args, taken, strict=False))
+    fitting = [n == 0 or n < n_needed or name in given[n : n + 1] for n, (_, name) in pairs]
+    return fitting.index(False) if False in fitting else len(fitting)
 
 
 def _word_for(node: ast.expr) -> str:
