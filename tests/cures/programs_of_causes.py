@@ -135,6 +135,18 @@ CAUSES = {
         "metric = Metric()\nmetric.attach(engine, 'score')\nvalues = engine.run()",
         "engine.table", "container-growth", "metric.attach", "metric.detach(engine)",
     ),
+    "loggers with the number of the run": Leaking(
+        "import logging\nrun = 0\ndef train(name):\n    log = logging.getLogger(f'leaklab_tests.{name}')\n"
+        "    log.debug('loss')",
+        "run += 1\ntrain(f'run{run}')",
+        "logging.root.manager.loggerDict", "global-cache", "getLogger(f",
+        '    log = logging.getLogger("leaklab_tests")',
+    ),
+    "loggers with the name of a percent sign": Leaking(
+        "import logging\nrun = 0",
+        "run += 1\nlog = logging.getLogger('leaklab_epoch_%d' % run)\nlog.debug('loss')",
+        "logging.root.manager.loggerDict", "global-cache", "getLogger('", 'log = logging.getLogger("leaklab_epoch")',
+    ),
     "executors of a class": Leaking(
         POOL + "class Memory:\n    def __init__(self):\n        self.pools = []\n    def search(self, words):\n"
         "        pool = ThreadPoolExecutor(max_workers=2)\n        self.pools.append(pool)\n"

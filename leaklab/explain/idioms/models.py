@@ -132,7 +132,9 @@ def one_name(case: Case) -> Iterator[Proposal]:
             name = "_".join(parts).strip("_ .-")
             name = _free_name(case, store.source, node, name) if name.isidentifier() else ""
             if name:
-                words, patch = f"Use one name, `{name}`: each run then replaces that of the run before.", case.patch()
+                is_shared = called(node) == "getLogger"
+                then = "all runs then have one" if is_shared else "each run then replaces that of the run before"
+                words, patch = f"Use one name, `{name}`: {then}.", case.patch()
                 for one in _alike(store.source, named):
                     patch.replace(store.source, one, f'"{name}"')
                 yield from case.proposal(words, patch)
@@ -161,7 +163,10 @@ def _computed_name(node: ast.AST) -> ast.expr | None:
     if not isinstance(node, ast.Call):
         return None
     name_of_call = called(node)
-    place = {"register_buffer": 0, "register_parameter": 0, "add_module": 0, "register_module": 0, "setattr": 1}
+    place = {
+        "register_buffer": 0, "register_parameter": 0, "add_module": 0, "register_module": 0, "setattr": 1,
+        "getLogger": 0,
+    }  # fmt: skip
     if name_of_call not in place or len(node.args) <= place[name_of_call]:
         return None
     name = node.args[place[name_of_call]]
