@@ -353,7 +353,9 @@ def newest_read(case: Case, store: Store) -> str:
     own, lengths = store.source.function_of(store.statement), set[str]()
     for source, node in _read(case, store):
         length, function = _length_read(source, node), source.function_of(node)
-        is_shared = function is own or (None not in (function, own) and _is_beside(source, own, function))
+        is_shared = function is own
+        if own is not None and function is not None:
+            is_shared |= _is_beside(source, own, function)
         if not (length.isdigit() or (is_shared and length.startswith("self."))):
             return ""
         lengths.add(length)

@@ -11,7 +11,7 @@ import keyword
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from leaklab.cure.case import Case, name_of
@@ -354,12 +354,12 @@ def _n_arguments(owner: object, undo: str, call: ast.Call) -> int:
     Behind the first they are those that it needs, or calls by the same name.
     """
     is_owner = is_kind_of(owner, types.ModuleType) or is_kind_of(owner, type)
-    function: Callable[..., Any] | None = static_attribute(owner if is_owner else type(owner), undo)
-    if not is_exactly(function, (staticmethod, classmethod)) and type(function) is not types.FunctionType:
+    function: Any = static_attribute(owner if is_owner else type(owner), undo)
+    function = function.__func__ if is_exactly(function, (staticmethod, classmethod)) else function
+    if type(function) is not types.FunctionType:
         return min(len(call.args), 1)
     taken, given = _parameters(owner, undo), _parameters(owner, name_of(call.func))
-    inner = function.__func__ if is_exactly(function, (staticmethod, classmethod)) else function
-    n_needed = len(taken) - len(getattr(inner, "__defaults__", None) or ())
+    n_needed = len(taken) - len(function.__defaults__ or ())
     pairs = enumerate(zip(call.args, taken, strict=False))
     fitting = [n == 0 or n < n_needed or name in given[n : n + 1] for n, (_, name) in pairs]
     return fitting.index(False) if False in fitting else len(fitting)

@@ -133,7 +133,7 @@ def _alike(source: SourceText, node: ast.expr) -> Iterator[ast.expr]:
     function = source.function_of(node)
     for one in ast.walk(function or source.tree):
         if isinstance(one, type(node)) and source.function_of(one) is function and ast.dump(one) == ast.dump(node):
-            yield one  # type: ignore[misc] - of the type of *node*
+            yield one
 
 
 def _is_known_here_only(case: Case, store: Store, node: ast.expr) -> bool:

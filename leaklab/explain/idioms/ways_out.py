@@ -238,11 +238,14 @@ def _leaves(node: ast.AST) -> bool:
 def emptied_by_owner(case: Case) -> Iterator[Proposal]:
     """Yield how the object that the container belongs to empties it where the run ends: ``metric.reset()``.
 
-    It has a method that is called so, needs nothing, and empties the container as its text says.
+    It has a method that is called so, needs nothing, and empties the container as its text says. The run must have
+    asked the object for something: what nobody has read yet is not thrown away.
     """
     place = re.fullmatch(r"(.+)\.([^\W\d]\w*)", re.sub(r"(\[[^\]]*\])+$", "", case.holder))
     owner = evaluate(place[1], case.program.namespace) if place and case.is_variable else MISSING
-    if place is None or owner is MISSING or (case.store is not None and newest_read(case, case.store)):
+    if place is None or owner is MISSING or not _is_asked(case, place[1]):
+        return
+    if case.store is not None and newest_read(case, case.store):
         return
     for kind in mro_of(type(owner)):
         for name, method in class_dict(kind).items():
@@ -254,6 +257,18 @@ def emptied_by_owner(case: Case) -> Iterator[Proposal]:
                 words = f"Empty it at the end of the run, when it has been used, as the program can: `{line}`."
                 yield from case.at_end(words, line, emptied=(case.holder,))
                 return
+
+
+def _is_asked(case: Case, owner: str) -> bool:
+    """Return whether the run uses what a method or attribute of *owner* gives it."""
+    asking = [one for one in case.run_body if not isinstance(one, ast.Expr)]
+    asking += [one for one in case.run_body if isinstance(one, ast.Expr) and _is_shown(one)]
+    nodes = (node for one in asking for node in ast.walk(one) if isinstance(node, ast.Attribute))
+    return any(ast.unparse(node.value) == owner and isinstance(node.ctx, ast.Load) for node in nodes)
+
+
+def _is_shown(statement: ast.Expr) -> bool:
+    return isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) in ("print", "display")
 
 
 def _empties(method: Function, name: str) -> bool:
