@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from programs import NET, Leaking
+from programs import NET, WORDS_ONLY, Leaking
 
 POOL = "from concurrent.futures import ThreadPoolExecutor\n"
 CAUSES = {
@@ -146,6 +146,11 @@ CAUSES = {
         "import logging\nrun = 0",
         "run += 1\nlog = logging.getLogger('leaklab_epoch_%d' % run)\nlog.debug('loss')",
         "logging.root.manager.loggerDict", "global-cache", "getLogger('", 'log = logging.getLogger("leaklab_epoch")',
+    ),
+    "nodes of a graph of which the newest are asked": Leaking(
+        "import networkx\ngraph, step = networkx.DiGraph(), 0",
+        "step += 1\ngraph.add_node(step, weights=[0] * 1000)\nparents = list(graph.predecessors(step))",
+        "graph._node", "container-growth", "graph.add_node", WORDS_ONLY,
     ),
     "executors of a class": Leaking(
         POOL + "class Memory:\n    def __init__(self):\n        self.pools = []\n    def search(self, words):\n"

@@ -184,6 +184,8 @@ def _by_counterpart(
         args = [_named_result(case, source, statement, patch)]
     else:
         n_args = _n_arguments(owner, undo, call)
+        if call.func.attr.startswith("add") and _are_plain(case, source, call.args[:n_args]):
+            return  # data that is stored, as a node of a graph: to take that out again would be to store nothing
         args = _named_arguments(case, source, statement, call.args[:n_args], patch)
         shared = _parameters(owner, undo)[n_args:]
         args += [f"{word.arg}={source.text_of(word.value)}" for word in call.keywords if word.arg in shared]
@@ -193,6 +195,15 @@ def _by_counterpart(
         lines.append(f"{args[0]}.close()")
     if end_of(case, source, statement, patch, lines):
         yield from case.proposal(words, patch)
+
+
+def _are_plain(case: Case, source: SourceText, nodes: list[ast.expr]) -> bool:
+    """Return whether *nodes*, arguments, are numbers and texts: neither something that is called nor a handle."""
+    values = (
+        node.value if isinstance(node, ast.Constant) else evaluate(source.text_of(node), case.program.namespace)
+        for node in nodes
+    )
+    return bool(nodes) and all(is_exactly(value, (int, float, str, bytes)) for value in values)
 
 
 def _returned_taken_back(case: Case, source: SourceText, statement: ast.stmt) -> Iterator[Proposal]:

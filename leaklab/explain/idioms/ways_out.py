@@ -15,6 +15,7 @@ from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.counterparts import lets_go
 from leaklab.explain.idioms.containers import newest_read
+from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.objects import class_dict, mro_of
 
 _CONTAINERS = frozenset({"list", "dict", "set", "deque", "defaultdict", "OrderedDict", "Counter"})
@@ -243,7 +244,7 @@ def emptied_by_owner(case: Case) -> Iterator[Proposal]:
     """
     place = re.fullmatch(r"(.+)\.([^\W\d]\w*)", re.sub(r"(\[[^\]]*\])+$", "", case.holder))
     owner = evaluate(place[1], case.program.namespace) if place and case.is_variable else MISSING
-    if place is None or owner is MISSING or not _is_asked(case, place[1]):
+    if place is None or owner is MISSING or "._" in place[1] or not _is_asked(case, place[1]):
         return
     if case.store is not None and newest_read(case, case.store):
         return
@@ -251,12 +252,22 @@ def emptied_by_owner(case: Case) -> Iterator[Proposal]:
         for name, method in class_dict(kind).items():
             if type(method) is not types.FunctionType or not lets_go(name) or not needs_nothing(method):
                 continue
+            if not name.startswith("reset") and _is_filled_by_hand(case, place[1], method):
+                continue
             definition = definition_of(case, method)
             if definition is not None and _empties(definition, place[2]):
                 line = f"{place[1]}.{name}()"
                 words = f"Empty it at the end of the run, when it has been used, as the program can: `{line}`."
                 yield from case.at_end(words, line, emptied=(case.holder,))
                 return
+
+
+def _is_filled_by_hand(case: Case, owner: str, method: types.FunctionType) -> bool:
+    """Return whether *owner*, of a library's class, is given by the run itself what it keeps: that is the user's data."""
+    if origin_of(method.__code__.co_filename) is Origin.USER:
+        return False
+    calls = (node for one in case.run_body for node in ast.walk(one) if isinstance(node, ast.Call) and node.args)
+    return any(isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == owner for call in calls)
 
 
 def _is_asked(case: Case, owner: str) -> bool:
