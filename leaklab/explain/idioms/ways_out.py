@@ -263,7 +263,7 @@ def emptied_by_owner(case: Case) -> Iterator[Proposal]:
 
 
 def _is_filled_by_hand(case: Case, owner: str, method: types.FunctionType) -> bool:
-    """Return whether *owner*, of a library's class, is given by the run itself what it keeps: that is the user's data."""
+    """Return whether *owner*, of a library's class, is given what it keeps by the run itself: the user's data."""
     if origin_of(method.__code__.co_filename) is Origin.USER:
         return False
     calls = (node for one in case.run_body for node in ast.walk(one) if isinstance(node, ast.Call) and node.args)
