@@ -32,7 +32,7 @@ def end_of(
         return False
     if function.name == "__init__":
         return _at_end_of_owner(case, source, statement, patch, lines)
-    if not _does_more(function, statement) or _is_callers(function, lines):
+    if not _does_more(function, statement) or _is_callers(function, lines) or _is_returned(function, lines):
         site = call_site(case, source, function) if n_above else None
         translated = None if site is None else site.translated(lines, function)
         if site is None or translated is None:
@@ -86,6 +86,16 @@ def _is_callers(function: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[st
     given = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     calls = (node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Call))
     return any(isinstance(arg, ast.Name) and arg.id in given - {"self"} for call in calls for arg in call.args)
+
+
+def _is_returned(function: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> bool:
+    """Return whether *lines* end what *function* returns: its caller is to use that."""
+    last = function.body[-1]
+    name = last.value.id if isinstance(last, ast.Return) and isinstance(last.value, ast.Name) else ""
+    calls = (node.func for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Call))
+    return bool(name) and any(
+        isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == name for one in calls
+    )
 
 
 @dataclass(frozen=True)

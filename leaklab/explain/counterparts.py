@@ -35,7 +35,9 @@ _OF_OBJECTS: Final = (
     "flush", "drain",
 )  # fmt: skip
 _SETS: Final = (("ContextVar", "set", "reset"), ("Context", "set", "reset"))
-OF_HANDLES: Final = ("cancel", "remove", "disconnect", "unsubscribe", "unobserve", "dispose", "unregister", "off")
+OF_HANDLES: Final = (
+    "cancel", "remove", "disconnect", "unsubscribe", "unobserve", "dispose", "unregister", "off", "unlink",
+)  # fmt: skip
 """Methods of the handle that a registration returns: whatever has one keeps something that is called back."""
 OF_RESULTS: Final = (
     *OF_HANDLES, "close", "stop", "shutdown", "terminate", "release", "detach", "cleanup", "finish", "end", "leave",

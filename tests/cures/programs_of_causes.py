@@ -152,6 +152,29 @@ CAUSES = {
         "step += 1\ngraph.add_node(step, weights=[0] * 1000)\nparents = list(graph.predecessors(step))",
         "graph._node", "container-growth", "graph.add_node", WORDS_ONLY,
     ),
+    "a watch that is asked for by what it returned": Leaking(
+        "class Watch:\n    pass\nclass Observer:\n    def __init__(self):\n        self.table = {}\n"
+        "    def schedule(self, function, path):\n        watch = Watch()\n        self.table[watch] = function\n"
+        "        return watch\n    def unschedule(self, watch):\n        del self.table[watch]\nobserver = Observer()",
+        "rows = [0] * 2000\ndef changed(rows=rows):\n    return len(rows)\nwatch = observer.schedule(changed, '/tmp')",
+        "observer.table", "callback-registry", "observer.schedule", "observer.unschedule(watch)",
+    ),
+    "links of views": Leaking(
+        "class Link:\n    def __init__(self, value, view):\n        self.value, self.view = value, view\n"
+        "        value.listeners.append(self.update)\n    def update(self, new):\n        self.view.cut = new\n"
+        "    def unlink(self):\n        self.value.listeners.remove(self.update)\nclass Value:\n"
+        "    def __init__(self):\n        self.listeners = []\nclass View:\n    def __init__(self):\n"
+        "        self.rows, self.cut = [0] * 2000, 0\nvalue = Value()",
+        "view = View()\nlink = Link(value, view)",
+        "value.listeners", "callback-registry", "listeners.append", "link.unlink()",
+    ),
+    "a timer that a function returns": Leaking(
+        "import threading\ndef watch_over(block):\n    timer = threading.Timer(3600, len, [block])\n"
+        "    timer.daemon = True\n    timer.start()\n    return timer",
+        "timer = watch_over(bytearray(5000))",
+        "a frame in thread 'Thread-1'", "thread-or-worker-kept", "timer.start", "timer.cancel()",
+        makes="threading.Timer", root="thread 'Thread-1'",
+    ),
     "executors of a class": Leaking(
         POOL + "class Memory:\n    def __init__(self):\n        self.pools = []\n    def search(self, words):\n"
         "        pool = ThreadPoolExecutor(max_workers=2)\n        self.pools.append(pool)\n"

@@ -30,7 +30,7 @@ from leaklab.model.cure import Change
 PROGRAMS = OTHERS | WAYS_OUT | CAUSES
 _CELL, _SETUP = "<the cell>", "<the setup>"
 _N_RUNS = 8
-_THREADS = frozenset({"timers", "threads that wait", "executors"})
+_THREADS = frozenset({"timers", "threads that wait", "executors", "a timer that a function returns"})
 """Their proposals are thought out from the text alone: threads that no test ends would disturb the others."""
 
 
@@ -91,10 +91,9 @@ def _close(variables: dict[str, Any]) -> None:
         variables["logger"].filters.clear()
     for pool in variables["memory"].pools if "memory" in variables else ():
         pool.shutdown()
-    if isinstance(variables.get("timers"), list):
-        for timer in variables["timers"]:
-            timer.cancel()
-            timer.join()
+    for timer in variables.get("timers", ()):
+        timer.cancel()
+        timer.join()
     if "loop" in variables:
         tasks = asyncio.all_tasks(variables["loop"])
         for task in tasks:

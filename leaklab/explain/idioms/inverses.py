@@ -180,7 +180,8 @@ def _by_counterpart(
     if not undo or not isinstance(call.func, ast.Attribute):
         return
     place, patch, owner = source.text_of(call.func.value), case.patch(), _live_owner(case, source, call)
-    if takes_result(type_name(type(owner)), call.func.attr) or _wants_handle(owner, undo, call.func.attr):
+    is_handle_wanted = _wants_handle(owner, undo, call.func.attr) or _wants_result(case, statement, owner, undo)
+    if takes_result(type_name(type(owner)), call.func.attr) or is_handle_wanted:
         args = [_named_result(case, source, statement, patch)]
     else:
         n_args = _n_arguments(owner, undo, call)
@@ -264,6 +265,16 @@ def _wants_handle(owner: object, undo: str, call: str) -> bool:
         return undo == "mpl_disconnect" or _parameters(owner, undo)[:1] != _parameters(owner, call)[:1]
     wanted = _parameters(owner, undo)[:1]
     return bool(wanted) and is_handle(wanted[0]) and wanted[0] not in _parameters(owner, call)
+
+
+def _wants_result(case: Case, statement: ast.Expr | ast.Assign, owner: object, undo: str) -> bool:
+    """Return whether the run keeps what the registration returned, and *undo* takes nothing that it was given."""
+    call, target = statement.value, statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not isinstance(target, ast.Name):
+        return False
+    wanted, result = _parameters(owner, undo)[:1], evaluate(target.id, case.program.namespace)
+    is_something = result is not MISSING and result is not None and not is_exactly(result, (bool,))
+    return is_something and bool(wanted) and wanted[0] not in _parameters(owner, call.func.attr)
 
 
 def _parameters(owner: object, name: str) -> list[str]:
