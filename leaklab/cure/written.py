@@ -362,8 +362,13 @@ def _idle_functions(tree: ast.AST, above: str = "") -> dict[str, bool]:
 
 
 def _does_something(statement: ast.stmt) -> bool:
+    """Return whether *statement* of a function does more than to name a literal or a function, or to return one."""
+    if isinstance(statement, FUNCTIONS):
+        return bool(statement.decorator_list)
     value = getattr(statement, "value", None)
     is_constant = value is None or isinstance(value, ast.Constant)
+    if isinstance(statement, ast.Assign) and all(isinstance(one, ast.Name) for one in statement.targets):
+        return any(isinstance(node, (ast.Call, ast.Name, ast.Await)) for node in ast.walk(statement.value))
     return not (isinstance(statement, ast.Pass) or (isinstance(statement, (ast.Return, ast.Expr)) and is_constant))
 
 
