@@ -25,6 +25,7 @@ from leaklab.measure.measurement import Measurement
 from leaklab.model import Outcome
 from leaklab.runtime.containers import entries_in
 from leaklab.runtime.objects import has_base
+from leaklab.text import unit_words
 
 UNLIMITED = (Outcome.LEAK, Outcome.INCONCLUSIVE)
 _COLLECTED = ("index", "key", "element")
@@ -319,6 +320,9 @@ def combine_with_lengths(
         reason = growth.reason if growth.outcome is Outcome.LEAK else f"its length {by_length.reason}"
         return Growth(Outcome.LEAK, witness.count_per_run, reason), witness.count_per_run
     if witness.is_limit and growth.outcome in UNLIMITED:
+        if len(kept) < SURE_RUNS and (rest := _short_rest(kept)):
+            reason = f"its length {by_length.reason}, but it rested for {unit_words(rest, 'runs')} before"
+            return Growth(Outcome.INCONCLUSIVE, per_run, reason), per_run
         reason = f"its length {by_length.reason}: new entries replace old ones"
         return Growth(Outcome.BOUNDED, 0.0, reason), per_run
     keeps_rhythm = growth.outcome is Outcome.LEAK and witness.keeps_pace
@@ -327,6 +331,17 @@ def combine_with_lengths(
     return judged
 
 
+def _short_rest(kept: Sequence[int]) -> int:
+    """Return the longest rest between runs that left something, where the rest at the end is not far longer; else 0.
+
+    What fills up gains in every run until it is full. What gains now and then may rest once more.
+    """
+    runs = np.flatnonzero(kept)
+    rest = int(np.diff(runs).max(initial=1)) - 1
+    return rest if 0 < len(kept) - 1 - int(runs[-1]) < _RESTS * (rest + 1) else 0
+
+
+_RESTS = 4
 _TEETH, _TOOTH = 2, 0.25
 """What is full and drops several entries at a time rises and falls by what few runs add, or by a part of its length."""
 _SAME_RATE = 0.1

@@ -362,3 +362,23 @@ def test_a_ring_that_the_last_run_has_filled_is_no_leak(ring, limit):
     report = check(ring(limit), runs=limit)
     assert report.verdict.outcome is Outcome.INCONCLUSIVE
     assert not report.leaks
+
+
+def now_and_then(runs_that_add):
+    hold, n_calls = [], itertools.count()
+
+    def cell():
+        if next(n_calls) in runs_that_add:
+            hold.append([0] * 50)
+
+    return cell
+
+
+def test_what_has_rested_before_may_rest_once_more():
+    report = check(now_and_then({2, 3, 5, 8}), runs=12)  # the warm-up is call 0
+    assert report.verdict.outcome is Outcome.INCONCLUSIVE
+    assert "rested for 2 runs before" in report.verdict.reason
+
+
+def test_what_was_filled_run_by_run_is_full():
+    assert check(now_and_then({1, 2, 3, 4}), runs=12).verdict.outcome is Outcome.BOUNDED
