@@ -15,7 +15,6 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from leaklab.heap.index import ReferencePass
 from leaklab.heap.roots import local_variables, places_in_code, running_frames
@@ -42,7 +41,7 @@ from leaklab.runtime.autograd_graph import (
     tensor_hooks,
 )
 from leaklab.runtime.gc_control import gc_paused
-from leaklab.runtime.objects import has_base, is_exactly
+from leaklab.runtime.objects import is_exactly, is_tensor_type
 from leaklab.runtime.sizes import shallow_bytes
 
 if TYPE_CHECKING:
@@ -180,21 +179,17 @@ def _arrays(
     found.add(arrays.edges, list(arrays.vertices.values()))
 
 
-def _is_tensor_type(kind: type) -> bool:
-    return has_base(kind, torch.Tensor)
-
-
 def _graphs(found: _FoundArrays) -> GraphWalk:
     """Add what tensors and autograd graphs hold."""
     nodes = found.of_types(is_node_type)
-    tensors = found.of_types(_is_tensor_type)
+    tensors = found.of_types(is_tensor_type)
     walk = GraphWalk(nodes, count_leaves(tensors))
     while tensors:
         n_before = len(walk.edges)
         walk.from_tensors(tensors)
         edges = walk.edges[n_before:]
-        new = found.add(edges, [*walk.nodes.values(), *(held for _, held, _ in edges if _is_tensor_type(type(held)))])
-        tensors = [thing for thing in new if _is_tensor_type(type(thing))]
+        new = found.add(edges, [*walk.nodes.values(), *(held for _, held, _ in edges if is_tensor_type(type(held)))])
+        tensors = [thing for thing in new if is_tensor_type(type(thing))]
     hooks = [*node_hooks(walk.nodes.values()), *tensor_hooks(walk.edges)]
     found.add(hooks, [held for _, held, _ in hooks])
     return walk

@@ -46,6 +46,7 @@ from leaklab.model.process import HeldTensors, KindCount, ProcessLevels, Process
 from leaklab.reports.process import ProcessReport
 from leaklab.runtime.addresses import KindTable, kinds_of
 from leaklab.runtime.objects import is_script, is_tensor_type, module_dict
+from leaklab.runtime.ours import is_own_kind
 from leaklab.version import environment
 
 if TYPE_CHECKING:
@@ -234,8 +235,9 @@ def _list_tensors(heap: _Heap) -> None:
 
 def _count(heap: _Heap, n_objects: int, types: KindTable, n_tensors: int, storages: Sequence[Storage]) -> None:
     names, counts = types.names, types.counts.tolist()
-    most = np.argsort(-types.counts, kind="stable")[:_N_KINDS].tolist()
-    heap.n_objects, heap.kinds = n_objects, tuple(KindCount(names[row], counts[row]) for row in most)
+    in_order = np.argsort(-types.counts, kind="stable").tolist()
+    kinds = [KindCount(names[row], counts[row]) for row in in_order if not is_own_kind(types.types[row])]
+    heap.n_objects, heap.kinds = n_objects, tuple(kinds[:_N_KINDS])
     heap.n_tensors, heap.tensor_bytes = n_tensors, sum(storage.n_bytes for storage in storages)
 
 

@@ -26,8 +26,6 @@ _POLL_SECONDS = 0.02
 _PATIENCE_SECONDS = 1.0
 """After so long without being taken a question is brought once more, if the main thread sleeps by then."""
 _COMPILED = ("numpy", "scipy", "psutil", "msgspec", "markupsafe")
-_ITS_OWN = "torch"
-"""Too large to be brought along, and another one than the program's would be of no use."""
 _PURE = ("lazy_loader", "leaklab")
 """They fit any Python."""
 
@@ -77,9 +75,9 @@ def attach(
 
 
 def _packages() -> Iterator[tuple[str, str | None, bool]]:
-    """Yield what leaklab needs, in the order of the imports: a program without torch is to be left without the rest."""
-    for name in (_ITS_OWN, *_COMPILED, *_PURE):
-        spec = None if name == _ITS_OWN else importlib.util.find_spec(name)
+    """Yield what leaklab needs, in the order of the imports; not torch, which a program has for itself, or has not."""
+    for name in (*_COMPILED, *_PURE):
+        spec = importlib.util.find_spec(name)
         home = None if spec is None or spec.origin is None else Path(spec.origin).parents[1]  # all of them are folders
         yield name, None if home is None else str(home), name in _PURE
 

@@ -59,15 +59,13 @@ def _work(question: Any, pages: _Pages, frame: FrameType | None = None) -> None:
 
 
 class _ImportingError(Exception):
-    """The program is in the middle of importing a package that leaklab needs."""
+    """The program is in the middle of importing a package that leaklab needs, or looks into."""
 
 
 def _words_of(error: BaseException) -> str:
     pid, python = os.getpid(), sys.executable
     if isinstance(error, _ImportingError):
         return f"process {pid} is just importing {error}: ask again when it has done that"
-    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        return f"process {pid} has no torch, with which leaklab looks: it runs {python}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("leaklab."):
         return (
             f"process {pid} has a leaklab without attach: install this one there ({python} -m pip install -U leaklab)"
@@ -127,7 +125,7 @@ def _load(question: Any) -> None:
     import contextlib
     import warnings
 
-    for name, *_ in question["packages"]:
+    for name in ("torch", *(name for name, *_ in question["packages"])):
         if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
             raise _ImportingError(name)
     is_same = question["python"] == [sys.implementation.cache_tag, getattr(sys, "abiflags", "")]

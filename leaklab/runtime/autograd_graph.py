@@ -9,10 +9,13 @@ Python has no list of the hooks of C++ nodes. ``node.register_hook(f)`` first ha
 has none, together with ``f`` to the method ``_register_hook`` of ``torch.autograd.Function``, and only then gives a
 dict to a node without one. So a stand-in for that method which raises when it is shown a marker instead of a hook
 learns the dict, and the node stays as it was. That costs 3 us per node.
+
+A program without torch has no tensors and no nodes, and is asked as well: torch is looked up, never imported.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import threading
@@ -20,11 +23,9 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
-
-from leaklab.runtime.objects import HEAP_TYPE, class_dict, flags_of, safe_len
+from leaklab.runtime.objects import HEAP_TYPE, class_dict, flags_of, loaded_type, mro_of, no_torch_functions, safe_len
 
 Edge = tuple[Any, Any, str]
 """Source, target, and the reference as Python writes it, or in words."""
@@ -38,13 +39,6 @@ _FIXED_INPUTS = re.compile(r"\w+Backward\w*\d|AccumulateGrad")  # as the operati
 _LIST_OPERATIONS = ("Stack", "Cat", "ChunkCat", "BlockDiag", "Foreach", "CudnnRnn", "MiopenRnn", "NestedTensor")
 
 _inherits = type.__subclasscheck__  # (base, kind): in C, where `in kind.__mro__` would compare by a metaclass's __eq__
-FunctionBase = torch._C._FunctionBase  # noqa: SLF001
-"""The C base of every ``torch.autograd.Function``."""
-_tensor = torch._C.TensorBase.__dict__  # noqa: SLF001 - its own descriptors, so that no subclass can answer instead
-_is_leaf, _retains_grad = _tensor["is_leaf"].__get__, _tensor["retains_grad"].__get__
-_requires_grad, _grad = _tensor["requires_grad"].__get__, _tensor["grad"].__get__
-_output_nr = _tensor["output_nr"].__get__
-_grad_fn, _base, _is_view = _tensor["grad_fn"].__get__, _tensor["_base"].__get__, _tensor["_is_view"]
 
 POST_HOOKS = "post_hooks of the node"
 """What ``node.register_hook`` adds to."""
@@ -56,18 +50,59 @@ UNPACK_HOOK, PACK_HOOK = " (unpack hook)", " (pack hook)"
 """How a reference ends from a node to a function that ``torch.autograd.graph.saved_tensors_hooks`` was given."""
 
 _REGISTRATIONS = (("register_hook", POST_HOOKS), ("register_prehook", PRE_HOOKS))
-_HOME = next((base for base in torch.autograd.Function.__mro__ if "_register_hook" in vars(base)), None)
 _ONE_AT_A_TIME = threading.RLock()  # two stand-ins at once could be put back in the wrong order
-_backward_hooks = torch._C.TensorBase.__dict__["_backward_hooks"].__get__  # noqa: SLF001 - no subclass may answer
 
 Ask = Callable[[Any, Any], Any]
+
+
+class _TensorReaders(NamedTuple):
+    """The descriptors in C of tensors: no subclass may answer instead."""
+
+    is_leaf: Callable[[Any], Any]
+    retains_grad: Callable[[Any], Any]
+    requires_grad: Callable[[Any], Any]
+    output_nr: Callable[[Any], Any]
+    grad: Callable[[Any], Any]
+    grad_fn: Callable[[Any], Any]
+    base: Callable[[Any], Any]
+    backward_hooks: Callable[[Any], Any]
+    is_view: Callable[[Any], Any]
+
+
+@functools.cache
+def _of_tensors() -> _TensorReaders:
+    """Return what reads tensors; asked for only where there is a tensor, and so torch."""
+    kind: Any = loaded_type("torch._C", "TensorBase")
+    own = class_dict(kind)
+    return _TensorReaders(
+        is_leaf=own["is_leaf"].__get__,
+        retains_grad=own["retains_grad"].__get__,
+        requires_grad=own["requires_grad"].__get__,
+        output_nr=own["output_nr"].__get__,
+        grad=own["grad"].__get__,
+        grad_fn=own["grad_fn"].__get__,
+        base=own["_base"].__get__,
+        backward_hooks=own["_backward_hooks"].__get__,
+        is_view=own["_is_view"],
+    )
+
+
+def _function_base() -> Any:
+    """Return the C base of every ``torch.autograd.Function``; None without torch."""
+    return loaded_type("torch._C", "_FunctionBase")
+
+
+def is_python_node_type(kind: type) -> bool:
+    """Return whether nodes of *kind* come from a ``torch.autograd.Function``; they are its ``ctx`` as well."""
+    base = _function_base()
+    return base is not None and _inherits(base, kind)
 
 
 def is_node_type(kind: type) -> bool:
     """Return whether *kind* is a type of autograd nodes: of C++ or written in Python."""
     if not flags_of(kind) & HEAP_TYPE:
         return type(class_dict(kind).get("next_functions")) is types.GetSetDescriptorType
-    return _inherits(FunctionBase, kind)
+    return is_python_node_type(kind)
 
 
 def is_wrapper_type(kind: type) -> bool:
@@ -77,7 +112,7 @@ def is_wrapper_type(kind: type) -> bool:
 
 def descriptors_of(kind: type) -> Any:
     """Return the descriptors in C of nodes of type *kind*, by name: no class of the user's has a say in them."""
-    return class_dict(FunctionBase if _inherits(FunctionBase, kind) else kind)
+    return class_dict(_function_base() if is_python_node_type(kind) else kind)
 
 
 class GraphWalk:
@@ -111,7 +146,7 @@ class GraphWalk:
 
     def from_tensors(self, tensors: Iterable[Any]) -> None:
         """Add what *tensors* hold, and all of their graphs that the budget allows."""
-        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - no public way to keep subclasses silent
+        with no_torch_functions():
             for tensor in tensors:
                 self._tensor(tensor)
             while self._pending:
@@ -122,11 +157,11 @@ class GraphWalk:
             held = _ask(read, tensor)
             if held is not None:
                 self.edges.append((tensor, held, reference))
-        if _ask(_is_result, tensor):
+        if _ask(is_result, tensor):
             if self._budget < 1:
                 self.n_unwalked += 1
                 return
-            node = _ask(_grad_fn, tensor)
+            node = _ask(_of_tensors().grad_fn, tensor)
             if node is not None:
                 self.edges.append((tensor, node, ".grad_fn"))
                 self._meet(node)
@@ -155,7 +190,7 @@ class _NodeReader:
     """What a node of one type can be asked for, looked up once per type: ``dir()`` per node costs ten times more."""
 
     def __init__(self, kind: type) -> None:
-        self._is_python = _inherits(FunctionBase, kind)
+        self._is_python = is_python_node_type(kind)
         source = descriptors_of(kind)
         self._name = "" if self._is_python else kind.__name__
         self.next_functions = source["next_functions"].__get__
@@ -204,15 +239,24 @@ def _ask(read: Any, thing: Any) -> Any:
 
 
 def _grad_of(tensor: Any) -> Any:
-    return _grad(tensor) if _is_leaf(tensor) or _retains_grad(tensor) else None  # any other tensor would warn
+    read = _of_tensors()
+    return read.grad(tensor) if read.is_leaf(tensor) or read.retains_grad(tensor) else None  # any other would warn
 
 
 def _base_of(tensor: Any) -> Any:
-    return _base(tensor) if _is_view(tensor) else None
+    read = _of_tensors()
+    return read.base(tensor) if read.is_view(tensor) else None
 
 
-def _is_result(tensor: Any) -> bool:
-    return _requires_grad(tensor) and not _is_leaf(tensor)
+def requires_grad(tensor: Any) -> bool:
+    """Return whether gradients of *tensor* are wanted."""
+    return bool(_of_tensors().requires_grad(tensor))
+
+
+def is_result(tensor: Any) -> bool:
+    """Return whether *tensor* was made by an operation that its graph remembers."""
+    read = _of_tensors()
+    return bool(read.requires_grad(tensor) and not read.is_leaf(tensor))
 
 
 def number_of(node: Any) -> int:
@@ -227,20 +271,26 @@ def inputs_of(node: Any) -> tuple[tuple[Any, int], ...]:
 
 def result_of(tensor: Any) -> tuple[Any, int] | None:
     """Return the node that made *tensor* and which of its results it is; None for a tensor without a graph."""
-    if not _ask(_is_result, tensor):
+    if not _ask(is_result, tensor):
         return None
-    node = _ask(_grad_fn, tensor)
-    return None if node is None else (node, int(_output_nr(tensor)))
+    read = _of_tensors()
+    node = _ask(read.grad_fn, tensor)
+    return None if node is None else (node, int(read.output_nr(tensor)))
 
 
 def count_leaves(tensors: Iterable[Any]) -> int:
     """Count the tensors that may be inputs of a node without being the result of one."""
-    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
-        return sum(1 for tensor in tensors if _ask(_requires_grad, tensor) and _ask(_is_leaf, tensor))
+    with no_torch_functions():
+        return sum(1 for tensor in tensors if _ask(_is_wanted_leaf, tensor))
+
+
+def _is_wanted_leaf(tensor: Any) -> bool:
+    read = _of_tensors()
+    return bool(read.requires_grad(tensor) and read.is_leaf(tensor))
 
 
 def _needs_input_grad(node: Any) -> Any:
-    return class_dict(FunctionBase)["needs_input_grad"].__get__(node)
+    return class_dict(_function_base())["needs_input_grad"].__get__(node)
 
 
 def _data(saved: Any) -> Any:
@@ -285,10 +335,13 @@ def node_hooks(nodes: Iterable[Any]) -> list[Edge]:
     The hooks of the tensor that a node made are in another dict, see `tensor_hooks`.
     """
     found: list[Edge] = []
-    if _HOME is None:
+    function: Any = loaded_type("torch.autograd", "Function")
+    bases = () if function is None else mro_of(function)
+    home = next((base for base in bases if "_register_hook" in class_dict(base)), None)
+    if home is None:
         return found
     registrations: dict[int, list[tuple[Any, str]]] = {}
-    with _asking(_HOME) as ask:
+    with _asking(home) as ask:
         for node in nodes:
             known = registrations.get(id(type(node)))
             if known is None:
@@ -328,7 +381,7 @@ def tensor_hooks(edges: Iterable[Edge]) -> Iterator[Edge]:
     """
     for tensor, node, reference in edges:
         if reference == ".grad_fn":
-            hooks = _backward_hooks(tensor)
+            hooks = _of_tensors().backward_hooks(tensor)
             if safe_len(hooks):
                 yield node, hooks, TENSOR_HOOKS
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -49,9 +52,58 @@ def test_very_many_are_all_added_up_and_each_to_its_own_holder():
     )
     rows = rows_of({"trainer": trainer})
     assert rows["trainer.history"] == (1000, 8500)
-    assert rows.get("trainer.small") is None  # none of these is among the largest: they are in the row of no holder
-    assert rows[""][0] >= 500
-    assert rows[""][1] >= 2000
+    assert rows["trainer.small"] == (500, 2000)
+
+
+class Slotted:
+    __slots__ = ("loss",)
+
+    def __init__(self):
+        self.loss = kib(4)
+
+
+class Episode(NamedTuple):
+    states: torch.Tensor
+    rewards: torch.Tensor
+
+
+def reader_of(loss):
+    return lambda: loss
+
+
+MANY = {
+    "a list of objects": lambda: [Trainer(loss=kib(4)) for _ in range(600)],
+    "a dict of objects by number": lambda: {7 * number: Trainer(loss=kib(4)) for number in range(600)},
+    "a dict of objects by word": lambda: {word: Trainer(loss=kib(4)) for word in map(chr, range(65, 665))},
+    "objects in objects": lambda: [Trainer(inner=Trainer(loss=kib(4))) for _ in range(600)],
+    "objects that have dicts": lambda: [Trainer(out={"loss": kib(2), "mask": kib(2)}) for _ in range(600)],
+    "objects without a dict": lambda: deque(Slotted() for _ in range(600)),
+    "named tuples": lambda: [Episode(kib(3), kib(1)) for _ in range(600)],
+    "closures": lambda: [reader_of(kib(4)) for _ in range(600)],
+    "two fields": lambda: [Trainer(states=kib(3), rewards=kib(1)) for _ in range(600)],
+}
+
+
+@pytest.mark.parametrize("make", MANY.values(), ids=MANY.keys())
+def test_all_that_the_items_of_a_container_have_is_the_containers(make):
+    trainer = Trainer(kept=make())
+    n_tensors, n_kib = rows_of({"trainer": trainer})["trainer.kept"]
+    assert n_tensors in (600, 1200)
+    assert n_kib == 2400
+
+
+def test_an_item_that_is_alone_is_named_by_its_place(large):
+    rows = rows_of({"runs": [Trainer(), Trainer(weights=kib(large))], "by_word": {"old": Trainer(), "new": kib(large)}})
+    assert rows["runs[1].weights"] == (1, large)
+    assert rows["by_word"] == (1, large)
+
+
+def test_models_in_a_list_are_the_lists_and_one_alone_is_named(large):
+    side = int((large * KIB / 4) ** 0.5)
+    nets = [nn.Linear(side, side, bias=False) for _ in range(3)]
+    rows = rows_of({"ensemble": nets[:2], "best": [nn.Sequential(nets[2])]})
+    assert rows["ensemble"][0] == 2
+    assert rows["best[0]"][0] == 1
 
 
 def test_parameters_and_gradients_are_the_models_and_moments_the_optimizers():

@@ -158,6 +158,42 @@ for line in sys.stdin:
     assert "a step is a call of handle" in said.out
 
 
+WITHOUT_TORCH = """
+import sys
+class Session:
+    def __init__(self, number):
+        self.number, self.body = number, bytearray(5000)
+sessions = {}
+def handle(number):
+    sessions[number] = Session(number)
+print("ready", flush=True)
+for line in sys.stdin:
+    for _ in range(int(line)):
+        handle(len(sessions))
+    print(len(sessions), "torch" in sys.modules, flush=True)
+"""
+
+
+def test_program_without_torch_answers_and_is_watched(gdb, capsys, tmp_path):
+    file = tmp_path / "service.py"
+    file.write_text(WITHOUT_TORCH)
+    source = f"exec(compile({WITHOUT_TORCH!r}, {str(file)!r}, 'exec'))"
+    with Running(source, python=(sys.executable, "-I", "-S")) as program:  # no package is found there
+        limit = ["--timeout", SECONDS]
+        assert program.tell(1000) == "1000 False\n"
+        assert main(["attach", program.pid, *limit]) == 0
+        assert main(["attach", program.pid, "--watch", "--step", "handle", *limit]) == 0
+        assert program.tell(2000) == "3000 False\n"
+        assert main(["attach", program.pid, "--stop", *limit]) == 0
+        assert program.tell(1) == "3001 False\n"
+    looked, _, stopped = capsys.readouterr().out.partition("is watched: ")
+    assert "no tensor)" in looked
+    assert re.search(r"4\.\d\d MiB  sessions\n\s+1,000 arrays, the largest 4\.94 KiB", looked)
+    assert "  leaklab." not in looked  # of its own objects
+    assert "`sessions` grows by 1 Session object (5.00 KiB) every step" in stopped
+    assert "service.py:8 in handle: sessions[number] = Session(number)  # keeps it" in stopped
+
+
 def test_program_in_c_code_is_left_alone_and_the_question_withdrawn(gdb, capsys):
     with Running(IN_C, 4_000_000) as program:
         assert main(["attach", program.pid, "--timeout", "0.1"]) == 1

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running_program import Running
 
 from leaklab.cli import main
 from leaklab.errors import LeaklabError
@@ -151,15 +150,6 @@ def test_what_gdb_refuses_is_one_sentence(said, words):
     entrance = entering.Entrance(7, "python", has_door=False)
     with pytest.raises(LeaklabError, match=f"^{re.escape(words)}$"):
         entrance._refuse_by(said)
-
-
-def test_program_without_torch_is_refused_and_left_without_the_rest(gdb, capsys):
-    with Running(
-        "print('ready', flush=True); import sys; input(); print('numpy' in sys.modules)", python=BARE
-    ) as program:
-        words = refused(program.pid, capsys)
-        assert words == f"process {program.pid} has no torch, with which leaklab looks: it runs {sys.executable}"
-        assert program.tell("") == "False\n"
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leaklab.heap.source_lines import Origin, origin_of
-from leaklab.runtime.autograd_graph import FunctionBase, GraphWalk, count_leaves, descriptors_of, is_node_type
+from leaklab.runtime.autograd_graph import (
+    GraphWalk,
+    count_leaves,
+    descriptors_of,
+    is_node_type,
+    is_python_node_type,
+)
 from leaklab.runtime.containers import items_in
-from leaklab.runtime.objects import has_base, is_exactly, is_tensor, is_tensor_type, no_torch_functions, type_name
+from leaklab.runtime.objects import is_exactly, is_tensor, is_tensor_type, no_torch_functions, type_name
 
 NameFile = Callable[[str], str | None]
 """Returns what a reader calls a file, ``Cell In[7]`` for one that a notebook made up; None for a real file."""
@@ -179,7 +185,7 @@ class FieldReader:
                     yield from _field(f"{name}[{number}]", one)
             else:
                 yield from _field(name, raw)
-        if is_python_node(kind):
+        if is_python_node_type(kind):
             yield from _context_attributes(node)
 
 
@@ -218,11 +224,6 @@ class LineReader:
             where = f" in {function}" if function != "<module>" else ""
             return f"{place}, line {number}{where}" + (f": {code.strip()}" if code else "")
         return ""
-
-
-def is_python_node(kind: type) -> bool:
-    """Return whether nodes of *kind* come from a ``torch.autograd.Function``; they are its ``ctx`` as well."""
-    return has_base(kind, FunctionBase)
 
 
 def _readers_of(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:

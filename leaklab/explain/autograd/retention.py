@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from leaklab.explain.autograd.nodes import GraphNodes, NameFile, read_graph
 from leaklab.explain.autograd.saved import MAX_OBJECTS, FoundTensors, SavedStorages
 from leaklab.heap.view import HeapView
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, Sharing
-from leaklab.runtime.autograd_graph import number_of
+from leaklab.runtime.autograd_graph import is_result, number_of, requires_grad
 from leaklab.runtime.graph_marks import UNSET, GraphMarks
 from leaklab.runtime.objects import is_tensor, no_torch_functions, type_name
 from leaklab.runtime.sizes import node_bytes
@@ -30,8 +29,6 @@ _REST = "(the rest)"
 _PART = re.compile(r"\.[^.\[]+|\[[^\]]*\]")
 _MAX_ROOTS = 20
 _SIMPLE = re.compile(r"[\w.\[\]'\"]+")
-_tensor = torch._C.TensorBase.__dict__  # noqa: SLF001 - its own descriptors, so that no subclass can answer instead
-_requires_grad, _is_leaf = _tensor["requires_grad"].__get__, _tensor["is_leaf"].__get__
 _MAX_STEPS = 500_000
 """About a second; of many long graphs those of the tensors that are easiest to reach are measured."""
 _OF_LEAVES = 1 << 63  # torch gives nodes of leaves the highest number, whenever they are made
@@ -94,7 +91,7 @@ def _expression(start: str) -> str:
 
 def _has_graph(tensor: Any) -> bool:
     with no_torch_functions():
-        return bool(_requires_grad(tensor) and not _is_leaf(tensor))
+        return is_result(tensor)
 
 
 def _leaf_names(graph: GraphNodes, holders: FoundTensors) -> dict[int, str]:
@@ -110,7 +107,7 @@ def _why_nothing(starts: Mapping[str, object], tensors: list[Any], name: str) ->
     things = list(starts.values())
     if len(things) == 1 and is_tensor(things[0]):
         with no_torch_functions():
-            is_leaf = bool(_requires_grad(things[0]))
+            is_leaf = requires_grad(things[0])
         if is_leaf:
             return f"nothing to show: {name} is a leaf, no operation made it, so there is no graph behind it"
         return (

@@ -18,13 +18,15 @@ from leaklab.heap.view import HeapView
 from leaklab.model import RootPath, Status
 from leaklab.model.process import HeldTensors
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.objects import is_kind_of, loaded_type, summary, type_name
+from leaklab.runtime.objects import is_kind_of, loaded_type, safe_len, summary, type_name
 from leaklab.runtime.sizes import storages_of
 
 _MOST_LOOKED_UP = 400
 """Storages whose path is looked up, the largest first: 0.1 to 1 ms each."""
-_NEAREST = 4
-"""So many objects above a smaller one are asked whose it is: its dict, the list of these, what has the list."""
+_NEAREST = 8
+"""So many objects above a storage are asked whose it is: its object, what has that, its dict, the list of these."""
+_MANY_ENTRIES = 32
+"""What lies deeper in a container of so many entries is the container's, by whatever keys these are found."""
 _MOST_HOLDERS = 300_000
 """Objects asked for the arrays that they refer to: 1 microsecond each."""
 _BUFFERS = frozenset(map(id, (np.ndarray, bytes, bytearray, array.array)))
@@ -124,28 +126,36 @@ def _bytes_of(buffer: Any) -> int:
 def held_by(view: HeapView, storages: Sequence[Storage], limit: int) -> tuple[HeldTensors, ...]:
     """Return who holds *storages*, whose places are vertices of *view*; *limit* holders at most.
 
-    Of very many, the smaller ones are added to the holder of larger ones that lie in the same container. What lies in
-    none is a row without a holder.
+    What lies in the same container as larger ones is added to their holder. Of very many, what lies in none is a row
+    without a holder.
     """
     groups: dict[_Key, list[Storage]] = {}
-    names: dict[_Key, str] = {}
+    places: dict[_Key, set[str]] = {}
+    holders: dict[_Key, _Holder] = {_NOT_ASKED: _Holder(_NOT_ASKED, "", "")}
     inside: dict[tuple[int, bool], _Key] = {}  # objects that are the holder, or lie in it
-    ordered = sorted(storages, key=lambda storage: -storage.n_bytes)
-    for storage in ordered[:_MOST_LOOKED_UP]:
-        holder, name, owner = _holder(view, storage)
-        is_array = bool(storage.below)
-        key = (*holder, is_array)
-        names.setdefault(key, name)  # that of the largest
+    containers: dict[tuple[int, bool], _Key] = {}  # the holders among them whose items it is all the same
+    n_looked_up = 0
+    for storage in sorted(storages, key=lambda storage: -storage.n_bytes):
+        nearest, is_array = _above(view, storage), bool(storage.below)
+        is_asked = n_looked_up < _MOST_LOOKED_UP
+        known = containers if is_asked else inside
+        key = next((known[vertex, is_array] for vertex in nearest if (vertex, is_array) in known), _NOT_ASKED)
+        place = ""
+        if is_asked and key == _NOT_ASKED:
+            n_looked_up += 1
+            holder = _holder(view, storage)
+            key = (*holder.key, is_array)
+            place = holder.place
+            holders.setdefault(key, holder)  # that of the largest
+            if holder.vertex in nearest:
+                between = nearest[: nearest.index(holder.vertex) + 1]
+                inside |= {(vertex, is_array): key for vertex in between}
+                if holder.is_container:
+                    containers[holder.vertex, is_array] = key
         groups.setdefault(key, []).append(storage)
-        nearest = _above(view, storage)
-        if owner in nearest:
-            inside |= {(vertex, is_array): key for vertex in nearest[: nearest.index(owner) + 1]}
-    for storage in ordered[_MOST_LOOKED_UP:]:
-        places = ((vertex, bool(storage.below)) for vertex in _above(view, storage))
-        key = next((inside[place] for place in places if place in inside), _NOT_ASKED)
-        groups.setdefault(key, []).append(storage)
-    names[_NOT_ASKED] = ""
-    rows = sorted((_row(view, names[key], group) for key, group in groups.items()), key=lambda row: -row.n_bytes)
+        places.setdefault(key, set()).add(place)
+    named = ((holders[key].place if len(places[key]) == 1 else holders[key].name, groups[key]) for key in groups)
+    rows = sorted((_row(view, name, group) for name, group in named), key=lambda row: -row.n_bytes)
     least = _LEAST_SHARE * sum(storage.n_bytes for storage in storages)
     return tuple(row for row in rows[:limit] if row.n_bytes >= least)
 
@@ -195,22 +205,48 @@ def tensor_text(tensor: object, *, summaries: bool = True) -> str:
     return " ".join(filter(None, (type_name(type(tensor)), summary(tensor) if summaries else "")))
 
 
-def _holder(view: HeapView, storage: Storage) -> tuple[_Key, str, int]:
-    """Return what tells the holder of a tensor or an array from others, its name, its vertex or -1.
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """Who holds a tensor or an array.
+
+    Attributes:
+        key: Tells it from others.
+        name: Its name.
+        place: The place in it where this one lies, as ``runs[3].weights``; where all lie there, that is its name.
+        vertex: Its position; -1 if it is not known.
+        is_container: Whether what it holds lies in its items.
+    """
+
+    key: _Key
+    name: str
+    place: str
+    vertex: int = -1
+    is_container: bool = False
+
+
+def _holder(view: HeapView, storage: Storage) -> _Holder:
+    """Return the holder of a tensor or an array.
 
     The parameters of a model and their gradients are the model's, what an optimizer keeps is the optimizer's, and the
-    items of a container are the container's.
+    items of a container, with what these have, are the container's.
     """
     if not view.is_reached(storage.place):
-        return (_UNREACHED,), _UNREACHED, -1
+        return _Holder((_UNREACHED,), _UNREACHED, _UNREACHED)
     described, things = _described(view, storage)
     graph = described.graph_owner
     inner = described if graph is None else graph
-    n_steps = _n_steps(inner, [things[position] for position in inner.positions])
-    of = _first(inner, n_steps)
-    name = of.name if graph is None else f"the graph of {of.name}"
-    owner = view.index.vertex_of(id(things[inner.positions[n_steps - 1]])) if graph is None and n_steps else -1
-    return (inner.path.root, of.stable, graph is not None), name, owner
+    passed = [things[position] for position in inner.positions]
+    n_inner = _n_steps(inner, passed)
+    n_steps = _n_to_container(inner, passed, n_inner)
+    of, place = inner.up_to(n_steps), inner.up_to(n_inner)
+    words = "{}" if graph is None else "the graph of {}"
+    return _Holder(
+        (inner.path.root, of.stable, graph is not None),
+        words.format(of.name),
+        words.format(place.name),
+        view.index.vertex_of(id(passed[n_steps - 1])) if graph is None and n_steps else -1,
+        is_container=n_steps < len(passed) and not _is_whole(passed[n_inner - 1]),
+    )
 
 
 def _is_a(thing: object, module: str, name: str) -> bool:
@@ -238,7 +274,7 @@ def _in_module(view: HeapView, vertex: int) -> int:
 
 
 def _n_steps(described: Described, things: Sequence[object]) -> int:
-    """Return how many steps of the path lead to the holder."""
+    """Return how many steps of the path lead to what has the tensor or the array: not to an item of a container."""
     for number, thing in enumerate(things):
         if _is_a(thing, "torch.optim.optimizer", "Optimizer"):
             return number + 1
@@ -250,7 +286,16 @@ def _n_steps(described: Described, things: Sequence[object]) -> int:
     return n_steps
 
 
-def _first(described: Described, n_steps: int) -> Described:
-    """Return the first *n_steps* steps of a path."""
-    path = RootPath(described.path.root, described.path.steps[:n_steps])
-    return Described(path, described.expressions[:n_steps], described.stable[:n_steps], described.positions[:n_steps])
+def _n_to_container(described: Described, things: Sequence[object], n_steps: int) -> int:
+    """Return how many of *n_steps* lead to the first container one of whose many items has it."""
+    for number in range(1, n_steps):
+        reference = described.path.steps[number].reference
+        is_any = reference.startswith("[") and described.stable[number] != reference
+        if is_any or (reference.startswith("[") and (safe_len(things[number - 1]) or 0) >= _MANY_ENTRIES):
+            return number
+    return n_steps
+
+
+def _is_whole(thing: object) -> bool:
+    """Return whether *thing* is a model or an optimizer: what it has is looked for in its own way."""
+    return _is_a(thing, "torch.nn", "Module") or _is_a(thing, "torch.optim.optimizer", "Optimizer")
