@@ -417,7 +417,10 @@ def _with_sites(leak: Leak, sites: tuple[str, ...]) -> Leak:
     if sites:
         place, _, does = sites[0].rpartition("  # ")
         return replace(leak, sites=sites, advice=with_line(leak.advice, place.partition(": ")[0], does))
-    found = find_line(leak.holder) if is_expression(leak.holder) else None
+    variable, _, function = leak.holder.partition(" in ")  # `losses in main()`
+    is_local = function.endswith("()") and is_expression(variable)
+    expression = variable if is_local else leak.holder
+    found = find_line(expression, function[:-2] if is_local else "") if is_expression(expression) else None
     if found is None:
         return leak
     line = f"{found.place}: {found.text}  # keeps it"

@@ -241,7 +241,8 @@ def _phase_of_loop(session: CheckSession, phases: int, n_runs: int) -> int | Non
         return None
     judgement = session.judgement
     # Once a leak is certain, what is in doubt beside it is left to the next check: its line is worth more.
-    is_open = judgement is None or (judgement.is_open and not judgement.is_certain)
+    is_named = session.explained is None or bool(session.explained.leaks)
+    is_open = judgement is None or (judgement.is_open and not (judgement.is_certain and is_named))
     is_settled = judgement is not None and (
         not judgement.growing if session.explained is None else session.explained.lies_in(judgement.longer)
     )
@@ -384,7 +385,9 @@ def _record(session: CheckSession, explained: Explained) -> Check:
 
 
 def _withdrawn(session: CheckSession, explained: Explained) -> list[str]:
-    """Say of what was shown as growing, and is in the report nowhere, that it did not go on."""
+    """Say of what was shown as growing, and is in the report nowhere, that it did not go on; a loop's watch does so."""
+    if session.loop is not None:
+        return []
     told = (*explained.leaks, *explained.bounded, *explained.suspects, *explained.noted)
     known = {leak.holder for leak in told}
     gone = [growth_sentence(leak) for leak in session.shown if leak.holder not in known]

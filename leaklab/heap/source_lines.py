@@ -315,22 +315,31 @@ class SourceLine:
     Attributes:
         place: ``Cell In[7], line 3``, or file and line.
         text: The statement on one line.
+        functions: The names of those that it stands in.
     """
 
     place: str
     text: str
+    functions: frozenset[str] = frozenset()
 
 
-def find_line(holder: str) -> SourceLine | None:
+def find_line(holder: str, function: str = "") -> SourceLine | None:
     """Return the statement of the user that adds to what *holder* (an expression) names; None if that is not clear.
 
     Only text is read: the sources of the user's cells and modules that Python keeps for its tracebacks, parsed, never
     run. A statement is returned where it is the only one, or where all candidates read the same.
+
+    Args:
+        holder: The expression.
+        function: The function whose local variable it begins with. A statement elsewhere adds to it only where the
+            program has no other that could: it may have been given to another function.
     """
     name = _last_name(holder)
     if not name:
         return None
     found = [line for filename, text in sources_with(name) for line in _lines_in(filename, text, name)]
+    if function:
+        found = [line for line in found if function in line.functions] or (found if len(found) == 1 else [])
     texts = {line.text for line in found}
     return found[0] if len(texts) == 1 else None
 
@@ -342,7 +351,10 @@ def _last_name(expression: str) -> str:
 
 
 def sources_with(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the sources of the user that mention *name*, the newest first."""
+    """Yield the sources of the user that mention *name*, the newest first; of a script its file is one."""
+    script = module_dict(sys.modules.get("__main__")) or {}
+    if type(file := script.get("__file__")) is str and origin_of(file) is Origin.USER:
+        current_lines(file)  # Python keeps it only once something has failed in it
     newest = list(linecache.cache.items())[::-1]
     n_read = 0
     for filename, entry in newest:
@@ -363,10 +375,14 @@ def _lines_in(filename: str, text: str, name: str) -> Iterator[SourceLine]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # a cell with magics, or no Python at all
         return
-    for node in ast.walk(tree):
+    pending: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]
+    while pending:
+        node, functions = pending.pop(0)
         if isinstance(node, ast.stmt) and _adds(node, name):
             words = _one_line(ast.get_source_segment(text, node) or ast.unparse(node))
-            yield SourceLine(_place(filename, node.lineno), words)
+            yield SourceLine(_place(filename, node.lineno), words, functions)
+        inside = functions | {node.name} if isinstance(node, _FUNCTIONS) else functions
+        pending += [(child, inside) for child in ast.iter_child_nodes(node)]
 
 
 def _adds(node: ast.stmt, name: str) -> bool:
@@ -399,4 +415,4 @@ def _place(filename: str, number: int) -> str:
         return f"{cell}, line {number}"
     if _KERNEL_FILE.search(filename):
         return f"a cell of this notebook, line {number}"
-    return f"{filename}, line {number}"
+    return f"{short_path(filename)}:{number}"

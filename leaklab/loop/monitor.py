@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leaklab.check.line_search import with_lines
 from leaklab.decide.loop_states import LoopStates, per_step
 from leaklab.errors import CheckRunningError, LeakFound
 from leaklab.loop import running
 from leaklab.loop.levels import LevelWatch, Schedule, free_memory, refuse_wrong
 from leaklab.loop.own_cost import OwnCost
-from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks, left_by_all
+from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks, left_by_all, without_their_memory
 from leaklab.measure.gauges import accelerator_bytes, native_heap_bytes, rss_bytes
 from leaklab.measure.level_history import count_tensors
 from leaklab.model import Check, Leak
@@ -396,14 +397,26 @@ class Monitor:
         try:
             with self._own:
                 check = stretch.end_early(self._step, reason)
-            changes = [] if check is None else self._take(check, is_cut=True)
+            lost = self._lost(stretch.seen, check)
+            changes = [] if check is None else self._take(without_their_memory(check, lost), is_cut=True)
             if check is not None and not changes:  # all that can be said of so few steps
                 changes = self._take_growing(stretch, left_by_all(check))
+            changes += self._take_growing(stretch, lost)
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
             return
         self._own_seconds += time.perf_counter() - began
         self._tell(changes, may_raise=False)
+
+    def _lost(self, seen: list[Leak], check: Check | None) -> list[Leak]:
+        """Return what of *seen* went with the loop, so that its last *check* could not find it: nothing refutes it.
+
+        No step is left to trace: a line is named where the code has only one that adds to such a place.
+        """
+        known = {change.fingerprint for change in self._changes}
+        known |= set() if check is None else {leak.fingerprint for leak in check.leaks}
+        gone = self._watch.lengths.gone({leak.fingerprint for leak in seen} - known)
+        return list(with_lines(tuple(leak for leak in seen if leak.fingerprint in gone), ()))
 
     def _give_up(self, error: Exception) -> None:
         self._note(f"the check at step {self._step:,} was given up: {type(error).__name__}: {error}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -49,7 +49,7 @@ def collect_before_checks(step: int) -> str:
     )
 
 
-_TOLD_PHASES, _SURE_PHASES, _MOST_PHASES = 2, 3, 5
+_SEEN_PHASES, _TOLD_PHASES, _SURE_PHASES, _MOST_PHASES = 1, 2, 3, 5
 
 
 class DoublingRuns:
@@ -96,8 +96,12 @@ class DoublingRuns:
         return 0 if phases_done >= wanted else runs_done + self._n_first
 
     def tells_after(self, phases_done: int) -> bool:
-        """Return whether what grows is to be told already: at four times the steps."""
-        return bool(self._n_first) and phases_done == _TOLD_PHASES
+        """Return whether what grows is to be told already: at four times the steps; at twice it is noted."""
+        return bool(self._n_first) and phases_done in (_SEEN_PHASES, _TOLD_PHASES)
+
+    def is_early(self, n_runs: int) -> bool:
+        """Return whether what grows after *n_runs* runs may be a warm-up: of twice the steps."""
+        return n_runs <= self._n_first
 
 
 class LoopStretch:
@@ -113,6 +117,7 @@ class LoopStretch:
 
     Attributes:
         growing: What the check has said to grow since this was read last.
+        seen: What grew at twice the steps. It may be a warm-up, and is a word at the end of a loop that takes it along.
     """
 
     def __init__(
@@ -128,6 +133,7 @@ class LoopStretch:
         self.steps_per_run = steps_per_run
         self.first_step = self.next_step = 0
         self.growing: list[Leak] = []
+        self.seen: list[Leak] = []
         self._runs = DoublingRuns(lengths, n_first)
         self._as_told: _AsTold = _leaks_of_script if is_script(namespace) else tuple
         settings = Settings(
@@ -139,7 +145,11 @@ class LoopStretch:
             cure=False,
         )
         self._steps = check_steps(
-            settings, namespace, running_cell_name, in_loop=self._runs, on_progress=_into(self.growing, self._as_told)
+            settings,
+            namespace,
+            running_cell_name,
+            in_loop=self._runs,
+            on_progress=_into(self.growing, self.seen, self._runs.is_early, self._as_told),
         )
         self._started = 0.0
 
@@ -191,6 +201,14 @@ def left_by_all(check: Check) -> list[Leak]:
     return [leak for leak in check.noted if len(leak.kept) > _FEWEST_ALIKE and all(leak.kept[:-1])]
 
 
+def without_their_memory(check: Check, lost: Sequence[Leak]) -> Check:
+    """Return *check* without native memory that nothing holds, where the objects that are *lost* had most of it."""
+    n_bytes = sum(leak.bytes_per_run for leak in lost)
+    leaks = (leak for leak in check.leaks if leak.cause != _NATIVE or n_bytes < _MOST_OF_IT * leak.bytes_per_run)
+    return replace(check, leaks=tuple(leaks)) if lost else check
+
+
+_NATIVE, _MOST_OF_IT = "native", 0.5
 _FEWEST_ALIKE = 3
 """So many runs that all left something are worth a word at the end of a loop, "growing": not a verdict."""
 
@@ -200,12 +218,14 @@ def _leaks_of_script(leaks: Iterable[Leak]) -> tuple[Leak, ...]:
     return tuple(replace(leak, path=path_of_script(leak.path)) for leak in leaks)
 
 
-def _into(growing: list[Leak], as_told: _AsTold) -> Callable[[Progress], None]:
-    """Return what puts into *growing* what a check under way says to grow; it holds nothing else of the stretch."""
+def _into(
+    growing: list[Leak], seen: list[Leak], is_early: Callable[[int], bool], as_told: _AsTold
+) -> Callable[[Progress], None]:
+    """Return what notes what a check under way says to grow; it holds nothing else of the stretch."""
 
     def tell(progress: Progress) -> None:
         if progress.stage == RUNS:
-            growing[:] = as_told(progress.growing)
+            (seen if is_early(progress.n_runs) else growing)[:] = as_told(progress.growing)
 
     return tell
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Collection, Iterable, Mapping
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from leaklab.measure.checkpoint import measure_of
 from leaklab.measure.gauges import accelerator_levels, native_heap_bytes, rss_bytes
 from leaklab.model.loop import Levels
-from leaklab.runtime.addresses import KindTable, addresses_of, kinds_of
+from leaklab.runtime.addresses import KindTable, addresses_of, get_referents, kinds_of
 from leaklab.runtime.gc_control import gc_paused, user_has_frozen
 from leaklab.runtime.objects import is_tensor_type
 
@@ -194,14 +195,7 @@ class HolderLengths:
         container are left out, and all that cannot be told where the user has frozen objects. Lists the heap, at a
         tenth of what a full collection costs; no check may have frozen it.
         """
-        wanted = np.array(sorted({address for chain in self._chains.values() for address in chain}), np.int64)
-        if not len(wanted):
-            return {}
-        with gc_paused():
-            objects = gc.get_objects()
-            rows = np.flatnonzero(np.isin(addresses_of(objects), wanted)).tolist()
-            measured = {id(objects[row]): _length_of(objects[row]) for row in rows}
-            objects.clear()
+        measured = self._measured()
         lengths = dict.fromkeys(() if user_has_frozen() else self._lasting, DEAD)
         for fingerprint, chain in self._chains.items():
             for address in reversed(chain):
@@ -216,6 +210,30 @@ class HolderLengths:
                         lengths[fingerprint] = length
                     break
         return lengths
+
+    def gone(self, fingerprints: Collection[str]) -> set[str]:
+        """Return those of *fingerprints* whose containers are known and dead; as for `read`."""
+        known = {key: chain for key in fingerprints if (chain := self._chains.get(key))}
+        if not known or user_has_frozen():
+            return set()
+        measured = self._measured()
+        return {key for key, chain in known.items() if chain[-1] not in measured}
+
+    def _measured(self) -> dict[int, tuple[int, int] | None]:
+        """Return type and length of what is alive on the chains, by its address; None for what has no length."""
+        wanted = np.array(sorted({address for chain in self._chains.values() for address in chain}), np.int64)
+        if not len(wanted):
+            return {}
+        with gc_paused():
+            objects = gc.get_objects()
+            rows = np.flatnonzero(np.isin(addresses_of(objects), wanted)).tolist()
+            found = {id(objects[row]): objects[row] for row in rows}
+            objects.clear()
+            # A dict of nothing but numbers, words and arrays is not listed before CPython 3.14: found by what has it.
+            for outer, inner in {link for chain in self._chains.values() for link in pairwise(chain)}:
+                if inner not in found and outer in found:
+                    found.update((id(thing), thing) for thing in get_referents(found[outer]) if id(thing) == inner)
+            return {address: _length_of(thing) for address, thing in found.items()}
 
 
 def count_tensors() -> int:

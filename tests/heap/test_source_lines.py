@@ -123,6 +123,15 @@ def test_a_line_that_adds_nothing_is_not_named(cell, text):
     assert find_line("zq_b") is None
 
 
+def test_a_line_for_a_local_variable_stands_in_its_function_or_is_the_only_one(cell):
+    cell("def one():\n    zq_e.append(1)\ndef other(zq_f):\n    zq_e.append(2)\n    zq_f.append(3)\nzq_g.append(4)")
+    assert find_line("zq_e", "one").place == "Cell In[7], line 2"
+    assert find_line("zq_e", "other").place == "Cell In[7], line 4"
+    assert find_line("zq_e", "third") is None
+    assert find_line("zq_e") is None
+    assert find_line("zq_f", "caller").place == "Cell In[7], line 5"  # it was given that list
+
+
 def test_two_different_lines_are_none(cell):
     cell("zq_c.append(a)\nzq_c.append(b)")
     assert find_line("zq_c") is None

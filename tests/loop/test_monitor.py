@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import pickle
 import subprocess
 import sys
 import threading
 import tracemalloc
 import weakref
+from collections import deque
 
 import numpy as np
 import pytest
@@ -344,6 +346,90 @@ def test_what_was_proven_stays_proven_when_the_function_that_holds_it_returns():
     assert watch.report.leaked, watch.changes
     assert watch.report.leaks[0].holder == "history in loop()"
     assert [change.state for change in watch.changes] == [LoopState.GROWING, LoopState.LEAK]
+
+
+def once_an_epoch(watch, n_steps):
+    kept = []
+    for step in range(n_steps):
+        batch = Batch()
+        if step % 5 == 4:
+            kept.append(batch)
+        watch.step()
+
+
+def every_step_into_another_function(watch, n_steps):
+    kept = []
+
+    def into(batches):
+        batches.append(Batch())
+
+    for _ in range(n_steps):
+        into(kept)
+        watch.step()
+
+
+def in_an_attribute(watch, n_steps):
+    model = torch.nn.Linear(2, 2)
+    model.seen = {}
+    for step in range(n_steps):
+        model.seen[step] = Batch()
+        watch.step()
+
+
+def until_it_is_full(watch, n_steps):
+    kept = {}
+    for step in range(n_steps):
+        kept.setdefault(min(step, 30), Batch())
+        watch.step()
+
+
+def the_last_ten(watch, n_steps):
+    kept = []
+    for _ in range(n_steps):
+        kept.append(Batch())
+        del kept[:-10]
+        watch.step()
+
+
+def a_ring(watch, n_steps):
+    kept = deque(maxlen=40)
+    for _ in range(n_steps):
+        kept.append(Batch())
+        watch.step()
+
+
+ENDED_EARLY = {
+    once_an_epoch: ("kept in once_an_epoch()", "kept.append(batch)"),
+    every_step_into_another_function: ("kept in every_step_into_another_function()", ""),
+    in_an_attribute: ("model.seen in in_an_attribute()", "model.seen[step] = Batch()"),
+    until_it_is_full: None,
+    the_last_ten: None,
+    a_ring: None,
+}
+
+
+@pytest.mark.parametrize(("loop", "found"), ENDED_EARLY.items(), ids=lambda value: getattr(value, "__name__", None))
+def test_what_a_short_loop_takes_along_when_it_ends_has_grown(loop, found):
+    linecache.getlines(__file__)  # of a script it would be read
+    watch = leaklab.monitor(first_step=20, quiet=True)
+    with watch:
+        loop(watch, 55)  # looked at from step 20 to 40, told at step 80
+    places = watch.record.places
+    assert [place.leak.holder for place in places] == ([] if found is None else [found[0]])
+    assert {place.state for place in places} <= {LoopState.GROWING}
+    lines = [site.partition(": ")[2] for place in places for site in place.leak.sites]
+    assert lines == ([f"{found[1]}  # keeps it"] if found is not None and found[1] else [])
+
+
+def test_a_dict_of_plain_data_that_the_collector_does_not_list_is_followed():
+    namespace = {"seen": {}}
+    with leaklab.monitor(first_step=20, quiet=True, namespace=namespace) as watch:
+        for step in range(400):
+            namespace["seen"][str(step)] = bytearray(9000)
+            watch.step()
+    assert not gc.is_tracked(namespace["seen"]) or sys.version_info >= (3, 14)
+    assert [(place.state, place.leak.holder) for place in watch.record.places] == [(LoopState.LEAK, "seen")]
+    assert LoopState.STOPPED not in {change.state for change in watch.changes}
 
 
 def test_a_short_loop_that_leaks_once_an_epoch_is_followed_until_it_is_certain():

@@ -66,7 +66,8 @@ def test_the_heap_is_looked_at_at_doubling_steps_and_further_while_the_answer_is
     assert phases(runs, is_open=True) == [25, 75, 175, 375, 775]
     assert phases(runs, is_open=False, is_settled=True) == [25, 75], "the rest is seen by lengths"
     assert runs.most_runs == 775
-    assert [runs.tells_after(n) for n in (1, 2, 3)] == [False, True, False]
+    assert [runs.tells_after(n) for n in (1, 2, 3)] == [True, True, False]
+    assert [runs.is_early(n) for n in (25, 75)] == [True, False]
 
 
 def test_a_later_check_makes_as_many_runs_as_any():

@@ -183,6 +183,19 @@ def test_lengths_of_a_list_and_of_an_entrys_container_are_read_again():
     assert lengths.read() == {"entry": 4}
 
 
+def test_a_dict_of_plain_data_is_found_by_what_has_it():
+    seen = {"1": b"a"}
+    owner = {"seen": seen, "more": []}
+    lengths = HolderLengths()
+    lengths.note([At("seen", (id(owner), id(seen)), True)])
+    assert lengths.read() == {"seen": 1}
+    seen["2"] = b"b"
+    assert lengths.read() == {"seen": 2}
+    assert lengths.gone(["seen", "unknown"]) == set()
+    del seen, owner["seen"]
+    assert lengths.gone(["seen", "unknown"]) == {"seen"}
+
+
 def test_nothing_is_held_and_what_lasted_and_is_dead_has_no_length():
     holder = Holder()
     lengths = HolderLengths()
