@@ -9,6 +9,7 @@ import tracemalloc
 import types
 import weakref
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -191,9 +192,15 @@ def test_a_dict_of_plain_data_is_found_by_what_has_it():
     assert lengths.read() == {"seen": 1}
     seen["2"] = b"b"
     assert lengths.read() == {"seen": 2}
-    assert lengths.gone(["seen", "unknown"]) == set()
-    del seen, owner["seen"]
-    assert lengths.gone(["seen", "unknown"]) == {"seen"}
+
+
+def test_what_is_dead_is_gone_and_what_was_never_known_is_not():
+    kept, dead = deque([[1]]), deque([[1]])
+    lengths = HolderLengths()
+    lengths.note([At("kept", (id(kept),), True), At("dead", (id(dead),), True), At("none", (), True)])
+    assert lengths.gone(["kept", "dead", "none", "unknown"]) == set()
+    del dead
+    assert lengths.gone(["kept", "dead", "none", "unknown"]) == {"dead"}
 
 
 def test_nothing_is_held_and_what_lasted_and_is_dead_has_no_length():
