@@ -20,7 +20,7 @@ from enum import IntEnum
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from leaklab.loop.servers import is_of_program, request_calls
+from leaklab.loop.servers import is_built_on, is_of_program, request_calls
 from leaklab.runtime.after_import import after_import
 from leaklab.runtime.objects import type_name
 
@@ -90,6 +90,7 @@ class StepClock:
         self._sources: dict[Trust, ExitStack] = {}
         self._taken: Trust | None = None
         self._n_heard = dict.fromkeys(Trust, 0)
+        self._servers: set[str] = set()  # what answered requests before one of them was the clock
         self._n_at_step: int | None = None
         self._optimizer: Callable[[], object | None] | None = None  # a weak reference to the one that is the clock
         self._n_others = 0
@@ -127,6 +128,10 @@ class StepClock:
         """Hear of something that may be a step; count it if it is the clock."""
         if not self._is_here(trust):
             return
+        if trust is Trust.REQUEST and trust is not self._taken:
+            self._servers.add(words)
+            if is_built_on(words, self._servers):
+                return
         self._n_heard[trust] += 1
         if trust is not self._taken and not self._takes_over(trust, words):
             return

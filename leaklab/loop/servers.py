@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from types import FunctionType
 from typing import Any
 
@@ -25,12 +26,18 @@ _PLACES: tuple[tuple[str, str, str], ...] = (
     ("tornado", "tornado.web", "RequestHandler._execute"),
 )
 _OF_METRICS = "prometheus_client"
+_BUILT_ON = frozenset(f"a request to {server}" for server in ("http.server", "wsgiref"))
 
 
 def request_calls() -> Iterator[tuple[str, str, str]]:
     """Yield what a request is, a module, and the function in it that answers one; a server may be built on another."""
     for server, module, place in _PLACES:
         yield f"a request to {server}", module, place
+
+
+def is_built_on(words: str, heard: AbstractSet[str]) -> bool:
+    """Return whether another server of those *heard* is built on the one of *words*."""
+    return words in _BUILT_ON and not heard <= _BUILT_ON
 
 
 def is_of_program(*args: Any, **_kwargs: Any) -> bool:

@@ -13,6 +13,7 @@ from wsgiref.handlers import BaseHandler, SimpleHandler
 
 import pytest
 
+from leaklab.loop.clocks import StepClock, Trust
 from leaklab.loop.inside import BlockWatch
 from leaklab.loop.servers import is_of_program
 
@@ -68,6 +69,18 @@ def test_requests_for_metrics_are_not_the_programs():
     assert (watch.clock, watch.n_steps) == ("", 0)
     assert not is_of_program("wrapper", {"type": "lifespan"}, "receive", "send")
     assert is_of_program("wrapper", {"type": "http"}, "receive", "send")
+
+
+def test_the_programs_server_gives_the_name_and_not_the_one_that_it_is_built_on():
+    counted: list[int] = []
+    with StepClock(counted.append, lambda: None, any_thread=True) as clock:
+        for _ in range(5):
+            clock.note(Trust.REQUEST, "a request to http.server")  # a connection that asked nothing
+        for _ in range(30):
+            clock.note(Trust.REQUEST, "a request to werkzeug")
+            clock.note(Trust.REQUEST, "a request to http.server")
+    assert clock.words == "a request to werkzeug"
+    assert 20 <= sum(counted) <= 25
 
 
 def test_a_request_to_a_server_that_is_built_on_another_is_one_step(monkeypatch):
