@@ -200,3 +200,23 @@ def test_a_forked_child_dies_of_sigterm_at_once_and_says_nothing(tmp_path):
     assert (status, out) == (0, f"{{{int(signal.SIGTERM)}}} set()\n")
     assert time.monotonic() - began < 30
     assert err.count("leaklab watch") == 1
+
+
+WITHOUT_TORCH = """
+import sys
+seen = {}
+def handle(number):
+    seen[str(number)] = bytearray(3000)
+for number in range(1700):
+    handle(number)
+print("torch" in sys.modules)
+"""
+
+
+def test_a_program_without_torch_is_watched_without_it(tmp_path):
+    name = written(tmp_path, WITHOUT_TORCH)
+    status, out, err = run(["--step", "handle", name], tmp_path)
+    assert (status, out) == (0, "False\n")
+    assert "`seen` grows by 1 entry (3.05 KiB) every step since step 200: a leak" in err
+    assert f"{name}:5 in handle: seen[str(number)] = bytearray(3000)  # keeps it" in err
+    assert "stopped" not in err
