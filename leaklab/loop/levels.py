@@ -29,8 +29,9 @@ _RUNS_THAT_FIT = 45
 _FEWEST_OF_SLOW = 3
 _GROWTH = 3
 """Where nothing grows, the next check is at so many times the steps."""
-_FREE_SECONDS = 2.0
-"""So much may checks take beyond their share: a loop of a minute has its answer, a loop of days does not feel it."""
+_FREE_SECONDS, _FREE_WHERE_IT_RISES = 2.0, 6.0
+"""So much may checks take beyond their share: a loop of a minute has its answer, a loop of days does not feel it. More
+where memory is seen to rise in no place that is known: that is worth another check."""
 _FIRST_STEPS, _FIRST_SECONDS, _LATEST_FIRST = 10, 5.0, 200
 """The first check begins after so many steps, and so many seconds, at the latest after so many steps more."""
 _RUNS_OF_FIRST, _RUNS_OF_FROZEN = 25, 5
@@ -55,6 +56,7 @@ class Schedule:
         next_check: The step at which the next check is due.
         expected_seconds: What a check is expected to take of the processor; 0.0 before the first.
         spent_seconds: What watching took of the processor so far; on a loaded machine its pauses are longer.
+        free_seconds: What checks may take beyond their share.
     """
 
     overhead: float
@@ -63,6 +65,7 @@ class Schedule:
     next_check: int = 0
     expected_seconds: float = 0.0
     spent_seconds: float = 0.0
+    free_seconds: float = _FREE_SECONDS
 
     def begin(self, total_steps: int | None) -> None:
         """Set the first check, earlier in a loop that is known to be short."""
@@ -93,7 +96,7 @@ class Schedule:
         """Return whether a check may begin now: always the first, then within the share of time."""
         if not self.expected_seconds:
             return True
-        return self.spent_seconds + self.expected_seconds <= self.overhead * elapsed + _FREE_SECONDS
+        return self.spent_seconds + self.expected_seconds <= self.overhead * elapsed + self.free_seconds
 
     def end_check(self, step: int, seconds: float, look_again: int | None) -> None:
         """Set the next check after one that ended at *step* and took *seconds* of watching."""
@@ -101,7 +104,8 @@ class Schedule:
         self.next_check = look_again if look_again is not None else _GROWTH * max(step, 1)
 
     def hasten(self, step: int) -> None:
-        """Let the next check begin at *step*, if it was to be later."""
+        """Let the next check begin at *step*, if it was to be later: memory rises in no place that is known."""
+        self.free_seconds = _FREE_WHERE_IT_RISES
         self.next_check = min(self.next_check, step)
 
     def steps_per_run(self, step: int, seconds_per_step: float, total_steps: int | None, periods: Sequence[int]) -> int:

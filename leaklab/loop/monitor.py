@@ -330,7 +330,7 @@ class Monitor:
             is_last=not self._is_running,
         )
         if any(change.fingerprint.startswith(LEVEL) and change.state is LoopState.GROWING for change in changes):
-            self._schedule.hasten(self._step)  # it rises in no place that is known
+            self._schedule.hasten(self._step)
         return changes
 
     def _steps_per_run(self) -> int:

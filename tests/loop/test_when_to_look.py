@@ -51,6 +51,19 @@ def test_a_short_loop_pays_for_one_check_and_a_long_one_a_share():
     assert schedule.may_check(101.0)
 
 
+def test_a_rise_that_no_check_has_explained_is_worth_another_one():
+    schedule = Schedule(0.01, None)
+    schedule.begin(None)
+    schedule.spent_seconds = 1.5
+    schedule.end_check(400, 1.5, None)
+    assert not schedule.is_due(700, 60.0)
+    schedule.hasten(700)
+    assert schedule.is_due(700, 60.0)
+    assert schedule.may_check(60.0)
+    schedule.spent_seconds = 6.0
+    assert not schedule.may_check(60.0), "but no third one"
+
+
 def phases(runs, *, is_open, is_settled=False):
     """Return after how many runs the heap is looked at."""
     looks, n_runs = [], 0
