@@ -28,7 +28,8 @@ from typing import Any
 
 from marked_answers import ask, give
 
-from leaklab.measure.process_counts import descriptor_kind, open_descriptors
+from leaklab.measure.cheap_counts import open_descriptors
+from leaklab.measure.process_counts import descriptor_kind
 
 SECONDS = 400
 """After so long a process is ended."""

@@ -333,7 +333,7 @@ def short(line: str) -> str:
 
 def truth(running: Running) -> Said:
     """Count by brute force: the bytes that malloc has handed out, Python's objects among them."""
-    from leaklab.measure.gauges import native_heap_bytes
+    from leaklab.measure.cheap_counts import native_heap_bytes
 
     gc.collect()
     before = native_heap_bytes()

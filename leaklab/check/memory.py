@@ -24,7 +24,8 @@ from leaklab.explain.leaks.groups import Group
 from leaklab.explain.leaks.sizes import GroupSizer, has_opaque
 from leaklab.heap.paths import fingerprint
 from leaklab.heap.view import HeapView
-from leaklab.measure.gauges import native_caches_off, native_heap_bytes
+from leaklab.measure.cheap_counts import native_heap_bytes
+from leaklab.measure.gauges import native_caches_off
 from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak, Outcome, RootPath
 from leaklab.model.check import MemoryShare, NativeParts

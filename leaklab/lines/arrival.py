@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from leaklab.measure.process_counts import CHILDREN, ENDED, Children, Counted, count_descriptors, open_descriptors
+from leaklab.measure.cheap_counts import count_descriptors, open_descriptors
+from leaklab.measure.process_counts import CHILDREN, ENDED, Children, Counted
 
 Line = tuple[str, int, str]
 """File name, line number, name of the function (``<module>`` outside of any)."""

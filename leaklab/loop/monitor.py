@@ -18,7 +18,8 @@ from leaklab.loop import running
 from leaklab.loop.levels import LevelWatch, Schedule, free_memory, refuse_wrong
 from leaklab.loop.own_cost import OwnCost
 from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks, left_by_all, without_their_memory
-from leaklab.measure.gauges import accelerator_bytes, native_heap_bytes, rss_bytes
+from leaklab.measure.cheap_counts import native_heap_bytes
+from leaklab.measure.gauges import accelerator_bytes, rss_bytes
 from leaklab.measure.level_history import count_tensors
 from leaklab.model import Check, Leak
 from leaklab.model.loop import LEVEL, Levels, LoopState, MonitorRecord, MonitorStatus, StateChange, StretchCheck

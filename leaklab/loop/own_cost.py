@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from leaklab.measure.gauges import native_heap_bytes, rss_bytes
+from leaklab.measure.cheap_counts import native_heap_bytes
+from leaklab.measure.gauges import rss_bytes
 
 
 class OwnCost:

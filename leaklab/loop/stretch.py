@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from leaklab.check.pipeline import check_steps
 from leaklab.heap.source_lines import running_cell_name
-from leaklab.measure.gauges import native_heap_bytes
+from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.measure.level_history import HolderLengths, KnownPlace
 from leaklab.model import Check, Leak, Settings
 from leaklab.model.paths import path_of_script

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leaklab.measure.gauges import accelerator_levels, native_heap_bytes, rss_bytes
+from leaklab.measure.cheap_counts import native_heap_bytes
+from leaklab.measure.gauges import accelerator_levels, rss_bytes
 
 N_CELLS = 1000
 """So many executions are remembered, the newest."""

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.runtime.objects import loaded_variables
 
 _BYTES = ("allocated_bytes", "reserved_bytes")
@@ -36,18 +37,6 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 _MOUNTS = Path("/sys/fs/cgroup")
 _TAKEN_BACK = ("inactive_file", "active_file", "slab_reclaimable")
 _TAKEN_BACK_1 = ("total_inactive_file", "total_active_file")
-
-
-def native_heap_bytes() -> int | None:
-    """Return the bytes that malloc has handed out and not got back; None where the C library does not tell.
-
-    Exact to the allocation on glibc, large blocks included. Python's own arenas for small objects are not in it.
-    """
-    try:
-        info = psutil.heap_info()
-    except (AttributeError, RuntimeError, OSError):  # musl, older macOS: psutil has no such call there
-        return None
-    return int(info.heap_used) + int(info.mmap_used)
 
 
 def rss_bytes() -> int:

@@ -21,8 +21,9 @@ import msgspec
 import numpy as np
 import psutil
 
+from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.measure.checkpoint import container_lengths, heap_objects
-from leaklab.measure.gauges import accelerator_bytes, native_heap_bytes, rss_bytes
+from leaklab.measure.gauges import accelerator_bytes, rss_bytes
 from leaklab.measure.slot_contents import MIN_BYTES
 from leaklab.measure.snapshot_sizes import TensorTable, bytes_of_kinds, find_arrays, storage_mask, tensor_mask
 from leaklab.model.heap_diff import HeapSnapshotRecord, Place, SnapshotWords

@@ -13,8 +13,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.measure.checkpoint import measure_of
-from leaklab.measure.gauges import accelerator_levels, native_heap_bytes, rss_bytes
+from leaklab.measure.gauges import accelerator_levels, rss_bytes
 from leaklab.model.loop import Levels
 from leaklab.runtime.addresses import KindTable, addresses_of, get_referents, kinds_of
 from leaklab.runtime.gc_control import gc_paused, user_has_frozen

@@ -16,16 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from leaklab.measure.cheap_counts import DESCRIPTOR_FOLDER, UNKNOWN, count_descriptors, open_descriptors
 from leaklab.model import check
 from leaklab.text import unit_words
 
-UNKNOWN = -1
 BASELINE = 0
 """The run of what was there before the first one."""
 _CAPACITY = 8192
 """So many numbers are followed; how many there are is counted beyond that too."""
-_DESCRIPTORS = Path("/proc/self/fd")
-_DESCRIPTORS_OF_BSD = Path("/dev/fd")
 _PROCESSES = Path("/proc")
 _DEAD = b"ZX"
 _PAGE_BYTES = mmap.PAGESIZE
@@ -36,39 +34,10 @@ _SHARE_OF_DESCRIPTORS = 0.25
 """Of the descriptors that were free at the start: the runs that look for lines and changes need some too."""
 
 
-def open_descriptors() -> list[int]:
-    """Return the file descriptors that are open, ascending; none where the system does not list them."""
-    folder = _DESCRIPTORS if _DESCRIPTORS.exists() else _DESCRIPTORS_OF_BSD
-    try:
-        listed = sorted(int(name) for name in os.listdir(folder))  # noqa: PTH208 - asked after every run: three times as fast
-    except OSError:
-        return []
-    return [number for number in listed if _is_open(number)]  # the one that the list itself was read by is closed again
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
-
-
-def count_descriptors() -> int:
-    """Return how many file descriptors are open; `UNKNOWN` where the system does not tell."""
-    if sys.platform == "win32":
-        return UNKNOWN
-    try:
-        size = os.stat(_DESCRIPTORS).st_size  # noqa: PTH116 - as above; Linux tells the number here since 6.2, zero before
-    except OSError:
-        size = 0
-    return size or len(open_descriptors()) or UNKNOWN
-
-
 def descriptor_kind(number: int) -> tuple[str, str]:
     """Return what a descriptor stands for, and the path of a file: ``("file", "/etc/hostname")``, ``("pipe", "")``."""
     try:
-        target = os.readlink(_DESCRIPTORS / str(number))  # noqa: PTH115 - as it is written, be it a path or not
+        target = os.readlink(DESCRIPTOR_FOLDER / str(number))  # noqa: PTH115 - as it is written, be it a path or not
     except OSError:
         return "", ""
     if target.startswith(("/torch_", "/dev/shm/torch_")):  # noqa: S108 - a name that torch gives

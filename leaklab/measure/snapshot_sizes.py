@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.measure.checkpoint import heap_objects
-from leaklab.measure.gauges import native_heap_bytes
 from leaklab.measure.slot_contents import MIN_BYTES
 from leaklab.model.heap_diff import TensorKind, Totals
 from leaklab.runtime.addresses import KindTable, get_referents, kinds_of, types_at

@@ -39,8 +39,9 @@ from leaklab.heap.shortest_paths import Start
 from leaklab.heap.source_lines import Origin, origin_of, running_cell_name
 from leaklab.heap.view import NO_BIRTHS
 from leaklab.loop.running import last_words, running_monitors
+from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.measure.checkpoint import whole_heap
-from leaklab.measure.gauges import accelerator_levels, native_heap_bytes, nearest_limit, rss_bytes
+from leaklab.measure.gauges import accelerator_levels, nearest_limit, rss_bytes
 from leaklab.model.paths import path_of_script
 from leaklab.model.process import HeldTensors, KindCount, ProcessLevels, ProcessRecord
 from leaklab.reports.process import ProcessReport

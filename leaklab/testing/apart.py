@@ -116,7 +116,7 @@ def _check(
 ) -> CheckedTest:
     with turns.between():
         try:
-            if screened and not leaves_something(turns.run):
+            if screened and not leaves_something(turns.run, settings.max_seconds):
                 return without_report("clean", "the quick test found no leak")
             # Here only: a suite that has no torch gets none, and one without leaks pays for none of it.
             from leaklab.testing.checking import plugin_packages, whole_check  # noqa: PLC0415

@@ -6,53 +6,109 @@ Nothing is imported for it that a suite does not have: what a library brings alo
 from __future__ import annotations
 
 import gc
+import math
 import sys
+import time
 from array import array
 from collections.abc import Callable
 
+from leaklab.measure.cheap_counts import count_descriptors, native_heap_bytes
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen, user_lets_collect
 
-_BATCHES = (1, 1, 1, 2)
+_BATCHES = (3, 3, 6, 12, 24, 48)
+"""Runs between two counts. What leaks in every third run grows in the first batch already."""
+_QUICK_SECONDS, _MOST_QUICK_RUNS = 0.03, 9
+"""The first batch may have more runs while they take no longer: what leaks in half of the runs, at random, shows."""
+_CLEAR = 3
+"""So many batches may tell that a test leaks: further ones are for what becomes less, and for what is small."""
+_STEADY = 0.8
+"""What grows by at least this share of what it grew by in the batch before does not come to an end."""
+_FEW_RUNS = 12
+_OBJECTS, _BLOCKS, _NATIVE, _DESCRIPTORS = range(4)
+_NOISE = {_OBJECTS: 0.1, _BLOCKS: 0.25, _NATIVE: 1024.0, _DESCRIPTORS: 0.1}
+"""So much per run is nothing in a batch of many runs: tables of the interpreter fill up slowly."""
+_CLEARLY = {_OBJECTS: 1 / 3, _BLOCKS: 4.0, _NATIVE: 8192.0, _DESCRIPTORS: 1 / 3}
+"""So much per run is a leak, if it is steady."""
+
+_forget_attributes: Callable[[], object] = getattr(
+    sys, "_clear_internal_caches", getattr(sys, "_clear_type_cache", lambda: None)
+)
 
 
-def leaves_something(run: Callable[[], object]) -> bool:
-    """Run a few times; return whether in every batch of runs objects, or blocks of Python's memory, became more.
+def leaves_something(run: Callable[[], object], seconds: float = math.inf) -> bool:
+    """Run in growing batches; return False as soon as nothing has grown in one of them.
 
-    Arrays of numpy, numbers and texts are not listed by the collector: the blocks show them. True also where that
-    cannot be told, as where the test freezes the collector's objects.
+    What is counted: the objects that the collector lists, blocks of Python's memory (they show arrays of numpy, numbers
+    and texts), bytes of malloc, open file descriptors.
+
+    Args:
+        run: Called without arguments.
+        seconds: No batch begins that would probably take longer. What grows until then counts as left.
     """
-    collects, froze_before = user_lets_collect(), user_has_frozen()
-    # Made beforehand, and without objects of their own: these would be counted.
-    objects, blocks = (array("q", bytes(8 * (1 + len(_BATCHES)))) for _ in range(2))
-    run()
-    old: list[object] = []  # visible only if somebody thaws
+    collects = user_lets_collect()
+    end = time.perf_counter() + seconds
+    froze_before = user_has_frozen()
     if not froze_before:
         # Older garbage is frozen with all else: to collect it would take longer than the runs of most tests.
         gc.freeze()
-    young: list[object] = []  # hidden only if somebody freezes
     try:
-        for number, n_runs in enumerate((0, *_BATCHES)):
-            for _ in range(n_runs):
-                run()
-            if collects:
-                collect_quietly()
-            listed = gc.get_objects()
-            if not _has(listed, young) or (_has(listed, old) and not froze_before):
-                return True
-            objects[number] = len(listed)
-            del listed
-            blocks[number] = sys.getallocatedblocks()
-            if number and objects[number] <= objects[number - 1] and blocks[number] <= blocks[number - 1]:
-                return False
-        return _rises(objects) or _rises(blocks)
+        return _grows(run, collects=collects, end=end)
     finally:
         if not froze_before:
             gc.unfreeze()
 
 
-def _has(listed: list[object], one: object) -> bool:
-    return any(each is one for each in listed)
+def _grows(run: Callable[[], object], *, collects: bool, end: float) -> bool:
+    # Made beforehand, and without objects of their own: these would be counted.
+    levels, before, rates = (array("d", bytes(8 * len(_NOISE))) for _ in range(3))
+    took = array("d", [0.0])
+    batches = enumerate(_BATCHES)
+    _read(levels, collects=collects)  # what reading makes for the first time stays
+    run()
+    _read(levels, collects=collects)
+    for number, n_runs in batches:
+        if time.perf_counter() + n_runs * took[0] > end:
+            return True
+        before[:] = levels
+        done = _run_batch(run, n_runs, _QUICK_SECONDS if number == 0 else 0.0, took)
+        _read(levels, collects=collects)
+        if not any(_rises(count, levels, before, done) for count in _NOISE):
+            return False
+        if number + 1 >= _CLEAR and any(_rises_clearly(count, levels, before, done, rates) for count in _NOISE):
+            return True
+        for count in _NOISE:
+            rates[count] = (levels[count] - before[count]) / done
+    return True
 
 
-def _rises(levels: array[int]) -> bool:
-    return all(levels[number] > levels[number - 1] for number in range(1, len(levels)))
+def _run_batch(run: Callable[[], object], least: int, quick_seconds: float, took: array[float]) -> int:
+    """Run *least* times, or more while that is quick; return how often, and put into *took* what a run takes."""
+    started = time.perf_counter()
+    done = 0
+    while done < least or (done < _MOST_QUICK_RUNS and time.perf_counter() - started < quick_seconds):
+        run()
+        done += 1
+    took[0] = (time.perf_counter() - started) / done
+    return done
+
+
+def _rises(count: int, levels: array[float], before: array[float], n_runs: int) -> bool:
+    noise = _NOISE[count] if n_runs >= _FEW_RUNS or count == _NATIVE else 0.0
+    return levels[count] - before[count] > noise * n_runs
+
+
+def _rises_clearly(count: int, levels: array[float], before: array[float], n_runs: int, rates: array[float]) -> bool:
+    rate = (levels[count] - before[count]) / n_runs
+    return rate >= _CLEARLY[count] and rate >= _STEADY * rates[count] > 0.0
+
+
+def _read(levels: array[float], *, collects: bool) -> None:
+    if collects:
+        collect_quietly()
+    # The interpreter's cache of attributes keeps names that C code has made: two for each text file that is opened.
+    _forget_attributes()
+    # Of the frozen ones, too: what takes the place of an old object is no more than that one.
+    levels[_OBJECTS] = len(gc.get_objects()) + gc.get_freeze_count()
+    levels[_BLOCKS] = sys.getallocatedblocks()
+    levels[_NATIVE] = native_heap_bytes() or 0
+    levels[_DESCRIPTORS] = count_descriptors()

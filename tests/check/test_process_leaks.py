@@ -21,7 +21,8 @@ import torch
 
 import leaklab
 from leaklab.check.process_leaks import numbers_kept
-from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS, open_descriptors
+from leaklab.measure.cheap_counts import open_descriptors
+from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS
 
 pytestmark = [
     pytest.mark.untraced,

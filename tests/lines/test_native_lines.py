@@ -14,7 +14,8 @@ import torch
 import leaklab
 from leaklab.errors import MissingExtraError
 from leaklab.lines.native import NativeTraces, _growths, _short, require_memray
-from leaklab.measure.gauges import native_caches_off, native_heap_bytes
+from leaklab.measure.cheap_counts import native_heap_bytes
+from leaklab.measure.gauges import native_caches_off
 
 memray = pytest.importorskip("memray") if importlib.util.find_spec("memray") else None
 needs_memray = pytest.mark.skipif(memray is None, reason="memray is not installed")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
+import os
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,6 +76,21 @@ class Kept:
     def objects(self):
         self.rows.append(object.__new__(Kept))
 
+    def every_third_run(self):
+        if next(self._numbers) % 3 == 0:
+            self.rows.append([])
+
+    def every_second_run(self):
+        if next(self._numbers) % 2 == 0:
+            self.names.add(f"row {next(self._numbers) // 2}")
+
+    def descriptors(self):
+        self.rows.append(os.dup(0))
+
+    def native_memory(self):
+        malloc = ctypes.CDLL(None).malloc
+        malloc(32 * 1024)
+
     def nothing(self):
         json.loads('{"a": [1, 2, 3]}')
 
@@ -82,17 +101,61 @@ class Kept:
     def much_for_a_while(self):
         return [np.zeros(10) for _ in range(100)]
 
+    def text_files(self):
+        Path(os.devnull).open("w").close()
+
+    def the_last_row_only(self):
+        self.rows[:] = [[next(self._numbers)]]
+
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("name", ["arrays", "numbers", "texts", "objects"])
-def test_what_every_run_leaves_is_seen(name):
-    assert leaves_something(getattr(Kept(), name))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("arrays", "numbers", "texts", "objects"),
+        *("every_third_run", "every_second_run", "descriptors", "native_memory"),
+    ],
+)
+def test_what_runs_leave_is_seen(name):
+    kept = Kept()
+    try:
+        assert leaves_something(getattr(kept, name))
+    finally:
+        if name == "descriptors":
+            for number in kept.rows:
+                os.close(number)
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("name", ["nothing", "rings", "much_for_a_while"])
-def test_what_is_gone_after_the_run_is_not(name):
-    assert not leaves_something(getattr(Kept(), name))
+@pytest.mark.parametrize("name", ["nothing", "rings", "much_for_a_while", "text_files", "the_last_row_only"])
+def test_what_is_gone_after_the_run_is_not_and_a_slow_test_is_run_four_times_for_that(name):
+    run, times = getattr(Kept(), name), []
+
+    def slow():
+        times.append(None)  # filled before anything is counted, and no object for the collector
+        time.sleep(0.02)
+        run()
+
+    assert not leaves_something(slow)
+    assert len(times) == 4, "one to warm up, three to measure"
+
+
+@pytest.mark.untraced
+def test_what_fills_up_and_stops_is_run_further_and_is_no_suspect():
+    table, numbers = {}, itertools.count(1000)
+
+    def fills():
+        if len(table) < 15:
+            table[next(numbers)] = object()
+
+    assert not leaves_something(fills)
+
+
+@pytest.mark.untraced
+def test_what_could_not_be_run_often_enough_counts_as_left():
+    times = []
+    assert leaves_something(lambda: times.append(None), seconds=0.0)
+    assert len(times) == 1
 
 
 NAMES = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), min_size=1, max_size=20).filter(
