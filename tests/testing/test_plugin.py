@@ -192,6 +192,18 @@ def test_a_suite_without_checks_pays_for_neither_torch_nor_leaklab():
     assert done.stdout.strip() == str(["leaklab", "leaklab.lazy", "leaklab.testing", "leaklab.testing.plugin"])
 
 
+def test_a_whole_check_of_code_without_torch_does_without_torch():
+    code = """if True:
+        import sys
+        from leaklab.check.api import leakcheck
+        kept = []
+        report = leakcheck(lambda: kept.append([1]), runs=8, namespace={"kept": kept})
+        print(report.verdict.outcome.value, len(report.leaks), "torch" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["leak", "1", "False"]
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
