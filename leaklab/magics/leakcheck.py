@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
-from IPython.display import display
 from traitlets import Bool, Float, Integer, observe
 
 from leaklab.errors import ChangeError, LeakFound, MissingExtraError
@@ -26,7 +25,7 @@ from leaklab.magics.options import (
 )
 from leaklab.magics.progress_line import ProgressLine
 from leaklab.model import MIN_RUNS, Check, Outcome, Settings
-from leaklab.reports.check import SUFFIXES, LeakReport
+from leaklab.reports.check import SUFFIXES, LeakReport, said_since
 from leaklab.reports.comparison import Comparison, compare_checks
 from leaklab.text import read_bytes_words
 
@@ -299,7 +298,12 @@ class LeakLab(ShellMagics):
         from leaklab.check.runner import without_own_frames
 
         trials = self._trials
-        make_report = partial(report_on, finished.check, agreement, redact=options.redact, rerun=code.rerun())
+        made = partial(report_on, finished.check, agreement, redact=options.redact, rerun=code.rerun())
+        comparison = None if finished.error is not None else compared_with_last(self, made().so_far)
+
+        def make_report(**options: Any) -> LeakReport:
+            return said_since(made(**options), comparison)
+
         report = make_report(trials=trials)
         if agreement is not None and report.ranks is None:
             options.quiet, options.save = True, ""
@@ -310,15 +314,13 @@ class LeakLab(ShellMagics):
                     publish(report, options, self._namespace, failed=failed, show=progress.show, shown=report.ranks)
                 else:
                     publish(report, options, self._namespace, show=progress.show_beside, shown=make_report())
-                    trials.begin(lambda check: progress.show(LeakReport(check)))
+                    trials.begin(lambda check: progress.show(said_since(LeakReport(check), comparison)))
             if finished.error is not None:
                 raise without_own_frames(finished.error)
         finally:
             # This frame will be part of the error's traceback: without the name there is no cycle of the two.
             del finished
         refuse_end(report, agreement)
-        with code.outputs.on_screen():
-            compare_with_last(self, report.so_far, quiet=options.quiet)
         if options.fail_on_leak:
             refuse_leak(report, "" if agreement is None else agreement.leaking)
         return report if options.output else None
@@ -358,7 +360,7 @@ def _is_shown(number: int, settings: Settings, options: Any) -> bool:
     return bool(options.show_output or first)
 
 
-def compare_with_last(owner: object, check: Check, *, quiet: bool = False) -> Comparison | None:
+def compared_with_last(owner: object, check: Check) -> Comparison | None:
     """Say what became of the leaks that the last check of the same ``--name`` found, and remember this check.
 
     A check that ended early or came to no verdict is compared but not remembered: the next one is then compared with
@@ -368,7 +370,6 @@ def compare_with_last(owner: object, check: Check, *, quiet: bool = False) -> Co
         owner: Whoever lives as long as the notebook's magics; the records are kept in its ``__dict__``, so that no
             module has a state and unloading the extension forgets them.
         check: Of the cell that has just been run. Records hold nothing of the user's.
-        quiet: Whether to display nothing.
 
     Returns:
         The comparison; None for a check without a name, for the first of its name, and where neither leaks.
@@ -388,6 +389,4 @@ def compare_with_last(owner: object, check: Check, *, quiet: bool = False) -> Co
     comparison = compare_checks(before, check)
     if not comparison.lines or not (before.leaks or check.leaks):
         return None
-    if not quiet:
-        display(comparison)
     return comparison

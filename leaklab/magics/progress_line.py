@@ -185,8 +185,10 @@ class ProgressLine:
                 "smaller piece"
             )
         left = min((most - number + 1) * per_run, max(MORE_TIME * max_seconds - elapsed_seconds, 0.0))
-        runs = f"{fewest:,} to {most:,}" if fewest < most else f"at most {most:,}"
-        return f"run {number:,} of {runs}" + (f", at most {_rounded(left)} left, then the line" if left >= 1 else "")
+        most = max(most, number)  # a run may have taken longer than those before it
+        runs = f" of {fewest:,} to {most:,}" if fewest < most else f" of at most {most:,}"
+        runs = runs if number <= most else ""  # the last run took longer than those that the limit was reckoned by
+        return f"run {number:,}{runs}" + (f", at most {_rounded(left)} left, then the line" if left >= 1 else "")
 
     def _write_display(self, words: str) -> None:
         if self._display_id:

@@ -18,7 +18,6 @@ from leaklab.model.sentences import (
     TreeLine,
     growth_sentence,
     growth_words,
-    more_words,
     place_words,
     places_tree,
 )
@@ -26,12 +25,16 @@ from leaklab.render.words import CAUSES, is_leak, tree_lines
 from leaklab.text import format_bytes, unit_words
 
 _TRIED_WORDS = {
-    CureOutcome.LESSENED: "Tried, it only lessens the leak",
-    CureOutcome.NO_EFFECT: "Tried, no cure",
-    CureOutcome.HARMFUL: "Tried, does harm",
-    CureOutcome.NOT_TRIED: "Not tried",
+    CureOutcome.LESSENED: "lessens the leak and does not end it",
+    CureOutcome.NO_EFFECT: "no cure",
+    CureOutcome.HARMFUL: "does harm",
 }
 _PLACE = re.compile(r"(, line |:)\d+\Z")
+_FIGURES = re.compile(
+    r"(?P<runs>[\d,]+ runs?) with this change: (?P<now>.+?) per run \(was (?P<was>.+?)\)(?P<more>.*)", re.DOTALL
+)
+_NAMES_THE_LINE = re.compile(r" The line that [a-z ]+: [^\n]*?\.(?=\s|$)")
+"""A sentence of the advice of a cause that says nothing beside the line itself."""
 MARK = "  # "
 """Behind the source of a line stands what the line does."""
 
@@ -59,8 +62,9 @@ class ShownAdvice:
         line: The line that does it, with its place; the place alone where the change shows the line. May be empty.
         words: What to do, in one sentence; empty where no change was tried that cures the leak.
         diff: That change, line by line.
-        proof: What came of trying it.
+        proof: What came of trying it: ``5.23 KiB -> 0 B every run; same gradients; 8 runs``.
         text: Where there is no such change: sentences, and code that is indented.
+        tried: The changes that were tried and are no cure, a sentence each: they belong to the evidence.
     """
 
     line: str
@@ -68,23 +72,48 @@ class ShownAdvice:
     diff: tuple[DiffLine, ...]
     proof: str
     text: str
+    tried: tuple[str, ...] = ()
 
 
 def advice_of(leak: Leak) -> ShownAdvice:
     """Return what to change. Only a change that was tried and cured the leak is shown as code with its proof.
 
-    Where there is none, the advice for the cause stands, and behind it in words what came of those that were tried.
+    Where there is none, the advice for the cause stands, and behind it the best that trying has brought.
     """
     cured = cure_of(leak)
     line = _line(leak, () if cured is None else cured.changes)
     if cured is not None:
         diff = tuple(_diff(cured.changes, line))
-        return ShownAdvice(line, cured.words, diff, cured.evidence.rstrip("."), "")
+        return ShownAdvice(line, cured.words, diff, proof_words(cured.evidence), "")
+    advice = _NAMES_THE_LINE.sub("", leak.advice) if line else leak.advice
     if not leak.cures:
-        return ShownAdvice(line, "", (), "", leak.advice)
-    trials = [f"{_TRIED_WORDS[cure.outcome]}: {cure.words.rstrip('.')} ({cure.evidence})." for cure in leak.cures]
-    advised = (words for words in leak.advice.splitlines() if not words.startswith(" "))
-    return ShownAdvice(line, "", (), "", "\n".join((*advised, *trials)))
+        return ShownAdvice(line, "", (), "", advice)
+    advised = (words for words in advice.splitlines() if not words.startswith(" "))
+    tried = tuple(
+        f"{cure.words.rstrip('.')}: {_TRIED_WORDS[cure.outcome]} ({cure.evidence})"
+        for cure in leak.cures
+        if cure.outcome in _TRIED_WORDS
+    )
+    return ShownAdvice(line, "", (), "", "\n".join((*advised, *_best_trial(leak.cures))), tried)
+
+
+def proof_words(evidence: str) -> str:
+    """Return the figures of a trial that cured, before and after first."""
+    found = _FIGURES.fullmatch(evidence.rstrip("."))
+    if found is None:
+        return evidence.rstrip(".")
+    return f"{found['was']} -> {found['now']} every run{found['more']}; {found['runs']}"
+
+
+def _best_trial(cures: Sequence[Cure]) -> Iterator[str]:
+    """Yield the change that helps most, else why none was tried."""
+    outcomes = [cure.outcome for cure in cures]
+    if CureOutcome.LESSENED in outcomes:
+        best = cures[outcomes.index(CureOutcome.LESSENED)]
+        yield f"Tried: {best.words.rstrip('.')}. That {_TRIED_WORDS[best.outcome]}."
+    elif set(outcomes) == {CureOutcome.NOT_TRIED}:
+        known = "A change is known" if len(cures) == 1 else f"{len(cures)} changes are known"
+        yield f"{known}, not tried: {cures[0].evidence.rstrip('.')}."
 
 
 def cure_of(leak: Leak) -> Cure | None:
@@ -208,9 +237,14 @@ class LineGroup:
 
 def headline(check: Check) -> str:
     """Return the sentence that tells what a check found; expressions stand between backticks."""
-    if is_leak(check) and check.leaks:
-        return f"{growth_sentence(check.leaks[0])}{more_words(check.leaks, 'leak')}"
-    return check.verdict.reason
+    leaks = check.leaks
+    if not is_leak(check) or not leaks:
+        return check.verdict.reason
+    if len(leaks) == 1:
+        return growth_sentence(leaks[0])
+    n_bytes = check.verdict.bytes_per_run
+    left = f" leave {format_bytes(n_bytes)} every run" if n_bytes else ""
+    return f"{len(leaks):,} leaks{left}, the largest in {place_words(leaks[0])}"
 
 
 def line_groups(leaks: Sequence[Leak]) -> list[LineGroup]:

@@ -193,7 +193,9 @@ class Forms(Generic[Record]):
         if self.page is not None:
             return self.page(record)
         if self.document is not None and self.title is not None:
-            return page(self.title(record), html_of(self.document(record, is_page=True)))
+            return page(self.title(record), html_of(self.document(record, is_page=True), is_page=True))
+        if self.document is not None:
+            return page(title, html_of(self.document(record), is_page=True))
         return page(title, Markup(self.html_of(record)))  # noqa: S704 - leaklab's own
 
     def json(self, record: Record) -> str:

@@ -215,12 +215,14 @@ class Chapter(DocumentBlock):
         blocks: What stands below it.
         is_open: Whether HTML shows it unfolded; None where it shows neither title nor fold.
         legend: What text says behind the title, of its bars of characters.
+        share: How much of a whole it is, as a part of 1: HTML draws a bar before the title; None for no bar.
     """
 
     title: Words
     blocks: tuple[DocumentBlock, ...]
     is_open: bool | None = True
     legend: str = ""
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,21 +257,19 @@ class FactTable(DocumentBlock):
 
 @dataclass(frozen=True, slots=True)
 class PathSteps(DocumentBlock):
-    """A path, root first, a reference on each line, the suspect ones marked.
+    """A path, root first, the suspect references marked: lines in text, in HTML drawn as boxes that hang on each other.
 
     Attributes:
         path: The path.
         cut_at: Positions of the references to cut, which HTML marks.
         label: What stands before it in text.
         width: Columns of the label.
-        title: What stands before it in HTML.
     """
 
     path: RootPath
     cut_at: Collection[int] = ()
     label: str = ""
     width: int = 0
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,24 +329,18 @@ class Outline(DocumentBlock):
 
 
 @dataclass(frozen=True, slots=True)
-class Beside(DocumentBlock):
-    """Blocks beside others, where there is room."""
-
-    left: tuple[DocumentBlock, ...]
-    right: tuple[DocumentBlock, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CellToCopy(DocumentBlock):
     """A whole cell under a title that copies it.
 
     Attributes:
         cell: The cell, every character as it is, escaped.
         handler: JavaScript of the title, escaped; empty for none.
+        title: What it copies.
     """
 
     cell: Markup
     handler: str
+    title: str = "Copy the changed cell"
 
 
 @dataclass(frozen=True, slots=True)

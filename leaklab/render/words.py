@@ -144,8 +144,8 @@ class LeakFact(NamedTuple):
     """One piece of the evidence for a leak.
 
     Attributes:
-        label: ``what``, ``kept``, ``all paths``, ``evidence``, ``also held``, ``also leaked``, ``would free``,
-            ``other lines``, ``cause`` or ``id``.
+        label: ``what``, ``evidence``, ``all paths``, ``also held``, ``also leaked``, ``would free``, ``other lines``,
+            ``cause`` or ``id``.
         words: One or more sentences or expressions, not yet escaped or shortened; several only for ``all paths``,
             ``also held`` and ``other lines``.
         is_code: Whether the words are Python or another text to copy.
@@ -159,17 +159,18 @@ class LeakFact(NamedTuple):
 def leak_facts(leak: Leak, width: int) -> list[LeakFact]:
     """Return what is known about *leak* beside its sentence, its path and its change, in the order of their weight.
 
-    Facts that are not known are left out. *width* is the number of characters for the figures of ``kept``.
+    Facts that are not known are left out, and ``what`` where the path ends in it. *width* is the number of characters
+    for the figures of ``evidence``.
     """
     also = [holder for holder in leak.holders if holder != leak.holder]
     if leak.n_places > 1:
         also.insert(0, f"{count_words(leak.n_places - 1, 'places')} like it, {rate_of_one_words(leak)} each")
     others = f"{others_words(leak.others)}, left by each run in the same place" if leak.others else ""
+    is_on_path = bool(leak.path.steps) and leak.what == object_words(leak.path.steps[-1])
     facts = [
-        LeakFact("what", (leak.what,)),
-        LeakFact("kept", (leak_kept_words(leak, width) if leak.kept else "",)),
+        LeakFact("what", ("" if is_on_path else leak.what,)),
+        LeakFact("evidence", (leak_kept_words(leak, width) if leak.kept else leak.reason,)),
         LeakFact("all paths", tuple(line.indented for line in object_lines(leak))),
-        LeakFact("evidence", (leak.reason,)),
         LeakFact("also held", tuple(also), is_code=True),
         LeakFact("also leaked", (others,)),
         LeakFact("would free", (retained_words(leak),)),
@@ -199,17 +200,24 @@ def rate_of_one_words(leak: Leak) -> str:
 
 
 def projection_words(check: Check) -> str:
-    """Return what the verdict's rate comes to, empty where nothing grows in bytes."""
+    """Return what the verdict's rate comes to, empty where nothing grows in bytes.
+
+    When memory is full is said only where that is near: after millions of runs nobody does anything about it.
+    """
     verdict = check.verdict
     if not verdict.bytes_per_run:
         return ""
     n_runs = projected_runs(verdict.bytes_per_run)
     words = f"{n_runs:,} runs would keep {format_bytes(verdict.bytes_per_run * n_runs)}"
-    if len(check.leaks) != 1:
-        words = f"{format_bytes(verdict.bytes_per_run)} every run in all; {words}"
-    if verdict.full_after_runs is not None:
-        words += f", free memory is used up after {unit_words(verdict.full_after_runs, 'runs')}"
+    if verdict.full_after_runs is not None and verdict.full_after_runs <= _NEAR_RUNS:
+        words += f", free memory is used up after {_rounded(verdict.full_after_runs)}"
     return words
+
+
+def _rounded(n_runs: int) -> str:
+    """Return *n_runs* with two digits: what is projected is not known better."""
+    n_zeros = max(len(str(n_runs)) - 2, 0)
+    return f"{'about ' if n_zeros else ''}{unit_words(round(n_runs, -n_zeros), 'runs')}"
 
 
 def effort_words(check: Check) -> str:
@@ -218,7 +226,7 @@ def effort_words(check: Check) -> str:
     name = f' of "{shorten(check.settings.name, 80)}"' if check.settings.name else ""
     seconds = sum(run.seconds for run in check.runs)
     took = f" in {format_seconds(seconds)}" if check.runs else ""
-    return f"{unit_words(n_runs, 'measured runs')}{name}{took}"
+    return f"{unit_words(n_runs, 'runs')}{name}{took}"
 
 
 def share_words(share: MemoryShare) -> str:
@@ -244,6 +252,8 @@ def share_words(share: MemoryShare) -> str:
 
 _MUCH = 0.1
 """So much of the growth more or less is told."""
+_NEAR_RUNS = 100_000
+"""A training that repeats its step so often is run; one that repeats it millions of times is not."""
 
 
 def failure_words(check: Check) -> str:

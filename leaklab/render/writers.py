@@ -10,7 +10,6 @@ from markupsafe import Markup
 from leaklab.model.comparison import Fate
 from leaklab.render.document import (
     Bars,
-    Beside,
     Bullet,
     CellToCopy,
     Changes,
@@ -188,9 +187,7 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Prose: _prose,
     Remark: _remark,
     Table: _table,
-    **dict.fromkeys(
-        (Bars, CellToCopy, Beside, Drawn, Foldout, Image, NextCell, Outline, ShareBar, Tree, TwoBars), _nothing
-    ),
+    **dict.fromkeys((Bars, CellToCopy, Drawn, Foldout, Image, NextCell, Outline, ShareBar, Tree, TwoBars), _nothing),
 }
 
 

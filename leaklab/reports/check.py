@@ -22,7 +22,7 @@ from leaklab.reports import tables
 from leaklab.reports.brief import brief_of
 from leaklab.reports.check_html import render_html, render_page
 from leaklab.reports.check_text import render_text
-from leaklab.reports.comparison import Comparison, compare_checks
+from leaklab.reports.comparison import Comparison, blocks_of, compare_checks
 from leaklab.reports.graphs import LEAKLAB, PathGraph
 from leaklab.reports.notebook_export import render_markdown
 from leaklab.reports.plots import plot_growth
@@ -30,7 +30,10 @@ from leaklab.reports.tables import leaks_csv
 from leaklab.text import shorten, unit_words
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import leaklab
+    from leaklab.render.document import DocumentBlock
     from leaklab.reports.figure import ReportFigure
 
 
@@ -65,9 +68,10 @@ class LeakReport(Report[Check]):
     _record: Any
     _ranks: Any = field(default=None, compare=False)
     _rerun: Any = field(default=None, compare=False)  # runs the code again; no copy and no file has it
+    _since: Any = field(default=None, compare=False)  # what became of the leaks of the check before; shown first
 
-    def __init__(self, record: Check, _ranks: Any = None, _rerun: Any = None) -> None:
-        for name, value in (("_record", record), ("_ranks", _ranks), ("_rerun", _rerun)):
+    def __init__(self, record: Check, _ranks: Any = None, _rerun: Any = None, _since: Any = None) -> None:
+        for name, value in (("_record", record), ("_ranks", _ranks), ("_rerun", _rerun), ("_since", _since)):
             object.__setattr__(self, name, value)
 
     objects = FrameProperty(tables.object_table)
@@ -233,10 +237,29 @@ class LeakReport(Report[Check]):
         """Return what became of the leaks of this report in *other*, the check of the mended code."""
         return compare_checks(self.record, other.record)
 
+    def _text(self) -> str:
+        text = render_text(self.record)
+        return text if self._since is None else f"{self._since}\n\n{text}"
+
+    def _fragment(self) -> str:
+        return render_html(self.record, self._before())
+
+    def _writers(self) -> dict[str, Callable[[], str]]:
+        to_page = partial(render_page, self.record, has_record=True, before=self._before())
+        return {**Report._writers(self), ".html": to_page}  # noqa: SLF001 - of its own base
+
+    def _before(self) -> tuple[DocumentBlock, ...]:
+        return () if self._since is None else blocks_of(self._since)
+
     def __repr__(self) -> str:
         verdict, n_leaks = self.verdict, len(self.leaks)
         found = f"; {unit_words(n_leaks, 'leaks')}" if n_leaks else ""
         return f"<LeakReport {verdict.outcome.value}: {shorten(verdict.reason, _REASON_LIMIT)}{found}>"
+
+
+def said_since(report: LeakReport, comparison: Comparison | None) -> LeakReport:
+    """Return *report*, which then says first what became of the leaks of an earlier check."""
+    return LeakReport(report._record, report._ranks, report._rerun, comparison)  # noqa: SLF001 - of this file
 
 
 def patch_of(leak: Leak) -> str:

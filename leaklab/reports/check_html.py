@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -13,10 +12,18 @@ from markupsafe import Markup
 from leaklab.model import Check, Leak, Outcome, Run
 from leaklab.model.check import ContainerGrowth
 from leaklab.model.sentences import growth_sentence
-from leaklab.render.advice import LeakRow, advice_of, cell_to_copy, cure_of, headline, line_groups, shown_in_full
+from leaklab.render.advice import (
+    LeakRow,
+    advice_of,
+    cell_to_copy,
+    cure_of,
+    headline,
+    line_groups,
+    patch_text,
+    shown_in_full,
+)
 from leaklab.render.document import (
     Bars,
-    Beside,
     Cell,
     CellToCopy,
     Chapter,
@@ -27,7 +34,6 @@ from leaklab.render.document import (
     FactTable,
     Headline,
     Image,
-    Lines,
     Panel,
     PathSteps,
     Points,
@@ -46,7 +52,6 @@ from leaklab.render.document import (
     faint,
     marked,
 )
-from leaklab.render.drawing import draw_svg
 from leaklab.render.json import embedded, to_json
 from leaklab.render.templates import page, read
 from leaklab.render.words import (
@@ -60,19 +65,15 @@ from leaklab.render.words import (
     numbers_words,
     object_lines,
     projection_words,
-    render_path,
     share_words,
     statement_rows,
     undecided_words,
 )
 from leaklab.render.writers import html_of
-from leaklab.reports.check_text import bounded_points
-from leaklab.reports.graphs import path_graph
+from leaklab.reports.check_text import bounded_places, bounded_points
 from leaklab.reports.plots import plot_alt, plot_png
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, format_rate, format_seconds, shorten
 
-Draw = Callable[..., "str | None"]
-"""Makes an ``<svg>`` of DOT text within ``seconds``, or returns None."""
 Plot = Callable[[Check], "bytes | None"]
 """Makes a PNG image of a check's runs, or returns None: then the report shows no image."""
 
@@ -84,10 +85,7 @@ _N_ROWS, _N_TABLE_ROWS = 20, 300
 _NAME_LIMIT, _WORD_LIMIT = 120, 300
 _SERIES_WIDTH, _FACT_WIDTH = 40, 100  # characters of figures
 _N_BOUNDED = 3  # places that are shown unfolded
-_LONG_PATH = 12  # steps: a graph of more has no place beside them
-_N_DRAWN = 3  # graphs: with more of them the output would swell the notebook
-_DRAWING_SECONDS = 8.0  # for all graphs of a report together
-_MAX_SVG_CHARACTERS = 30_000
+_N_LINES = 8  # lines of code that leak, each with its bar; the others are folded together
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,107 +94,101 @@ class Extent:
 
     Attributes:
         n_leaks: Leaks that are told in full; a cell with more has one cause too many to read on.
-        n_open: Leaks that are unfolded.
-        is_open: Whether everything else is unfolded.
+        is_open: Whether everything is unfolded, as for printing; else the first leak alone is.
         is_page: Whether the verdict is the heading of a page of its own.
         has_handlers: Whether elements may carry JavaScript of their own, which some pages forbid.
     """
 
     n_leaks: int = 10
-    n_open: int = 1
     is_open: bool = False
     is_page: bool = False
     has_handlers: bool = True
 
 
 FRAGMENT = Extent()
-_PAGE = Extent(n_open=10, is_open=True, is_page=True)
+_PAGE = Extent(is_page=True)
 COPY = read("copy.js").strip()
 """A function that copies the text behind a title."""
 _ON_ONE_LINE = re.sub(r"\n *", "", COPY)
 _HANDLER = Markup(html.escape(f"({_ON_ONE_LINE})(this)"))  # noqa: S704 - leaklab's own
 
 
-def render_html(check: Check, *, draw: Draw = draw_svg) -> str:
-    """Return the report as a fragment that survives the sanitizers of notebooks.
-
-    Args:
-        check: What was found.
-        draw: Makes an ``<svg>`` of DOT text, or None; then the path stands there as text.
-    """
-    return str(render_body(check, draw=draw))
+def render_html(check: Check, before: Sequence[DocumentBlock] = ()) -> str:
+    """Return the report as a fragment that survives the sanitizers of notebooks, *before* it what else is said."""
+    return str(render_body(check, before=before))
 
 
-def render_page(*checks: Check, title: str = "", draw: Draw = draw_svg, has_record: bool = False) -> str:
-    """Return one or more reports as a page of its own, all unfolded, that asks nothing of any server.
+def render_page(*checks: Check, title: str = "", has_record: bool = False, before: Sequence[DocumentBlock] = ()) -> str:
+    """Return one or more reports as a page of its own that asks nothing of any server.
 
     Args:
         checks: In the order in which they are shown.
         title: Of the page; empty for the name and the outcome of the first check.
-        draw: As in `render_html`.
         has_record: Whether the page of one check carries its record within itself, to be read back.
+        before: What stands above each of them.
     """
     for check in checks[:1]:
         title = title or f"{check.settings.name or 'leaklab'}: {check.verdict.outcome.value}"
-    body = Markup("\n<hr>\n").join(render_body(check, _PAGE, draw=draw) for check in checks)
+    body = Markup("\n<hr>\n").join(render_body(check, _PAGE, before=before) for check in checks)
     if has_record:
         body += Markup(embedded(to_json(*map(clipped, checks))))  # noqa: S704 - a script element of its own
     return page(title, body)
 
 
-def render_body(check: Check, extent: Extent = FRAGMENT, *, draw: Draw = draw_svg, plot: Plot = plot_png) -> Markup:
-    """Return the report on *check* as a part of a page, without a title.
+def render_body(
+    check: Check, extent: Extent = FRAGMENT, *, plot: Plot = plot_png, before: Sequence[DocumentBlock] = ()
+) -> Markup:
+    """Return the report on *check* as a part of a page, without a title: the answer, and one fold with the evidence.
 
     Args:
         check: What was found.
         extent: How much of it is shown, and what is unfolded.
-        draw: As in `render_html`.
         plot: Makes the image of the runs.
+        before: What stands above the answer.
     """
-    positions = shown_in_full(check.leaks, extent.n_leaks)
-    cells = [Markup(html.escape(cell_to_copy(check.leaks[position]))) for position in positions]  # noqa: S704 - escaped
+    cells = {number: _copied(check.leaks[number], extent) for number in shown_in_full(check.leaks, extent.n_leaks)}
     check = clipped(check, SHOWN_LIMIT)
-    image = plot(check) if check.runs else None
-    picture = () if image is None else (Image(image, plot_alt(check)),)
-    graphs = draw_graphs([check.leaks[position] for position in positions], draw)
-    is_calm = check.verdict.outcome in (Outcome.CLEAN, Outcome.BOUNDED) and not check.failure
-    chapters: list[Chapter] = []
-    for position, svg, cell in zip(positions, graphs, cells, strict=True):
-        leak = check.leaks[position]
-        blocks = (_answer(leak, cell, extent), *_evidence(leak, svg))
-        title = (f"Leak {position + 1}: ", marked(shorten(growth_sentence(leak), 2 * _WORD_LIMIT)))
-        chapters.append(Chapter(title, blocks, len(chapters) < extent.n_open))
     if len(check.leaks) == 1:
-        answer, *evidence = chapters[0].blocks
-        chapters = [Chapter("", (answer, Chapter("Evidence", tuple(evidence))), is_open=None)]
-    blocks = (
-        _banner(check),
-        *(_leak_table(check) if len(check.leaks) > 1 else ()),
-        *chapters,
-        Chapter("What the runs left", () if is_calm else picture, extent.is_open),
-        Chapter(STATEMENTS_TITLE, tuple(_statements(check))),
-        _bounded(check, extent),
-        Chapter("Notes", (Points(check.notes),)),
-        *_tables(check, extent),
-        Chapter(
-            f"Runs ({len(check.runs):,})",
-            (*(picture if is_calm else ()), *_runs(check.runs)) if check.runs else (),
-            extent.is_open,
-        ),
-        *environment_of(check.environment),
+        (leak,) = check.leaks
+        answer: tuple[DocumentBlock, ...] = (_answer(leak, cells[0]),)
+        evidence: tuple[DocumentBlock, ...] = tuple(_evidence(leak))
+    else:
+        answer, evidence = tuple(_leaks(check, cells, extent)), ()
+    notes = Chapter("Notes", (Points(check.notes),))
+    below: tuple[DocumentBlock, ...] = (*evidence, *_figures(check, extent, plot))
+    if is_leak(check):
+        blocks = (*answer, _folded(check, (*below, _bounded(check, extent), notes), extent))
+    else:
+        blocks = (*answer, _bounded(check, extent), notes, _folded(check, below, extent))
+    return html_of(
+        Document((*before, _banner(check), *blocks)), is_page=extent.is_page, style="overflow-wrap:break-word"
     )
-    return html_of(Document(blocks), is_page=extent.is_page, style="overflow-wrap:break-word")
+
+
+def _folded(check: Check, blocks: tuple[DocumentBlock, ...], extent: Extent) -> Chapter:
+    """Return the one fold below the answer: what it rests on."""
+    title = "Evidence" if len(check.leaks) < 2 else "The runs and all figures"  # noqa: PLR2004 - each has its own
+    return Chapter(title, (*blocks, *environment_of(check.environment)), extent.is_open)
+
+
+def _figures(check: Check, extent: Extent, plot: Plot) -> Iterator[DocumentBlock]:
+    """Yield how much is explained, what the runs left, what each statement left, and the tables."""
+    for share in check.shares if is_leak(check) else ():
+        sure = min(share.known_bytes, share.grown_bytes)
+        yield ShareBar(sure / share.grown_bytes, (share.explained_bytes - sure) / share.grown_bytes)
+        yield Remark(f"explained: {share_words(share)}")
+    image = plot(check) if check.runs else None
+    if image is not None:
+        yield Image(image, plot_alt(check))
+    yield Chapter(STATEMENTS_TITLE, tuple(_statements(check)))
+    yield from _tables(check, extent)
+    yield Chapter(f"Runs ({len(check.runs):,})", tuple(_runs(check.runs)) if check.runs else (), extent.is_open)
 
 
 def _banner(check: Check) -> Headline:
     verdict = check.verdict
     below = "; ".join(filter(None, (effort_words(check), projection_words(check))))
-    blocks: list[DocumentBlock] = []
-    for share in check.shares if is_leak(check) else ():
-        sure = min(share.known_bytes, share.grown_bytes)
-        blocks.append(ShareBar(sure / share.grown_bytes, (share.explained_bytes - sure) / share.grown_bytes))
-        blocks.append(Remark(f"explained: {share_words(share)}"))
-    blocks += [Remark(bold(words)) for words in [failure_words(check)] if words]
+    blocks = [Remark(bold(words)) for words in [failure_words(check)] if words]
     blocks += [Remark(faint(words)) for words in [undecided_words(check, 120)] if words]
     return Headline(
         marked(headline(check)), OUTCOME_TONES[verdict.outcome], (faint(below),), verdict.outcome.value.upper(),
@@ -204,16 +196,36 @@ def _banner(check: Check) -> Headline:
     )  # fmt: skip
 
 
-def _leak_table(check: Check) -> Iterator[DocumentBlock]:
-    """Yield the leaks in short, those of one line under it."""
-    for group in line_groups(check.leaks):
-        line = code(shorten(group.line, _WORD_LIMIT)) if group.line else "by an unknown line"
-        yield Remark((line, " ", faint(group.total)))
-        yield Tree(tuple(group.place_lines))
-        yield _leak_rows(group.rows[: group.n_shown])
-        if rest := group.rows[group.n_shown : _N_TABLE_ROWS]:
-            yield Chapter(f"{len(rest):,} more of this line", (_leak_rows(rest),), is_open=False)
-        yield from more_rows(len(group.rows) - _N_TABLE_ROWS, "report.leaks")
+def _leaks(check: Check, cells: Mapping[int, CellToCopy | None], extent: Extent) -> Iterator[DocumentBlock]:
+    """Yield the lines of code that leak, the worst first, each with a bar: its share; the first is unfolded."""
+    groups = line_groups(check.leaks)
+    total = sum(leak.bytes_per_run for leak in check.leaks)
+    chapters: list[DocumentBlock] = []
+    for group in groups:
+        leaks = {row.number - 1: check.leaks[row.number - 1] for row in group.rows}
+        share = sum(leak.bytes_per_run for leak in leaks.values()) / total if total else None
+        if len(leaks) == 1:
+            title: Words = marked(shorten(growth_sentence(next(iter(leaks.values()))), 2 * _WORD_LIMIT))
+        else:
+            title = (code(group.line.partition(": ")[0]) if group.line else "Unknown line", f": {group.total}")
+        told = [number for number in leaks if number in cells]
+        blocks: list[DocumentBlock] = []
+        for number in told:
+            leak = leaks[number]
+            card = (_answer(leak, cells[number]), Chapter("Evidence", tuple(_evidence(leak)), extent.is_open))
+            sentence = marked(shorten(growth_sentence(leak), 2 * _WORD_LIMIT))
+            is_first = number == told[0]
+            blocks.append(Chapter(sentence, card, None if len(told) == 1 else is_first or extent.is_open))
+        if len(leaks) > 1:
+            rows = (Tree(tuple(group.place_lines)), _leak_rows(group.rows[:_N_TABLE_ROWS]))
+            blocks.append(Chapter(f"All {len(leaks):,} places", rows, extent.is_open))
+            blocks += more_rows(len(leaks) - _N_TABLE_ROWS, "report.leaks")
+        elif not told:
+            blocks.append(_leak_rows(group.rows))
+        chapters.append(Chapter(title, tuple(blocks), not chapters or extent.is_open, share=share))
+    yield from chapters[:_N_LINES]
+    if rest := chapters[_N_LINES:]:
+        yield Chapter(f"{len(rest):,} more lines", tuple(rest), extent.is_open)
 
 
 def _leak_rows(rows: Sequence[LeakRow]) -> Table:
@@ -229,53 +241,63 @@ def _leak_rows(rows: Sequence[LeakRow]) -> Table:
     return Table((">no.", "place", "each run adds", "tried change, or cause"), cells)
 
 
-def answer_of(leak: Leak) -> Iterator[DocumentBlock]:
-    """Yield what a person acts on: the line, the change with what it changes, its proof."""
+def answer_of(leak: Leak, copy: CellToCopy | None = None) -> Iterator[DocumentBlock]:
+    """Yield what a person acts on: the line, the change with what it changes, its proof.
+
+    Args:
+        leak: What leaks.
+        copy: What copies the change.
+    """
     advice = advice_of(leak)
     if advice.line:
         yield Remark((bold("Line"), " ", code(shorten(advice.line, _WORD_LIMIT))))
     if advice.words:
         yield from (Remark((bold("Change"), " ", marked(advice.words))), Diff(advice.diff))
-        yield Remark((bold("Tried"), " ", advice.proof))
+        yield from (copy,) if copy is not None else ()
+        yield Remark((bold("Proof"), " ", advice.proof.replace(" -> ", " \u2192 ")))
     elif advice.text:
-        yield from (Remark(bold("What to change")), Prose(advice.text))
+        first, _, rest = advice.text.partition("\n")
+        yield Remark((bold("Change"), " ", marked(first)))
+        yield from (Prose(rest),) if rest else ()
 
 
-def _answer(leak: Leak, cell: Markup, extent: Extent) -> Panel:
-    """Return the answer, and the whole cell to copy."""
-    blocks = tuple(answer_of(leak)) or (Remark("No change is known for this cause."),)
-    copy = (CellToCopy(cell, _HANDLER if extent.has_handlers else ""),) if cell else ()
-    return Panel("", Tone.GOOD if cure_of(leak) else Tone.NONE, blocks=(*blocks, *copy), is_filled=False)
+def _answer(leak: Leak, copy: CellToCopy | None) -> Panel:
+    blocks = tuple(answer_of(leak, copy)) or (Remark("No change is known for this cause."),)
+    return Panel("", Tone.GOOD if cure_of(leak) else Tone.NONE, blocks=blocks, is_filled=False)
 
 
-def _evidence(leak: Leak, svg: str | None) -> Iterator[DocumentBlock]:
-    """Yield what the answer rests on: the path and its graph, then the figures."""
-    path = (PathSteps(leak.path, title="Path"), FactTable(tuple(_facts(leak))))
-    if svg is None:
-        text = Lines(tuple(render_path(leak.path).splitlines()))
-        yield from (*path, Chapter("Path as text", (text,), is_open=False))
-        return
-    graph = Image(svg, f"Graph of the path: {shorten(str(leak.path), 3 * _WORD_LIMIT)}")
-    if len(leak.path.steps) > _LONG_PATH:
-        yield from (*path, Chapter("Graph", (graph,), is_open=False))
-    else:
-        yield Beside(path, (graph,))
+def _copied(leak: Leak, extent: Extent) -> CellToCopy | None:
+    """Return the change to copy, every character as it is: a whole cell, or a patch; None where no change held."""
+    handler = _HANDLER if extent.has_handlers else ""
+    if cell := cell_to_copy(leak):
+        return CellToCopy(Markup(html.escape(cell)), handler)  # noqa: S704 - escaped
+    patch = "" if cure_of(leak) is None else patch_text(leak)
+    if not patch or not patch.replace("\n", "").replace("\t", "").isprintable():
+        return None
+    return CellToCopy(Markup(html.escape(patch)), handler, "Copy the patch")  # noqa: S704 - escaped
+
+
+def _evidence(leak: Leak) -> Iterator[DocumentBlock]:
+    """Yield what the answer rests on: the path, then the figures."""
+    yield from (PathSteps(leak.path), FactTable(tuple(_facts(leak))))
 
 
 def _facts(leak: Leak) -> Iterator[Fact]:
     for label, words, is_code in leak_facts(leak, _FACT_WIDTH):
-        if label == "kept":
-            bars = Bars(leak.kept, Tone.BAD)
-            yield Fact(label, (*((bars,) if bars.is_shown else ()), faint(words[0])))
+        bars = Bars(leak.kept, Tone.BAD)
+        if label == "evidence" and bars.is_shown:
+            yield Fact(label, (bars, faint(words[0])))
         elif label == "all paths":
             yield Fact(label, (Tree(tuple(object_lines(leak))),))
         else:
             yield Fact(label, tuple(map(code, words)) if is_code else words)
+    if tried := advice_of(leak).tried:
+        yield Fact("tried", tuple(map(marked, tried)))
 
 
 def _bounded(check: Check, extent: Extent) -> Chapter:
     """Return the places that grew and stopped: they are no leaks, and the report says so."""
-    places = check.bounded
+    places = bounded_places(check)
     title = f"Not counted as leaks, because they stop growing ({len(places):,})"
     is_open = extent.is_open or len(places) <= _N_BOUNDED
     return Chapter(title, (bounded_points(places),), is_open)
@@ -371,18 +393,3 @@ def _level(n_bytes: int | None) -> Words:
 def more_rows(n_rows: int, place: str, what: str = "rows") -> tuple[Remark, ...]:
     """Return that so many more rows are in *place*; nothing where none are."""
     return (Remark(faint(f"{n_rows:,} more {what} are in {place}")),) if n_rows > 0 else ()
-
-
-def draw_graphs(leaks: Sequence[Leak], draw: Draw) -> list[str | None]:
-    """Return an ``<svg>`` for each of the first leaks, None for the others and where nothing can draw it.
-
-    After one failure no other is tried: where no Graphviz is installed, asking again costs time and brings nothing.
-    """
-    deadline = time.monotonic() + _DRAWING_SECONDS
-    graphs: list[str | None] = [None] * len(leaks)
-    for index, leak in enumerate(leaks[:_N_DRAWN]):
-        svg = draw(path_graph(leak).source, seconds=deadline - time.monotonic())
-        if svg is None:
-            break
-        graphs[index] = svg if len(svg) <= _MAX_SVG_CHARACTERS else None
-    return graphs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from leaklab.model import Check, Leak, Run, StatementGrowth
+from leaklab.model import Check, Leak, Outcome, Run, StatementGrowth
 from leaklab.model.sentences import growth_sentence, growth_words, place_words
 from leaklab.render.advice import LeakRow, LineGroup, advice_of, headline, line_groups, shown_in_full
 from leaklab.render.document import (
@@ -60,17 +60,18 @@ _NARROW = 100  # columns: in fewer the table of runs has no place for all of its
 def render_text(check: Check) -> str:
     """Return the whole report as lines of `columns` at most: verdict, place, rate, line and change, then the evidence.
 
-    A check that found nothing is told in a few lines; the table of runs is shown only where something is to be seen.
+    A check that found nothing is told in a few lines; the table of runs is shown only of a check that ended early, of
+    which there is nothing else to see.
     """
     check = clipped(check, SHOWN_LIMIT)
-    has_leaks, has_runs = is_leak(check) and check.leaks, check.runs and (is_leak(check) or check.failure)
+    has_leaks, has_runs = is_leak(check) and check.leaks, check.runs and check.failure
     return text_of(
         Document(
             (
                 *_verdict(check),
-                *(_leaks(check.leaks) if has_leaks else ()),
+                *(_leaks(check) if has_leaks else ()),
                 Chapter(STATEMENTS_TITLE, tuple(_statements(check.statements))),
-                Chapter("Not counted as leaks, because they stop growing:", (bounded_points(check.bounded),)),
+                Chapter("Not counted as leaks, because they stop growing:", (bounded_points(bounded_places(check)),)),
                 Chapter("Notes", (Points(check.notes),)),
                 Chapter("Runs", (Lines(tuple(_run_lines(check.runs))),) if has_runs else ()),
                 *environment_of(check.environment),
@@ -79,25 +80,21 @@ def render_text(check: Check) -> str:
     )
 
 
+def card_text(check: Check) -> str:
+    """Return the answer alone, without the evidence: verdict, place and rate, line, change, proof."""
+    return text_of(Document(tuple(_verdict(clipped(check, SHOWN_LIMIT)))))
+
+
 def _verdict(check: Check) -> Iterator[DocumentBlock]:
-    """Yield the verdict with its sentence, and the answer where there is one leak."""
+    """Yield the verdict with its sentence and what was run, and the answer where there is one leak."""
     word = check.verdict.outcome.value.upper()
     indent = len(word) + 2
     yield Headline(shorten(headline(check), _TITLE_LIMIT), badge=word)
-    below = [failure_words(check)]
-    if is_leak(check):
-        facts = _answer(check.leaks[0]) if len(check.leaks) == 1 else ()
-        shares = Fact("explained", tuple(map(share_words, check.shares)))
-        rest = FactTable((*facts, Fact("measured", (_measured_words(check),)), shares), LABEL_WIDTH)
-    else:
-        below += [_measured_words(check), undecided_words(check, columns() - indent)]
-        rest = FactTable(())
+    measured = "; ".join(filter(None, (effort_words(check), projection_words(check))))
+    below = (failure_words(check), measured, undecided_words(check, columns() - indent))
     yield from (Remark(words, indent=indent, hang=0) for words in below if words)
-    yield rest
-
-
-def _measured_words(check: Check) -> str:
-    return "; ".join(filter(None, (effort_words(check).replace("measured ", "", 1), projection_words(check))))
+    if is_leak(check) and len(check.leaks) == 1:
+        yield FactTable(tuple(_answer(check.leaks[0])), LABEL_WIDTH)
 
 
 def _answer(leak: Leak) -> Iterator[Fact]:
@@ -107,23 +104,24 @@ def _answer(leak: Leak) -> Iterator[Fact]:
     if advice.line:
         yield Fact("line", (advice.line,))
     if advice.words:
-        yield Fact("change", (advice.words,))
-    yield Fact("", diff)
-    if advice.proof:
-        yield Fact("tried", (advice.proof,))
-    yield Fact("advice", tuple(advice.text.splitlines()))
+        yield Fact("change", (advice.words, *diff))
+        yield Fact("proof", (advice.proof,))
+    yield Fact("change", tuple(advice.text.splitlines()))
 
 
-def _leaks(leaks: Sequence[Leak]) -> Iterator[DocumentBlock]:
-    """Yield a single leak's evidence; of many their table, then those that are worth telling in full."""
+def _leaks(check: Check) -> Iterator[DocumentBlock]:
+    """Yield a single leak's evidence; several leaks in full; of many their table, then those that are worth telling."""
+    leaks, explained = check.leaks, Fact("explained", tuple(map(share_words, check.shares)))
     if len(leaks) == 1:
-        yield Chapter("Evidence", _evidence(leaks[0]))
+        yield Chapter("Evidence", (*_evidence(leaks[0]), FactTable((explained,), LABEL_WIDTH)))
         return
-    yield from (Gap(), Lines(tuple(_table(line_groups(leaks)))))
+    if len(leaks) > _N_SHOWN_IN_FULL:
+        yield from (Gap(), Lines(tuple(_table(line_groups(leaks)))))
     for position in shown_in_full(leaks, _N_SHOWN_IN_FULL):
         leak = leaks[position]
         title = f"Leak {position + 1} of {len(leaks)}: {shorten(growth_sentence(leak), _TITLE_LIMIT)}"
         yield Chapter(title, (FactTable(tuple(_answer(leak)), LABEL_WIDTH), *_evidence(leak)))
+    yield Chapter("", (FactTable((explained,), LABEL_WIDTH),))
 
 
 def _evidence(leak: Leak) -> tuple[DocumentBlock, ...]:
@@ -185,9 +183,15 @@ def _statement_lines(statements: Sequence[StatementGrowth]) -> Iterator[str]:
         yield f"  ... {unit_words(hidden, 'more statements')}"
 
 
+def bounded_places(check: Check) -> tuple[Leak, ...]:
+    """Return the places that grew and stopped, but for a single one of which the verdict tells the same."""
+    is_told = check.verdict.outcome is Outcome.BOUNDED and len(check.bounded) == 1
+    return () if is_told else check.bounded
+
+
 def bounded_points(places: Sequence[Leak]) -> Points:
     """Return why places that grew and stopped are no leaks."""
-    grew = (f" ({growth_words(place)} every run while it grew)" if place.count_per_run else "" for place in places)
+    grew = (f" ({growth_words(place)} every run while it grew)" if place.count_per_run >= 1 else "" for place in places)
     reasons = (f"{place_words(place)}: {place.reason}" for place in places)
     return Points(tuple(marked(reason + more) for reason, more in zip(reasons, grew, strict=True)))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from leaklab.decide.check_change import (
+    CheckDifference,
     How,
     LeakChange,
     Leaks,
@@ -19,7 +21,7 @@ from leaklab.decide.check_change import (
 from leaklab.files import FilePath
 from leaklab.model import Check, Outcome
 from leaklab.model.check import NotebookChecks
-from leaklab.model.comparison import ChangeRow
+from leaklab.model.comparison import ChangeRow, Fate
 from leaklab.model.sentences import quoted
 from leaklab.render.base import Displayed, returned_or_written
 from leaklab.render.document import Changes, Document, DocumentBlock, Panel, Points, Remark, Tone, bold, marked
@@ -56,8 +58,8 @@ class _OfChecks(Displayed):
         return "\n".join(self.lines) or _NO_LEAK
 
 
-def _answer(words: str, blocks: Iterable[DocumentBlock], *, is_good: bool) -> str:
-    return str(html_of(Document((Panel(bold(words), Tone.GOOD if is_good else Tone.BAD, blocks=tuple(blocks)),))))
+def _answer(words: str, blocks: Iterable[DocumentBlock], *, is_good: bool) -> Panel:
+    return Panel(bold(words), Tone.GOOD if is_good else Tone.BAD, blocks=tuple(blocks))
 
 
 def _changes_of(rows: tuple[ChangeRow, ...], lines: Iterable[str] = ()) -> Iterator[DocumentBlock]:
@@ -75,11 +77,13 @@ class Comparison(_OfChecks):
         fixed: Whether the first check leaked and the second proves that nothing leaks any more.
         lines: One sentence for each leak, and one for what is not proven.
         rows: Each leak before and after, in bytes per run.
+        summary: All of them in a few words: ``2 of 3 fixed, 1 left``.
     """
 
     fixed: bool
     lines: tuple[str, ...]
     rows: tuple[ChangeRow, ...] = ()
+    summary: str = ""
 
     def __repr__(self) -> str:
         word = "fixed" if self.fixed else "not fixed"
@@ -87,10 +91,20 @@ class Comparison(_OfChecks):
         more = f" (+{len(self.lines) - 1} more)" if len(self.lines) > 1 else ""
         return f"<Comparison {word}: {first}{more}>"
 
+    def _text(self) -> str:
+        if len(self.lines) < 2:  # noqa: PLR2004 - a single sentence says all that a summary would
+            return "".join(self.lines) or _NO_LEAK
+        return "\n".join((self.summary, *(f"  - {line}" for line in self.lines)))
+
     def _fragment(self) -> str:
-        if not self.lines:
-            return ""
-        return _answer("Fixed" if self.fixed else "Not fixed", _changes_of(self.rows, self.lines), is_good=self.fixed)
+        return str(html_of(Document(blocks_of(self)))) if self.lines else ""
+
+
+def blocks_of(comparison: Comparison) -> tuple[DocumentBlock, ...]:
+    """Return what a page says of *comparison*: its summary, each leak before and after, what no row tells."""
+    more = comparison.lines[len(comparison.rows) :]
+    summary = comparison.summary[:1].upper() + comparison.summary[1:]
+    return (_answer(summary, _changes_of(comparison.rows, more), is_good=comparison.fixed),)
 
 
 def compare_checks(before: Check, after: Check, *, is_other: bool = False) -> Comparison:
@@ -108,7 +122,24 @@ def compare_checks(before: Check, after: Check, *, is_other: bool = False) -> Co
         )
     elif not difference.is_proven:
         lines.append(f"the second check is no proof: {after.failure or after.verdict.reason}")
-    return Comparison(difference.is_fixed, tuple(lines), tuple(map(_row, difference.leaks)))
+    rows = tuple(map(_row, difference.leaks, lines))
+    return Comparison(difference.is_fixed, tuple(lines), rows, _summary(difference))
+
+
+def _summary(difference: CheckDifference) -> str:
+    """Return how many leaks of the first check are fixed, how many are left, and how many are new."""
+    counts = Counter(change.how.fate for change in difference.leaks if change.how is not How.KNOWN)
+    n_new, n_fixed, n_left, n_open = (counts[fate] for fate in (Fate.NEW, Fate.FIXED, Fate.STILL, Fate.UNPROVEN))
+    if n_old := n_fixed + n_left + n_open:
+        parts = ["fixed" if n_old == n_fixed == 1 else f"{n_fixed:,} of {n_old:,} fixed"]
+        parts += [f"{n_left:,} left"] if n_left else []
+        parts += [f"{n_open:,} not proven"] if n_open else []
+    else:
+        parts = ["no leak before"]
+    parts += [f"{n_new:,} new"] if n_new else []
+    n_known = sum(change.how is How.KNOWN for change in difference.leaks)
+    parts += [f"{n_known:,} known before"] if n_known else []
+    return ", ".join(parts)
 
 
 def _line(change: LeakChange, before: Check, *, is_other: bool) -> str:
@@ -179,11 +210,16 @@ def _name(leaks: Leaks) -> str:
     return f"{shorten(leaks[0].what, _NAME_LIMIT)} in {shorten(leaks[0].holder, _NAME_LIMIT)}"
 
 
-def _row(change: LeakChange) -> ChangeRow:
-    """Return a leak before and after as a row."""
+_IN_FIGURES = (How.GONE, How.BOUNDED, How.UNSEEN, How.FRESH)
+
+
+def _row(change: LeakChange, line: str) -> ChangeRow:
+    """Return a leak before and after as a row; *line* says it where the figures alone do not."""
     named = (change.before or change.after)[0]
     place = quoted(named.holder) if named.holder else named.what
     words = " -> ".join(_rate(leaks) if leaks else _NONE for leaks in (change.before, change.after))
+    if change.how not in _IN_FIGURES and not line.endswith(": still leaks"):
+        words = line.partition(": was ")[2] or words
     return ChangeRow(place, change.how.fate, amount_of(change.before), amount_of(change.after), words)
 
 
@@ -210,7 +246,8 @@ class NotebookComparison(_OfChecks):
         return f"Before and after: {unit_words(len(self.pairs), 'checks')}"
 
     def _fragment(self) -> str:
-        return _answer("Passed" if self.passed else "Not passed", self._blocks(), is_good=self.passed)
+        words = "Passed" if self.passed else "Not passed"
+        return str(html_of(Document((_answer(words, self._blocks(), is_good=self.passed),))))
 
     def _blocks(self) -> Iterator[DocumentBlock]:
         """Yield the sentences that no bars stand beside, then bars and sentences of each check."""
@@ -218,8 +255,8 @@ class NotebookComparison(_OfChecks):
         shown = {f"  {line}" for comparison in compared.values() for line in comparison.lines}
         yield from _changes_of((), (line for line in self.lines if line not in shown))
         for name, comparison in compared.items():
-            yield Remark(bold(name))
-            yield from _changes_of(comparison.rows, comparison.lines)
+            yield Remark((bold(name), f": {comparison.summary}"))
+            yield from _changes_of(comparison.rows, comparison.lines[len(comparison.rows) :])
 
 
 def compare_notebooks(before: Check | NotebookChecks, after: Check | NotebookChecks) -> NotebookComparison:

@@ -17,7 +17,6 @@ from leaklab.model import Check, Leak, Outcome
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
 from leaklab.model.sentences import growth_sentence
 from leaklab.render.advice import advice_of, headline, line_groups, shown_in_full
-from leaklab.render.drawing import draw_svg
 from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_to_json, tally_words
 from leaklab.render.templates import FONT, page, read, render
 from leaklab.render.words import (
@@ -32,7 +31,7 @@ from leaklab.render.words import (
     render_path,
     statement_rows,
 )
-from leaklab.reports.check_html import COPY, Draw, Extent, render_body
+from leaklab.reports.check_html import COPY, Extent, render_body
 from leaklab.reports.check_text import render_text
 from leaklab.reports.comparison import Comparison, compare_checks
 from leaklab.reports.plots import plot_png
@@ -49,12 +48,10 @@ _NAME_LIMIT = 80
 # graph, 35 KB for a plot. With these limits the page has 2.5 MB, and one check of 300 leaks 0.7 MB.
 _N_CARDS = 150
 _N_CARDS_OF_ONE = 40
-_DRAWING_SECONDS = 15.0  # for all pictures; afterwards paths are told as text
-_SVG_CHARACTERS = 300_000
+_DRAWING_SECONDS = 15.0  # for all pictures
 _PLOT_BYTES = 300_000
 _VIEW_CHARACTERS = 500_000  # of the HTML of other reports, pictures included
 _TOOLTIP_CHARACTERS = 1_500_000  # beyond, the bars lose theirs: the same figures stand beside them
-_N_FAILURES = 3
 # Only leaklab writes quotes into markup: in a user's text they are escaped, so what matches is a real attribute.
 _STYLE = re.compile(r' style="([^"]*)"')
 _TOOLTIP = re.compile(r'<span title="[^"]*"')
@@ -72,21 +69,10 @@ _SIGNIFICANT = re.compile(r"[\\`*_{}\[\]()#+!|~$@:&<>\"'-]")
 class _Budget:
     """What a page may still spend on pictures, in seconds and in bytes."""
 
-    def __init__(self, draw: Draw, plot: Callable[[Check], bytes]) -> None:
-        self._draw, self._plot = draw, plot
+    def __init__(self, plot: Callable[[Check], bytes]) -> None:
+        self._plot = plot
         self._deadline = time.monotonic() + _DRAWING_SECONDS
-        self._characters, self._view_characters, self._plot_bytes = _SVG_CHARACTERS, _VIEW_CHARACTERS, _PLOT_BYTES
-        self._cards, self._failures = _N_CARDS, 0
-
-    def draw(self, source: str, *, seconds: float) -> str | None:
-        """Return an ``<svg>`` while there is time and room; None afterwards, and where nothing here draws."""
-        left = min(seconds, self._deadline - time.monotonic())
-        if left <= 0 or self._characters <= 0 or self._failures >= _N_FAILURES:
-            return None
-        svg = self._draw(source, seconds=left)
-        self._failures += svg is None
-        self._characters -= len(svg or "")
-        return svg
+        self._view_characters, self._plot_bytes, self._cards = _VIEW_CHARACTERS, _PLOT_BYTES, _N_CARDS
 
     def plot(self, check: Check) -> bytes | None:
         """Return the image of a check's runs while there is time and room; a clean check has its table."""
@@ -125,7 +111,6 @@ class _Section:
 def render_collection(
     collection: NotebookChecks,
     *,
-    draw: Draw = draw_svg,
     plot: Callable[[Check], bytes] = plot_png,
     is_open: bool = False,
 ) -> str:
@@ -133,12 +118,11 @@ def render_collection(
 
     Args:
         collection: The checks and the other reports.
-        draw: Makes an ``<svg>`` of DOT text, or None.
         plot: Makes a PNG image of a check's runs.
         is_open: Whether everything is unfolded, as for printing.
     """
     views, collection = collection.views, clipped(replace(collection, views=()))
-    budget = _Budget(draw, plot)
+    budget = _Budget(plot)
     title = _page_title(collection)
     body = render(
         "notebook.html.j2",
@@ -177,9 +161,8 @@ def _sections(checks: Sequence[KeptCheck], budget: _Budget, *, is_open: bool) ->
 
 def _section(number: int, kept: KeptCheck, budget: _Budget, *, is_open: bool) -> _Section:
     check = kept.check
-    n_open = len(check.leaks) if is_open else 3
-    extent = Extent(n_leaks=budget.n_leaks(check), n_open=n_open, is_open=is_open, has_handlers=False)
-    body = render_body(check, extent, draw=budget.draw, plot=budget.plot)
+    extent = Extent(n_leaks=budget.n_leaks(check), is_open=is_open, has_handlers=False)
+    body = render_body(check, extent, plot=budget.plot)
     return _Section(number, check, shorten(heading(check, number), _NAME_LIMIT), kept.place, body)
 
 
@@ -283,7 +266,7 @@ def _answer(leak: Leak) -> Iterator[str]:
         lines = (f"{'@@' if sign == '@' else sign} {visible(text)}" for sign, text, _ in advice.diff)
         yield from fenced("\n".join(lines), "diff")
         yield ""
-        yield f"- tried: {_plain(shorten(advice.proof, _REASON_LIMIT))}"
+        yield f"- proof: {_plain(shorten(advice.proof, _REASON_LIMIT))}"
     elif advice.text:
         yield ""
         yield "What to change:"

@@ -69,7 +69,7 @@ _N_LEAKS, _N_TEXT_ROWS, _N_HTML_ROWS = 10, 40, 100
 _PLACE_LIMIT, _WHO_LIMIT, _LINE_LIMIT = 200, 90, 300
 _N_REPORTS = 64
 """Reports of single processes on a page; a report takes some ten kilobytes, with its pictures ten times as much."""
-_WITHOUT_GRAPHS = Extent(n_leaks=5, n_open=1)
+_OF_ONE = Extent(n_leaks=5)
 _UNDECIDED = (NO_ANSWER, ENDED_EARLY)
 _COLUMNS = {
     "rank": "int64", "label": "string", "host": "string", "pid": "int64", "verdict": "string",
@@ -115,7 +115,7 @@ def _leak(view: _RanksView, shared: SharedLeak) -> Either:
     """Return what grows, in which processes, and what to change."""
     sentence, where = growth_sentence(shared.leak, shared.turn), view.where(shared)
     advice, rates = advice_of(shared.leak), view.rates_of(shared)
-    named = (("line: ", advice.line), ("change: ", advice.words), ("tried: ", advice.proof))
+    named = (("line: ", advice.line), ("change: ", advice.words), ("proof: ", advice.proof))
     in_text = [f"{name}{words}" for name, words in (("", rates), *named) if words] + advice.text.splitlines()[:_N_LEAKS]
     blocks = (*((Remark(faint(rates)),) if rates else ()), *answer_of(shared.leak))
     words = (marked(shorten(sentence, 2 * _LINE_LIMIT)), ": ", bold(where))
@@ -151,13 +151,9 @@ def _report(record: RankRecord, *, has_pictures: bool) -> Iterator[DocumentBlock
     if record.check is not None and has_pictures:
         yield Drawn(partial(render_body, record.check))
     elif record.check is not None:
-        yield Drawn(partial(render_body, record.check, _WITHOUT_GRAPHS, draw=_no_drawing, plot=_no_plot))
+        yield Drawn(partial(render_body, record.check, _OF_ONE, plot=_no_plot))
     if record.monitor is not None:
         yield from loop.document_of(record.monitor).blocks
-
-
-def _no_drawing(_source: str, **_options: float) -> None:
-    """Draw nothing: the path stands there as text."""
 
 
 def _no_plot(_check: object) -> None:

@@ -131,7 +131,7 @@ def test_three_hundred_leaks_are_less_than_three_megabytes_and_read_back(page, t
     file = tmp_path / "many.html"
     from leaklab.reports.notebook_export import render_collection
 
-    file.write_text(render_collection(many, draw=lambda _source, *, seconds: f"<svg>{'x' * 25_000}</svg>"))
+    file.write_text(render_collection(many))
     assert file.stat().st_size < 3_000_000
     assert load_report(file).collection == many
     page.goto(file.as_uri())
@@ -147,6 +147,49 @@ def test_place_rate_line_and_change_stand_in_the_first_400_pixels(page, tmp_path
     for words in ("grows by 2 tensors (32.0 KiB) every run", "cell 4, line 8", ".item()", "same gradients"):
         box = page.get_by_text(words).first.bounding_box()
         assert box["y"] + box["height"] < 400
+
+
+SHORT = ("check_*.json", "whyalive_*.json", "memdiff_*.json", "monitor_*.json")
+# Text may be scrolled to in a folded table; what is seen at once is read without that.
+CUT = """() => [...document.querySelectorAll('main *')].filter(part => part.checkVisibility()
+    && (part.getBoundingClientRect().right > innerWidth || part.scrollWidth > part.clientWidth + 1
+        && getComputedStyle(part).display !== 'inline')).map(part => part.outerHTML.slice(0, 200))"""
+
+
+@pytest.fixture(scope="module")
+def short_pages(tmp_path_factory):
+    """The page of each stored report of a kind that a cell or a loop shows."""
+    folder = tmp_path_factory.mktemp("short")
+    for path in (path for pattern in SHORT for path in RECORDS.glob(pattern)):
+        is_moments = path.name.startswith("memdiff")
+        report = leaklab.MemDiff.from_json(path) if is_moments else leaklab.load(path)
+        report.to_html(folder / f"{path.stem}.html")
+    return sorted(folder.glob("*.html"))
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1500, "light"), (900, "dark")])
+def test_a_leak_takes_400_pixels_before_its_evidence_and_a_report_700(page, short_pages, width, scheme):
+    page.set_viewport_size({"width": width, "height": 950})
+    page.emulate_media(color_scheme=scheme)
+    heights = {}
+    for path in short_pages:
+        page.goto(path.as_uri())
+        heights[path.stem] = page.locator("main").bounding_box()["height"]
+        card = page.locator("b", has_text="Change").locator("xpath=../..").first
+        if card.count():
+            assert card.bounding_box()["height"] <= 400, path.stem
+    assert {name: height for name, height in heights.items() if height > 700} == {}
+    assert len(heights) == len(short_pages) >= 30
+
+
+def test_at_400_pixels_nothing_that_is_seen_at_once_is_cut(page, short_pages):
+    page.set_viewport_size({"width": 400, "height": 800})
+    found = {}
+    for path in short_pages:
+        page.goto(path.as_uri())
+        if cut := page.evaluate(CUT):
+            found[path.stem] = cut[:2]
+    assert found == {}
 
 
 def test_the_changed_cell_is_copied_by_a_page_alone(page, tmp_path):

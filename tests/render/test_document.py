@@ -11,7 +11,6 @@ from leaklab.model.sentences import TreeLine
 from leaklab.render.advice import DiffLine
 from leaklab.render.document import (
     Bars,
-    Beside,
     Bullet,
     CellToCopy,
     Changes,
@@ -68,7 +67,6 @@ ONE_OF_EACH = (
 IN_HTML_ALONE = (
     Bars((0, 1), Tone.BAD),
     CellToCopy(Markup("x = 1"), ""),
-    Beside((Remark(SIGN),), ()),
     Foldout(SIGN, (SIGN,)),
     Image("", ""),
     NextCell(SIGN),

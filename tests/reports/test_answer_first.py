@@ -11,8 +11,9 @@ import pytest
 import samples
 
 from leaklab.model.check import KeptCheck, NotebookChecks
+from leaklab.model.cure import Cure, CureOutcome
 from leaklab.model.sentences import growth_sentence
-from leaklab.render.advice import advice_of, patch_text
+from leaklab.render.advice import advice_of, patch_text, proof_words
 from leaklab.render.base import coloured, on_terminal
 from leaklab.render.json import redacted
 from leaklab.reports.check import LeakReport
@@ -32,10 +33,6 @@ ANSWER = (
     "same gradients",
 )
 """In the order in which it is read."""
-
-
-def no_renderer(source, *, seconds):
-    return None
 
 
 def positions(text, words=ANSWER):
@@ -61,7 +58,7 @@ def test_of_many_leaks_a_table_by_line_stands_within_twelve_lines():
     with in_columns(80):
         lines = render_text(replace(samples.leaky_check(), leaks=leaks)).splitlines()[:12]
     top = "\n".join(lines)
-    assert lines[0].startswith("LEAK  `pool['0']` grows by 2 tensors (32.0 KiB) every run (and 39 more leaks)")
+    assert lines[0] == "LEAK  40 leaks leave 32.2 KiB every run, the largest in `pool['0']`"
     assert "40 places, 1.25 MiB every run" in " ".join(top.split())
     assert re.search(r"1 +`pool\['0'\]` +2 tensors \(32\.0 KiB\) +tried: Store only the number", top)
     assert top.count(here) == 1
@@ -69,7 +66,7 @@ def test_of_many_leaks_a_table_by_line_stands_within_twelve_lines():
 
 @pytest.mark.parametrize("render", [render_html, render_page])
 def test_in_html_the_answer_comes_before_everything_else(render):
-    markup = render(CURED, draw=no_renderer)
+    markup = render(CURED)
     positions(html.unescape(re.sub(r"<[^>]*>", "", markup)).partition("Evidence")[0])
     assert markup.index("Evidence") < markup.index("<img")
 
@@ -106,7 +103,7 @@ def test_each_place_of_several_changes_is_named():
 
 
 def test_the_whole_changed_cell_can_be_copied_exactly():
-    markup = render_html(CURED, draw=no_renderer)
+    markup = render_html(CURED)
     title, cell = re.search(
         r"<summary ([^>]*)>Copy the changed cell</summary><pre[^>]*>(.*?)</pre>", markup, re.DOTALL
     ).groups()
@@ -124,7 +121,7 @@ def test_a_page_that_forbids_scripts_of_elements_has_none():
 def test_a_cell_that_cannot_be_shown_exactly_is_not_offered(cell):
     (cure,) = samples.cured_leak().cures
     leak = replace(samples.cured_leak(), cures=(replace(cure, changed_cell=cell),))
-    assert "Copy the changed cell" not in render_html(samples.only(leak), draw=no_renderer)
+    assert "Copy the changed cell" not in render_html(samples.only(leak))
 
 
 def test_a_redacted_report_has_no_whole_cell():
@@ -183,3 +180,60 @@ def test_the_text_is_as_wide_as_the_terminal_and_files_are_not(monkeypatch, tmp_
     monkeypatch.undo()
     assert max(map(len, narrow.splitlines())) <= 80
     assert (tmp_path / "report.txt").read_text("utf-8") == str(report) != narrow
+
+
+def with_trials(*trials):
+    """The sample's leak, whose advice names its line, with changes that were tried without curing it."""
+    advice = "The list grows. The line that keeps it: train.py:8 in step. Empty it.\nNot if all of it is needed."
+    cures = tuple(Cure(f"Change {number}.", (), *trial) for number, trial in enumerate(trials, 1))
+    return replace(samples.cured_leak(), advice=advice, cures=cures)
+
+
+def test_the_figures_of_a_proof_stand_before_and_after():
+    assert advice_of(samples.cured_leak()).proof == "32.0 KiB -> 0 B every run; same gradients; 8 runs"
+    assert proof_words("it came to nothing.") == "it came to nothing"
+
+
+def test_of_changes_that_are_no_cure_the_best_is_told_and_the_others_are_evidence():
+    advice = advice_of(
+        with_trials((CureOutcome.LESSENED, "less"), (CureOutcome.HARMFUL, "worse"), (CureOutcome.NOT_TRIED, "no time"))
+    )
+    assert advice.text.splitlines() == [
+        "The list grows. Empty it.",
+        "Not if all of it is needed.",
+        "Tried: Change 1. That lessens the leak and does not end it.",
+    ]
+    assert advice.tried == (
+        "Change 1: lessens the leak and does not end it (less)",
+        "Change 2: does harm (worse)",
+    )
+
+
+def test_changes_that_were_not_tried_are_one_sentence():
+    advice = advice_of(with_trials(*[(CureOutcome.NOT_TRIED, "no time was left: --cure -t 300")] * 3))
+    assert advice.text.splitlines()[2:] == ["3 changes are known, not tried: no time was left: --cure -t 300."]
+    assert advice.tried == ()
+
+
+def test_when_memory_is_full_is_said_where_that_is_near():
+    check = samples.leaky_check()
+    for n_runs, words in ((42, "after 42 runs"), (44_881, "after about 45,000 runs"), (4_488_139, "")):
+        text = render_text(replace(check, verdict=replace(check.verdict, full_after_runs=n_runs)))
+        assert ("free memory is used up" in text) == bool(words)
+        assert words in " ".join(text.split())
+
+
+def test_a_change_of_a_file_is_copied_as_a_patch():
+    (cure,) = samples.cured_leak().cures
+    leak = replace(samples.cured_leak(), cures=(replace(cure, changed_cell=""),))
+    found = re.search(r"Copy the patch</summary><pre[^>]*>(.*?)</pre>", render_html(samples.only(leak)), re.DOTALL)
+    assert found is not None
+    assert html.unescape(found[1]) == patch_text(leak)
+
+
+def test_of_several_leaks_the_first_is_unfolded_and_each_has_its_share():
+    first, second = samples.cured_leak(), replace(samples.hook_leak(), bytes_per_run=32_772.0 / 3)
+    markup = render_html(replace(samples.leaky_check(), leaks=(first, second)))
+    assert [float(share) for share in re.findall(r'title="([\d.]+)% of all"', markup)] == [75.0, 25.0]
+    opened = [part.startswith("<details open") for part in re.findall(r"<details[^>]*>(?=<summary[^>]*><span)", markup)]
+    assert opened == [True, False]

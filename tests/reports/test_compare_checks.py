@@ -9,8 +9,9 @@ import pytest
 import samples
 
 from leaklab.errors import ReportError
-from leaklab.magics.leakcheck import MAX_NAMES, compare_with_last
+from leaklab.magics.leakcheck import MAX_NAMES, compared_with_last
 from leaklab.render.json import from_json, to_json
+from leaklab.reports.check import LeakReport, said_since
 from leaklab.reports.comparison import compare_checks
 
 CLEAN = samples.clean_check()
@@ -133,48 +134,41 @@ def owner():
 
 
 def test_the_first_check_of_a_name_has_nothing_to_compare(owner):
-    assert compare_with_last(owner, named(LEAKY)) is None
+    assert compared_with_last(owner, named(LEAKY)) is None
 
 
-def test_the_second_check_of_a_name_says_what_became_of_the_leaks(owner, capsys):
-    compare_with_last(owner, named(check_of(LEAK)))
-    assert compare_with_last(owner, named(CLEAN)).fixed
-    assert "now 0: fixed" in capsys.readouterr().out
-
-
-def test_a_quiet_comparison_is_not_shown(owner, capsys):
-    compare_with_last(owner, named(check_of(LEAK)))
-    assert compare_with_last(owner, named(CLEAN), quiet=True).fixed
-    assert capsys.readouterr().out == ""
+def test_the_second_check_of_a_name_says_what_became_of_the_leaks(owner):
+    compared_with_last(owner, named(check_of(LEAK)))
+    assert "now 0: fixed" in str(compared_with_last(owner, named(CLEAN)))
 
 
 def test_checks_of_other_names_or_none_are_not_compared(owner):
-    compare_with_last(owner, named(LEAKY))
-    assert compare_with_last(owner, named(CLEAN, "other")) is None
-    assert compare_with_last(owner, named(CLEAN, "")) is None
+    compared_with_last(owner, named(LEAKY))
+    assert compared_with_last(owner, named(CLEAN, "other")) is None
+    assert compared_with_last(owner, named(CLEAN, "")) is None
 
 
 def test_two_clean_checks_are_not_spoken_of(owner):
-    compare_with_last(owner, named(CLEAN))
-    assert compare_with_last(owner, named(CLEAN)) is None
+    compared_with_last(owner, named(CLEAN))
+    assert compared_with_last(owner, named(CLEAN)) is None
 
 
 def test_a_check_that_failed_does_not_replace_the_last_proof(owner):
-    compare_with_last(owner, named(check_of(LEAK)), quiet=True)
-    assert not compare_with_last(owner, named(samples.failed_check()), quiet=True).fixed
-    assert compare_with_last(owner, named(CLEAN), quiet=True).fixed
+    compared_with_last(owner, named(check_of(LEAK)))
+    assert not compared_with_last(owner, named(samples.failed_check())).fixed
+    assert compared_with_last(owner, named(CLEAN)).fixed
 
 
 def test_the_repaired_check_is_the_next_one_to_compare_with(owner):
     for check in (check_of(LEAK), CLEAN):
-        compare_with_last(owner, named(check), quiet=True)
-    comparison = compare_with_last(owner, named(check_of(LEAK)), quiet=True)
+        compared_with_last(owner, named(check))
+    comparison = compared_with_last(owner, named(check_of(LEAK)))
     assert comparison.lines[0].endswith("new leak")
 
 
 def test_no_more_names_are_remembered_than_the_limit(owner):
     for number in range(MAX_NAMES + 3):
-        compare_with_last(owner, named(CLEAN, f"check {number}"))
+        compared_with_last(owner, named(CLEAN, f"check {number}"))
     (memory,) = vars(owner).values()
     assert next(iter(memory)) == "check 3"
     assert len(memory) == MAX_NAMES
@@ -188,3 +182,30 @@ def test_what_the_first_check_had_in_its_notes_or_as_bounded_is_no_new_leak(told
     assert [line.rpartition(": ")[2] for line in comparison.lines] == ["fixed", "not new"]
     assert "now a leak of 217 B per run" in comparison.lines[1]
     assert not comparison.fixed
+
+
+def test_a_recheck_begins_with_how_many_leaks_are_fixed_and_left():
+    leaks = [held_by(f"{name}.list", name, what=name) for name in "abc"]
+    comparison = compare_checks(check_of(*leaks), check_of(leaks[2]))
+    assert comparison.summary == "2 of 3 fixed, 1 left"
+    assert str(comparison).splitlines()[0] == comparison.summary
+    fresh = held_by("d.list", "d", what="d")
+    assert compare_checks(check_of(*leaks), check_of(leaks[2], fresh)).summary == "2 of 3 fixed, 1 left, 1 new"
+    assert compare_checks(check_of(*leaks), samples.empty_check()).summary == "0 of 3 fixed, 3 not proven"
+    assert compare_checks(CLEAN, check_of(fresh)).summary == "no leak before, 1 new"
+
+
+def test_what_became_of_the_last_check_is_said_above_the_report_and_on_its_page():
+    report = LeakReport(check_of(LEAK))
+    again = said_since(report, compare_checks(check_of(LEAK, held_by("b.list", "b", what="b")), report.record))
+    assert str(again).startswith("1 of 2 fixed, 1 left\n")
+    for markup in (again._repr_html_(), again.to_html()):
+        assert markup.index("1 of 2 fixed, 1 left") < markup.index(">LEAK<")
+    assert again == report
+    assert again.to_json() == report.to_json()
+
+
+def test_a_row_says_in_words_what_its_figures_do_not():
+    before = check_of(held_by("a.list", "a", "b.list"))
+    (row,) = compare_checks(before, check_of(held_by("b.list", "b"))).rows
+    assert row.words.endswith("1 of 2 holders fixed (a.list), b.list still holds it")

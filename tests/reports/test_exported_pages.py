@@ -29,7 +29,7 @@ def collection(*checks, **fields):
 
 
 def page_of(wanted, **options):
-    options = {"draw": lambda _source, *, seconds: "<svg>drawn</svg>", "plot": lambda _check: PNG, **options}
+    options = {"plot": lambda _check: PNG, **options}
     return render_collection(wanted, **options)
 
 
@@ -90,17 +90,10 @@ def test_the_end_of_a_script_in_a_record_does_not_end_the_element():
     assert json.loads(find_embedded(page.encode())) == json.loads(text)
 
 
-def test_where_nothing_draws_it_is_tried_three_times_and_no_more():
-    calls = []
-    page = page_of(collection(*(samples.leaky_check(),) * 9), draw=lambda source, **_: calls.append(source))
-    assert len(calls) == 3
-    assert "Path as text" in page
-
-
 def test_leaks_beyond_the_fortieth_of_a_check_stand_in_a_table():
     leaks = tuple(replace(samples.hook_leak(), holder=f"h{number}") for number in range(300))
     page = page_of(collection(replace(samples.leaky_check(), leaks=leaks)))
-    assert "292 more of this line" in page
+    assert "All 300 places" in page
     assert ">h299<" in page
     assert len(page) < 3_000_000
 

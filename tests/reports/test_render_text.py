@@ -67,13 +67,19 @@ def test_six_leaks_stand_in_a_table_and_five_are_told_in_full():
 
 def test_growth_of_a_bounded_place_is_told():
     place = replace(samples.window(), count_per_run=2.0, bytes_per_run=0.0)
-    text = render_text(replace(samples.bounded_check(), bounded=(place,)))
+    text = render_text(replace(samples.leaky_check(), bounded=(place,)))
     assert "(2 dicts every run while it grew)" in " ".join(text.split())
 
 
 def test_growth_without_runs_of_birth_has_no_such_line():
-    text = render_text(samples.only(replace(samples.hook_leak(), kept=())))
-    assert "  kept  " not in text.partition("Runs")[0]
+    leak = replace(samples.hook_leak(), kept=())
+    assert f"  evidence    {leak.reason}\n" in render_text(samples.only(leak))
+
+
+def test_a_single_place_of_which_the_verdict_tells_is_not_told_twice():
+    check = samples.bounded_check()
+    assert "Not counted as leaks" not in render_text(check)
+    assert "Not counted as leaks" in render_text(replace(check, bounded=check.bounded * 2))
 
 
 def test_a_heap_that_cannot_be_read_is_unknown_and_not_zero():
