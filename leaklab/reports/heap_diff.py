@@ -20,13 +20,14 @@ from leaklab.render.document import (
     Headline,
     Points,
     Remark,
+    Styled,
     Table,
     Tone,
-    Words,
+    Typeface,
     code,
     faint,
 )
-from leaklab.reports.heap_diff_lines import Line, headline, levels, lines_of, remarks, title
+from leaklab.reports.heap_diff_lines import Course, Line, headline, levels, lines_of, remarks, title
 from leaklab.reports.heap_snapshot_file import load_heap_snapshot, save_heap_snapshot
 from leaklab.reports.tables import csv_of, frame_of
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, shorten, signed_bytes, unit_words
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _REPR_LIMIT = 100
-_N_TEXT_LINES, _TEXT_LIMIT = 12, 300  # of one group; characters of a line
-_N_ROWS, _CELL_LIMIT = 30, 200
+_N_TEXT_LINES, _TEXT_LIMIT = 12, 300  # of one course; characters of a line
+_N_ROWS, _N_REST, _CELL_LIMIT = 6, 300, 200
+_N_REPLACED = 3  # kinds that text names one by one
 _N_BARS, _LEAST_SHARE = 10, 0.01
 _OBJECT_CHANGES = {
     "kind": "string", "n_born": "int64", "n_died": "int64", "n_before": "int64", "n_after": "int64",
@@ -67,54 +69,63 @@ _CHANGES = {"group": "string", "count": "int64", "what": "string", "bytes": "Int
 
 
 def document_of(difference: Difference, *, is_page: bool = False) -> Document:
-    """Return what is said of a difference: the sums, then what changed, one group after the other."""
+    """Return what is said of a difference: the sums, what is new, what grew, what is gone; folded what was replaced."""
+    del is_page  # a page says the same
     difference = clipped(difference, SHOWN_LIMIT)
-    groups = [(group, list(lines)) for group, lines in groupby(lines_of(difference), key=lambda line: line.group)]
+    courses = [(course, list(lines)) for course, lines in groupby(lines_of(difference), key=lambda line: line.course)]
     grows = sum(row.bytes_after - row.bytes_before for row in difference.devices) > 0
-    tone = (Tone.BAD if grows else Tone.CALM) if groups else Tone.GOOD
-    below = (faint(title(difference)), *((faint(levels(difference)),) if groups else ()))
-    answer = Headline(headline(difference), tone, below, is_large=True)
-    bars, notes = _bars(difference), remarks(difference)
-    chapters = (_chapter(*group, is_open=is_page or not number) for number, group in enumerate(groups))
-    in_text = (remark for group in groups for remark in _remarks(*group))
-    blocks: tuple[DocumentBlock, ...] = (
-        Either((Remark(f"{title(difference)}: {headline(difference)}"),), (answer,)),
-        Either(html=(Changes(bars),) if bars else ()),
-        Either(tuple(in_text), tuple(chapters)),
-    )
-    if groups:
+    tone = (Tone.BAD if grows else Tone.CALM) if courses else Tone.GOOD
+    answer = Headline(headline(difference), tone, (faint(title(difference)),), is_large=True)
+    notes = Points(remarks(difference))
+    blocks: list[DocumentBlock] = [Either((Remark(f"{title(difference)}: {headline(difference)}"),), (answer,))]
+    for course, lines in courses:
+        blocks.append(Either(tuple(_remarks(course, lines)), (_chapter(course, lines),)))
+    if courses:
         sums = (*_device_remarks(difference.devices), Remark(levels(difference), indent=2))
-        blocks += (Either(sums, tuple(_devices(difference.devices, is_open=is_page))),)
-    listed = (Points(notes),)
-    return Document((*blocks, Either(listed, (Chapter("Notes", listed),))))
+        bars = _bars(difference)
+        rest = (*((Changes(bars),) if bars else ()), *_devices(difference.devices), Remark(faint(levels(difference))))
+        blocks.append(Either(sums, (Chapter("Evidence", rest, is_open=False),)))
+    return Document((*blocks, Either((notes,), (Chapter("Notes", (notes,)),))))
 
 
-def _remarks(group: str, lines: list[Line]) -> Iterator[Remark]:
+def _remarks(course: Course, lines: list[Line]) -> Iterator[Remark]:
+    if course is Course.REPLACED and len(lines) > _N_REPLACED:
+        yield Remark(f"{len(lines):,} kinds were {course.value}: see .lines", indent=2)
+        return
     for line in lines[:_N_TEXT_LINES]:
         yield Remark(shorten(str(line), _TEXT_LIMIT), indent=2)
     if len(lines) > _N_TEXT_LINES:
-        yield Remark(f"... {len(lines) - _N_TEXT_LINES:,} more in .{group}", indent=2)
+        yield Remark(f"... {len(lines) - _N_TEXT_LINES:,} more in .lines", indent=2)
 
 
-def _chapter(group: str, lines: list[Line], *, is_open: bool) -> Chapter:
+def _chapter(course: Course, lines: list[Line]) -> Chapter:
+    """Return the lines as a table, of many those first that weigh most; what was replaced is folded."""
+    n_shown = _N_ROWS if course is Course.NEW else _N_ROWS // 2
+    blocks: list[DocumentBlock] = [_table(lines[:n_shown])]
+    if rest := lines[n_shown:]:
+        n_more = len(rest) - _N_REST
+        more = (Remark(faint(f"{n_more:,} more are in .lines")),) if n_more > 0 else ()
+        blocks.append(Chapter(f"{len(rest):,} more", (_table(rest[:_N_REST]), *more), is_open=False))
+    title = f"{course.value.capitalize()} ({len(lines):,})"
+    return Chapter(title, tuple(blocks), is_open=course is not Course.REPLACED)
+
+
+def _table(lines: list[Line]) -> Table:
     rows = tuple(
         (
             f"{line.count:+,}" if line.count else "",
-            code(shorten(line.what, _CELL_LIMIT)),
-            format_bytes(line.n_bytes) if line.n_bytes else "",
-            _holders(line),
+            (code(shorten(line.what, _CELL_LIMIT)), *_held_by(line)),
+            Styled(format_bytes(line.n_bytes), Typeface.UNBROKEN) if line.n_bytes else "",
         )
-        for line in lines[:_N_ROWS]
+        for line in lines
     )
-    n_more = len(lines) - _N_ROWS
-    rest = (Remark(faint(f"{n_more:,} more are in .{group}")),) if n_more > 0 else ()
-    table = Table((">change", "what", ">bytes", "held by"), rows)
-    return Chapter(f"{group.capitalize()} ({len(lines):,})", (table, *rest), is_open)
+    return Table((">change", "what, held by", ">bytes"), rows)
 
 
-def _holders(line: Line) -> Words:
-    parts = [(", ", code(shorten(holder, _CELL_LIMIT))) for holder in line.holders]
-    return tuple(part for pair in parts for part in pair)[1:]
+def _held_by(line: Line) -> Iterator[str | Styled]:
+    for number, holder in enumerate(line.holders):
+        yield ", " if number else " held by "
+        yield code(shorten(holder, _CELL_LIMIT))
 
 
 def _device_remarks(devices: tuple[DeviceChange, ...]) -> Iterator[Remark]:
@@ -125,7 +136,7 @@ def _device_remarks(devices: tuple[DeviceChange, ...]) -> Iterator[Remark]:
             yield Remark(f"{words}, {row.tensors_before:,} -> {row.tensors_after:,} tensors", indent=2)
 
 
-def _devices(devices: tuple[DeviceChange, ...], *, is_open: bool) -> Iterator[Chapter]:
+def _devices(devices: tuple[DeviceChange, ...]) -> Iterator[Table]:
     rows = tuple(
         (
             code(row.device),
@@ -137,8 +148,7 @@ def _devices(devices: tuple[DeviceChange, ...], *, is_open: bool) -> Iterator[Ch
         for row in devices
     )
     if rows:
-        table = Table(("device", ">tensors", ">storages", ">before", ">after"), rows)
-        yield Chapter(f"Devices ({len(rows):,})", (table,), is_open)
+        yield Table(("device", ">tensors", ">storages", ">before", ">after"), rows)
 
 
 def _bars(difference: Difference) -> tuple[ChangeRow, ...]:

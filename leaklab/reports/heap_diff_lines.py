@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +19,15 @@ _SMALL_PARTS = frozenset({
 _LEAST_ATTRIBUTE = 4096
 
 
+class Course(enum.Enum):
+    """What became of something between two moments, in the order in which that is worth reading."""
+
+    NEW = "new"
+    GREW = "grew"
+    LESS = "gone or smaller"
+    REPLACED = "replaced by others of their kind"
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One change.
@@ -28,6 +38,7 @@ class Line:
         n_bytes: Their bytes; None where they say nothing.
         holders: Expressions for some of them.
         group: ``tensors``, ``arrays``, ``containers``, ``objects`` or ``variables``.
+        course: Whether they are new, grew, are gone, or were replaced.
     """
 
     count: int
@@ -35,6 +46,7 @@ class Line:
     n_bytes: int | None
     holders: tuple[str, ...]
     group: str
+    course: Course
 
     def __str__(self) -> str:
         count = f"{self.count:+,} " if self.count else ""
@@ -44,12 +56,13 @@ class Line:
 
 
 def lines_of(difference: Difference) -> tuple[Line, ...]:
-    """Return everything that changed, each thing once: tensors, arrays, containers, other objects, variables."""
+    """Return everything that changed, each thing once: first what is new, the largest before the others."""
     lines = [*_tensor_lines(difference), *_array_lines(difference), *_container_lines(difference)]
     lines += _object_lines(difference)
     told = {holder for line in lines for holder in line.holders}
     lines += [_place_line(row) for row in difference.places if _is_untold(row, told, difference)]
-    return tuple(lines)
+    order = list(Course)
+    return tuple(sorted(lines, key=lambda line: (order.index(line.course), -(line.n_bytes or 0))))
 
 
 def _tensor_lines(difference: Difference) -> Iterator[Line]:
@@ -73,22 +86,23 @@ def _born_and_died(
     n_born, n_died = counts
     if n_born == n_died:
         others = "another of its kind" if n_born == 1 else "others of their kind"
-        yield Line(0, f"{n_born:,} {what} replaced by {others}", n_bytes[0], holders, group)
+        words = f"{n_born:,} {what} replaced by {others}"
+        yield Line(0, words, n_bytes[0], holders, group, Course.REPLACED)
         return
     if n_born:
-        yield Line(n_born, what, n_bytes[0], holders, group)
+        yield Line(n_born, what, n_bytes[0], holders, group, Course.NEW)
     if n_died:
-        yield Line(-n_died, what, n_bytes[1], (), group)
+        yield Line(-n_died, what, n_bytes[1], (), group, Course.LESS)
 
 
 def _container_lines(difference: Difference) -> Iterator[Line]:
     for row in difference.containers:
         step = abs(row.after - row.before)
-        verb = "grew" if row.after > row.before else "shrank"
+        verb, course = ("grew", Course.GREW) if row.after > row.before else ("shrank", Course.LESS)
         content = f" of {row.content}" if row.content and row.after > row.before else ""
         name = f"{row.holder} ({row.kind})" if row.holder else row.kind
         words = f"{name} {verb} by {unit_words(step, 'entries')}{content}, {row.before:,} -> {row.after:,}"
-        yield Line(0, words, row.content_bytes or None, (), "containers")
+        yield Line(0, words, row.content_bytes or None, (), "containers", course)
 
 
 def object_step(row: ObjectChange) -> int:
@@ -106,18 +120,21 @@ def _object_lines(difference: Difference) -> Iterator[Line]:
     for row in difference.objects:
         step = object_step(row)
         if step and row.kind not in tensors:
-            yield Line(step, row.kind, None, row.holders if step > 0 else (), "objects")
+            holders, course = (row.holders, Course.NEW) if step > 0 else ((), Course.LESS)
+            yield Line(step, row.kind, None, holders, "objects", course)
 
 
 def _place_line(row: PlaceChange) -> Line:
     where = "" if row.home == "notebook" else f" of module {row.home}"
     name = f"{'variable' if not where else 'attribute'} {row.expression}{where}"
     if row.change == "born":
-        return Line(0, f"new {name}: {row.after}", None, (), "variables")
+        return Line(0, f"new {name}: {row.after}", None, (), "variables", Course.NEW)
     if row.change == "died":
-        return Line(0, f"{name} is gone: it was {row.before}", None, (), "variables")
-    words = {"replaced": "was replaced", "grown": "grew", "shrunk": "shrank"}.get(row.change, "changed")
-    return Line(0, f"{name} {words}: {row.before} -> {row.after}", None, (), "variables")
+        return Line(0, f"{name} is gone: it was {row.before}", None, (), "variables", Course.LESS)
+    words, course = {"grown": ("grew", Course.GREW), "shrunk": ("shrank", Course.LESS)}.get(
+        row.change, ("was replaced" if row.change == "replaced" else "changed", Course.REPLACED)
+    )
+    return Line(0, f"{name} {words}: {row.before} -> {row.after}", None, (), "variables", course)
 
 
 def _is_untold(row: PlaceChange, told: set[str], difference: Difference) -> bool:

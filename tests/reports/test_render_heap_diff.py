@@ -59,11 +59,11 @@ FULL = replace(
 TEXT = """\
 before -> now, 2.5 s apart: +4 objects, +2 tensors, +64.0 KiB in tensors
   +2 torch.Tensor (64, 128) float32 cpu, 64.0 KiB, held by x, kept[0]
-  1 numpy.ndarray (9,) float64 replaced by another of its kind, 8.79 KiB, held by a
-  kept (list) grew by 3 entries of torch.Tensor, 5 -> 8
   +2 Net, held by net, nets[0]
   new variable n: int
+  kept (list) grew by 3 entries of torch.Tensor, 5 -> 8
   variable old is gone: it was list, 2 entries
+  1 numpy.ndarray (9,) float64 replaced by another of its kind, 8.79 KiB, held by a
   cpu: 0 B -> 64.0 KiB (+64.0 KiB), 0 -> 2 tensors
   process: native heap +400 B, resident +0 B
   - 4 new objects of libraries and of the notebook are left out (module 're')
@@ -73,6 +73,18 @@ before -> now, 2.5 s apart: +4 objects, +2 tensors, +64.0 KiB in tensors
 
 def test_the_text_tells_every_change_once():
     assert str(MemDiff(FULL)) == TEXT
+
+
+def test_what_is_new_stands_first_the_largest_before_the_others_and_what_was_replaced_is_folded():
+    replaced = tuple(ArrayChange(f"bytes of {n}", 1, 1, 10**9, 10**9) for n in range(5))
+    born = tuple(ArrayChange(f"bytearray of {n}", 1, 0, n, 0) for n in (10, 30, 20))
+    difference = MemDiff(replace(FULL, tensors=(), arrays=(*replaced, *born)))
+    assert [line.split(",")[0] for line in difference.lines[:3]] == [f"+1 bytearray of {n}" for n in (30, 20, 10)]
+    assert "  5 kinds were replaced by others of their kind: see .lines\n" in str(difference)
+    markup = difference._repr_html_()
+    places = [markup.index(f">{title}") for title in ("New (", "Grew (", "Gone or smaller (", "Replaced by others")]
+    assert places == sorted(places)
+    assert [part.startswith(" open") for part in markup.split("<details")[1:5]] == [True, True, True, False]
 
 
 def test_no_change_is_one_line():
