@@ -62,7 +62,8 @@ _HEADLINES = {
     Hold.NOTHING: ("FREE", Tone.GOOD),
 }
 _LABEL_WIDTH = 11
-_N_REFERENCES, _N_HTML_REFERENCES, _N_OPEN = 8, 20, 2
+_N_REFERENCES, _N_HTML_REFERENCES = 8, 20
+_N_OPEN_STEPS = 7  # a longer path is folded
 _TITLE_LIMIT, _CODE_LIMIT, _NAME_LIMIT, _WHAT_LIMIT = 300, 400, 60, 72
 _N_STEPS = 30  # of a path that is shown in full
 _DRAWING_SECONDS = 6.0
@@ -71,20 +72,26 @@ _ALT_LIMIT, _GRAPH_ALT_LIMIT = 900, 2_000
 
 
 def document_of(alive: WhyAliveRecord, *, is_page: bool = False) -> Document:
-    """Return why an object is alive: the answer, what to cut, each path, the figures; on a page all is unfolded."""
+    """Return why an object is alive: the answer, what to cut, the best path; HTML folds the rest below these."""
     alive = clipped(alive, SHOWN_LIMIT)
-    paths = tuple(_path(alive, number, is_open=is_page or number < _N_OPEN) for number in range(len(alive.paths)))
+    paths = tuple(_path(alive, number, is_open=True) for number in range(len(alive.paths)))
     cut, cycle = tuple(_cut(alive)), tuple(_cycle(alive))
-    pictures = Drawn(partial(_pictures, alive, is_page=is_page))
     looked_at = f"{alive.n_heap:,} objects looked at; " if alive.n_heap else ""
+    environment = environment_of(alive.environment, looked_at)
+    figures = () if alive.only_path else (_figures(alive),)
+    best, others = paths[:1], paths[1:]
+    if alive.paths and len(alive.paths[0].path.steps) > _N_OPEN_STEPS:
+        best, others = (), paths
+    pictures = (Drawn(partial(_pictures, alive, is_page=is_page)),) if len(paths) > 1 else ()
+    evidence = (*pictures, *others, *figures, _references(alive), *environment)
+    notes = Chapter("Notes", (Points(alive.notes),))
     return Document(
         (
             _answer(alive),
-            Either((*paths, *cycle, *cut), (*cut, *cycle, pictures, *paths)),
-            *(() if alive.only_path else (_figures(alive),)),
-            _references(alive, is_open=is_page),
-            Chapter("Notes", (Points(alive.notes),)),
-            *environment_of(alive.environment, looked_at),
+            Either(
+                (*paths, *cycle, *cut, *figures, _references(alive), notes, *environment),
+                (*cut, *cycle, *best, notes, Chapter("Evidence", evidence, is_open=False)),
+            ),
         )
     )
 
@@ -171,7 +178,7 @@ def _figures(alive: WhyAliveRecord) -> Either:
     )
 
 
-def _references(alive: WhyAliveRecord, *, is_open: bool) -> Either:
+def _references(alive: WhyAliveRecord) -> Either:
     """Return who refers to the object; in text also which operations saved it."""
     rows, place = alive.references, ".references"
     title = f"Direct references ({alive.n_references:,})"
@@ -186,7 +193,7 @@ def _references(alive: WhyAliveRecord, *, is_open: bool) -> Either:
         for row in rows
     )  # fmt: skip
     table = Table(("holder", "reference", "type", ">count", "side"), cells, n_shown=_N_HTML_REFERENCES, place=place)
-    return Either(() if alive.only_path else in_text, (Chapter(title, (table,) if rows else (), is_open),))
+    return Either(() if alive.only_path else in_text, (Chapter(title, (table,) if rows else ()),))
 
 
 def title_words(alive: WhyAliveRecord) -> str:

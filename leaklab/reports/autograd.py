@@ -34,7 +34,7 @@ from leaklab.render.document import (
 )
 from leaklab.render.drawing import Picture
 from leaklab.render.templates import ACCENT
-from leaklab.reports.graphs import FAINT, FONT
+from leaklab.reports.graphs import FAINT, FONT, on_ground
 from leaklab.reports.tables import kept_csv, kept_table, part_table
 from leaklab.text import SHOWN_LIMIT, clipped, columns, format_bytes, shorten, unit_words, visible
 
@@ -255,8 +255,9 @@ def _text_lines(drawing: Drawing, title: str) -> Iterator[str]:
 
 def _dot_lines(drawing: Drawing, title: str) -> Iterator[str]:
     yield "digraph {"
-    yield f'graph [rankdir=TB bgcolor=white fontname="{FONT}" fontsize=10 nodesep=0.3 ranksep=0.35 pad=0.15 labelloc=b'
-    yield f"label=<{html.escape(visible(title))}>]"
+    yield f'graph [rankdir=TB bgcolor=transparent fontname="{FONT}" fontsize=10 nodesep=0.3 ranksep=0.35 pad=0.15'
+    yield "labelloc=b"
+    yield f"label={on_ground(html.escape(visible(title)))}]"
     yield f'node [shape=box style="rounded,filled" fontname="{FONT}" fontsize=11 height=0.3 color="{FAINT}"]'
     yield f'edge [fontname="{FONT}" fontsize=9 color="{FAINT}" arrowsize=0.7]'
     most = max((box.n_bytes for box in drawing.boxes), default=0)
@@ -264,7 +265,7 @@ def _dot_lines(drawing: Drawing, title: str) -> Iterator[str]:
         frame = f' color="{ACCENT}" penwidth=2' if box.is_root else ""
         yield f'b{place} [label={_label(box)} fillcolor="{_fill(box, most)}"{frame}]'
     for start, end, count in drawing.links:
-        label = f' [label=" {count:,} "]' if count > 1 else ""
+        label = f" [label={on_ground(f' {count:,} ')}]" if count > 1 else ""
         yield f"b{start} -> b{end}{label}"
     yield "}"
 

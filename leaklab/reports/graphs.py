@@ -42,12 +42,15 @@ _N_READ = 1_000
 
 
 def new_graph(legend: str, **attributes: str) -> graphviz.Digraph:
-    """Return an empty graph, top to bottom, with *legend* below; *attributes* are further ones of the graph."""
+    """Return an empty graph, top to bottom, with *legend* below; *attributes* are further ones of the graph.
+
+    It has no ground, so that it is no white card on a dark page: whatever has words has a ground of its own.
+    """
     import graphviz  # noqa: PLC0415 - drawing is paid by those who draw
 
     return graphviz.Digraph(
         graph_attr={
-            "rankdir": "TB", "bgcolor": "white", "fontname": FONT, "fontsize": "10", "nodesep": "0.35",
+            "rankdir": "TB", "bgcolor": "transparent", "fontname": FONT, "fontsize": "10", "nodesep": "0.35",
             "ranksep": "0.32", "pad": "0.15", "labelloc": "b", "label": legend, **attributes,
         },
         node_attr={
@@ -82,9 +85,14 @@ def reference_label(reference: str, hint: str = "") -> str:
     """Return the label of an arrow; one with a *hint* below it is bold. A blank on either side keeps the words off."""
     words = lines(reference, "&#160;")
     if not hint:
-        return f"<{words}>"
+        return on_ground(words)
     small = f'<BR/><FONT FACE="{FONT}" POINT-SIZE="9">&#160;&#160;{html.escape(hint)}</FONT>'
-    return f"<<B>{words}</B>{small}>"
+    return on_ground(f"<B>{words}</B>{small}")
+
+
+def on_ground(words: str) -> str:
+    """Return a label of *words*, markup already, that are read on any page."""
+    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLPADDING="1" BGCOLOR="white"><TR><TD>{words}</TD></TR></TABLE>>'
 
 
 def status_cell(status: Status) -> str:
@@ -107,7 +115,8 @@ def legend(cells: Iterable[str]) -> str:
     row = "".join(cells)
     if not row:
         return ""
-    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="6" CELLPADDING="3"><TR>{row}</TR></TABLE>>'
+    look = 'BORDER="0" CELLBORDER="0" CELLSPACING="6" CELLPADDING="3" BGCOLOR="white"'
+    return f"<<TABLE {look}><TR>{row}</TR></TABLE>>"
 
 
 def path_graph(leak: Leak) -> graphviz.Digraph:
@@ -118,13 +127,17 @@ def path_graph(leak: Leak) -> graphviz.Digraph:
     """
     leak = clipped(leak, SHOWN_LIMIT)
     graph = new_graph(legend(_legend_cells(leak.path)))
-    graph.node("root", label=label(leak.path.root), shape="plaintext", style="", fontcolor=FAINT)
+    graph.node(
+        "root", label=label(leak.path.root), shape="plaintext", style="filled", fillcolor="white", fontcolor=FAINT
+    )
     shown = _shown(leak.path)
     suspects = suspect_references(leak.path)
     before = "root"
     for position, index in enumerate(shown):
         if position and index != shown[position - 1] + 1:
-            graph.node("cut", label=label(f"... {index - shown[position - 1] - 1} more objects ..."), style="dashed")
+            graph.node(
+                "cut", label=label(f"... {index - shown[position - 1] - 1} more objects ..."), style="filled,dashed"
+            )
             graph.edge(before, "cut")
             before = "cut"
         _add_step(graph, index, leak.path.steps[index], before, is_suspect=index in suspects)
@@ -163,7 +176,8 @@ def _add_step(graph: graphviz.Digraph, index: int, step: Step, before: str, *, i
 def _add_rate(graph: graphviz.Digraph, leak: Leak, last: str) -> None:
     """Say beside the leaked object how fast it multiplies."""
     words = f"<<B>+ {lines(growth_words(leak))}</B><BR/>every run>"
-    graph.node("rate", label=words, shape="plaintext", style="", fontcolor=ACCENT, fontsize="10")
+    look = {"shape": "plaintext", "style": "filled", "fillcolor": "white", "fontcolor": ACCENT, "fontsize": "10"}
+    graph.node("rate", label=words, **look)
     graph.edge(last, "rate", style="dotted", color=ACCENT, arrowhead="none")
 
 
@@ -201,7 +215,7 @@ def back_graph_dot(graph: BackGraph) -> graphviz.Digraph:
 
 def _look(box: Box) -> dict[str, str]:
     if box.role == "root":
-        return {"shape": "plaintext", "style": "", "fontcolor": FAINT}
+        return {"shape": "plaintext", "style": "filled", "fillcolor": "white", "fontcolor": FAINT}
     if box.role == "more":
         return {"style": "rounded,filled,dashed", "fillcolor": "white", "color": FAINT, "fontsize": "10"}
     if box.role == "asked":

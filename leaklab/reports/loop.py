@@ -25,54 +25,65 @@ from leaklab.model.sentences import growth_sentence
 from leaklab.render.base import Forms, Report
 from leaklab.render.document import (
     Bullet,
+    Chapter,
     Document,
     DocumentBlock,
     Either,
     Headline,
     Lines,
+    Panel,
+    PathSteps,
     Prose,
     Remark,
     RowLine,
     Table,
     Tone,
-    bold,
-    code,
     faint,
+    marked,
     notes_of,
 )
 from leaklab.render.words import render_path
 from leaklab.render.writers import text_of
 from leaklab.reports.check import LeakReport
+from leaklab.reports.check_html import answer_of
 from leaklab.text import format_bytes, format_seconds, unit_words, visible
 
 _N_SHOWN, _N_CHANGES = 5, 12
 
 
 def document_of(record: MonitorRecord) -> Document:
-    """Return what is said of a loop: its state, what grows, what happened, the checks so far and what they cost."""
+    """Return what is said of a loop: its state, what grows; HTML folds what happened, the levels and the checks."""
     status = record.status
     tone = Tone.BAD if status.is_alarm else Tone.DOUBTFUL if record.places else Tone.GOOD
     blocks: list[DocumentBlock] = [Headline(monitor_line(record), tone, (consequence_words(record),))]
-    blocks += map(_place, record.places[:_N_SHOWN])
+    shown = record.places[:_N_SHOWN]
+    blocks += [_place(place, is_first=place is shown[0]) for place in shown]
     if len(record.places) > _N_SHOWN:
         rest = f"and {unit_words(len(record.places) - _N_SHOWN, 'smaller places')} (record.places lists all)"
         blocks.append(Remark(faint(rest), indent=2))
+    evidence: list[DocumentBlock] = []
     if record.changes:
-        blocks += [Either(text=(Remark("what happened", indent=2),)), _changes(record.changes[-_N_CHANGES:])]
+        evidence += [Either(text=(Remark("what happened", indent=2),)), _changes(record.changes[-_N_CHANGES:])]
     line = RowLine("{0:<28} {1:>12} at first   {2:>12} now")
-    blocks.append(Table(("memory", "at first", "now"), tuple(_level_rows(record.levels)), (line,)))
+    evidence.append(Table(("memory", "at first", "now"), tuple(_level_rows(record.levels)), (line,)))
     checks = map(_check_line, record.stretches)
-    blocks += [Remark(faint(f"check of {line}"), f"check: {line}", indent=2) for line in checks]
-    return Document((*blocks, Remark(faint(_cost_words(status)), indent=2), *notes_of(_notes(record), indent=2)))
+    evidence += [Remark(faint(f"check of {line}"), f"check: {line}", indent=2) for line in checks]
+    evidence.append(Remark(faint(_cost_words(status)), indent=2))
+    paths = [PathSteps(place.leak.path) for place in record.places[:_N_SHOWN] if place.leak is not None]
+    folded = Chapter("Evidence", (*paths, *evidence), is_open=False)
+    return Document((*blocks, Either(tuple(evidence), (folded,)), *notes_of(_notes(record), indent=2)))
 
 
-def _place(place: GrowingPlace) -> Bullet:
-    title, leak = bold(_place_line(place)), place.leak
+def _place(place: GrowingPlace, *, is_first: bool) -> DocumentBlock:
+    """Return what is said of one place that grows; of the first HTML shows the answer, of others it is folded."""
+    title, leak = marked(_place_line(place)), place.leak
     if leak is None:
         return Bullet(title)
-    path = Either((Lines(tuple(render_path(leak.path).splitlines())),), (Remark(faint(str(leak.path))),))
-    sites = Either((Lines(leak.sites),), tuple(Remark(code(site)) for site in leak.sites))
-    return Bullet(title, (sites, path, Prose(leak.advice)))
+    in_text = (Lines(leak.sites), Lines(tuple(render_path(leak.path).splitlines())), Prose(leak.advice))
+    answer = tuple(answer_of(leak))
+    folded = Chapter(title, answer, is_open=False)
+    in_html = Panel(title, Tone.NONE, blocks=answer, is_filled=False) if is_first else folded
+    return Either((Bullet(title, in_text),), (in_html,))
 
 
 def _changes(changes: Sequence[StateChange]) -> Table:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 N_DEVICES = 16
 """No machine has more; a damaged or hostile file may claim thousands."""
-_INK, _FAINT = "#333333", "#d9d9d9"
-"""Of the words, and of the lines behind the data."""
+_INK, _FAINT, _PALE = "#767676", "#80808059", "#d9d9d9"
+"""Of the words, of the lines behind the data, and of grounds: words and lines are seen on light pages and on dark."""
 _CLEAN = "#4a90d9"
 _LEAK_COLOURS = ("#d64541", "#e8944a", "#8e5ea2", "#3f9c8c")  # told apart by colour-blind readers too
 _MORE_LEAKS, _OTHERS = "#5b3a29", "#a9a9a9"
@@ -61,11 +61,11 @@ def _in_default_style(plot: Callable[[_Drawn], ReportFigure]) -> Callable[[_Draw
 
 
 def _figure(inches: float, *, n_rows: int = 1, n_columns: int = 1) -> tuple[ReportFigure, list[Axes]]:
-    """Return a figure with white ground and dark ink, each row so many *inches* high."""
+    """Return a figure without a ground, each row so many *inches* high."""
     from leaklab.reports.figure import ReportFigure  # noqa: PLC0415
 
     size = (_WIDTH_INCHES, inches * n_rows)
-    figure = ReportFigure(figsize=size, dpi=_DPI, layout="constrained", facecolor="white")
+    figure = ReportFigure(figsize=size, dpi=_DPI, layout="constrained", facecolor="none")
     axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
     for plot in axes:
         _calm(plot)
@@ -74,7 +74,7 @@ def _figure(inches: float, *, n_rows: int = 1, n_columns: int = 1) -> tuple[Repo
 
 def _calm(axes: Axes) -> None:
     """Leave nothing on the axes that does not carry data."""
-    axes.set_facecolor("white")
+    axes.set_facecolor("none")
     axes.tick_params(colors=_INK, labelsize=8, length=3)
     axes.grid(visible=True, axis="y", color=_FAINT, linewidth=0.7)
     axes.set_axisbelow(True)
@@ -87,8 +87,8 @@ def _calm(axes: Axes) -> None:
 def plot_growth(check: Check) -> ReportFigure:
     """Return a figure: left, the survivors by the run that made them; right, the memory after each run.
 
-    The figure has a white ground and dark ink, whatever the user's style, and so reads on dark pages too. It is known
-    to no window manager and dies with its last reference.
+    The figure has no ground, and a grey for its words that reads on light pages and on dark, whatever the user's style.
+    It is known to no window manager and dies with its last reference.
     """
     figure, (left, right) = _figure(3.0, n_columns=2)
     if check.runs:
@@ -237,7 +237,7 @@ def plot_icicle(tree: FrameNode) -> ReportFigure:
         _say(axes, "nothing is live")
         return figure
     for row, left, width, node in boxes:
-        colour = _FAINT if row < _N_HEADS else _BAND_COLOURS[colour_number(node.label)]
+        colour = _PALE if row < _N_HEADS else _BAND_COLOURS[colour_number(node.label)]
         axes.broken_barh([(left, width)], (-row - 0.94, 0.88), facecolor=colour, edgecolor="white", linewidth=0.5)
         if width > 0.04:  # noqa: PLR2004 - narrower than any word
             room = int(width * 135)
