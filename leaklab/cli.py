@@ -17,7 +17,6 @@ from leaklab.programs.commands import add_attach, add_watch, seconds
 from leaklab.text import shorten
 
 if TYPE_CHECKING:
-    from leaklab.notebooks import Demo
     from leaklab.reports.cuda import CudaSnapshot
     from leaklab.reports.cuda_series import SnapshotComparison
     from leaklab.reports.ranks import RanksReport
@@ -302,21 +301,37 @@ def _cells() -> Iterator[Callable[[int, int, str], None]]:
         yield lambda number, total, source: say(f"cell {number} of {total}: {source}")
 
 
+@contextmanager
+def _demo_steps() -> Iterator[tuple[Callable[[int, int, str], None], Callable[[str], None]]]:
+    """Print each step of the demo as it begins, and what a check says of itself in a line that passes."""
+    from leaklab.notebooks import DEMO_STEPS
+
+    numbers = {first_line: number for number, first_line in enumerate(DEMO_STEPS, 1)}
+    with _line() as say:
+
+        def begin(_number: int, _total: int, source: str) -> None:
+            say("")
+            if words := DEMO_STEPS.get(source):
+                print(f"  {numbers[source]} of {len(numbers)}  {words}", flush=True)
+
+        yield begin, say
+
+
 def _demo(arguments: argparse.Namespace) -> int:
-    from leaklab.notebooks import as_page, find_notebook, run_demo, save_notebook
-    from leaklab.render.base import write_text
+    from leaklab.notebooks import LABEL_WIDTH, as_page, run_demo, save_notebook, words_of
+    from leaklab.render.base import on_terminal, write_text
 
     for file in filter(None, (arguments.html, arguments.notebook)):
         _refuse_missing_folder(file)  # before half a minute of work, not after it
-    print(f"running {find_notebook()} in a fresh kernel ...", flush=True)
-    with _cells() as on_cell:
-        demo = run_demo(max_seconds=arguments.timeout, on_cell=on_cell)
-    write_text(arguments.html, as_page(demo.notebook))
-    _print_findings(demo)
-    print(f"\nthe whole story, as one page: {arguments.html.resolve()}")
+    print("A training loop that leaks, in a fresh kernel: found, explained, repaired. It takes about half a minute.")
+    with _demo_steps() as (on_cell, on_words):
+        demo = run_demo(max_seconds=arguments.timeout, on_cell=on_cell, on_words=on_words)
+    write_text(arguments.html, as_page(demo))
+    print(f"\n{on_terminal(words_of(demo))}")
     if arguments.notebook:
         save_notebook(demo.notebook, arguments.notebook)
-        print(f"the executed notebook: {arguments.notebook.resolve()}")
+        print("  the executed notebook".ljust(LABEL_WIDTH) + str(arguments.notebook.resolve()))
+    print("  all of it, as one page".ljust(LABEL_WIDTH) + str(arguments.html.resolve()))
     if demo.failure:
         print(f"leaklab: {demo.failure}", file=sys.stderr)
         return FAILED
@@ -418,10 +433,3 @@ def _refuse_missing_folder(file: Path) -> None:
     if not file.resolve().parent.is_dir():
         msg = f"cannot write {file}: the folder {file.resolve().parent} does not exist"
         raise LeaklabError(msg)
-
-
-def _print_findings(demo: Demo) -> None:
-    print("\nthe training loop as it was written:")
-    print(demo.before)
-    print("\nthe same loop, repaired:")
-    print(f"  {demo.after.verdict}")

@@ -28,7 +28,8 @@ from nbformat import NotebookNode
 from leaklab.errors import LeaklabError, ReportError
 from leaklab.model.check import NotebookChecks
 from leaklab.render.base import write_text
-from leaklab.reports.check import LeakReport
+from leaklab.reports.check import LeakReport, said_since
+from leaklab.reports.check_text import card_text
 from leaklab.reports.notebook import NotebookReport, load_report, redacted_checks
 from leaklab.text import shorten
 from leaklab.version import PACKAGE_FOLDER
@@ -41,6 +42,15 @@ NOTEBOOK = "01_find_a_leak.ipynb"
 _SAVE_REPORTS = "before.to_json('before.json')\nafter.to_json('after.json')"
 _FAILURE_LIMIT = 300
 OnCell = Callable[[int, int, str], None]
+OnWords = Callable[[str], None]
+_OWN_WORDS = "leaklab: "  # a check begins its line with them as long as it runs
+DEMO_STEPS = {
+    "for epoch in range(1, 31):": "a small network is trained for 30 epochs; the process grows",
+    '%%leakcheck -v before --name "one epoch"': "one epoch is run again and again; every object is counted by its run",
+    "class FixedTrainer(Trainer):": "the trainer is repaired by hand",
+    '%%leakcheck -v after --name "one epoch"': "the repaired epoch is checked in the same way",
+}
+"""What the cells of the demo do, by their first lines."""
 # Run last, also after a cell that failed. It needs neither a variable nor a magic of the notebook's.
 _HAND_OVER = "__import__('leaklab.magics.line_magics', fromlist=['hand_over']).hand_over({path!r})"
 
@@ -53,6 +63,7 @@ def execute(
     working_folder: Path | None = None,
     last: str = "",
     on_cell: OnCell | None = None,
+    on_words: OnWords | None = None,
 ) -> None:
     """Execute *notebook* in place, with the interpreter that runs this function.
 
@@ -64,6 +75,7 @@ def execute(
         working_folder: Where the cells run; *folder* if None.
         last: Code to run at the end, also after a cell that failed or took too long; it leaves no trace in *notebook*.
         on_cell: Is told each code cell that begins: its number among them, how many there are, its first line.
+        on_words: Is told what a check that runs says of itself, each time that it says something else.
 
     Raises:
         LeaklabError: in one line, if a cell fails, the kernel dies, or the time is up.
@@ -78,9 +90,9 @@ def execute(
     )
     # In a thread, because in the main thread nbclient takes Ctrl-C over and ends in a traceback.
     with ThreadPoolExecutor(max_workers=1) as pool:
-        execution = pool.submit(
-            asyncio.run, _execute_until(stop, client, manager, environment_in(folder), last=last, on_cell=on_cell)
-        )
+        environment = environment_in(folder)
+        work = _execute_until(stop, client, manager, environment, last=last, on_cell=on_cell, on_words=on_words)
+        execution = pool.submit(asyncio.run, work)
         try:
             execution.result(timeout=max_seconds)
         except CellExecutionError as error:
@@ -104,14 +116,20 @@ async def _execute_until(
     *,
     last: str,
     on_cell: OnCell | None,
+    on_words: OnWords | None,
 ) -> None:
     """Execute the notebook, then *last*; the kernel is gone at the end, also after *stop*."""
     client.reset_execution_trackers()
     # The kernel's own log goes nowhere: what the cells write to stderr is in the notebook.
     async with client.async_setup_kernel(cleanup_kc=True, env=environment, stderr=subprocess.DEVNULL):
         execution = asyncio.ensure_future(_execute_cells(client, on_cell))
+        told = ""
         while not execution.done() and not stop.is_set():
             await asyncio.wait({execution}, timeout=_POLL_SECONDS)
+            words = _words_of_check(client.nb)
+            if on_words is not None and words != told:
+                on_words(words)
+            told = words
         if not execution.done():
             execution.cancel()
             await manager.interrupt_kernel()
@@ -131,6 +149,13 @@ async def _execute_cells(client: NotebookClient, on_cell: OnCell | None) -> None
                 on_cell(n_begun, n_code, cell.source.strip().partition("\n")[0])
         await client.async_execute_cell(cell, index, execution_count=client.code_cells_executed + 1)
     client.set_widgets_metadata()
+
+
+def _words_of_check(notebook: NotebookNode) -> str:
+    """Return what a check that runs says of itself; empty where none runs."""
+    shown = [cell.outputs for cell in notebook.cells if cell.get("outputs")]
+    words: str = shown[-1][-1].get("data", {}).get("text/plain", "") if shown else ""
+    return " ".join(words.split()) if words.startswith(_OWN_WORDS) else ""
 
 
 async def _execute_last(client: NotebookClient, source: str) -> None:
@@ -197,6 +222,31 @@ class Demo:
         return ""
 
 
+_FOUND = "<h1>What leaklab found, and what became of it</h1><p>Below that: the notebook in which it was found.</p>"
+
+
+_WHERE_NEXT = (
+    ("your notebook", "%load_ext leaklab, then %%leakcheck above a cell"),
+    ("your script", "leaklab watch train.py"),
+    ("memory is full right now", "%leaks in the notebook; leaklab attach PID for a program"),
+)
+LABEL_WIDTH = 28
+"""Columns before what stands behind a name of `_WHERE_NEXT`, and behind those that a front end adds."""
+
+
+def words_of(demo: Demo) -> str:
+    """Return what the demo has found, what became of it, and where to go from here."""
+    lines = [
+        card_text(demo.before.record),
+        "The same loop, repaired:",
+        f"{demo.before.compare(demo.after)}",
+        card_text(demo.after.record),
+        "Where to go from here:",
+        *(f"  {what}".ljust(LABEL_WIDTH) + how for what, how in _WHERE_NEXT),
+    ]
+    return "\n".join(lines)
+
+
 def find_notebook() -> Path:
     """Return the shipped notebook: inside an installed package, or beside the package in a checkout.
 
@@ -211,8 +261,8 @@ def find_notebook() -> Path:
     raise LeaklabError(msg)
 
 
-def run_demo(*, max_seconds: float, on_cell: OnCell | None = None) -> Demo:
-    """Execute the shipped notebook and return what it found; *on_cell* is told each code cell that begins.
+def run_demo(*, max_seconds: float, on_cell: OnCell | None = None, on_words: OnWords | None = None) -> Demo:
+    """Execute the shipped notebook and return what it found; *on_cell* and *on_words* are told as by `execute`.
 
     Kernel, settings and history live in a temporary folder: nothing of the user's Jupyter or IPython profile is read
     or written, and the interpreter is the one that runs this function.
@@ -224,18 +274,20 @@ def run_demo(*, max_seconds: float, on_cell: OnCell | None = None) -> Demo:
     notebook.cells.append(nbformat.v4.new_code_cell(_SAVE_REPORTS))
     with tempfile.TemporaryDirectory(prefix="leaklab-demo-") as name:
         folder = Path(name)
-        execute(notebook, folder, max_seconds=max_seconds, on_cell=on_cell)
+        execute(notebook, folder, max_seconds=max_seconds, on_cell=on_cell, on_words=on_words)
         before, after = (LeakReport.from_json(folder / f"{name}.json") for name in ("before", "after"))
     notebook.cells.pop()
     return Demo(notebook=notebook, before=before, after=after)
 
 
-def as_page(notebook: NotebookNode) -> str:
-    """Return the executed *notebook* as one HTML page that asks nothing of the network."""
+def as_page(demo: Demo) -> str:
+    """Return the demo as one HTML page that asks nothing of the network: what was found, then the executed notebook."""
     exporter = HTMLExporter(mathjax_url="", require_js_url="", mermaid_js_url="", embed_images=True)
     page: str
-    page, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": "leaklab demo"}})
-    return page
+    page, _ = exporter.from_notebook_node(demo.notebook, resources={"metadata": {"name": "leaklab demo"}})
+    after = said_since(demo.after, demo.before.compare(demo.after))
+    cards = "".join(str(report._repr_html_()) for report in (demo.before, after))
+    return page.replace("<main>", f'<main>\n<section style="padding:16px 24px">{_FOUND}{cards}</section>', 1)
 
 
 def save_notebook(notebook: NotebookNode, file: Path) -> None:
