@@ -186,7 +186,7 @@ def says(leak: Leak) -> str:
     if cured is None:
         return advice.text
     shown = (one for one in advice.diff if one.sign != "@" or len(cured.changes) > 1)
-    return "\n".join((advice.words, *(f"    {one.sign} {one.text}" for one in shown), f"Tried: {advice.proof}."))
+    return "\n".join((advice.words, *(f"    {one.sign} {one.text}" for one in shown), f"Proof: {advice.proof}."))
 
 
 def section(program: Program, said: dict[str, str]) -> str:
