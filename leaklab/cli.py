@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import leaklab
+from leaklab.commandline import Parser, passing_line, progress_bar
 from leaklab.errors import LeaklabError, MissingExtraError
 from leaklab.programs.commands import add_attach, add_watch, seconds
-from leaklab.text import shorten
 
 if TYPE_CHECKING:
     from leaklab.reports.cuda import CudaSnapshot
@@ -33,8 +31,6 @@ _NO_CHECK = (
 )
 OLD_COMMANDS = {"diff": "cuda diff", "show": "cuda show"}
 """Names that a command had before, with what it is called now; they still work."""
-_QUIET_SECONDS = 0.5
-_BAR_WIDTH = 40
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,9 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="leaklab", description=leaklab.__doc__)
+    parser = Parser(prog="leaklab", description=leaklab.__doc__)
     parser.add_argument("--version", action="version", version=f"leaklab {leaklab.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands: Any = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser(
         "demo",
         help="find the leak of a small training loop and explain it",
@@ -220,7 +216,7 @@ def _cuda_diff(arguments: argparse.Namespace) -> int:
 
     _refuse_missing_folders(arguments)
     files = find_snapshots(arguments.files)
-    with _bar("reading snapshots") as progress:
+    with progress_bar("reading snapshots") as progress:
         comparison = compare_cuda_snapshots(
             files,
             key=arguments.key,
@@ -242,7 +238,7 @@ def _cuda_show(arguments: argparse.Namespace) -> int:
     from leaklab.ask.cuda import load_cuda_snapshot
 
     _refuse_missing_folders(arguments)
-    with _bar("reading") as progress:
+    with progress_bar("reading") as progress:
         snapshot = load_cuda_snapshot(arguments.file, audited=arguments.audit or None, progress=progress)
     print(snapshot, end="")
     _write_views(arguments, snapshot)
@@ -262,42 +258,9 @@ def _refuse_missing_folders(arguments: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _line() -> Iterator[Callable[[str], None]]:
-    """Write words over those before, in one line of stderr if that is a terminal; leave nothing of them behind."""
-    n_drawn = 0
-
-    def say(words: str) -> None:
-        nonlocal n_drawn
-        if sys.stderr.isatty():
-            shown = shorten(words, shutil.get_terminal_size().columns - 1)
-            print(f"\r{shown:<{n_drawn}}", end="", file=sys.stderr, flush=True)
-            n_drawn = len(shown)
-
-    try:
-        yield say
-    finally:
-        if n_drawn:
-            print(f"\r{'':<{n_drawn}}\r", end="", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _bar(words: str) -> Iterator[Callable[[int, int], None]]:
-    """Draw a progress bar if the work takes long."""
-    started = time.monotonic()
-    with _line() as say:
-
-        def progress(done: int, total: int) -> None:
-            if time.monotonic() - started > _QUIET_SECONDS:
-                n_full = _BAR_WIDTH * done // max(total, 1)
-                say(f"{words} [{'#' * n_full:<{_BAR_WIDTH}}]")
-
-        yield progress
-
-
-@contextmanager
 def _cells() -> Iterator[Callable[[int, int, str], None]]:
     """Say which cell of a notebook runs."""
-    with _line() as say:
+    with passing_line() as say:
         yield lambda number, total, source: say(f"cell {number} of {total}: {source}")
 
 
@@ -307,12 +270,14 @@ def _demo_steps() -> Iterator[tuple[Callable[[int, int, str], None], Callable[[s
     from leaklab.notebooks import DEMO_STEPS
 
     numbers = {first_line: number for number, first_line in enumerate(DEMO_STEPS, 1)}
-    with _line() as say:
+    with passing_line() as say:
 
-        def begin(_number: int, _total: int, source: str) -> None:
-            say("")
+        def begin(number: int, total: int, source: str) -> None:
             if words := DEMO_STEPS.get(source):
+                say("")
                 print(f"  {numbers[source]} of {len(numbers)}  {words}", flush=True)
+            else:
+                say(f"cell {number} of {total}: {source}")
 
         yield begin, say
 

@@ -7,9 +7,10 @@ be looked at. `clip_block` keeps lines.
 
 from __future__ import annotations
 
+import difflib
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
@@ -126,6 +127,12 @@ def signed_words(count: int, unit: str) -> str:
 
 def _singular(unit: str) -> str:
     return _IRREGULAR.get(unit, unit.removesuffix("s"))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean --html?`` for what is spelt most like *word* among *known*; empty where nothing is."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def visible(text: str) -> str:

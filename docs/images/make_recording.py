@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,8 @@ def record() -> tuple[str, str, list[Frame]]:
 
 
 def wrapped(text: str) -> list[str]:
-    """Return *text* in lines of the picture, as a terminal breaks them."""
-    return [text[start : start + N_COLUMNS] for start in range(0, len(text), N_COLUMNS)]
+    """Return *text* in lines of the picture."""
+    return textwrap.wrap(text, N_COLUMNS)
 
 
 def drawn(number: int, line: str) -> str:

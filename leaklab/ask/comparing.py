@@ -55,10 +55,12 @@ def compare(before: Any, after: Any) -> Compared:
         raise ReportError(msg)
     compared = _compared(first, second)
     if compared is None:
-        msg = (
-            f"{_kind_words(first)} cannot be compared: it is a comparison itself, or has no rows; give the reports "
-            "it was made from"
-        )
+        if isinstance(first, Report):
+            msg = f"{_kind_words(first)} has no rows to compare: give the reports that it was made from"
+        else:
+            msg = (
+                f"compare takes two reports, two snapshots, or the names of their files, and no {type(first).__name__}"
+            )
         raise ReportError(msg)
     return compared
 
@@ -79,4 +81,4 @@ def _is_path(thing: Any) -> bool:
 
 def _kind_words(thing: Any) -> str:
     name = type(thing).__name__
-    return f"{'an' if name[:1] in 'AEIOU' else 'a'} {name}"
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"

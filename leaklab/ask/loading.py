@@ -11,7 +11,7 @@ from leaklab.cuda.schema import memory_of
 from leaklab.errors import ReportError
 from leaklab.files import FilePath
 from leaklab.heap.saved.file import MAGIC
-from leaklab.render.base import read_bytes
+from leaklab.render.base import not_ours, read_bytes
 from leaklab.render.json import find_embedded, format_of
 from leaklab.reports.alive import WhyAlive
 from leaklab.reports.autograd import AutogradReport
@@ -87,7 +87,7 @@ def load(path: FilePath) -> Any:
         return load_report(path)
     if form in KINDS and (not is_page or form == "leaklab ranks"):
         return KINDS[form].load(path)
-    raise ReportError(_refusal(path, is_page=is_page))
+    raise ReportError(_refusal(path, data, is_page=is_page))
 
 
 def _first_bytes(path: FilePath) -> bytes:
@@ -100,8 +100,14 @@ def _first_bytes(path: FilePath) -> bytes:
         raise ReportError(msg) from error
 
 
-def _refusal(path: FilePath, *, is_page: bool) -> str:
+_OWN = b'{"format":"leaklab'
+_PAGE_END = b"</html>"
+
+
+def _refusal(path: FilePath, data: bytes, *, is_page: bool) -> str:
     name = os.fspath(path)
+    if (is_page and _PAGE_END not in data) or data.startswith(_OWN):
+        return f"{name!r} is cut off or damaged: copy it again, or save it again where it was made"
     if is_page:
         return f"{name!r} is a page without a record: give a page of %leakreport, leaklab run or LeakReport, or JSON"
-    return f"{name!r} is no file of leaklab: give a report (.json, .html), a heap snapshot (.npz) or a CUDA snapshot"
+    return not_ours(path)

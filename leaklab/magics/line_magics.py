@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from IPython import get_ipython
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Bool, Integer, observe
 
 from leaklab.errors import NO_MEMORY_TO_LOOK, NotEnoughMemoryError, ReportError
@@ -21,6 +21,7 @@ from leaklab.magics.options import (
     evaluated,
     output_options,
     parse_options,
+    parsed,
     publish,
     split_line,
     unquoted,
@@ -181,7 +182,7 @@ class LeakReportMagics(Magics):
             %leakreport --title "Training, before the repair" leaks.html
         """
         __tracebackhide__ = True
-        options = parse_argstring(self.leakreport, line)
+        options = parsed(self.leakreport, line)
         shell: Any = self.shell
         try:
             check_export_target(options.file)

@@ -20,12 +20,13 @@ from IPython.display import display
 from leaklab.errors import ReportError
 from leaklab.render.base import check_target
 from leaklab.reports.notebook import journal_of
-from leaklab.text import shorten
+from leaklab.text import did_you_mean, shorten
 
 DEFAULTS = "LeakLab"
 """Name of the registered magics that have the defaults of all options, as ``%config LeakLab`` shows them."""
 MAX_PATHS = 8
 _WORD = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^\s"'])+)""")
+_UNKNOWN = re.compile(r"unrecognized arguments: (--?[\w-]+)")
 _EXPRESSION_LIMIT = 120
 _MESSAGE_LIMIT = 200
 
@@ -86,7 +87,7 @@ def parse_options(magic: Any, line: str, suffixes: Iterable[str]) -> Any:
     Raises:
         UsageError: for an option that does not exist, a name that is none, or a file that cannot be written.
     """
-    options = parse_argstring(magic, line)
+    options = parsed(magic, line)
     if options.variable and (not options.variable.isidentifier() or keyword.iskeyword(options.variable)):
         msg = f"-v needs the name of a variable, not {options.variable!r}"
         raise UsageError(msg)
@@ -96,6 +97,22 @@ def parse_options(magic: Any, line: str, suffixes: Iterable[str]) -> Any:
         except ReportError as error:
             raise UsageError(str(error)) from None
     return options
+
+
+def parsed(magic: Any, line: str) -> Any:
+    """Parse *line* as the options of *magic*.
+
+    Raises:
+        UsageError: for an option that does not exist; it names the one that was meant, where one is spelt like it.
+    """
+    try:
+        return parse_argstring(magic, line)
+    except UsageError as error:
+        known = [option for option in magic.parser._option_string_actions if option.startswith("--")]  # noqa: SLF001 - as below
+        unknown = _UNKNOWN.match(str(error))
+        guess = "" if unknown is None else did_you_mean(unknown[1], known)
+        msg = f"{error}{guess}"
+        raise UsageError(msg) from None
 
 
 def publish(

@@ -186,7 +186,7 @@ class ProgressLine:
             )
         left = min((most - number + 1) * per_run, max(MORE_TIME * max_seconds - elapsed_seconds, 0.0))
         most = max(most, number)  # a run may have taken longer than those before it
-        runs = f" of {fewest:,} to {most:,}" if fewest < most else f" of at most {most:,}"
+        runs = f" of {fewest:,} to {most:,}" if number < fewest < most else f" of at most {most:,}"
         runs = runs if number <= most else ""  # the last run took longer than those that the limit was reckoned by
         return f"run {number:,}{runs}" + (f", at most {_rounded(left)} left, then the line" if left >= 1 else "")
 

@@ -408,15 +408,36 @@ def read_source(path_or_text: FilePath) -> str | bytes:
     return source if is_text else read_bytes(source)
 
 
-def read_bytes(path: FilePath) -> bytes:
+_TEXTS = (b"{", b"<")
+"""How a record begins, and a page."""
+_N_HEAD = 4_096
+
+
+def read_bytes(path: FilePath, begins: tuple[bytes, ...] = _TEXTS) -> bytes:
     """Return what the file at *path* holds, without the byte order mark that editors of Windows put first.
 
+    Args:
+        path: The file.
+        begins: How what is wanted may begin. Of a file that begins otherwise, however large, only that is read.
+
     Raises:
-        ReportError: if it cannot be read.
+        ReportError: if it cannot be read, is empty, or begins otherwise.
     """
     try:
-        return Path(path).read_bytes().removeprefix(BYTE_ORDER_MARK)
+        with Path(path).open("rb") as file:
+            head = file.read(_N_HEAD)
+            is_it = head.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(begins)
+            data = head + file.read() if is_it else head
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         msg = f"cannot read {os.fspath(path)!r}: {reason}; give a file made by report.to_json(path)"
         raise ReportError(msg) from error
+    if not is_it:
+        raise ReportError(not_ours(path, is_empty=not head))
+    return data.removeprefix(BYTE_ORDER_MARK)
+
+
+def not_ours(path: FilePath, *, is_empty: bool = False) -> str:
+    """Return that the file at *path* is none that leaklab can open, and what is one."""
+    what = "is empty" if is_empty else "is not a file that leaklab can open"
+    return f"{os.fspath(path)!r} {what}: give a report (.json, .html), a heap snapshot (.npz) or a CUDA snapshot"

@@ -67,7 +67,7 @@ def load_heap_snapshot(path: FilePath) -> HeapSnapshotRecord:
     Raises:
         ReportError: if the file cannot be read, is damaged, or holds something else.
     """
-    data = read_bytes(path)
+    data = read_bytes(path, (b"PK",))
     try:
         _refuse_bombs(data)
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
@@ -82,8 +82,9 @@ def load_heap_snapshot(path: FilePath) -> HeapSnapshotRecord:
         msgspec.MsgspecError,
         NotImplementedError,
     ) as error:
+        why = "it is cut off or damaged" if isinstance(error, zipfile.BadZipFile) else error
         msg = (
-            f"{os.fspath(path)!r} is no heap snapshot that this leaklab can read ({error}); give one saved by "
+            f"{os.fspath(path)!r} is no heap snapshot that this leaklab can read ({why}); give one saved by "
             "snapshot.save"
         )
         raise ReportError(msg) from error

@@ -56,8 +56,10 @@ def test_demo_prints_the_report_the_second_verdict_and_where_the_page_is(tmp_pat
     monkeypatch.setattr(demo, "run_demo", lambda **_options: executed)
     assert cli.main(["demo", "--html", str(tmp_path / "page.html")]) == 0
     printed = capsys.readouterr().out
-    assert str(before) in printed
-    assert str(after.verdict) in printed
+    assert str(before).partition("\nEvidence")[0] in printed
+    assert "\nCLEAN  " in printed
+    assert "Evidence" not in printed
+    assert "leaklab watch train.py" in printed
     assert str(tmp_path / "page.html") in printed
 
 
@@ -188,3 +190,46 @@ def test_interrupt_ends_in_one_line(monkeypatch, capsys):
     monkeypatch.setattr(demo, "run_demo", interrupted)
     assert cli.main(["demo"]) == 1
     assert capsys.readouterr().err == "leaklab: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["dmeo"], "did you mean demo?"),
+        (["demo", "--htlm", "x"], "leaklab demo: error: unrecognized arguments: --htlm x; did you mean --html?"),
+        (["cuda", "shwo", "x"], "did you mean show?"),
+        (["compare", "a", "b", "--hmtl=c"], "did you mean --html?"),
+    ],
+)
+def test_a_word_that_is_spelt_like_a_known_one_is_answered_with_that(arguments, meant, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_a_word_that_is_like_none_gets_no_guess(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["demo", "--qqqqq"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_each_step_of_the_demo_is_a_cell_of_the_shipped_notebook():
+    cells = nbformat.read(demo.find_notebook(), 4).cells
+    first_lines = [cell.source.partition("\n")[0] for cell in cells if cell.cell_type == "code"]
+    assert [line for line in demo.DEMO_STEPS if line not in first_lines] == []
+
+
+def test_the_demo_says_each_step_as_it_begins(monkeypatch, tmp_path, capsys):
+    first, second, *_ = demo.DEMO_STEPS
+    shipped(monkeypatch, tmp_path, first + " break", "raise ValueError('no spirals today')")
+    monkeypatch.setattr(demo, "DEMO_STEPS", {first + " break": "a network is trained", second: "never reached"})
+    assert cli.main(["demo"]) == 1
+    assert "\n  1 of 2  a network is trained\n" in capsys.readouterr().out
+
+
+def test_the_page_of_the_demo_begins_with_the_cards():
+    before, after = report(leaked=True), report(leaked=False)
+    page = demo.as_page(demo.Demo(notebook=nbformat.v4.new_notebook(), before=before, after=after))
+    places = [page.index(words) for words in ("<main>", "What leaklab found", ">LEAK<", ">CLEAN<")]
+    assert places == sorted(places)

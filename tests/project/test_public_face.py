@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import samples
 
 import leaklab
 from leaklab.cli import main
+from leaklab.errors import ReportError
+from leaklab.reports.check import LeakReport
 
 OLD_NAMES = {
     "Moment": "HeapSnapshot",
@@ -120,11 +123,11 @@ def test_load_opens_a_file_by_what_is_in_it(name, kind, tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "is no file of leaklab"),
-        (b"{}", "is no file of leaklab"),
-        (b'{"format": "leaklab wine"}', "is no file of leaklab"),
-        (b"[" * 100_000, "is no file of leaklab"),
-        (b"\xff\xfe\x00", "is no file of leaklab"),
+        (b"", "is empty"),
+        (b"{}", "is not a file that leaklab can open"),
+        (b'{"format": "leaklab wine"}', "is not a file that leaklab can open"),
+        (b"[" * 100_000, "is not a file that leaklab can open"),
+        (b"\xff\xfe\x00", "is not a file that leaklab can open"),
         (b"<html></html>", "is a page without a record"),
         (b"PK\x03\x04", "is no heap snapshot that this leaklab can read"),
         (b"\x80\x04", "the file ends after 2 bytes"),
@@ -208,3 +211,25 @@ def test_a_facade_imports_nothing_by_itself():
     code = "import sys, leaklab.metrics; print(*(name for name in sys.modules if name.startswith('leaklab.')))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert set(done.stdout.split()) == {"leaklab.lazy", "leaklab.metrics"}
+
+
+def test_of_a_file_that_cannot_be_ours_only_the_beginning_is_read(tmp_path):
+    for name in ("zeros", "zeros.json", "zeros.html", "zeros.npz"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(6_000_000_000)  # it takes no room on the disk; read, it would take all memory
+        for opened in (leaklab.load, leaklab.load_report, leaklab.LeakReport.from_json, leaklab.HeapSnapshot.load):
+            with pytest.raises(ReportError, match="is not a file that leaklab can open"):
+                opened(tmp_path / name)
+
+
+def test_a_page_and_a_record_that_are_cut_off_are_said_to_be(tmp_path):
+    report = LeakReport(samples.leaky_check())
+    for name, text in (("page.html", report.to_html()), ("record.json", report.to_json())):
+        (tmp_path / name).write_text(text[: len(text) // 2])
+        with pytest.raises(ReportError, match=f"'.*{name}' is cut off or damaged: copy it again"):
+            leaklab.load(tmp_path / name)
+
+
+def test_what_is_no_report_is_not_compared():
+    with pytest.raises(ReportError, match="compare takes two reports, two snapshots, or the names of their files"):
+        leaklab.compare(1, 2)
