@@ -411,14 +411,16 @@ def read_source(path_or_text: FilePath) -> str | bytes:
 _TEXTS = (b"{", b"<")
 """How a record begins, and a page."""
 _N_HEAD = 4_096
+_OURS = "a file that leaklab can open: give a report (.json, .html), a heap snapshot (.npz) or a CUDA snapshot"
 
 
-def read_bytes(path: FilePath, begins: tuple[bytes, ...] = _TEXTS) -> bytes:
+def read_bytes(path: FilePath, begins: tuple[bytes, ...] = _TEXTS, what: str = _OURS) -> bytes:
     """Return what the file at *path* holds, without the byte order mark that editors of Windows put first.
 
     Args:
         path: The file.
         begins: How what is wanted may begin. Of a file that begins otherwise, however large, only that is read.
+        what: What is wanted.
 
     Raises:
         ReportError: if it cannot be read, is empty, or begins otherwise.
@@ -433,11 +435,11 @@ def read_bytes(path: FilePath, begins: tuple[bytes, ...] = _TEXTS) -> bytes:
         msg = f"cannot read {os.fspath(path)!r}: {reason}; give a file made by report.to_json(path)"
         raise ReportError(msg) from error
     if not is_it:
-        raise ReportError(not_ours(path, is_empty=not head))
+        msg = f"{os.fspath(path)!r} is not {what}" if head else f"{os.fspath(path)!r} is empty"
+        raise ReportError(msg)
     return data.removeprefix(BYTE_ORDER_MARK)
 
 
-def not_ours(path: FilePath, *, is_empty: bool = False) -> str:
+def not_ours(path: FilePath) -> str:
     """Return that the file at *path* is none that leaklab can open, and what is one."""
-    what = "is empty" if is_empty else "is not a file that leaklab can open"
-    return f"{os.fspath(path)!r} {what}: give a report (.json, .html), a heap snapshot (.npz) or a CUDA snapshot"
+    return f"{os.fspath(path)!r} is not {_OURS}"

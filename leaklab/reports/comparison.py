@@ -131,7 +131,7 @@ def _summary(difference: CheckDifference) -> str:
     counts = Counter(change.how.fate for change in difference.leaks if change.how is not How.KNOWN)
     n_new, n_fixed, n_left, n_open = (counts[fate] for fate in (Fate.NEW, Fate.FIXED, Fate.STILL, Fate.UNPROVEN))
     if n_old := n_fixed + n_left + n_open:
-        parts = ["fixed" if n_old == n_fixed == 1 else f"{n_fixed:,} of {n_old:,} fixed"]
+        parts = ["fixed" if n_fixed == len(difference.leaks) == 1 else f"{n_fixed:,} of {n_old:,} fixed"]
         parts += [f"{n_left:,} left"] if n_left else []
         parts += [f"{n_open:,} not proven"] if n_open else []
     else:

@@ -67,7 +67,7 @@ def load_heap_snapshot(path: FilePath) -> HeapSnapshotRecord:
     Raises:
         ReportError: if the file cannot be read, is damaged, or holds something else.
     """
-    data = read_bytes(path, (b"PK",))
+    data = read_bytes(path, (b"PK",), "a heap snapshot: give one saved by snapshot.save")
     try:
         _refuse_bombs(data)
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
