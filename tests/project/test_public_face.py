@@ -218,7 +218,7 @@ def test_of_a_file_that_cannot_be_ours_only_the_beginning_is_read(tmp_path):
         with (tmp_path / name).open("wb") as file:
             file.truncate(6_000_000_000)  # it takes no room on the disk; read, it would take all memory
         for opened in (leaklab.load, leaklab.load_report, leaklab.LeakReport.from_json, leaklab.HeapSnapshot.load):
-            with pytest.raises(ReportError, match="is not a (file that leaklab can open|heap snapshot): give"):
+            with pytest.raises(ReportError, match=r"is not a (file that leaklab can open|heap snapshot): give"):
                 opened(tmp_path / name)
 
 
