@@ -26,7 +26,9 @@ RTL = "\u202egnp.exe\u202c \u05e9\u05dc\u05d5\u05dd"
 def collection():
     checks = (samples.leaky_check(), samples.clean_check(), samples.failed_check(), samples.hostile_check(), huge())
     view = KeptView("<script>alert(2)</script>", "In [9]", "a <b>text</b>\nof two lines")
-    return NotebookChecks("</title><script>alert(3)</script>", tuple(KeptCheck(c, RTL) for c in checks), (view,))
+    graph = LeakReport(samples.leaky_check()).graph()
+    views = (KeptView("a graph", "In [10]", str(graph), str(graph._repr_html_())), view)
+    return NotebookChecks("</title><script>alert(3)</script>", tuple(KeptCheck(c, RTL) for c in checks), views)
 
 
 def huge():
@@ -84,6 +86,7 @@ def test_a_table_sorts_by_the_size_of_its_figures_and_back(opened):
 def test_a_graph_zooms_pans_and_fits_again(opened):
     if not opened.locator(".graph").count():
         pytest.skip("nothing here draws graphs")
+    opened.get_by_role("button", name="unfold every part").click()
     frame, image = opened.locator(".graph").first, opened.locator(".graph img").first
     width = image.bounding_box()["width"]
     for _ in range(4):
@@ -120,6 +123,7 @@ def test_without_script_everything_is_there_to_read(browser, file):
     page.goto(file.as_uri())
     assert page.get_by_role("navigation").get_by_role("link").count() == 5
     assert page.locator("button").count() == 0
+    page.locator("summary", has_text="The runs and all figures").first.click()
     assert page.locator("img").first.is_visible()
     context.close()
 
