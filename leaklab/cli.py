@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import leaklab
-from leaklab.commandline import Parser, passing_line, progress_bar
+from leaklab.commandline import CommandParser, passing_line, progress_bar
 from leaklab.errors import LeaklabError, MissingExtraError
 from leaklab.programs.commands import add_attach, add_watch, seconds
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="leaklab", description=leaklab.__doc__)
+    parser = CommandParser(prog="leaklab", description=leaklab.__doc__)
     parser.add_argument("--version", action="version", version=f"leaklab {leaklab.__version__}")
     commands: Any = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser(

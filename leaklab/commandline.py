@@ -18,7 +18,7 @@ _BAR_WIDTH = 40
 _CHOICE = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Names the command or the option that was meant, below the usage of the command that was given."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

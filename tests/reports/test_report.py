@@ -47,8 +47,9 @@ def test_tables_are_computed_anew_each_time():
 
 
 def test_a_report_holds_nothing_but_its_check():
-    assert [field.name for field in fields(LeakReport)] == ["_record", "_ranks", "_rerun"]
+    assert [field.name for field in fields(LeakReport)] == ["_record", "_ranks", "_rerun", "_since"]
     assert LEAKY._rerun is None  # only where the check was made is it known how to run the code again
+    assert LEAKY._since is None  # what a check of the same name found before stands in that one alone
     held = [thing for thing in gc.get_referents(LEAKY) if thing is not LeakReport and thing is not None]
     assert held == [LEAKY.check]
     assert LEAKY.ranks is None  # elsewhere the report of all ranks, which holds nothing but its record either

@@ -118,8 +118,8 @@ def test_the_users_style_neither_reaches_the_figure_nor_is_changed():
     with mpl.rc_context({"text.color": "white", "axes.facecolor": "black", "lines.linewidth": 9}):
         figure = plot_growth(samples.leaky_check())
         assert mpl.rcParams["axes.facecolor"] == "black"
-        assert figure.get_facecolor() == (1.0, 1.0, 1.0, 1.0)
-        assert figure.axes[0].get_facecolor() == (1.0, 1.0, 1.0, 1.0)
+        assert figure.get_facecolor() == (0.0, 0.0, 0.0, 0.0)  # none: it is read on light pages and on dark
+        assert figure.axes[0].get_facecolor() == (0.0, 0.0, 0.0, 0.0)
         assert figure.axes[1].get_lines()[0].get_linewidth() == 1.5
 
 
