@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.measure.cheap_counts import native_heap_bytes
+from leaklab.measure.cheap_counts import count_descriptors, native_heap_bytes
 from leaklab.measure.checkpoint import Lengths, container_lengths, take_checkpoint
 from leaklab.measure.gauges import accelerator_bytes
-from leaklab.measure.process_counts import Children, count_descriptors
+from leaklab.measure.process_counts import Children
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.cure import CureOutcome
 from leaklab.runtime.addresses import KindTable, addresses_of, kinds_of
