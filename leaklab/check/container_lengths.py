@@ -320,7 +320,8 @@ def combine_with_lengths(
         reason = growth.reason if growth.outcome is Outcome.LEAK else f"its length {by_length.reason}"
         return Growth(Outcome.LEAK, witness.count_per_run, reason), witness.count_per_run
     if witness.is_limit and growth.outcome in UNLIMITED:
-        if len(kept) < SURE_RUNS and (rest := _short_rest(kept)):
+        has_grown = by_length.outcome is Outcome.BOUNDED
+        if has_grown and len(kept) < SURE_RUNS and (rest := _short_rest(kept)):
             reason = f"its length {by_length.reason}, but it rested for {unit_words(rest, 'runs')} before"
             return Growth(Outcome.INCONCLUSIVE, per_run, reason), per_run
         reason = f"its length {by_length.reason}: new entries replace old ones"
@@ -332,13 +333,17 @@ def combine_with_lengths(
 
 
 def _short_rest(kept: Sequence[int]) -> int:
-    """Return the longest rest between runs that left something, where the rest at the end is not far longer; else 0.
+    """Return the longest rest before a run that left something, where the rest at the end is not far longer; else 0.
 
-    What fills up gains in every run until it is full. What gains now and then may rest once more.
+    What fills up gains in every run until it is full. What gains now and then may rest once more. Of the last run it is
+    not known what it leaves.
     """
-    runs = np.flatnonzero(kept)
-    rest = int(np.diff(runs).max(initial=1)) - 1
-    return rest if 0 < len(kept) - 1 - int(runs[-1]) < _RESTS * (rest + 1) else 0
+    runs = np.flatnonzero(kept[:-1])
+    if not len(runs):
+        return 0
+    longest = int(np.diff(runs, prepend=-1).max())
+    rested = len(kept) - 2 - int(runs[-1])
+    return longest - 1 if 0 < rested < _RESTS * longest else 0
 
 
 _RESTS = 4

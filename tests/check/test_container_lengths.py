@@ -374,10 +374,11 @@ def now_and_then(runs_that_add):
     return cell
 
 
-def test_what_has_rested_before_may_rest_once_more():
-    report = check(now_and_then({2, 3, 5, 8}), runs=12)  # the warm-up is call 0
+@pytest.mark.parametrize(("runs_that_add", "n_rested"), [({2, 3, 5, 8}, 2), ({4}, 3)])  # the warm-up is call 0
+def test_what_has_rested_before_may_rest_once_more(runs_that_add, n_rested):
+    report = check(now_and_then(runs_that_add), runs=12)
     assert report.verdict.outcome is Outcome.INCONCLUSIVE
-    assert "rested for 2 runs before" in report.verdict.reason
+    assert f"rested for {n_rested} runs before" in report.verdict.reason
 
 
 def test_what_was_filled_run_by_run_is_full():
