@@ -109,7 +109,7 @@ def test_a_change_that_ends_the_leak_is_shown_as_code_with_its_proof(notebook, p
     assert cure.evidence.startswith(f"8 runs with this change: 0 B per run (was {told})")
     assert "same gradients" in cure.evidence
     text = str(report)
-    assert "\n                + history.append(loss.item())\n  tried       8 runs with this change" in text
+    assert f"\n                + history.append(loss.item())\n  proof       {told} -> 0 B every run" in text
     assert cure.changed_cell.splitlines()[10].strip() == "history.append(loss.item())"
     assert report.patch().splitlines()[2:] == [
         "@@ -11,1 +11,1 @@", "-    history.append(loss)", "+    history.append(loss.item())",
