@@ -175,7 +175,7 @@ def test_the_magic_shows_the_change_with_its_proof(notebook):
     notebook.run("rows = []\nbetter = 'rows[:] = [bytearray(5000)]'")
     typed = notebook.run("%%leakcheck -n 16 --try better\nrows.append(bytearray(5000))")
     assert "Take your change of this cell, line 2." in typed.out
-    assert "8 runs with this change: 0 B per run" in typed.out
+    assert "-> 0 B every run" in typed.out
 
 
 def test_the_magic_tries_a_cell_that_awaits(notebook):

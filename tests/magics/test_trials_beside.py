@@ -59,13 +59,13 @@ def test_the_kernel_is_free_while_changes_are_tried_and_the_change_comes_into_th
     shown = shown_until_idle(kernel, CELL)
     reports = [text for text in shown if text.startswith("LEAK")]
     assert len(reports) == 1
-    assert "tried " not in reports[0]
+    assert "proof " not in reports[0]
     assert "the kernel is free" in shown[-1]
     before = "print(report._record.check.leaks[0].cures, report.so_far.verdict.outcome.value)"
     assert shown_until_idle(kernel, before) == ["() leak\n"]
     complete = next_report(kernel)
     assert "change " in complete
-    assert "runs with this change: 0 B per run" in complete
+    assert "-> 0 B every run" in complete
     shown = shown_until_idle(kernel, "print(report.leaks[0].cures[0].outcome.value)")
     assert shown[-1] == "cured\n"
     assert any("report.apply(0) writes" in text for text in shown[:-1])  # the button, in the place of the line
@@ -83,7 +83,7 @@ def test_whoever_asks_for_the_report_gets_a_complete_one(kernel):
 def test_the_next_check_waits_for_the_trials_of_the_last(kernel):
     shown_until_idle(kernel, CELL)
     shown = shown_until_idle(kernel, "%%leakcheck -v other -n 8\nx = bytearray(1000)")
-    complete = next(place for place, text in enumerate(shown) if "runs with this change: 0 B per run" in text)
+    complete = next(place for place, text in enumerate(shown) if "-> 0 B every run" in text)
     assert any("the changes of the last check are still tried" in text for text in shown[:complete])
     assert any(text.startswith("CLEAN") for text in shown[complete:])
 
