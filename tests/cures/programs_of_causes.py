@@ -49,7 +49,7 @@ CAUSES = {
     ),
     "the path of a minimisation": Leaking(
         "import numpy as np\nfrom scipy.optimize import minimize\npath = []",
-        "found = minimize(lambda x: float((x**2).sum()), np.ones(300), method='CG',\n"
+        "found = minimize(lambda x: float((x**2).sum()), np.ones(3000), method='CG',\n"
         "                 callback=lambda x: path.append(x.copy()), options={'maxiter': 3})",
         "path", "container-growth", "path.append", "path = []",
     ),
