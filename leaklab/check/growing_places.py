@@ -15,7 +15,7 @@ from leaklab.check.findings import Finding
 from leaklab.check.judging import Grown, Judgement
 from leaklab.check.ranking import USER_SIDE, is_asked_for, library_note
 from leaklab.decide.growth import LOG_BYTES, Growth, is_log
-from leaklab.explain.autograd.retention import graph_beside, largest_graph, spans_runs
+from leaklab.explain.autograd.retention import graph_beside, largest_graph, n_made_anew
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.leaks.evidence import Evidence, facts_of
 from leaklab.explain.leaks.groups import address_of_growth
@@ -171,8 +171,9 @@ def grown_graph(
     if not n_nodes:
         return None
     # One that is made anew, longer in every run, has all that was added; else it is one of several that pile up.
-    share = _OWN_SHARE if view.n_unwalked or spans_runs(view, vertex, marks) else 1.0
-    is_its_own = view.n_unwalked or n_nodes >= share * growth.rate * judgement.at_runs[-1]
+    n_added = growth.rate * judgement.at_runs[-1]
+    n_anew = n_made_anew(view, vertex, marks)
+    is_its_own = view.n_unwalked or (n_anew >= n_added if n_anew else n_nodes >= _OWN_SHARE * n_added)
     return _graph_at(view, vertex, growth) if is_its_own else None
 
 

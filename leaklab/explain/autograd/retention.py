@@ -183,16 +183,15 @@ def largest_graph(view: HeapView) -> tuple[int, int] | None:
     return (best[2], -best[0]) if best[0] else None
 
 
-def spans_runs(view: HeapView, vertex: int, marks: GraphMarks) -> bool:
-    """Return whether the graph of a tensor has nodes from before the last two runs and newer ones.
+def n_made_anew(view: HeapView, vertex: int, marks: GraphMarks) -> int:
+    """Return how many nodes the graph of a tensor has if all are of one run, or all older than the last two; else 0.
 
-    True where torch does not number nodes.
+    0 where torch does not number nodes: then nothing tells the runs apart.
     """
-    if marks.previous == UNSET:
-        return True
     parts = (part for part in _graph_of(view, [vertex]) if not view.is_tensor[part])
-    made = {number < marks.previous for part in parts if 0 <= (number := number_of(view.objects[part])) < _OF_LEAVES}
-    return len(made) > 1
+    numbers = [number_of(view.objects[part]) for part in parts]
+    made = {number < marks.previous for number in numbers if 0 <= number < _OF_LEAVES}
+    return 0 if marks.previous == UNSET or len(made) > 1 else len(numbers)
 
 
 def graph_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_runs: int) -> tuple[int, int] | None:
