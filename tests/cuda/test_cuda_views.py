@@ -8,7 +8,7 @@ import pytest
 from snapshot_writer import KEPT, MODEL, STEP, Card, Training, frame, snapshot, stack, write
 
 import leaklab
-from leaklab import cli
+from leaklab import cli, commandline
 from leaklab.cuda.schema import memory_of
 from leaklab.model.cuda import FrameNode
 from leaklab.render.document import Document
@@ -184,9 +184,9 @@ def test_senseless_size_ends_the_command_with_status_2(word, capsys):
 
 
 def test_progress_bar_is_drawn_on_a_terminal_and_removed(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("leaklab.commandline._QUIET_SECONDS", -1.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    with cli._bar("reading") as progress:
+    with commandline.progress_bar("reading") as progress:
         progress(50, 100)
     drawn = capsys.readouterr().err
     assert f"reading [{'#' * 20}" in drawn

@@ -35,7 +35,7 @@ def test_an_open_descriptor_is_counted_and_listed_until_it_is_closed():
 
 def test_without_proc_the_folder_of_devices_is_listed(monkeypatch, tmp_path):
     expected = count_descriptors()
-    monkeypatch.setattr("leaklab.measure.process_counts._DESCRIPTORS", tmp_path / "nothing")
+    monkeypatch.setattr("leaklab.measure.cheap_counts.DESCRIPTOR_FOLDER", tmp_path / "nothing")
     assert count_descriptors() == expected
 
 

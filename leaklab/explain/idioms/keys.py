@@ -10,7 +10,7 @@ from typing import Any
 
 from leaklab.cure.case import Case, Store, last_name
 from leaklab.cure.source import Proposal, SourceText
-from leaklab.runtime.containers import newest_pairs
+from leaklab.runtime.containers import items_in, newest_pairs
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor, loaded_type, no_torch_functions, type_name
 
 _N_SAMPLED = 64
@@ -79,8 +79,9 @@ def _parts_of(node: ast.Tuple | ast.JoinedStr) -> list[ast.expr]:
 def _split(node: ast.Tuple | ast.JoinedStr, key: Any) -> tuple[Any, ...]:
     """Return the parts of a live *key* that *node* has written; empty if it has not."""
     if isinstance(node, ast.Tuple):
-        is_plain = type(key) is tuple and len(key) == len(node.elts) and all(is_exactly(one, _PLAIN) for one in key)
-        return key if is_plain else ()
+        parts = items_in(key) if type(key) is tuple else []
+        is_plain = len(parts) == len(node.elts) and all(is_exactly(one, _PLAIN) for one in parts)
+        return tuple(parts) if is_plain else ()
     pattern = "".join(
         "(.*?)" if isinstance(one, ast.FormattedValue) else re.escape(str(ast.literal_eval(one))) for one in node.values
     )
