@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from leaklab.measure.gauges import MemoryLimit, memory_limit
 from leaklab.runtime.objects import is_kind_of, loaded_type, loaded_variables, running_shell, type_name
 
-_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")
+_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory", "std::bad_alloc")
 """Of torch's allocator on Linux and on Windows, of CUDA and Metal, of the system."""
 _MOST_CAUSES = 8
 # The descriptors of the C type: an error may be of a class of the user's.

@@ -165,6 +165,7 @@ class Told(list):
             RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
             True,
         ),
+        (RuntimeError("std::bad_alloc"), True),  # of C++, where a small allocation has failed
         (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."), True),  # on Windows
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
         (RuntimeError("MPS backend out of memory (MPS allocated: 8 GB)"), True),
