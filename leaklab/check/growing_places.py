@@ -15,7 +15,7 @@ from leaklab.check.findings import Finding
 from leaklab.check.judging import Grown, Judgement
 from leaklab.check.ranking import USER_SIDE, is_asked_for, library_note
 from leaklab.decide.growth import LOG_BYTES, Growth, is_log
-from leaklab.explain.autograd.retention import graph_beside, largest_graph, n_made_anew
+from leaklab.explain.autograd.retention import graph_beside, longest_graph
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.leaks.evidence import Evidence, facts_of
 from leaklab.explain.leaks.groups import address_of_growth
@@ -164,17 +164,20 @@ def grown_graph(
         return None
     if members:
         n_runs = judgement.at_runs[-1] - 2  # the last two may use what they made
-        vertex, n_nodes = graph_beside(view, members, marks, n_runs) or (-1, 0)
-        reason = f"{n_nodes:,} nodes of the first {n_runs:,} runs are left in its graph, from all the time of these"
-        return _graph_at(view, vertex, Growth(Outcome.LEAK, n_nodes / n_runs, reason)) if n_nodes else None
-    vertex, n_nodes = largest_graph(view) or (-1, 0)
-    if not n_nodes:
+        beside = graph_beside(view, members, marks, n_runs)
+        if beside is None:
+            return None
+        reason = (
+            f"{beside.n_nodes:,} nodes of the first {n_runs:,} runs are left in its graph, from all the time of these"
+        )
+        return _graph_at(view, beside.vertex, Growth(Outcome.LEAK, beside.n_nodes / n_runs, reason))
+    longest, n_added = longest_graph(view, marks), growth.rate * judgement.at_runs[-1]
+    if longest is None:
         return None
-    # One that is made anew, longer in every run, has all that was added; else it is one of several that pile up.
-    n_added = growth.rate * judgement.at_runs[-1]
-    n_anew = n_made_anew(view, vertex, marks)
-    is_its_own = view.n_unwalked or (n_anew >= n_added if n_anew else n_nodes >= _OWN_SHARE * n_added)
-    return _graph_at(view, vertex, growth) if is_its_own else None
+    # One that is made anew, longer in every run, has all that was added, and no run before the last has left any.
+    is_anew = longest.n_nodes >= n_added and longest.n_elsewhere < _OWN_SHARE * n_added
+    is_longer = longest.n_nodes >= _OWN_SHARE * n_added if longest.is_handed_on else is_anew
+    return _graph_at(view, longest.vertex, growth) if view.n_unwalked or is_longer else None
 
 
 def _graph_at(view: HeapView, vertex: int, growth: Growth) -> Finding:

@@ -7,7 +7,9 @@ import collections
 import gc
 import io
 import itertools
+import queue
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -337,13 +339,54 @@ def made_anew():
     return cell
 
 
+def in_a_thread():
+    step, results = carried(), queue.SimpleQueue()
+    wanted, thread = queue.SimpleQueue(), None
+
+    def work():
+        while wanted.get() is not None:
+            step()
+            results.put(True)
+
+    def cell():
+        nonlocal thread
+        if thread is None:
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+        wanted.put(True)
+        results.get()
+
+    return cell
+
+
 @pytest.mark.parametrize(
-    ("make", "arguments", "is_longer"),  # made in the test: a larger graph that is kept beside it would be taken for it
-    [(flushed, (3, 1), False), (flushed, (4, 1), False), (flushed, (3, 4), False), (carried, (), True),
-     (made_anew, (), True)],
+    ("make", "arguments", "causes"),
+    [
+        (flushed, (3, 1), set()), (flushed, (4, 1), set()), (flushed, (3, 4), set()), (carried, (), {"graph-kept"}),
+        (made_anew, (), {"graph-kept"}), (in_a_thread, (), {"thread-or-worker-kept"}),
+    ],
 )  # fmt: skip
-def test_a_graph_gets_longer_where_one_tensor_has_what_was_added(make, arguments, is_longer):
+@pytest.mark.parametrize("n_beside", [0, 1, 40])
+def test_a_graph_gets_longer_where_one_tensor_has_what_was_added(make, arguments, causes, n_beside):
     # The first kept three graphs of three nodes after six runs, two after three, one before: as steady as one graph.
-    report = leaklab.leakcheck(make(*arguments), sites=False, runs=6)
-    assert (report.verdict.outcome is Outcome.LEAK) == is_longer
-    assert {leak.cause for leak in report.leaks} == ({"graph-kept"} if is_longer else set())
+    kept = torch.ones(4, requires_grad=True)
+    for _ in range(n_beside):  # was there before: no graph that gets longer, however long it is
+        kept = kept * 3
+    report = leaklab.leakcheck(make(*arguments), namespace={"kept": kept}, sites=False, runs=6)
+    assert (report.verdict.outcome is Outcome.LEAK) == bool(causes)
+    assert {leak.cause for leak in report.leaks} == causes
+    assert not any("kept" in leak.holder for leak in report.leaks)
+
+
+def test_a_loss_that_each_run_replaces_is_not_named_for_small_graphs_that_pile_up():
+    losses, latest, weight = [], {}, torch.ones(4, requires_grad=True)
+
+    def cell():
+        value = weight
+        for _ in range(60):
+            value = value * 2
+        latest["loss"] = value.sum()
+        losses.append((weight * 2).sum())
+
+    report = leaklab.leakcheck(cell, namespace={"losses": losses, "latest": latest}, sites=False, runs=6)
+    assert [leak.holder for leak in report.leaks] == ["losses"]

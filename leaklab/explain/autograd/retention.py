@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,10 @@ import numpy as np
 
 from leaklab.explain.autograd.nodes import GraphNodes, NameFile, read_graph
 from leaklab.explain.autograd.saved import MAX_OBJECTS, FoundTensors, SavedStorages
-from leaklab.heap.view import HeapView
+from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, Sharing
 from leaklab.runtime.autograd_graph import is_result, number_of, requires_grad
-from leaklab.runtime.graph_marks import UNSET, GraphMarks
+from leaklab.runtime.graph_marks import NO_MARKS, UNSET, GraphMarks
 from leaklab.runtime.objects import is_tensor, no_torch_functions, type_name
 from leaklab.runtime.sizes import node_bytes
 from leaklab.text import format_bytes
@@ -153,11 +154,6 @@ def _notes(graph: GraphNodes, storages: SavedStorages, found: FoundTensors, hold
     return notes
 
 
-def graph_size(view: HeapView, vertex: int) -> int:
-    """Return how many nodes of the graph of the tensor at *vertex* are in the view."""
-    return len(_graph_of(view, [vertex]))
-
-
 def _graph_of(view: HeapView, vertices: Iterable[int]) -> set[int]:
     """Return the parts of all graphs that *vertices* lead to."""
     seen: set[int] = set()
@@ -170,35 +166,73 @@ def _graph_of(view: HeapView, vertices: Iterable[int]) -> set[int]:
     return seen
 
 
-def largest_graph(view: HeapView) -> tuple[int, int] | None:
-    """Return the reached tensor with the longest graph, of those that hand it on, and its nodes; the cheapest path."""
-    best, n_steps = (0, 0, -1), 0
+@dataclass(frozen=True, slots=True)
+class LongGraph:
+    """The graph of one tensor.
+
+    Attributes:
+        vertex: The tensor.
+        n_nodes: The nodes that the measured runs made, and the leaves; all nodes where torch does not number them.
+        is_handed_on: Whether some of these are from before the last two runs and some are newer, or nobody knows.
+        n_elsewhere: Nodes of measured runs, the last one left out, that live outside of this graph.
+    """
+
+    vertex: int
+    n_nodes: int
+    is_handed_on: bool = True
+    n_elsewhere: int = 0
+
+
+def longest_graph(view: HeapView, marks: GraphMarks = NO_MARKS) -> LongGraph | None:
+    """Return the graph with most nodes of the measured runs, of the tensors that hand theirs on; the cheapest path.
+
+    What was there before the runs does not count: a large graph that is kept beside is no graph that gets longer. Where
+    no graph has nodes of the runs, another thread may have numbered them: then it is the graph with most nodes, of the
+    tensors that the runs have made if there are any.
+    """
+    of_runs, largest = _NO_GRAPH, (True, 0, 0, -1)
+    for vertex, graph in _graphs(view):
+        cost = int(view.tree.cost[vertex])
+        largest = min(largest, (bool(view.birth_run[vertex] == BASELINE), -len(graph), cost, vertex))
+        numbers = [] if marks.first == UNSET else _numbers_of(view, graph)
+        own = frozenset(number for number in numbers if marks.first <= number < _OF_LEAVES)
+        n_nodes = sum(number >= marks.first for number in numbers) if own else 0
+        of_runs = min(of_runs, (-n_nodes, cost, vertex, own), key=operator.itemgetter(0, 1, 2))
+    size, _cost, vertex, own = of_runs
+    if not own:
+        return LongGraph(largest[3], -largest[1]) if largest[1] else None
+    earlier = (n for n in _numbers_of(view, np.flatnonzero(view.in_graph).tolist()) if marks.first <= n < marks.newest)
+    is_handed_on = len({number < marks.previous for number in own}) > 1
+    return LongGraph(vertex, -size, is_handed_on, sum(number not in own for number in earlier))
+
+
+_NO_GRAPH = (0, 0, -1, frozenset[int]())
+
+
+def _graphs(view: HeapView, n_steps: int = 0) -> Iterator[tuple[int, set[int]]]:
+    """Yield the reached tensors that hand their graphs on, or all that have one, the nearest first, and these graphs.
+
+    There are no more where those so far, and *n_steps*, are too many parts to go through.
+    """
     carriers = [vertex for vertex in view.carriers if view.is_reached(vertex)]
     for vertex in sorted(carriers or _heads(view), key=lambda vertex: int(view.tree.cost[vertex])):
-        size = graph_size(view, vertex)
-        best = min(best, (-size, int(view.tree.cost[vertex]), vertex))
-        n_steps += size
+        graph = _graph_of(view, [vertex])
+        yield vertex, graph
+        n_steps += len(graph)
         if n_steps > _MAX_STEPS:
-            break
-    return (best[2], -best[0]) if best[0] else None
+            return
 
 
-def n_made_anew(view: HeapView, vertex: int, marks: GraphMarks) -> int:
-    """Return how many nodes the graph of a tensor has if all are of one run, or all older than the last two; else 0.
-
-    0 where torch does not number nodes: then nothing tells the runs apart.
-    """
-    parts = (part for part in _graph_of(view, [vertex]) if not view.is_tensor[part])
-    numbers = [number_of(view.objects[part]) for part in parts]
-    made = {number < marks.previous for number in numbers if 0 <= number < _OF_LEAVES}
-    return 0 if marks.previous == UNSET or len(made) > 1 else len(numbers)
+def _numbers_of(view: HeapView, parts: Iterable[int]) -> list[int]:
+    """Return the numbers of the nodes among *parts* of graphs, which grow in the order in which they are made."""
+    return [number_of(view.objects[part]) for part in parts if not view.is_tensor[part]]
 
 
-def graph_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_runs: int) -> tuple[int, int] | None:
-    """Return the reached tensor that keeps most nodes which *members* do not keep, and how many; None if none does.
+def graph_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_runs: int) -> LongGraph | None:
+    """Return the graph with most nodes which *members* do not keep; None if there is none that gets longer.
 
-    Its graph gets longer by every run: nodes have rising numbers, and some are left from all the time between the first
-    run and the last two, whose nodes may be in use.
+    A graph gets longer by every run if nodes are left from all the time between the first run and the last two, whose
+    nodes may be in use.
 
     *members* are known to leak with their graphs; there were *n_runs* runs before the last two.
     """
@@ -206,18 +240,12 @@ def graph_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_ru
     if view.n_unwalked or n_times < 1 or marks.first >= marks.previous:
         return None
     known = {*members, *_graph_of(view, _tops(view, members))}
-    best, n_steps = (0, 0, -1), len(known)
-    carriers = [vertex for vertex in view.carriers if view.is_reached(vertex)]
-    for vertex in sorted(carriers or _heads(view), key=lambda vertex: int(view.tree.cost[vertex])):
-        graph = _graph_of(view, [vertex])
-        numbers = [number_of(view.objects[part]) for part in graph - known if not view.is_tensor[part]]
-        old = [number for number in numbers if marks.first <= number < marks.previous]
+    best = (0, 0, -1)
+    for vertex, graph in _graphs(view, len(known)):
+        old = [number for number in _numbers_of(view, graph - known) if marks.first <= number < marks.previous]
         if np.histogram(old, n_times, (marks.first, marks.previous))[0].all():
             best = min(best, (-len(old), int(view.tree.cost[vertex]), vertex))
-        n_steps += len(graph)
-        if n_steps > _MAX_STEPS:
-            break
-    return (best[2], -best[0]) if best[0] else None
+    return LongGraph(best[2], -best[0]) if best[0] else None
 
 
 def _tops(view: HeapView, members: Iterable[int]) -> set[int]:
