@@ -36,6 +36,7 @@ _MANY_CONTAINERS = 8
 """Fewer that stop or give back one by one are not one table that grows as a whole."""
 _FULL_SHARE = 0.95
 _MISSING_SHARE = 0.25
+"""Of what a phase is expected to gain, and never more than one entry: what comes at uneven distances may miss it."""
 _LEAST_SHARE = 0.5
 """Of what a container grew by, so much must be survivors; numbers and short texts are none."""
 
@@ -347,6 +348,7 @@ def _short_rest(kept: Sequence[int]) -> int:
 
 
 _RESTS = 4
+"""A place is full, not at rest, once it has gained nothing for so many times its longest rest."""
 _TEETH, _TOOTH = 2, 0.25
 """What is full and drops several entries at a time rises and falls by what few runs add, or by a part of its length."""
 _SAME_RATE = 0.1

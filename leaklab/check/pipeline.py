@@ -8,24 +8,20 @@ Every step is a function of the session, what has been measured, and of what the
 from __future__ import annotations
 
 import gc
-import platform
 import time
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from functools import partial
 from types import FunctionType
 from typing import Any
 
-import psutil
-
-from leaklab.check.cures import TrialsBeside, find_cures, with_cures
+from leaklab.check.cures import TrialsBeside, find_cures
 from leaklab.check.explaining import as_far_as_memory_goes, explain
 from leaklab.check.findings import Explained
 from leaklab.check.judging import judge
-from leaklab.check.line_search import MAX_TRACED_RUNS, find_lines, whose, with_lines
-from leaklab.check.memory import discount_caches, with_rests
-from leaklab.check.process_leaks import children_note
+from leaklab.check.line_search import MAX_TRACED_RUNS, find_lines, whose
+from leaklab.check.native_caches import discount_caches
 from leaklab.check.ranking import apart_from_small
+from leaklab.check.record import completed, record_of
 from leaklab.check.replaced import find_replaced
 from leaklab.check.session import (
     SLOW_SECONDS,
@@ -35,9 +31,7 @@ from leaklab.check.session import (
     RunRequest,
     SplitCell,
     Steps,
-    new_threads_note,
     one_at_a_time,
-    thread_words,
 )
 from leaklab.check.statement_runs import find_statements
 from leaklab.check.stores_in_c import find_native_lines, name_unseen
@@ -46,18 +40,15 @@ from leaklab.decide.verdict import (
     DEFAULT_RUNS,
     FOLLOWED_SECONDS,
     MOST_RUNS,
-    conclude,
     next_phase,
 )
 from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
 from leaklab.measure.measurement import Measurement
-from leaklab.model import MIN_RUNS, Check, Run, Settings
-from leaklab.model.cure import Cure
-from leaklab.model.sentences import LINES, RUNS, Progress, growth_sentence, pile_words
+from leaklab.model import MIN_RUNS, Settings
+from leaklab.model.sentences import LINES, RUNS, Progress
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect
-from leaklab.version import environment
 
 _SHORT_RUNS, _SHORT_SECONDS = 111, 0.005
 """Where there is no time for so many runs, each of them so long at least, the check has too few looks at the heap to
@@ -120,8 +111,9 @@ def check_steps(
         require_memray()
     state = GcState.now()
     cell = None if isinstance(checked, FunctionType) else checked
-    session = CheckSession(settings, namespace, cell_name, cell, in_loop, among_ranks, on_progress, beside is not None)
-    session.called = called
+    session = CheckSession(
+        settings, namespace, cell_name, cell, in_loop, among_ranks, on_progress, beside is not None, called=called
+    )
     restored: tuple[str, ...] = ()
     try:
         yield from _warm_up(session)
@@ -131,7 +123,7 @@ def check_steps(
         for step in _MEASURING_STEPS:
             explained = yield from as_far_as_memory_goes(step(session, explained), explained)
         explained = apart_from_small(explained, settings.min_bytes)
-        check = _record(session, explained)
+        check = record_of(session, explained)
         if in_loop is not None:
             in_loop.note(explained.addresses, explained.native_bytes)
         if not session.failure:
@@ -139,7 +131,7 @@ def check_steps(
         # From here on nothing is measured: what tracing does to the figures is in no record.
         for step in _TRACING_STEPS:
             explained = yield from as_far_as_memory_goes(step(session, explained), explained)
-        known = partial(_completed, check, explained)
+        known = partial(completed, check, explained)
         cures = yield from find_cures(session, explained, checked, known)
     finally:
         restored = state.restore() if in_loop is None else ()
@@ -348,109 +340,3 @@ def _asked(session: CheckSession, number: int) -> int | RunRequest:
     if session.branches is None or number > _MOST_WATCHED:
         return number
     return RunRequest(number, 1, session.branches)
-
-
-def _record(session: CheckSession, explained: Explained) -> Check:
-    """Return the record of what was measured."""
-    failure = "" if session.loop is not None and session.loop.has_ended else session.failure
-    verdict = conclude(
-        explained.leaks,
-        explained.bounded,
-        explained.open_questions,
-        session.measurement.n_runs,
-        psutil.virtual_memory().available,
-        failure,
-        explained.n_aside,
-        explained.suspects,
-        session.run_seconds,
-        explained.logs,
-        (len(explained.small), session.settings.min_bytes),
-    )
-    found = (*explained.leaks, *explained.small)
-    return Check(
-        settings=session.settings,
-        verdict=verdict,
-        leaks=explained.leaks,
-        bounded=explained.bounded,
-        objects=explained.objects,
-        tensors=explained.tensors,
-        containers=explained.containers,
-        runs=_run_rows(session.measurement, explained),
-        notes=(*explained.notes, *_notes(session), *_withdrawn(session, explained)),
-        failure=failure,
-        environment=(*environment(), ("system", platform.platform(terse=True))),
-        shares=tuple(with_rests(explained.shares, found, explained.bounded, explained.charged)),
-        noted=explained.noted,
-    )
-
-
-def _withdrawn(session: CheckSession, explained: Explained) -> list[str]:
-    """Say of what was shown as growing, and is in the report nowhere, that it did not go on; a loop's watch does so."""
-    if session.loop is not None:
-        return []
-    told = (*explained.leaks, *explained.bounded, *explained.suspects, *explained.noted)
-    known = {leak.holder for leak in told}
-    gone = [growth_sentence(leak) for leak in session.shown if leak.holder not in known]
-    if session.piles and not told:
-        gone.append(pile_words(session.piles))
-    return [f"while the check was running, it showed: {words}; that did not go on" for words in gone[:1]]
-
-
-def _run_rows(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:
-    """Return the figures of every measured run."""
-    rows = []
-    for number in range(1, measurement.n_runs + 1):
-        figures = measurement.meters.row(number)
-        rows.append(
-            Run(
-                number=number,
-                seconds=float(figures["seconds"] or 0.0),
-                n_born=int(figures["born"] or 0),
-                n_kept=explained.kept[number - 1],
-                n_tensors_kept=explained.tensors_kept[number - 1],
-                tensor_bytes_kept=explained.tensor_bytes_kept[number - 1],
-                heap_bytes=_whole(figures["heap"]),
-                python_blocks=_whole(figures["blocks"]),
-                accelerator_bytes=_whole(figures["accelerator"]),
-                rss_bytes=int(figures["rss"] or 0),
-            )
-        )
-    return tuple(rows)
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _completed(
-    check: Check, explained: Explained, cures: dict[str, tuple[Cure, ...]], restored: tuple[str, ...] = ()
-) -> Check:
-    """Return *check* with the lines, statements and cures that were found, and with what was put back at the end."""
-    notes = [*check.notes, *explained.later_notes]
-    if restored:
-        notes.append(f"the cell changed the garbage collector; put back: {', '.join(restored)}")
-    leaks, bounded = with_lines(check.leaks, explained.lines), with_lines(check.bounded, explained.lines)
-    return replace(
-        check, leaks=with_cures(leaks, cures), bounded=bounded, notes=tuple(notes), statements=explained.statements
-    )
-
-
-def _notes(session: CheckSession) -> tuple[str, ...]:
-    """Say what the reader should know about how it was measured."""
-    notes, measurement, judgement = [], session.measurement, session.judgement
-    if session.full:
-        notes.append(f"the check stopped after run {measurement.n_runs}, because the runs had kept {session.full}")
-    if judgement is not None and judgement.slowdown is not None:
-        notes.append(f"the last runs took {judgement.slowdown:.1f} times as long as the first")
-    if not measurement.collects and not session.cell_freezes:
-        notes.append("the garbage collector is off, so cyclic garbage piles up and is counted")
-    if session.cell_freezes:
-        notes.append("the cell calls gc.freeze(): its objects were thawed for counting and frozen again")
-    notes += filter(None, (new_threads_note(measurement), children_note(measurement)))
-    if judgement is not None and judgement.says_anything and (busy := session.clocks.busy()):
-        notes.append(
-            f"{thread_words(busy)} ran during the check: objects that other threads leave behind are counted too"
-        )
-    if judgement is not None and judgement.native is None:
-        notes.append("the native heap could not be measured: this system's C library does not report its size")
-    return tuple(notes)

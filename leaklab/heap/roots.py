@@ -57,7 +57,6 @@ _COST_OF_HISTORY_NAME = 10
 _COST_OF_HISTORY_COPY = 14
 _COST_OF_SHELL = 40
 _COST_OF_CALLED = 18  # whoever else holds it has a better name for it
-CHECKED = "what is checked"
 _PLACES = ("module ", "thread ", "running function ")
 
 
@@ -78,7 +77,7 @@ def find_starts(namespace: dict[str, Any] | None, called: object = None) -> list
                 Start(root.address, root.words, root.expression, cost, is_library=is_library, is_place=is_place)
             )
     if called is not None:
-        starts.append(Start(id(called), CHECKED, "", _COST_OF_CALLED))
+        starts.append(Start(id(called), "what is checked", "", _COST_OF_CALLED))
     return starts
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leaklab.check.line_search import with_lines
 from leaklab.decide.loop_states import LoopStates, per_step
 from leaklab.errors import CheckRunningError, LeakFound
 from leaklab.loop import running
@@ -398,7 +397,7 @@ class Monitor:
         try:
             with self._own:
                 check = stretch.end_early(self._step, reason)
-            lost = self._lost(stretch.seen, check)
+            lost = stretch.lost(check, {change.fingerprint for change in self._changes})
             changes = [] if check is None else self._take(without_their_memory(check, lost), is_cut=True)
             if check is not None and not changes:  # all that can be said of so few steps
                 changes = self._take_growing(stretch, left_by_all(check))
@@ -408,16 +407,6 @@ class Monitor:
             return
         self._own_seconds += time.perf_counter() - began
         self._tell(changes, may_raise=False)
-
-    def _lost(self, seen: list[Leak], check: Check | None) -> list[Leak]:
-        """Return what of *seen* went with the loop, so that its last *check* could not find it: nothing refutes it.
-
-        No step is left to trace: a line is named where the code has only one that adds to such a place.
-        """
-        known = {change.fingerprint for change in self._changes}
-        known |= set() if check is None else {leak.fingerprint for leak in check.leaks}
-        gone = self._watch.lengths.gone({leak.fingerprint for leak in seen} - known)
-        return list(with_lines(tuple(leak for leak in seen if leak.fingerprint in gone), ()))
 
     def _give_up(self, error: Exception) -> None:
         self._note(f"the check at step {self._step:,} was given up: {type(error).__name__}: {error}")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from leaklab.check.line_search import with_lines
 from leaklab.check.pipeline import check_steps
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.measure.cheap_counts import native_heap_bytes
@@ -82,6 +83,10 @@ class DoublingRuns:
         """Hear of the places that grow."""
         self._lengths.note(places)
         self.native_bytes = native_bytes
+
+    def gone(self, fingerprints: set[str]) -> set[str]:
+        """Return which of the places that grew, by their fingerprints, are there no more."""
+        return self._lengths.gone(fingerprints)
 
     @property
     def has_collected(self) -> bool:
@@ -176,6 +181,16 @@ class LoopStretch:
         """End the check in the middle of a run; return what was found until then, None if that is nothing."""
         self._runs.has_ended = True
         return self._send(step, reason)
+
+    def lost(self, check: Check | None, known: set[str]) -> list[Leak]:
+        """Return what of `seen` went with the loop, so that its last *check* could not find it: nothing refutes it.
+
+        What has been told, by the fingerprints *known*, is left out. No step is left to trace: a line is named where
+        the code has only one that adds to such a place.
+        """
+        found = set() if check is None else {leak.fingerprint for leak in check.leaks}
+        gone = self._runs.gone({leak.fingerprint for leak in self.seen} - known - found)
+        return list(with_lines(tuple(leak for leak in self.seen if leak.fingerprint in gone), ()))
 
     def close(self) -> None:
         """End the check without asking what it found; the collector has its objects back."""

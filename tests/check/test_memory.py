@@ -14,7 +14,7 @@ from explain_builders import vertex_of, view_of
 from samples import history_leak, leaky_check
 
 import leaklab
-from leaklab.check import memory as native_caching
+from leaklab.check import native_caches
 from leaklab.check.findings import Explained, Finding
 from leaklab.check.judging import Judgement
 from leaklab.check.memory import (
@@ -290,13 +290,13 @@ def explained_with(rest_bytes, native_bytes):
 
 @pytest.mark.parametrize(("step", "is_cache"), [(25_000, True), (48_000, True), (52_000, False), (124_000, False)])
 def test_a_cache_is_what_leaves_no_more_than_the_other_leaks_without_it(monkeypatch, step, is_cache):
-    levels = iter([1_000_000 + step * run for run in range(native_caching.N_RUNS)])
-    monkeypatch.setattr(native_caching, "native_heap_bytes", lambda: next(levels))
+    levels = iter([1_000_000 + step * run for run in range(native_caches.N_RUNS)])
+    monkeypatch.setattr(native_caches, "native_heap_bytes", lambda: next(levels))
     session = CheckSession(Settings())
     session.measurement = SimpleNamespace(n_runs=0, collects=False)
-    steps = native_caching.discount_caches(session, explained_with(100_000, 24_000.0))
+    steps = native_caches.discount_caches(session, explained_with(100_000, 24_000.0))
     next(steps)
-    for _ in range(native_caching.N_RUNS - 1):
+    for _ in range(native_caches.N_RUNS - 1):
         steps.send((0.0, ""))
     with pytest.raises(StopIteration) as stopped:
         steps.send((0.0, ""))

@@ -29,7 +29,7 @@ from leaklab.explain.idioms.callbacks import (
     registered,
     registered_outside,
 )
-from leaklab.explain.idioms.containers import container_growth, let_go, newest_part
+from leaklab.explain.idioms.containers import container_growth, let_go
 from leaklab.explain.idioms.cycles import (
     added_once,
     cycle_garbage,
@@ -57,6 +57,7 @@ from leaklab.explain.idioms.lifetimes import (
 from leaklab.explain.idioms.models import group_taken_out, one_name, optimizer_state, run_switch, table_of_module
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once
 from leaklab.explain.idioms.ways_out import emptied_by_owner, looked_up_last, reached, way_out
+from leaklab.explain.idioms.windows import newest_part
 from leaklab.explain.leaks.evidence import Evidence
 
 Changes = Callable[[Case], Iterator[Proposal]]

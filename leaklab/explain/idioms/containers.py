@@ -12,17 +12,18 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from leaklab.cure.case import Case, Store, is_adding, last_name, rounded, store_of
+from leaklab.cure.case import Case, Store, last_name, name_of
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
+from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
-from leaklab.explain.idioms.tensors import Detachment, cut_of
+from leaklab.explain.idioms.tensors import cut_of
+from leaklab.explain.idioms.windows import bounded, newest_of, readers, window_kept
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import first_items, newest_items
-from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, is_tensor, loaded_type, module_dict, type_name
+from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, module_dict
 from leaklab.text import format_bytes
 
 _WRITTEN_TO = frozenset({"_io.StringIO", "_io.BytesIO", "bytearray", "array.array"})
@@ -30,14 +31,6 @@ _EMPTY = ((list, "[]"), (dict, "{}"), (set, "set()"))
 _OWN = (list, dict, set, collections.deque, bytearray)
 _STREAMS = (io.StringIO, io.BytesIO)
 _QUEUES = (queue.Queue,)
-_NEWEST = {
-    "torch.Tensor": ("[-{n}:].clone()", "rows"), "numpy.ndarray": ("[-{n}:].copy()", "rows"),
-    "pandas.": (".tail({n}).copy()", "rows"), "str": ("[-{n}:]", "characters"), "bytes": ("[-{n}:]", "bytes"),
-    "tuple": ("[-{n}:]", "entries"), "list": ("[-{n}:]", "entries"),
-}  # fmt: skip
-"""What takes the newest part, where that comes last, without keeping the rest alive, by the type or its package."""
-_JOINED_BY_PLUS = frozenset({"str", "bytes", "tuple"})
-"""What ``+=`` makes longer; a tensor or an array stays as long as it is, a list is trimmed in place."""
 _IN_ADVICE = {"rows": "1000", "entries": "1000", "characters": "100_000", "bytes": "100_000"}
 """A length that stands for the one that the user needs."""
 
@@ -91,7 +84,7 @@ def _how_to_limit(e: Evidence) -> str:
 
 def _replaced(e: Evidence) -> Advice:
     """Something that cannot get longer itself: in every run a larger one takes its place."""
-    newest, what = _newest_of(e.holder_kind)
+    newest, what = newest_of(e.holder_kind)
     place, part = written(e.holder), newest.format(n=_IN_ADVICE.get(what))
     how = f": `{place} = {place}{part}`, with the length that you need" if newest and is_expression(place) else ""
     return Advice(
@@ -99,12 +92,6 @@ def _replaced(e: Evidence) -> Advice:
         f"and join them once at the end, write them to a file as they come, or keep the newest part only{how}.",
         "Not if all of it is needed at the end; then write it to a file as it comes.",
     )
-
-
-def _newest_of(kind: str) -> tuple[str, str]:
-    """Return what takes the newest part of an object of the type *kind*, and what that has; empty if nothing does."""
-    is_it = (row for name, row in _NEWEST.items() if kind == name or (name.endswith(".") and kind.startswith(name)))
-    return next(is_it, ("", ""))
 
 
 def let_go(case: Case) -> Iterator[Proposal]:
@@ -120,9 +107,9 @@ def let_go(case: Case) -> Iterator[Proposal]:
         yield from _with_the_run(case)
         return
     cut = None if cuts_training(case, store) else cut_of(case, store)
-    yield from _window_kept(case, store, cut)
-    readers = list(_readers(case, store))
-    if any(_is_for_tensors(source, node) for source, node in readers):
+    yield from window_kept(case, store, cut)
+    reading = list(readers(case, store))
+    if any(_is_for_tensors(source, node) for source, node in reading):
         yield from _with_the_run(case)
     if cut is not None and cut.numbers:
         patch = case.patch()
@@ -130,11 +117,11 @@ def let_go(case: Case) -> Iterator[Proposal]:
         yield from case.proposal(f"Store {cut.words} in `{store.container_text}`.", patch)
     if store.how == "sum" and not _is_collection(case.held):
         return
-    if readers or _is_called_back(case, store):
+    if reading or _is_called_back(case, store):
         yield from _with_the_run(case)
-        yield from _bounded(case, store, cut)
+        yield from bounded(case, store, cut)
     else:
-        yield from _bounded(case, store, cut)
+        yield from bounded(case, store, cut)
         yield from _with_the_run(case)
 
 
@@ -144,7 +131,7 @@ def _is_called_back(case: Case, store: Store) -> bool:
         return True
     own = store.source.function_of(store.statement)
     return isinstance(own, FUNCTIONS) and any(
-        isinstance(node, ast.Call) and any(_last_name_of(arg) == own.name for arg in _given(node))
+        isinstance(node, ast.Call) and any(name_of(arg) == own.name for arg in _given(node))
         for source in case.sources
         for node in ast.walk(source.tree)
     )
@@ -153,10 +140,6 @@ def _is_called_back(case: Case, store: Store) -> bool:
 def _given(call: ast.Call) -> Iterator[ast.expr]:
     yield from call.args
     yield from (word.value for word in call.keywords)
-
-
-def _last_name_of(node: ast.expr) -> str:
-    return _names(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
 
 
 def _is_collection(held: Any) -> bool:
@@ -223,65 +206,12 @@ def _is_of_user(owner: object) -> bool:
     return type(owner).__module__ == "__main__" or (filename is not None and origin_of(filename) is Origin.USER)
 
 
-def _readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
-    """Yield where the code around uses all of the container: the newest of it would not be enough."""
-    name = last_name(store.container_text)
-    if has_base(type(case.held), collections.deque):  # a window: what is read of it are its newest entries
-        return
-    is_dict, inside = has_base(type(case.held), dict), {*ast.walk(store.statement)}
-    sources = {source.filename: source for source in (store.source, case.cell) if source is not None}
-    for source in sources.values():
-        for node in ast.walk(source.tree):
-            if not isinstance(node, (ast.Name, ast.Attribute)) or _names(node) != name:
-                continue
-            if not isinstance(node.ctx, ast.Load) or _is_filled(source, node, name) or node in inside:
-                continue
-            if not (is_dict and _is_looked_up(source, node)):
-                yield from _uses_of(source, node) if case.holder.endswith("]") else [(source, node)]
-
-
-def _uses_of(source: SourceText, node: ast.expr) -> list[tuple[SourceText, ast.expr]]:
-    """Return where the values of a dict are used that are gone through one by one, for key, value in d.items()."""
-    above = source.parent(node)
-    call = source.parent(above) if isinstance(above, ast.Attribute) and above.attr in ("items", "values") else None
-    loop = source.parent(call) if isinstance(call, ast.Call) else None
-    if not isinstance(loop, (ast.comprehension, ast.For)) or loop.iter is not call:
-        return [(source, node)]
-    target = loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target
-    body = source.parent(loop) if isinstance(loop, ast.comprehension) else loop
-    if not isinstance(target, ast.Name) or body is None:
-        return [(source, node)]
-    named = (one for one in ast.walk(body) if isinstance(one, ast.Name) and one.id == target.id)
-    return [(source, one) for one in named if isinstance(one.ctx, ast.Load)]
-
-
 def _is_for_tensors(source: SourceText, node: ast.expr) -> bool:
     """Return whether *node* is handed to torch, which wants tensors, or joined to one: ``torch.stack(outputs)``."""
     above = source.parent(node)
     while isinstance(above, (ast.Subscript, ast.Slice, ast.Starred)):
         above = source.parent(above)
     return isinstance(above, ast.Call) and source.text_of(above.func).startswith("torch.")
-
-
-def _names(node: ast.Name | ast.Attribute) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr
-
-
-def _is_looked_up(source: SourceText, node: ast.AST) -> bool:
-    """Return whether *node*, a dict, is asked for one key: what has been dropped is made again then."""
-    above = source.parent(node)
-    if isinstance(above, ast.Attribute):
-        return above.attr in ("get", "pop", "setdefault", "__contains__")
-    return isinstance(above, ast.Compare) or (isinstance(above, ast.Subscript) and above.value is node)
-
-
-def _is_filled(source: SourceText, node: ast.AST, name: str) -> bool:
-    """Return whether *node* stands in a statement that adds to what is called *name*, as what is added to."""
-    statement = source.statement_of(node)
-    if statement is None or not is_adding(source, statement, name):
-        return False
-    container = store_of(source, statement, name).container
-    return container is not None and node in set(ast.walk(container))
 
 
 def _with_the_run(case: Case) -> Iterator[Proposal]:
@@ -300,166 +230,3 @@ def _with_the_run(case: Case) -> Iterator[Proposal]:
     elif kind in _STREAMS:
         words = f"Empty `{holder}` at the end of the run, when it has been read."
         yield from case.at_end(words, f"{holder}.seek(0)", f"{holder}.truncate()", emptied=(holder,))
-
-
-def _bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Proposal]:
-    """Yield how the container keeps its newest entries only."""
-    place = store.container_text
-    holder, held = case.filled(store)
-    lines, n_kept = trimming(case, place, held, at_least=_longest_read(case, store))
-    if not lines:
-        return
-    if _is_filled_in_front(store):
-        lines = [line.replace(f"[:-{n_kept}]", f"[{n_kept}:]").replace("popleft()", "pop()") for line in lines]
-    patch = case.patch()
-    if cut is not None:
-        cut.apply(patch, store)
-    _write_behind(case, store, patch, lines)
-    also = f"; store {cut.words}" if cut is not None else ""
-    words = f"Keep only the newest {n_kept:,} entries of `{place}`{also}."
-    yield from case.proposal(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
-
-
-def _write_behind(case: Case, store: Store, patch: Patch, lines: list[str]) -> None:
-    """Write *lines* below the statement that stores; where that only makes the function that will, at the run's end."""
-    if any(isinstance(above, ast.Lambda) for above in store.source.above(store.container or store.statement)):
-        case.at_end_of_run(patch, *lines)
-    else:
-        patch.after(store.source, store.statement, lines)
-
-
-def _window_kept(case: Case, store: Store, cut: Detachment | None) -> Iterator[Proposal]:
-    """Yield how a list keeps as many of its newest entries as the code reads of it: ``frames[-8:]``, and no others."""
-    if store.how not in ("one", "many") or (cut is not None and cut.numbers) or _is_filled_in_front(store):
-        return
-    length = newest_read(case, store)
-    is_short = length.isdigit() and int(length) <= case.leak.count_per_run
-    if not length or not has_base(type(case.filled(store)[1]), list) or (case.is_in_run and is_short):
-        return  # of what the run itself fills no more is read than what it has filled: that begins anew with the run
-    place, patch = store.container_text, case.patch()
-    if cut is not None:
-        cut.apply(patch, store)
-    _write_behind(case, store, patch, [f"del {place}[:-{length}]"])
-    also = f" Store {cut.words}." if cut is not None else ""
-    words = f"Keep only the newest `{length}` entries of `{place}`: no older one is read.{also}"
-    yield from case.proposal(words, patch, emptied=(case.filled(store)[0],))
-
-
-def newest_read(case: Case, store: Store) -> str:
-    """Return how many entries the code reads at the end of the container of *store*, as it is written there.
-
-    Empty where it reads none, or may read others.
-    """
-    own, lengths = store.source.function_of(store.statement), set[str]()
-    for source, node in _read(case, store):
-        length, function = _length_read(source, node), source.function_of(node)
-        is_shared = function is own
-        if own is not None and function is not None:
-            is_shared |= _is_beside(source, own, function)
-        if not (length.isdigit() or (is_shared and length.startswith("self."))):
-            return ""
-        lengths.add(length)
-    if len(lengths) > 1 and not all(one.isdigit() for one in lengths):
-        return ""
-    return max(lengths, key=lambda one: int(one) if one.isdigit() else 0, default="")
-
-
-def _read(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
-    """Yield where the code reads the container: by its name, or what has it by the same key, ``stream["events"]``."""
-    container = store.container
-    if not isinstance(container, ast.Subscript):
-        yield from _readers(case, store)
-        return
-    inside, key = {*ast.walk(store.statement)}, ast.dump(container.slice)
-    sources = {source.filename: source for source in (store.source, case.cell) if source is not None}
-    for source in sources.values():
-        nodes = (node for node in ast.walk(source.tree) if isinstance(node, ast.Subscript) and node not in inside)
-        yield from ((source, node) for node in nodes if ast.dump(node.slice) == key and isinstance(node.ctx, ast.Load))
-
-
-def _longest_read(case: Case, store: Store) -> int:
-    """Return how many of the newest entries the code reads at least, as far as it says so in a number."""
-    lengths = [_length_read(source, node) for source, node in _read(case, store)]
-    return max((int(one) for one in lengths if one.isdigit()), default=0)
-
-
-def _is_beside(source: SourceText, one: ast.AST, other: ast.AST) -> bool:
-    """Return whether two functions are methods of one class."""
-    return source.class_of(one) is not None and source.class_of(one) is source.class_of(other)
-
-
-def _length_read(source: SourceText, node: ast.expr) -> str:
-    """Return how many entries are read at the end of *node*, as it is written; empty where others may be, too."""
-    above = source.parent(node)
-    if not isinstance(above, ast.Subscript) or above.value is not node:
-        return ""
-    part = above.slice
-    if isinstance(part, ast.Slice):
-        is_end = part.upper is None and part.step is None
-        part = part.lower if is_end and part.lower is not None else above.value
-    is_from_end = isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.USub)
-    return source.text_of(part.operand) if is_from_end and isinstance(part, ast.UnaryOp) else ""
-
-
-def _is_filled_in_front(store: Store) -> bool:
-    """Return whether the newest entry is the first one."""
-    calls = (node for node in ast.walk(store.statement) if isinstance(node, ast.Call))
-    names = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
-    return bool(names & {"insert", "appendleft", "extendleft"})
-
-
-def trimming(case: Case, place: str, held: Any, *, at_least: int = 0) -> tuple[list[str], int]:
-    """Return the statements that leave the newest entries in *place*, and how many; none where it has no order."""
-    kind = type(held)
-    if any(has_base(kind, one) for one in (list, bytearray, array.array)):
-        n_kept = max(case.n_kept(len(held)), at_least)
-        return [f"del {place}[:-{n_kept}]"], n_kept
-    if has_base(kind, collections.deque):
-        n_kept = max(case.n_kept(len(held)), at_least)
-        return [f"while len({place}) > {n_kept}:", f"    {place}.popleft()"], n_kept
-    if has_base(kind, dict) or has_base(kind, collections.UserDict):
-        n_kept = max(case.n_kept(len(held)), at_least)
-        return [f"while len({place}) > {n_kept}:", f"    {place}.pop(next(iter({place})))"], n_kept
-    if has_base(kind, queue.Queue) and type(held.queue) is collections.deque:
-        n_kept = max(case.n_kept(held.qsize()), at_least)
-        return [f"while {place}.qsize() > {n_kept}:", f"    {place}.get_nowait()"], n_kept
-    return [], 0
-
-
-def newest_part(case: Case) -> Iterator[Proposal]:
-    """Yield how a variable that every run replaces by something longer keeps the newest part only."""
-    store, held = case.store, case.held
-    if case.leak.unit == "objects" or store is None or store.how not in ("name", "sum") or held is MISSING:
-        return
-    name = type_name(type(held))
-    suffix, what = _newest_of(name)
-    if not suffix or last_name(store.container_text) != last_name(case.holder):
-        return
-    if (store.how == "sum" and name not in _JOINED_BY_PLUS) or not _refers_to_itself(store):
-        return
-    length, place = newest_read(case, store), store.container_text
-    n_kept = max(rounded(case.leak.count_per_run / _size_of_row(held)), _longest_read(case, store))
-    words = f"Keep only the newest {n_kept:,} {what} of `{place}`."
-    if length.isdigit():
-        n_kept, words = int(length), f"Keep only the newest `{length}` {what} of `{place}`: no older one is read."
-    yield from case.behind(words, store, f"{place} = {place}{suffix.format(n=n_kept)}", emptied=(case.holder,))
-
-
-def _size_of_row(held: Any) -> float:
-    """Return how much one row of *held* counts where it is its bytes that are counted; 1 for text and entries."""
-    if is_tensor(held):
-        base: Any = loaded_type("torch", "Tensor")
-        shape = base.size(held)
-        return float(base.numel(held) * base.element_size(held) / max(shape[0], 1)) if len(shape) else 1.0
-    if type_name(type(held)).startswith(("numpy.", "pandas.")):
-        n_bytes = held.nbytes if hasattr(held, "nbytes") else held.memory_usage(deep=False).sum()
-        return float(n_bytes / max(len(held), 1)) if held.shape else 1.0
-    return 1.0
-
-
-def _refers_to_itself(store: Store) -> bool:
-    if store.how == "sum":
-        return True
-    wanted = store.container_text
-    nodes = ast.walk(store.value) if store.value is not None else ()
-    return any(isinstance(node, (ast.Name, ast.Attribute)) and store.source.text_of(node) == wanted for node in nodes)

@@ -16,8 +16,8 @@ from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.counterparts import ENDS, SCOPES, TASK_KINDS, WORKERS, takes_one_out
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
-from leaklab.explain.idioms.containers import trimming
 from leaklab.explain.idioms.in_use import still_running
+from leaklab.explain.idioms.windows import trimming
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role

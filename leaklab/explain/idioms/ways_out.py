@@ -14,7 +14,7 @@ from leaklab.cure.ends import call_site, definition_of, end_of, kept_name, needs
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.counterparts import lets_go
-from leaklab.explain.idioms.containers import newest_read
+from leaklab.explain.idioms.windows import newest_read
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.objects import class_dict, mro_of
 
