@@ -102,7 +102,6 @@ _STATUS_WIDTH = 10
 _NARROWEST, _WIDEST = 9, 34  # column of the references: a longer reference takes a line of its own
 _FIELD_LIMIT = 300  # characters of one name: a name that a person has written is shown whole
 _MARK = "<== here"
-_BYTE_UNIT = "bytes"
 
 CAUSES = {
     "graph-kept": "an autograd graph is kept",
