@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from types import FunctionType
@@ -45,6 +45,7 @@ def leakcheck(
     group_timeout: float = 300.0,
     min_bytes: int = 0,
     on_progress: Callable[[Progress], object] | None = None,
+    known: Collection[str] = (),
 ) -> LeakReport:
     """Run *function* repeatedly and say whether it leaks, what grows, and who holds it.
 
@@ -78,6 +79,8 @@ def leakcheck(
         on_progress: Called with a `leaklab.Progress` when something is known before the report is: what grows so far,
             where a call takes long; the verdict, before the lines are looked for; the lines, before changes are tried.
             ``on_progress=print`` shows all of it. Not called if *isolated*.
+        known: Fingerprints of leaks that an earlier check has explained. Where there is no other leak, fewer calls
+            are made, and neither the lines nor a change are looked for again. Not in a *group*.
 
     Returns:
         The report of this process; on the first rank of *group* its attribute ``ranks`` is the report on all of them.
@@ -113,6 +116,7 @@ def leakcheck(
         isolated=isolated,
         min_bytes=min_bytes,
         on_progress=on_progress,
+        known=known,
     )
     if isolated and group:
         msg = "isolated and group exclude each other: ranks that check together run in their own processes"
@@ -139,6 +143,7 @@ def leakcheck(
             running_cell_name,
             _python_function(function),
             called=function,
+            known=known,
             on_progress=None if isolated else on_progress,
         )
         steps = isolated_steps(make_steps) if isolated else make_steps()
@@ -341,6 +346,7 @@ def _refuse_wrong_types(**arguments: object) -> None:
         "sites": ((bool, type(None)), "True, False or None"),
         "cure": ((bool, type(None)), "True, False or None"),
         "setup": ((Callable, type(None)), "a function without arguments"),
+        "known": ((frozenset, list, set, tuple), "a set of fingerprints"),
         "on_progress": ((Callable, type(None)), "a function of one argument"),
         "settings": ((Settings, type(None)), "a leaklab.Settings"),
         "report": (LeakReport, "that of a check, a leaklab.LeakReport"),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
+from dataclasses import replace
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -63,6 +64,7 @@ nothing but torch has been imported, and in a larger heap less."""
 _MOST_WATCHED = 111
 """In so few runs, counts alone do not tell a leak from a cache that still fills: it is watched which way the branches
 of the code go."""
+_KNOWN = "these leaks are known: neither their lines nor a change were looked for again"
 _RUNS_OF_KEYS = 8
 """Of a slow cell, where what grows has keys that may come again."""
 
@@ -80,6 +82,7 @@ def check_steps(
     checked: SplitCell | FunctionType | None = None,
     *,
     called: object = None,
+    known: Collection[str] = (),
     in_loop: LoopRuns | None = None,
     among_ranks: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
@@ -93,6 +96,7 @@ def check_steps(
         cell_name: Returns what a notebook calls the cell that a file name stands for; empty for a real file.
         checked: What the front end runs, where that is a cell or a function of Python's: trials change it.
         called: What the front end calls, a function, a partial, a method: a place where paths may begin.
+        known: Fingerprints of leaks that have been explained before: where there is no other, that is not done again.
         in_loop: Where a run is the next stretch of a loop that goes on: has a say in how many, and is told the places
             that grow. Nothing is switched or tried there, and the functions that run are traced as well.
         among_ranks: Whether other processes make the same runs: they would wait for one whose trial fails.
@@ -112,15 +116,17 @@ def check_steps(
     state = GcState.now()
     cell = None if isinstance(checked, FunctionType) else checked
     session = CheckSession(
-        settings, namespace, cell_name, cell, in_loop, among_ranks, on_progress, beside is not None, called=called
-    )
+        settings, namespace, cell_name, cell, in_loop, among_ranks, on_progress, beside is not None,
+        called=called, known=frozenset(known),
+    )  # fmt: skip
     restored: tuple[str, ...] = ()
     try:
         yield from _warm_up(session)
         yield from _measure_undisturbed(session)
         session.is_measured = True
         explained = session.explained or explain(session)
-        for step in _MEASURING_STEPS:
+        is_known = session.knows(explained.leaks)
+        for step in () if is_known else _MEASURING_STEPS:
             explained = yield from as_far_as_memory_goes(step(session, explained), explained)
         explained = apart_from_small(explained, settings.min_bytes)
         check = record_of(session, explained)
@@ -129,13 +135,15 @@ def check_steps(
         if not session.failure:
             session.tell(LINES, explained.leaks, check)
         # From here on nothing is measured: what tracing does to the figures is in no record.
-        for step in _TRACING_STEPS:
+        if is_known:
+            explained = replace(explained, later_notes=(*explained.later_notes, _KNOWN))
+        for step in () if is_known else _TRACING_STEPS:
             explained = yield from as_far_as_memory_goes(step(session, explained), explained)
-        known = partial(completed, check, explained)
-        cures = yield from find_cures(session, explained, checked, known)
+        as_completed = partial(completed, check, explained)
+        cures = {} if is_known else (yield from find_cures(session, explained, checked, as_completed))
     finally:
         restored = state.restore() if in_loop is None else ()
-    check = known(cures, restored)
+    check = as_completed(cures, restored)
     if session.trials is not None and beside is not None:
         beside(TrialsBeside(session.trials, check))
     return check
@@ -291,7 +299,8 @@ def _is_sure(session: CheckSession) -> bool:
     """Return whether the counts agree, and the code has nothing that could end the growth.
 
     Where a run takes long it is enough that nothing of that kind is seen: a library's cache looks the same in twice as
-    many runs. Quick cells are run until the caches of most libraries are full, unless the code that fills was seen.
+    many runs. Quick cells are run until the caches of most libraries are full, unless the code that fills was seen, or
+    the same leaks have been followed for so long before.
     What stopped in the last runs, longer than ever before, may have stopped for good.
     """
     explained, judgement = session.explained, session.judgement
@@ -306,7 +315,7 @@ def _is_sure(session: CheckSession) -> bool:
         known = sum(leak.bytes_per_run for leak in explained.leaks)
         if (levels[-1] - levels[1]) / (len(levels) - 2) - known > max(NATIVE_FLOOR_BYTES, known / 2):
             return False
-    if explained.is_endless or session.run_seconds <= SLOW_SECONDS:
+    if explained.is_endless or not (session.run_seconds > SLOW_SECONDS or session.knows(explained.leaks)):
         return explained.is_endless
     is_doubtful = explained.is_emptied or not (explained.is_new or session.measurement.n_runs >= _RUNS_OF_KEYS)
     return bool(explained.leaks) and not is_doubtful

@@ -152,6 +152,7 @@ class CheckSession:
         tries_beside: Whether trials of changes are to go on when the check has ended, where that can be.
         trials: What makes these; None where none go on.
         called: What is run, where that is no cell.
+        known: Fingerprints of leaks that have been explained before.
         shown: What it was told that grows, before the verdict.
         piles: The types that it was told to pile up, with what each run leaves of them.
         measurement: What was counted in the last attempt; there is none before the first.
@@ -181,6 +182,7 @@ class CheckSession:
     tries_beside: bool = False
     trials: Child[Any] | None = None
     called: object = None
+    known: frozenset[str] = frozenset()
     shown: tuple[Leak, ...] = ()
     piles: tuple[tuple[str, float], ...] = ()
     measurement: Measurement = field(init=False)
@@ -250,6 +252,10 @@ class CheckSession:
         self.piles = self.judgement.piles()
         if self.piles:
             self.on_progress(Progress(RUNS, self.measurement.n_runs, piles=self.piles))
+
+    def knows(self, leaks: Sequence[Leak]) -> bool:
+        """Return whether there are leaks, and each of them has been explained before."""
+        return bool(leaks) and all(leak.fingerprint in self.known for leak in leaks)
 
     @property
     def next_run(self) -> int:

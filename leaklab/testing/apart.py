@@ -13,8 +13,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,7 @@ class Repeats:
         screened: bool,
         baseline: Mapping[str, KnownLeak],
         known: str,
+        told: Mapping[str, str],
         config: pytest.Config,
     ) -> CheckedTest:
         """Run a test repeatedly, and say what that tells.
@@ -70,12 +71,14 @@ class Repeats:
             screened: Whether a few runs may show that a whole check is not needed.
             baseline: Leaks that do not count unless they are much worse, by their fingerprints.
             known: Why a leak of this test is accepted; empty if it is not.
+            told: The leaks that have been explained in this suite, by their fingerprints, and the test that each was
+                of.
             config: Of this run of pytest.
         """
         started = time.perf_counter()
 
         def check() -> CheckedTest:
-            return _check(turns, settings, screened=screened, baseline=baseline, known=known, config=config)
+            return _check(turns, settings, screened=screened, baseline=baseline, known=known, told=told, config=config)
 
         try:
             checked = self._here(check) if why_no_child() else self._in_a_copy(check, settings.max_seconds, seconds)
@@ -112,6 +115,7 @@ def _check(
     screened: bool,
     baseline: Mapping[str, KnownLeak],
     known: str,
+    told: Mapping[str, str],
     config: pytest.Config,
 ) -> CheckedTest:
     with turns.between():
@@ -119,10 +123,11 @@ def _check(
             if screened and not leaves_something(turns.run, settings.max_seconds):
                 return without_report("clean", "the quick test found no leak")
             # Here only: a suite that has no torch gets none, and one without leaks pays for none of it.
-            from leaklab.testing.checking import plugin_packages, whole_check  # noqa: PLC0415
+            with _modules_as_they_are():
+                from leaklab.testing.checking import plugin_packages, whole_check  # noqa: PLC0415
 
             return whole_check(
-                turns, settings=settings, baseline=baseline, known=known, plugins=plugin_packages(config)
+                turns, settings=settings, baseline=baseline, known=known, told=told, plugins=plugin_packages(config)
             )
         except NotRepeatableError as error:
             return without_report("not repeatable", str(error))
@@ -158,6 +163,21 @@ def _in_a_copy(check: Callable[[], CheckedTest], limit_seconds: float, turn_seco
     if child.answer is not None:
         return child.answer, False
     return not_checked(child.failure), "hung" in child.failure
+
+
+@contextmanager
+def _modules_as_they_are() -> Iterator[None]:
+    """Import inside without what pytest does to the assertions of every module of a plug-in.
+
+    Where nothing may be written (containers are often set up so) pytest would compile all of leaklab anew for each test
+    that leaks.
+    """
+    finders = sys.meta_path[:]
+    sys.meta_path[:] = [finder for finder in finders if not type(finder).__module__.startswith("_pytest.")]
+    try:
+        yield
+    finally:
+        sys.meta_path[:] = finders
 
 
 def _close_connections() -> None:

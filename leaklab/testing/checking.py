@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -27,7 +29,13 @@ _PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)\b")
 
 
 def whole_check(
-    turns: Turns, *, settings: Settings, baseline: Mapping[str, KnownLeak], known: str, plugins: Collection[str]
+    turns: Turns,
+    *,
+    settings: Settings,
+    baseline: Mapping[str, KnownLeak],
+    known: str,
+    told: Mapping[str, str],
+    plugins: Collection[str],
 ) -> CheckedTest:
     """Check the turns of a test.
 
@@ -36,22 +44,29 @@ def whole_check(
         settings: How to check.
         baseline: Leaks that do not count unless they are much worse, by their fingerprints.
         known: Why a leak of this test is accepted; empty if it is not.
+        told: The leaks that have been explained in this suite, by their fingerprints, and the test that each was of.
         plugins: Packages of pytest's plug-ins.
 
     Raises:
         NotRepeatableError: if a turn does not pass.
     """
     turns.run()  # the wider fixtures are there then
-    variables = turns.variables(plugins)
+    check = partial(leakcheck, turns.run, namespace=turns.variables(plugins), settings=settings)
     try:
-        report = leakcheck(turns.run, namespace=variables, settings=settings)
+        report = check(known=(*told, *baseline))
+        if _worse(_by_fingerprint(report.leaks), baseline):  # how it has become so is a question of its own
+            report, told = check(), {}
     except CheckRunningError as error:
         return not_checked(str(error))
-    return judge_report(report, baseline, known, plugins)
+    return judge_report(report, baseline, known, plugins, told)
 
 
 def judge_report(
-    report: LeakReport, baseline: Mapping[str, KnownLeak], known: str = "", plugins: Collection[str] = ()
+    report: LeakReport,
+    baseline: Mapping[str, KnownLeak],
+    known: str = "",
+    plugins: Collection[str] = (),
+    told: Mapping[str, str] = MappingProxyType({}),
 ) -> CheckedTest:
     """Say which of the leaks in *report* count.
 
@@ -60,16 +75,13 @@ def judge_report(
         baseline: Leaks that do not count unless they are much worse, by their fingerprints.
         known: Why a leak is accepted; empty if it is not.
         plugins: Packages of pytest's plug-ins: what they keep for themselves of each test does not count.
+        told: The leaks that have been explained before, by their fingerprints, and the test that each was of.
     """
     leaks = report.leaks if report.leaked else ()
     of_plugins = [leak for leak in leaks if kept_by_plugin(leak, plugins)]
     own = [leak for leak in leaks if leak not in of_plugins]
     found = _by_fingerprint(leaks)
-    worse = {
-        print_: words
-        for print_, before in baseline.items()
-        if print_ in found and (words := before.worse(KnownLeak(*found[print_])))
-    }
+    worse = _worse(found, baseline)
     new = [leak for leak in own if leak.fingerprint not in baseline or leak.fingerprint in worse]
     notes = [f"a pytest plug-in keeps objects of every run: {growth_sentence(leak)}" for leak in of_plugins]
     if own and not new:
@@ -81,7 +93,7 @@ def judge_report(
     counts = bool(new) and not known
     return CheckedTest(
         note="\n".join(notes),
-        text=_text_of(report, new, worse) if counts else "",
+        text=_text_of(report, new, worse, told) if counts else "",
         annotations="\n".join(map(annotation_of, new)) if counts else "",
         fingerprints=found,
         record_json=report.to_json() if report.leaked else "",
@@ -98,8 +110,20 @@ def _by_fingerprint(leaks: Sequence[Leak]) -> dict[str, tuple[str, float, float]
     return found
 
 
-def _text_of(report: LeakReport, leaks: Sequence[Leak], worse: Mapping[str, str]) -> str:
-    """Return for each leak the place, the rate, the line and the change that was tried; then the report."""
+def _worse(found: Mapping[str, tuple[str, float, float]], baseline: Mapping[str, KnownLeak]) -> dict[str, str]:
+    """Return how much worse than in *baseline* those of the leaks *found* are that are much worse."""
+    return {
+        print_: words
+        for print_, before in baseline.items()
+        if print_ in found and (words := before.worse(KnownLeak(*found[print_])))
+    }
+
+
+def _text_of(report: LeakReport, leaks: Sequence[Leak], worse: Mapping[str, str], told: Mapping[str, str]) -> str:
+    """Return for each leak the place, the rate, the line and the change that was tried; then the report.
+
+    Of leaks that were *told* with another test, that test instead: one leak of a library may be in hundreds of tests.
+    """
     lines = []
     for leak in leaks:
         lines += [f"LEAKED  {growth_sentence(leak)}", *(f"    {site}" for site in leak.sites)]
@@ -108,7 +132,11 @@ def _text_of(report: LeakReport, leaks: Sequence[Leak], worse: Mapping[str, str]
         patch = patch_text(leak)
         if patch:
             lines += ["    this change was tried, and ends it:", *(f"    {line}" for line in patch.splitlines())]
+        if leak.fingerprint in told:
+            lines.append(f"    explained with {told[leak.fingerprint]}")
         lines += [f"    fingerprint {leak.fingerprint}", ""]
+    if all(leak.fingerprint in told for leak in leaks):
+        return "\n".join(lines)
     return "\n".join([*lines, str(report)])
 
 

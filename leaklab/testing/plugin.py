@@ -142,6 +142,7 @@ class LeakcheckPlugin:
         self._repeats: Repeats | None = None
         self._asked: list[CheckedTest] = []
         self._found: dict[str, dict[str, tuple[str, float, float]]] = {}
+        self._told: dict[str, str] = {}
         self._records: list[tuple[str, str]] = []
 
     def make_fixture(self, item: pytest.Item) -> Leakcheck:
@@ -212,6 +213,7 @@ class LeakcheckPlugin:
             screened=screened,
             baseline=self._known_of(item.nodeid),
             known=options.get("known", ""),
+            told=self._told,
             config=self._config,
         )
 
@@ -234,6 +236,8 @@ class LeakcheckPlugin:
         report.leaklab_found = dict(checked.fingerprints)  # plain: xdist carries these
         report.leaklab_records = [checked.record_json]
         held.add_properties(checked.properties)
+        for fingerprint in checked.fingerprints if checked.fails else ():
+            self._told.setdefault(fingerprint, report.nodeid)
         if checked.fails and not self._updates:
             _let_fail(report, checked)
         elif checked.note:

@@ -313,3 +313,41 @@ def test_settings_take_the_place_of_the_options_they_hold():
     assert report.check.settings == settings
     with pytest.raises(TypeError, match="settings holds runs, warmup, seconds, name"):
         leaklab.leakcheck(lambda: None, settings=settings, runs=7)
+
+
+class Registered:
+    """Registers each of its instances in a table that nobody empties."""
+
+    table: dict[str, object] = {}
+
+    def __init__(self) -> None:
+        Registered.table[f"{len(self.table)} {id(self)}"] = self
+
+
+def test_a_leak_that_is_known_is_neither_followed_nor_explained_again():
+    full = leaklab.leakcheck(Registered, cure=False)
+    again = leaklab.leakcheck(Registered, known=[leak.fingerprint for leak in full.leaks])
+    assert [leak.fingerprint for leak in again.leaks] == [leak.fingerprint for leak in full.leaks]
+    assert again.leaks[0].count_per_run == full.leaks[0].count_per_run == 1
+    assert len(again.runs) <= 24 < len(full.runs)
+    assert "these leaks are known: neither their lines nor a change were looked for again" in str(again)
+    assert not again.leaks[0].cures
+
+
+def test_a_new_leak_beside_a_known_one_is_explained():
+    known = {leak.fingerprint for leak in leaklab.leakcheck(Registered, cure=False).leaks}
+
+    def both() -> None:
+        Registered()
+        HISTORY.append([0.0] * 1000)
+
+    report = leaklab.leakcheck(both, known=known)
+    assert {leak.holder for leak in report.leaks} == {"HISTORY", "Registered.table"}
+    assert "these leaks are known" not in str(report)
+    new = next(leak for leak in report.leaks if leak.fingerprint not in known)
+    assert any("HISTORY.append" in site for site in new.sites)
+
+
+def test_what_is_known_must_be_fingerprints_not_one():
+    with pytest.raises(TypeError, match="known must be a set of fingerprints, not str"):
+        leaklab.leakcheck(Registered, known="6c8ccacf4471")

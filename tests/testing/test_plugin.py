@@ -185,6 +185,46 @@ def test_a_whole_suite_is_screened_first(suite):
     assert "1 leaked" in done.stdout, done.stdout
 
 
+OF_LIBRARY = """
+import pytest
+
+TABLE = {}
+
+
+class Emitter:
+    def __init__(self):
+        TABLE[f"{len(TABLE)} {id(self)}"] = self
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_emitter(number):
+    Emitter()
+
+
+def test_another_leak_too():
+    Emitter()
+    TABLE.setdefault("rows", []).append([number for number in range(10)])
+"""
+
+
+@pytest.mark.untraced
+def test_a_leak_that_many_tests_have_is_explained_once(tmp_path):
+    (tmp_path / "test_library.py").write_text(OF_LIBRARY, "utf-8")
+    done = run(tmp_path, "-q", "--leakcheck")
+    assert "4 leaked" in done.stdout, done.stdout
+    told = done.stdout.split("_ test_emitter")
+    assert len(told) == 4
+    assert "explained with" not in told[1]
+    assert "LEAK  `" in told[1]
+    for short in (told[2], told[3].partition("_ test_another")[0]):
+        assert "LEAKED  `TABLE` grows by 1 Emitter object" in short
+        assert "    explained with test_library.py::test_emitter[0]\n" in short
+        assert "LEAK  `" not in short
+    both = done.stdout.partition("_ test_another_leak_too")[2]
+    assert "explained with test_library.py::test_emitter[0]" in both
+    assert "Leak 1 of 2: `TABLE" in both
+
+
 def test_a_suite_without_checks_pays_for_neither_torch_nor_leaklab():
     heavy = "('torch', 'leaklab', 'numpy')"
     code = f"import sys, leaklab.testing.plugin; print(sorted(n for n in sys.modules if n.startswith({heavy})))"
