@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from leaklab.check.findings import Explained, Finding, Survey
-from leaklab.check.growing_places import MAX_ROWS, grown_graph, grown_places
+from leaklab.check.growing_places import MAX_ROWS, grown_graphs, grown_places
 from leaklab.check.judging import Judgement
 from leaklab.check.memory import GRAPH_CAUSES, explain_memory, explained_shares, taken_by
 from leaklab.check.process_leaks import attribute_counts
@@ -119,13 +119,13 @@ def _explain(survey: Survey) -> Explained:
     survivors = surviving_places(survey)
     in_place = [_judged_by_code(survey, finding) for finding in grown_places(view, judgement)]
     before_graph = [*survivors, *in_place, *remade_places(survey)]
-    graph = _graph(survey, before_graph)
-    findings = attribute_counts(survey, [*before_graph, *graph])
+    graphs = _graphs(survey, before_graph)
+    findings = attribute_counts(survey, [*before_graph, *graphs])
     native = explain_memory(survey, findings)
     lasting, logs = apart_from_logs(native.leaks, {finding.leak.fingerprint for finding in in_place if finding.is_log})
     leaks, remarks = drop_noise(lasting, ended_with(view, [finding for finding in findings if finding.is_leak]))
     asides = [*(finding.aside for finding in findings if finding.aside), *native.notes, *remarks]
-    weighed = _with_retained_bytes(survey, leaks, [*in_place, *graph])
+    weighed = _with_retained_bytes(survey, leaks, [*in_place, *graphs])
     aside = [finding.leak for finding in findings if finding.aside or finding.growth.outcome is Outcome.INCONCLUSIVE]
     undecided = list(_worth_showing(findings, Outcome.INCONCLUSIVE))
     tensors_kept, tensor_bytes_kept = kept_tensors(view, survey.sizer, n_runs)
@@ -186,19 +186,23 @@ def _worth_showing(findings: Sequence[Finding], outcome: Outcome) -> Iterator[Fi
             yield finding
 
 
-def _graph(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
-    """Return the graph that gets longer; where *findings* carry graphs, one that none of them carries."""
+def _graphs(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
+    """Return the graphs that get longer; where *findings* carry graphs, those that none of them carries."""
     groups = [finding.group for finding in findings if finding.is_leak and finding.leak.cause in GRAPH_CAUSES]
     members = [member for group in groups if group is not None for member in group.members]
-    grown = grown_graph(survey.view, survey.judgement, members, survey.measurement.graph_marks)
-    if grown is None or None in groups:
+    grown = grown_graphs(survey.view, survey.judgement, members, survey.measurement.graph_marks)
+    if not grown or None in groups:
         return []
-    native, leak = survey.judgement.native, grown.leak
-    if native is not None and native.outcome is Outcome.LEAK:
-        # Nodes and what they save live in the native heap: what grows there without another explanation is the graph.
+    native, n_nodes = survey.judgement.native, sum(finding.growth.rate for finding in grown)
+    if native is not None and native.outcome is Outcome.LEAK and n_nodes > 0:
+        # Nodes and what they save live in the native heap: what grows there without another explanation is the graphs.
         unexplained = native.rate - taken_by(findings, survey.sizer, survey.measurement).malloc_bytes
-        leak = replace(leak, bytes_per_run=max(leak.bytes_per_run, unexplained))
-    return [replace(grown, leak=leak)]
+        shares = ((finding, unexplained * finding.growth.rate / n_nodes) for finding in grown)
+        grown = [
+            replace(one, leak=replace(one.leak, bytes_per_run=max(one.leak.bytes_per_run, share)))
+            for one, share in shares
+        ]
+    return grown
 
 
 def _with_retained_bytes(survey: Survey, leaks: Sequence[Leak], in_place: Sequence[Finding]) -> list[Leak]:

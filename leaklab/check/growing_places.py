@@ -15,7 +15,7 @@ from leaklab.check.findings import Finding
 from leaklab.check.judging import Grown, Judgement
 from leaklab.check.ranking import USER_SIDE, is_asked_for, library_note
 from leaklab.decide.growth import LOG_BYTES, Growth, is_log
-from leaklab.explain.autograd.retention import graph_beside, longest_graph
+from leaklab.explain.autograd.retention import LongGraph, graph_beside, longest_graph
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.leaks.evidence import Evidence, facts_of
 from leaklab.explain.leaks.groups import address_of_growth
@@ -34,6 +34,8 @@ from leaklab.runtime.ours import is_history_name
 from leaklab.runtime.sizes import node_bytes
 
 MAX_ROWS = 200
+_MOST_GRAPHS = 4
+"""So many graphs beside the longest one are looked for."""
 _OWN_SHARE = 0.5
 """A graph gets longer by itself if it has so much of the nodes that were added."""
 _MAX_EXPLAINED = 1000
@@ -150,34 +152,50 @@ def _is_survivors(view: HeapView, vertex: int, lengths: Sequence[int]) -> bool:
     return bool(view.leaked[referents].any()) and 2 * n_new >= lengths[-1] - lengths[0]
 
 
-def grown_graph(
+def grown_graphs(
     view: HeapView, judgement: Judgement, members: Sequence[int] = (), marks: GraphMarks = NO_MARKS
-) -> Finding | None:
-    """Return the tensor whose autograd graph gets longer by every run, if one does.
+) -> list[Finding]:
+    """Return the tensors whose autograd graphs get longer by every run, the longest first.
 
-    Its own graph must hold what was added: nodes that pile up elsewhere belong to whoever keeps them.
+    Their own graphs must hold what was added: nodes that pile up elsewhere belong to whoever keeps them. A second graph
+    has what the first has not: of a running sum and of what is computed from it, the sum alone gets longer.
 
     Nodes that are kept with *members*, what else leaks with its graphs, do not count.
     """
-    growth = judgement.graph
+    growth, n_runs = judgement.graph, judgement.at_runs[-1] - 2  # the last two may use what they made
     if growth.outcome is not Outcome.LEAK:
-        return None
+        return []
     if members:
-        n_runs = judgement.at_runs[-1] - 2  # the last two may use what they made
-        beside = graph_beside(view, members, marks, n_runs)
-        if beside is None:
-            return None
-        reason = (
-            f"{beside.n_nodes:,} nodes of the first {n_runs:,} runs are left in its graph, from all the time of these"
-        )
-        return _graph_at(view, beside.vertex, Growth(Outcome.LEAK, beside.n_nodes / n_runs, reason))
+        return [_graph_beside(view, one, n_runs) for one in _graphs_beside(view, members, marks, n_runs)]
     longest, n_added = longest_graph(view, marks), growth.rate * judgement.at_runs[-1]
     if longest is None:
-        return None
+        return []
+    others = list(_graphs_beside(view, [longest.vertex], marks, n_runs)) if longest.is_handed_on else []
+    n_found = longest.n_nodes + sum(other.n_nodes for other in others)
     # One that is made anew, longer in every run, has all that was added, and no run before the last has left any.
     is_anew = longest.n_nodes >= n_added and longest.n_elsewhere < _OWN_SHARE * n_added
-    is_longer = longest.n_nodes >= _OWN_SHARE * n_added if longest.is_handed_on else is_anew
-    return _graph_at(view, longest.vertex, growth) if view.n_unwalked or is_longer else None
+    is_longer = n_found >= _OWN_SHARE * n_added if longest.is_handed_on else is_anew
+    if not (view.n_unwalked or is_longer):
+        return []
+    rest = growth.rate - sum(other.n_nodes for other in others) / n_runs if others else growth.rate
+    first = _graph_at(view, longest.vertex, replace(growth, rate=rest))
+    return [first, *(_graph_beside(view, other, n_runs) for other in others)]
+
+
+def _graphs_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_runs: int) -> Iterator[LongGraph]:
+    """Yield the graphs that get longer and that neither *members* nor those yielded before keep."""
+    known = [*members]
+    for _ in range(_MOST_GRAPHS):
+        beside = graph_beside(view, known, marks, n_runs)
+        if beside is None:
+            return
+        yield beside
+        known.append(beside.vertex)
+
+
+def _graph_beside(view: HeapView, beside: LongGraph, n_runs: int) -> Finding:
+    reason = f"{beside.n_nodes:,} nodes of the first {n_runs:,} runs are left in its graph, from all the time of these"
+    return _graph_at(view, beside.vertex, Growth(Outcome.LEAK, beside.n_nodes / n_runs, reason))
 
 
 def _graph_at(view: HeapView, vertex: int, growth: Growth) -> Finding:

@@ -17,7 +17,7 @@ import torch
 from explain_builders import Node, view_of
 
 import leaklab
-from leaklab.check.growing_places import grown_graph, grown_places
+from leaklab.check.growing_places import grown_graphs, grown_places
 from leaklab.check.judging import Grown, Judgement
 from leaklab.decide.growth import Growth, judge_checkpoints
 from leaklab.explain.leaks.sizes import content_of
@@ -271,7 +271,7 @@ def test_a_graph_that_gets_longer_is_shown_at_its_tensor():
     for _ in range(24):
         total = total + 1
     with view_of({"total": total}, ((), ())) as view:
-        found = grown_graph(view, judgement(graph=STEADY))
+        (found,) = grown_graphs(view, judgement(graph=STEADY))
     assert (found.leak.holder, found.leak.unit, found.leak.count_per_run) == ("total", "graph nodes", 2.0)
     assert found.leak.cause == "graph-kept"
     assert found.leak.path.steps[-1].reference == ".grad_fn"
@@ -281,12 +281,12 @@ def test_a_graph_that_gets_longer_is_shown_at_its_tensor():
 @pytest.mark.parametrize("variables", [{}, {"plain": torch.ones(3)}])
 def test_without_a_tensor_that_carries_it_no_graph_is_reported(variables):
     with view_of(variables, ((), ())) as view:
-        assert grown_graph(view, judgement(graph=STEADY)) is None
+        assert grown_graphs(view, judgement(graph=STEADY)) == []
 
 
 def test_a_graph_that_does_not_grow_is_not_reported():
     with view_of({"total": torch.zeros(1, requires_grad=True) + 1}, ((), ())) as view:
-        assert grown_graph(view, judgement()) is None
+        assert grown_graphs(view, judgement()) == []
 
 
 @pytest.mark.untraced

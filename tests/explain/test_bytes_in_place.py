@@ -14,7 +14,7 @@ import pytest
 import torch
 from explain_builders import Link, Node, view_of
 
-from leaklab.check.growing_places import grown_graph, grown_places
+from leaklab.check.growing_places import grown_graphs, grown_places
 from leaklab.check.judging import Grown, Judgement
 from leaklab.decide.growth import Growth, judge_checkpoints
 from leaklab.explain.alive import retained as in_place
@@ -230,7 +230,7 @@ def test_a_graph_gives_back_what_only_it_saved():
     weight = torch.ones(MB // 4, requires_grad=True)
     total = (weight * 2).exp().sum()  # saves the result of exp
     with view_of({"total": total, "weight": weight}, ((), ())) as view:
-        found = grown_graph(view, judgement(graph=STEADY))
+        (found,) = grown_graphs(view, judgement(graph=STEADY))
         sizes = RetainedBytes(view)
         sizes.note_growth(found.leak, found.address)
         retained_bytes = sizes.with_retained_bytes(found.leak).retained_bytes

@@ -1,0 +1,108 @@
+"""Tensors that each run adds to with its graph: every one of them is named, and what is computed from them is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import leaklab
+
+pytestmark = pytest.mark.untraced
+
+NET, BATCH = nn.Sequential(nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 1)), torch.ones(8, 20)
+HEADS = nn.ModuleList(nn.Linear(20, 1) for _ in range(3))
+
+
+def loss_of(network: nn.Module = NET) -> torch.Tensor:
+    loss = network(BATCH).square().mean()
+    loss.backward()
+    return loss
+
+
+def two_in_a_dict(kept: SimpleNamespace) -> None:
+    kept.sums = getattr(kept, "sums", None) or {"squares": 0.0, "sizes": 0.0}
+    loss = loss_of()
+    kept.sums["squares"] += loss
+    kept.sums["sizes"] += NET(BATCH).abs().mean()
+
+
+def three_in_a_list(kept: SimpleNamespace) -> None:
+    kept.sums = getattr(kept, "sums", None) or [torch.zeros(()) for _ in HEADS]
+    for number, head in enumerate(HEADS):
+        kept.sums[number] = kept.sums[number] + loss_of(head)
+
+
+def a_sum_and_a_moving_mean(kept: SimpleNamespace) -> None:
+    loss = loss_of()
+    kept.total = getattr(kept, "total", 0.0) + loss
+    kept.moving = 0.9 * getattr(kept, "moving", loss) + 0.1 * loss
+
+
+def of_two_networks(kept: SimpleNamespace) -> None:
+    kept.first = getattr(kept, "first", 0.0) + loss_of(HEADS[0])
+    kept.second = getattr(kept, "second", 0.0) + loss_of(HEADS[1])
+
+
+def a_sum_and_its_mean(kept: SimpleNamespace) -> None:
+    kept.total = getattr(kept, "total", 0.0) + loss_of()
+    kept.mean = kept.total / 7
+
+
+def one_that_is_cut_and_one_that_is_not(kept: SimpleNamespace) -> None:
+    kept.total = getattr(kept, "total", 0.0) + loss_of()
+    kept.cut = (getattr(kept, "cut", torch.zeros(())) + loss_of(HEADS[2])).detach()
+
+
+def both_are_cut(kept: SimpleNamespace) -> None:
+    kept.total = getattr(kept, "total", 0.0) + loss_of().item()
+    kept.cut = (getattr(kept, "cut", torch.zeros(())) + loss_of(HEADS[2])).detach()
+
+
+def new_sums_in_each_run(kept: SimpleNamespace) -> None:
+    kept.sums = [torch.zeros(()) for _ in HEADS]
+    for _ in range(4):
+        for number, head in enumerate(HEADS):
+            kept.sums[number] = kept.sums[number] + loss_of(head)
+
+
+@pytest.mark.parametrize(
+    ("run", "holders"),
+    [
+        (two_in_a_dict, {"kept.sums['squares']", "kept.sums['sizes']"}),
+        (three_in_a_list, {"kept.sums[0]", "kept.sums[1]", "kept.sums[2]"}),
+        (a_sum_and_a_moving_mean, {"kept.total", "kept.moving"}),
+        (of_two_networks, {"kept.first", "kept.second"}),
+        (a_sum_and_its_mean, {"kept.total"}),
+        (one_that_is_cut_and_one_that_is_not, {"kept.total"}),
+        (both_are_cut, set()),
+        (new_sums_in_each_run, set()),
+    ],
+)
+@pytest.mark.parametrize("runs", [12, None])
+def test_every_graph_that_gets_longer_is_named(run: Callable[[SimpleNamespace], None], holders: set[str], runs):
+    kept = SimpleNamespace()
+    report = leaklab.leakcheck(lambda: run(kept), namespace={"kept": kept}, runs=runs, sites=False, cure=False)
+    assert {leak.holder for leak in report.leaks} == holders, str(report)
+    assert report.leaked is bool(holders)
+    assert {leak.cause for leak in report.leaks} <= {"graph-kept"}
+
+
+def test_the_nodes_of_several_graphs_add_up_to_what_was_counted():
+    kept = SimpleNamespace()
+    report = leaklab.leakcheck(
+        lambda: three_in_a_list(kept), namespace={"kept": kept}, runs=24, sites=False, cure=False
+    )
+    one = loss_of(HEADS[0])
+    n_nodes = 0
+    todo, seen = [one.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            n_nodes += type(node).__name__ != "AccumulateGrad"
+            todo += [following for following, _place in node.next_functions]
+    assert [leak.count_per_run for leak in report.leaks] == pytest.approx([n_nodes + 1] * 3, rel=0.2)
