@@ -11,7 +11,7 @@ import __future__ as future_features
 import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import reduce
 from inspect import CO_COROUTINE
 from operator import or_
@@ -20,10 +20,11 @@ from typing import Any, Protocol
 
 from leaklab.cure.edits import NotTriedError, Path, changed_code, code_objects, edited, parsed
 from leaklab.cure.keeping import to_the_end
+from leaklab.cure.live import evaluate
 from leaklab.cure.source import Program
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.model.cure import Change
-from leaklab.runtime.objects import loaded_variables, mro_of
+from leaklab.runtime.objects import is_tensor, loaded_variables, mro_of, no_torch_functions
 
 _FUTURE_FLAGS: int = reduce(
     or_, (getattr(future_features, name).compiler_flag for name in future_features.all_feature_names)
@@ -113,6 +114,14 @@ def run_again(filename: str, changes: Sequence[Change], program: Program) -> Non
         msg = f"{program.named(filename)} awaits, and would have to run again"
         raise NotTriedError(msg)
     exec(code, program.namespace)  # type: ignore[arg-type]  # noqa: S102 - a dict; the user's own code
+
+
+def begin_without_graph(expression: str, program: Program) -> None:
+    """Take the graph that earlier runs have left from the tensor that *expression* names; nothing takes that back."""
+    held = evaluate(expression, program.namespace)
+    if is_tensor(held):
+        with no_torch_functions(), suppress(RuntimeError):  # a view cannot be cut off in place
+            held.detach_()
 
 
 def _swaps_of_cell(pairs: Pairs) -> list[_Swap]:

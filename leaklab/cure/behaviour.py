@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -32,7 +33,11 @@ from leaklab.runtime.ours import is_history_name
 from leaklab.text import format_rate, unit_words
 
 _N_SAMPLED = 64
-"""So many numbers of a gradient are read to see whether it was written."""
+"""So many numbers of a gradient are read to see whether it was written, and with which values."""
+_UNREADABLE = (RuntimeError, NotImplementedError, TypeError)
+"""What torch raises for a tensor without strides, without memory, or of inference."""
+_SAME, _NOTHING = 1e-4, 1e-12
+"""Two gradients that differ by less, of themselves or at all, are the same: sums in another order round otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,8 @@ class Behaviour:
             where it has been emptied.
         was_emptied: The addresses of those that have been emptied.
         called: The functions that one run called, by file and name; empty where nobody looked.
+        gradients: Of each parameter that had a gradient then, what sampled numbers of it added up to after the first
+            runs, one figure a run.
     """
 
     parameters: Mapping[str, Learning]
@@ -70,6 +77,7 @@ class Behaviour:
     computed: Mapping[int, int]
     was_emptied: frozenset[int]
     called: frozenset[str] = frozenset()
+    gradients: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 class Observer:
@@ -80,19 +88,33 @@ class Observer:
     """
 
     def __init__(self, heap: Heap, namespace: Mapping[str, Any]) -> None:
-        self._namespace = namespace
+        self._heap, self._namespace = heap, namespace
         self._known = _found(heap, loaded_type("torch.nn", "Parameter"))
         self._caches = _found(heap, LRU_CACHE)
         self._n_asked = {id(cache): _n_asked(cache) for cache in self._living_caches()}
         self._n_computed: dict[int, int] = {}
         self._names: frozenset[str] = frozenset()
         self._before: dict[str, tuple[object, object, Callable[[], object]]] = {}
+        self._gradients: dict[str, tuple[float, ...]] = {}
+
+    def look_again(self) -> None:
+        """Watch the parameters as well that have been made since: cells that are run again make models anew."""
+        known = {id(parameter) for parameter in (reference() for reference in self._known) if parameter is not None}
+        found = _found(self._heap, loaded_type("torch.nn", "Parameter"))
+        self._known += [reference for reference in found if id(reference()) not in known]
 
     def begin(self) -> None:
         """Note how every parameter is, before the runs."""
         self._names = frozenset(name for name in list(self._namespace) if not is_history_name(name))
         self._before = {name: (_mark(p), _mark(_gradient(p)), weakref.ref(p)) for name, p in self._parameters()}
         self._n_computed = {id(cache): _info(cache).misses for cache in self._living_caches()}
+
+    def note_gradients(self) -> None:
+        """Note the gradients that a run has left: in copies of one process they are the same, run by run."""
+        for name, parameter in self._parameters():
+            gradient = _gradient(parameter)
+            if gradient is not None:
+                self._gradients[name] = (*self._gradients.get(name, ()), _weight(gradient))
 
     def end(self) -> Behaviour:
         """Return what the runs since `begin` did."""
@@ -119,7 +141,7 @@ class Observer:
             one: _info(cache).misses - (0 if one in emptied else self._n_computed.get(one, 0))
             for one, cache in caches.items()
         }
-        return Behaviour(parameters, variables, computed, emptied)
+        return Behaviour(parameters, variables, computed, emptied, gradients=self._gradients)
 
     def _living_caches(self) -> Iterator[Any]:
         return (cache for cache in (reference() for reference in self._caches) if cache is not None)
@@ -197,11 +219,33 @@ def _mark(tensor: Any) -> tuple[object, ...] | None:
         return None
     with no_torch_functions():
         try:
-            flat = tensor.detach().reshape(-1)
-            sample = flat[:: max(1, flat.numel() // _N_SAMPLED)]
-            return tensor._version, float(sample.double().sum())  # noqa: SLF001 - torch tells it nowhere else
-        except (RuntimeError, NotImplementedError, TypeError):  # no strides, no memory, or an inference tensor
+            return tensor._version, float(_sample(tensor).sum())  # noqa: SLF001 - torch tells it nowhere else
+        except _UNREADABLE:
             return (id(tensor),)
+
+
+def _weight(tensor: Any) -> float:
+    """Return what sampled numbers of *tensor* add up to without their signs; not a number where they cannot be read."""
+    with no_torch_functions():
+        try:
+            return float(_sample(tensor).abs().sum())
+        except _UNREADABLE:
+            return math.nan
+
+
+def _sample(tensor: Any) -> Any:
+    flat = tensor.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // _N_SAMPLED)].double()
+
+
+def other_gradient(before: Behaviour, after: Behaviour) -> str:
+    """Say of one parameter that its gradient after one of the first runs is another; empty if all are the same."""
+    for name, levels in before.gradients.items():
+        for was, now in zip(levels, after.gradients.get(name, ()), strict=False):
+            if not math.isclose(was, now, rel_tol=_SAME, abs_tol=_NOTHING):
+                shown = "a parameter" if name.startswith(_UNNAMED) else name
+                return f"the gradient of {shown} is another: {now:.3g} instead of {was:.3g}, added up"
+    return ""
 
 
 @contextmanager
@@ -249,15 +293,18 @@ def idle_words(before: Behaviour, after: Behaviour) -> str:
     return f"a run calls {n_left or 'none'} of the {functions} that it called"
 
 
-def harm_of(before: Behaviour, after: Behaviour, changes: Sequence[Change]) -> str:
+def harm_of(before: Behaviour, after: Behaviour, changes: Sequence[Change], *, may_lose_graphs: bool = False) -> str:
     """Return in one clause what the changed program does not do any more; empty if nothing was found.
 
     A variable that the changed lines themselves bind may get another type: that is what they were changed for. Every
-    other one must have the type that it had, and take part in a graph if it did.
+    other one must have the type that it had, and take part in a graph if it did, unless variables *may_lose_graphs*:
+    where gradients are the same without them, a mean of losses that carries a graph carries it by accident.
     """
     found = (_harm_of_parameter(name, was, after) for name, was in before.parameters.items())
-    bound = _bound_names(changes)
-    others = (_harm_of_variable(name, was, after) for name, was in before.variables.items() if name not in bound)
+    bound, variables = _bound_names(changes), after.variables
+    if may_lose_graphs and after.gradients and not other_gradient(before, after):
+        variables = {name: (kind, True) for name, (kind, _is_in_graph) in variables.items()}
+    others = (_harm_of_variable(name, was, variables) for name, was in before.variables.items() if name not in bound)
     return next(filter(None, (*found, *others)), "")
 
 
@@ -290,10 +337,10 @@ def _harm_of_parameter(name: str, was: Learning, after: Behaviour) -> str:
     return f"{shown} is no longer updated" if was.was_updated and not now.was_updated else ""
 
 
-def _harm_of_variable(name: str, was: tuple[str, bool], after: Behaviour) -> str:
-    if name not in after.variables:
+def _harm_of_variable(name: str, was: tuple[str, bool], variables: Mapping[str, tuple[str, bool]]) -> str:
+    if name not in variables:
         return f"the variable {name} no longer exists"
-    kind, is_in_graph = after.variables[name]
+    kind, is_in_graph = variables[name]
     if kind != was[0]:
         return f"{name} is {kind} instead of {was[0]}"
     return f"{name} is no longer part of a graph" if was[1] and not is_in_graph else ""

@@ -48,6 +48,9 @@ class Proposal:
         drops: What of that may still be in use, one clause; empty if nothing: such a change cures nothing.
         again: File names of cells that ran once, before what is checked, and are run again: changed before a trial of
             the change, and unchanged before the runs that it is compared with.
+        begun: Expressions of the tensors that begin without the graph of earlier runs where the change is tried, as
+            they do in a program that has the change from the start.
+        cuts_history: Whether the change means to cut a graph that goes on from run to run: gradients are others then.
     """
 
     words: str
@@ -56,6 +59,8 @@ class Proposal:
     emptied: tuple[str, ...] = ()
     drops: str = ""
     again: tuple[str, ...] = ()
+    begun: tuple[str, ...] = ()
+    cuts_history: bool = False
 
 
 _BLOCKS = ("body", "orelse", "finalbody")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leaklab.cure.behaviour import harm_of, idle_words, pointless_cache
+from leaklab.cure.behaviour import Behaviour, harm_of, idle_words, other_gradient, pointless_cache
 from leaklab.cure.edits import NotTriedError, are_apart, merged
 from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
 from leaklab.cure.new_kernel import names_missing
@@ -92,7 +92,7 @@ class _Trials:
         self._runs = TrialRuns(means)
         self._end = time.perf_counter() + means.seconds
         self._answers: dict[str, list[_Answer]] = {}
-        self._reference = TrialResult()
+        self._unchanged, self._reference = Trial(is_control=True), TrialResult()
         self._kept: tuple[Proposal, ...] = ()  # end a leak, and stay in place for the trials of the others
         self._stopped = means.obstacle
         self._ended_by: _Answer | None = None
@@ -132,6 +132,7 @@ class _Trials:
         runs, started = self._runs, time.perf_counter()
         unchanged = Trial(tuple(one for one in next_ones if one.again), is_control=True)
         yield from runs.begin_children([unchanged, *(Trial((one,)) for one in next_ones)])
+        self._unchanged = unchanged
         self._reference = result = yield from runs.of(unchanged)
         if runs.in_children and not result.ended_by and (result.gain is None or not shows(result.gain)):
             if self._means.is_copy:
@@ -258,7 +259,7 @@ class _Trials:
             if not self._runs.in_children:
                 yield from self._run_unchanged()
             return _Answer(proposal, CureOutcome.HARMFUL, f"the changed code raises {result.failure}")
-        return self._judged(proposal, result, beside)
+        return (yield from self._judged(proposal, result, beside))
 
     def _refusal(self, proposal: Proposal) -> str:
         """Return why *proposal* is not tried; empty if it is."""
@@ -302,7 +303,7 @@ class _Trials:
                 break
         return result
 
-    def _judged(self, proposal: Proposal, result: TrialResult, beside: Sequence[Proposal]) -> _Answer:
+    def _judged(self, proposal: Proposal, result: TrialResult, beside: Sequence[Proposal]) -> Asked[_Answer]:
         """Say what came of *proposal*."""
         before, after = self._reference.behaviour, result.behaviour
         assert self._reference.gain is not None  # noqa: S101 - no failure
@@ -310,22 +311,38 @@ class _Trials:
         assert before is not None  # noqa: S101
         assert after is not None  # noqa: S101
         words = trial_words(self._reference.gain, result.gain, result.n_runs, self._means.reported_bytes)
-        if harm := harm_of(before, after, changes_of(beside)) or idle_words(before, after):
+        begun = [name for one in beside for name in one.begun] if self._runs.in_children else []
+        harm = harm_of(before, after, changes_of(beside), may_lose_graphs=bool(begun))
+        if harm := harm or idle_words(before, after):
             return _Answer(proposal, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(self._reference.gain, result.gain)
         cost = pointless_cache(before, after, self._means.n_runs) or next(
             (one.drops for one in beside if one.drops), ""
         )
+        other = other_gradient(before, after) if self._runs.in_children else ""
+        if other and not cost and outcome in _BETTER and not any(one.cuts_history for one in beside):
+            # Whoever has written a change may mean that, to cut a graph that goes on from run to run: it is told.
+            cost = other if (yield from self._is_repeatable(before)) else ""
         if outcome is CureOutcome.HARMFUL:
             words += ", but something else grows"
         elif cost and outcome in _BETTER:
             outcome = CureOutcome.LESSENED
             words += f", but {cost}"
         elif any(one.has_gradient for one in after.parameters.values()):
-            words += "; same gradients"
+            is_same = self._runs.in_children and not other
+            words += "; same gradients" if is_same else "; the same parameters get gradients"
+        if begun:
+            words += f"; {' and '.join(f'`{name}`' for name in begun)} began without the graph of earlier runs"
         if proposal.again:
             words += f"; {' and '.join(map(self._means.program.named, proposal.again))} run again first"
         return _Answer(proposal, outcome, words, result, costs=bool(cost))
+
+    def _is_repeatable(self, before: Behaviour) -> Asked[bool]:
+        """Return whether the unchanged program computes in another copy the gradients that it computed *before*."""
+        if not self._has_time():
+            return True
+        result = yield from self._runs.of(self._unchanged)
+        return result.behaviour is not None and not other_gradient(before, result.behaviour)
 
     def _run_unchanged(self) -> Asked[None]:
         """Run as the user's code is, after a trial that failed: if that fails now, nothing more can be tried."""
@@ -362,4 +379,11 @@ def joined(first: Proposal, second: Proposal) -> Proposal | None:
         return None
     words = f"{first.words.rstrip('.')}, and {second.words[:1].lower()}{second.words[1:]}"
     emptied = (*first.emptied, *second.emptied)
-    return Proposal(words, changes, emptied=emptied, drops=first.drops or second.drops)
+    return Proposal(
+        words,
+        changes,
+        emptied=emptied,
+        drops=first.drops or second.drops,
+        begun=(*first.begun, *second.begun),
+        cuts_history=first.cuts_history or second.cuts_history,
+    )

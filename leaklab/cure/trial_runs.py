@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import psutil
 
-from leaklab.cure.applying import ReplaceableCell, applied, run_again
+from leaklab.cure.applying import ReplaceableCell, applied, begin_without_graph, run_again
 from leaklab.cure.behaviour import Behaviour, Observer, calls_noted
 from leaklab.cure.edits import NotTriedError, merged
 from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling
@@ -219,6 +219,9 @@ class TrialRuns:
             again = tuple(dict.fromkeys(name for one in proposals for name in one.again))
             if failure := self._run_cells_again(again, changes):
                 return TrialResult(failure=failure)
+            if self.in_children and not trial.is_control:
+                for name in dict.fromkeys(name for one in proposals for name in one.begun):
+                    begin_without_graph(name, means.program)
             with applied([one for one in changes if one.filename not in again], means.program, means.cell):
                 return (yield from self._parts(trial, is_changed=bool(changes)))
         except NotTriedError as refused:
@@ -244,13 +247,15 @@ class TrialRuns:
             raise
         except Exception as raised:  # noqa: BLE001 - the user's
             return type(raised).__name__
+        if filenames:
+            self._observer.look_again()
         return ""
 
     def _parts(self, trial: Trial, *, is_changed: bool) -> Asked[TrialResult]:
         """Make the runs as often as it takes; the code is in place."""
         n_done, n_parts = 0, trial.n_parts
         while n_done < n_parts:
-            result = yield from self._measured()
+            result = yield from self._measured(is_first=not n_done)
             if result.gain is None:
                 break
             n_done += 1
@@ -263,7 +268,7 @@ class TrialRuns:
             result.behaviour = replace(result.behaviour, called=frozenset(called))
         return result
 
-    def _measured(self) -> Asked[TrialResult]:
+    def _measured(self, *, is_first: bool) -> Asked[TrialResult]:
         reader = LevelReader(self._means.heap, collects=self._means.collects)
         self._observer.begin()
         n_half, look = self._means.n_half, reader.look
@@ -274,6 +279,8 @@ class TrialRuns:
                     return TrialResult(failure=failure)
                 if n_runs == n_half and not number:
                     reader.note_first_run()
+            if is_first and n_runs == 1:  # with what a run before has left, and without
+                self._observer.note_gradients()
             read()
         return TrialResult(reader.gain(2 * n_half), self._observer.end())
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from leaklab.cure.case import ADDS_MANY, ADDS_ONE, Case, Store, last_name
@@ -115,7 +116,14 @@ def graph_cut(case: Case) -> Iterator[Proposal]:
     store = case.store
     added = _added(store) if store is not None and is_tensor(held) else None
     if store is not None and added is not None and not cuts_training(case, store):
-        yield from _added_as_number(case, store, added, held)
+        for proposal in _added_as_number(case, store, added, held):
+            yield replace(proposal, begun=(owner,))
+    yield from (replace(proposal, cuts_history=True) for proposal in _history_cut(case, owner, held))
+
+
+def _history_cut(case: Case, owner: str, held: Any) -> Iterator[Proposal]:
+    """Yield how *owner*, which has *held*, is handed on to the next run without its graph."""
+    store = case.store
     cut = _detached(owner, held)
     if not cut:
         return
@@ -312,13 +320,22 @@ def _targets(node: ast.expr) -> Iterator[str]:
 
 
 def _names(nodes: Iterable[ast.expr]) -> set[str]:
-    """Return the last names in expressions: of ``trainer.net(x)`` ``net`` and ``x``, and the variable ``trainer``."""
-    found = (node for one in nodes for node in ast.walk(one))
+    """Return the last names in expressions: of ``trainer.net(x)`` ``net`` and ``x``, and the variable ``trainer``.
+
+    Methods of tensors are none: ``mean`` in ``loss.mean()`` has nothing to do with a variable of this name.
+    """
+    found = [node for one in nodes for node in ast.walk(one)]
+    called = {id(node.func) for node in found if isinstance(node, ast.Call)}
     return {
         node.attr if isinstance(node, ast.Attribute) else node.id
         for node in found
-        if isinstance(node, (ast.Attribute, ast.Name))
+        if isinstance(node, ast.Name)
+        or (isinstance(node, ast.Attribute) and not (id(node) in called and _is_of_tensors(node.attr)))
     }
+
+
+def _is_of_tensors(name: str) -> bool:
+    return hasattr(loaded_type("torch", "Tensor"), name)
 
 
 def _method(node: ast.AST) -> str:

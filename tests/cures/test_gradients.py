@@ -1,0 +1,132 @@
+"""A change that lets a program learn something else is told so, though every parameter still has a gradient."""
+
+from __future__ import annotations
+
+import difflib
+import linecache
+
+import pytest
+
+import leaklab
+from leaklab.model.cure import CureOutcome
+
+pytestmark = pytest.mark.untraced
+
+REGULARISED = """\
+import torch
+class Fit:
+    def __init__(self):
+        self.net = torch.nn.Sequential(torch.nn.Linear(12, 24), torch.nn.Tanh(), torch.nn.Linear(24, 3))
+        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.05)
+        self.totals = {"task": 0.0, "penalty": 0.0}
+    def step(self, batch, target):
+        out = self.net(batch)
+        task = torch.nn.functional.mse_loss(out, target)
+        penalty = sum(one.square().sum() for one in self.net.parameters())
+        self.opt.zero_grad()
+        (task + 0.01 * penalty).backward()
+        self.opt.step()
+        self.totals["task"] += task
+        self.totals["penalty"] += penalty
+fit = Fit()
+"""
+STEP = "fit.step(torch.randn(16, 12), torch.randn(16, 3))\n"
+NUMBERS = {"+= task\n": "+= task.item()\n", "+= penalty\n": "+= penalty.item()\n"}
+SUMS = """\
+import itertools, torch
+weight, rows, numbers = torch.ones(4, requires_grad=True), [], itertools.count(1)
+"""
+
+
+def diff(name: str, text: str, changes: dict[str, str]) -> str:
+    """Return the unified diff that writes the values of *changes* for their keys."""
+    new = text
+    for before, after in changes.items():
+        assert before in new
+        new = new.replace(before, after)
+    lines = difflib.unified_diff(text.splitlines(), new.splitlines(), name, name, lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.fixture
+def fitting(notebook):
+    """A leak of losses, in a program whose penalty gives every parameter a gradient."""
+    linecache.clearcache()  # cells that other tests ran in this process are sources as well
+    assert notebook.run(REGULARISED).error is None
+    return notebook.check(STEP, "-n 16 --no-cure")
+
+
+def test_losses_that_are_stored_as_numbers_leave_the_gradients_as_they_were(fitting):
+    cure = leaklab.try_change(fitting, diff("fit", REGULARISED, NUMBERS))
+    assert cure.outcome is CureOutcome.CURED, cure
+    assert "; same gradients" in cure.evidence
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"out = self.net(batch)\n": "out = self.net(batch).detach()\n"},
+        {"(task + 0.01 * penalty).backward()": "(task.detach() + 0.01 * penalty).backward()"},
+        {"(task + 0.01 * penalty).backward()": "(0.01 * penalty).backward()"},
+        {"self.net(batch)\n": "self.net(0 * batch)\n"},
+        {"self.opt.zero_grad()\n": "self.opt.zero_grad\n"},
+    ],
+    ids=["the output is detached", "the loss is detached", "the loss is forgotten", "no data", "gradients pile up"],
+)
+def test_a_change_by_which_something_else_is_learnt_is_not_called_cured(fitting, line):
+    cure = leaklab.try_change(fitting, diff("fit", REGULARISED, {**NUMBERS, **line}))
+    assert cure.outcome is not CureOutcome.CURED, cure
+    assert ", but the gradient of " in cure.evidence
+
+
+def test_other_random_numbers_in_each_copy_are_no_other_gradients(notebook):
+    linecache.clearcache()
+    notebook.run(SUMS)
+    cell = (
+        "import os\nweight.grad = None\nloss = (weight * (os.getpid() * 7919 % 1000)).sum()\nloss.backward()\n"
+        "rows.append(loss)\n"
+    )
+    report = notebook.check(cell, "-n 16 --no-cure")
+    cure = leaklab.try_change(report, cell.replace("append(loss)", "append(loss.item())"))
+    assert cure.outcome is CureOutcome.CURED, cure
+    assert cure.evidence.endswith("; the same parameters get gradients")
+
+
+RUNNING = """\
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+total, n_steps, mean = 0.0, 0, None
+sums = {"squares": 0.0, "sizes": 0.0}
+def step(batch):
+    global total, n_steps, mean
+    out = net(batch)
+    squares, sizes = out.square().mean(), out.abs().mean()
+    opt.zero_grad()
+    (squares + sizes).backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "changed"),
+    [
+        (["total += squares"], ["    total += squares.item()"]),
+        (["total += squares", "n_steps += 1", "mean = total / n_steps"], ["    total += squares.item()"]),
+        (
+            ["sums['squares'] += squares", "sums['sizes'] += sizes"],
+            ["    sums['squares'] += squares.item()", "    sums['sizes'] += sizes.item()"],
+        ),
+    ],
+    ids=["a sum", "a sum and its mean", "two sums"],
+)
+def test_a_running_sum_gets_the_number_and_the_graph_of_earlier_runs_does_not_count(notebook, lines, changed):
+    linecache.clearcache()
+    setup = RUNNING + "".join(f"    {line}\n" for line in lines)
+    assert notebook.run(setup).error is None
+    report = notebook.check("step(torch.randn(16, 8))", "-n 24", cures=True)
+    first = [leak.cures[0] for leak in report.leaks]
+    assert [cure.outcome for cure in first] == [CureOutcome.CURED] * len(changed)
+    assert sorted(change.after for cure in first for change in cure.changes) == sorted(changed)
+    assert all("; same gradients; " in cure.evidence for cure in first)
+    assert "began without the graph of earlier runs" in first[0].evidence
