@@ -15,7 +15,7 @@ from leaklab.check.findings import Finding
 from leaklab.check.judging import Grown, Judgement
 from leaklab.check.ranking import USER_SIDE, is_asked_for, library_note
 from leaklab.decide.growth import LOG_BYTES, Growth, is_log
-from leaklab.explain.autograd.retention import LongGraph, graph_beside, longest_graph
+from leaklab.explain.autograd.retention import LongGraph, graphs_beside, longest_graph
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.leaks.evidence import Evidence, facts_of
 from leaklab.explain.leaks.groups import address_of_growth
@@ -34,8 +34,8 @@ from leaklab.runtime.ours import is_history_name
 from leaklab.runtime.sizes import node_bytes
 
 MAX_ROWS = 200
-_MOST_GRAPHS = 4
-"""So many graphs beside the longest one are looked for."""
+_MOST_GRAPHS = 3
+"""So many graphs in one container are told one by one."""
 _OWN_SHARE = 0.5
 """A graph gets longer by itself if it has so much of the nodes that were added."""
 _MAX_EXPLAINED = 1000
@@ -166,11 +166,11 @@ def grown_graphs(
     if growth.outcome is not Outcome.LEAK:
         return []
     if members:
-        return [_graph_beside(view, one, n_runs) for one in _graphs_beside(view, members, marks, n_runs)]
+        return _by_holder([_graph_beside(view, one, n_runs) for one in graphs_beside(view, members, marks, n_runs)])
     longest, n_added = longest_graph(view, marks), growth.rate * judgement.at_runs[-1]
     if longest is None:
         return []
-    others = list(_graphs_beside(view, [longest.vertex], marks, n_runs)) if longest.is_handed_on else []
+    others = graphs_beside(view, [longest.vertex], marks, n_runs) if longest.is_handed_on else []
     n_found = longest.n_nodes + sum(other.n_nodes for other in others)
     # One that is made anew, longer in every run, has all that was added, and no run before the last has left any.
     is_anew = longest.n_nodes >= n_added and longest.n_elsewhere < _OWN_SHARE * n_added
@@ -179,18 +179,17 @@ def grown_graphs(
         return []
     rest = growth.rate - sum(other.n_nodes for other in others) / n_runs if others else growth.rate
     first = _graph_at(view, longest.vertex, replace(growth, rate=rest))
-    return [first, *(_graph_beside(view, other, n_runs) for other in others)]
+    return _by_holder([first, *(_graph_beside(view, other, n_runs) for other in others)])
 
 
-def _graphs_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_runs: int) -> Iterator[LongGraph]:
-    """Yield the graphs that get longer and that neither *members* nor those yielded before keep."""
-    known = [*members]
-    for _ in range(_MOST_GRAPHS):
-        beside = graph_beside(view, known, marks, n_runs)
-        if beside is None:
-            return
-        yield beside
-        known.append(beside.vertex)
+def _by_holder(graphs: Sequence[Finding]) -> list[Finding]:
+    """Let one graph speak for all of its container where these are many: there may be one for each parameter."""
+    by_holder: dict[int, list[Finding]] = defaultdict(list)
+    for graph in graphs:
+        chain = () if graph.address is None else graph.address.chain[:-1]
+        by_holder[chain[-1] if chain else id(graph)].append(graph)  # a variable is in no container
+    several = (_together(one) if len(one) > _MOST_GRAPHS else one for one in by_holder.values())
+    return [finding for findings in several for finding in findings if finding.growth is not _SPOKEN_FOR]
 
 
 def _graph_beside(view: HeapView, beside: LongGraph, n_runs: int) -> Finding:

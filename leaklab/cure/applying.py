@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from leaklab.cure.edits import NotTriedError, Path, changed_code, code_objects, edited, parsed
 from leaklab.cure.keeping import to_the_end
-from leaklab.cure.live import evaluate
+from leaklab.cure.live import evaluate, values_of
 from leaklab.cure.source import Program
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.model.cure import Change
@@ -117,11 +117,12 @@ def run_again(filename: str, changes: Sequence[Change], program: Program) -> Non
 
 
 def begin_without_graph(expression: str, program: Program) -> None:
-    """Take the graph that earlier runs have left from the tensor that *expression* names; nothing takes that back."""
+    """Take the graph that earlier runs have left from a tensor, or those in a list or dict; nothing takes that back."""
     held = evaluate(expression, program.namespace)
-    if is_tensor(held):
-        with no_torch_functions(), suppress(RuntimeError):  # a view cannot be cut off in place
-            held.detach_()
+    for one in (held, *values_of(held)):
+        if is_tensor(one):
+            with no_torch_functions(), suppress(RuntimeError):  # a view cannot be cut off in place
+                one.detach_()
 
 
 def _swaps_of_cell(pairs: Pairs) -> list[_Swap]:

@@ -118,6 +118,13 @@ def _item(owner: Any, key: Any) -> Any:
     return MISSING
 
 
+def values_of(container: Any) -> list[Any]:
+    """Return what a list or a dict, no subclass of these, has as items or as values; nothing of anything else."""
+    if is_exactly(container, _DICTS):
+        return list(dict.values(container))
+    return items_in(container) if type(container) is list else []
+
+
 def newest(container: Any) -> Any:
     """Return the entry of *container* that was put there last, `MISSING` if it has none or no order."""
     kind = type(container)

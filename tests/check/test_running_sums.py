@@ -14,7 +14,7 @@ import leaklab
 pytestmark = pytest.mark.untraced
 
 NET, BATCH = nn.Sequential(nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 1)), torch.ones(8, 20)
-HEADS = nn.ModuleList(nn.Linear(20, 1) for _ in range(3))
+HEADS = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 20), nn.Linear(20, 1))
 
 
 def loss_of(network: nn.Module = NET) -> torch.Tensor:
@@ -45,6 +45,13 @@ def a_sum_and_a_moving_mean(kept: SimpleNamespace) -> None:
 def of_two_networks(kept: SimpleNamespace) -> None:
     kept.first = getattr(kept, "first", 0.0) + loss_of(HEADS[0])
     kept.second = getattr(kept, "second", 0.0) + loss_of(HEADS[1])
+
+
+def means_of_parameters(kept: SimpleNamespace) -> None:
+    loss_of(HEADS)
+    kept.means = getattr(kept, "means", None) or {name: one.detach().clone() for name, one in HEADS.named_parameters()}
+    for name, parameter in HEADS.named_parameters():
+        kept.means[name] = 0.9 * kept.means[name] + 0.1 * parameter
 
 
 def a_sum_and_its_mean(kept: SimpleNamespace) -> None:
@@ -89,6 +96,18 @@ def test_every_graph_that_gets_longer_is_named(run: Callable[[SimpleNamespace], 
     assert {leak.holder for leak in report.leaks} == holders, str(report)
     assert report.leaked is bool(holders)
     assert {leak.cause for leak in report.leaks} <= {"graph-kept"}
+
+
+@pytest.mark.parametrize("runs", [12, None])
+def test_one_graph_speaks_for_those_of_all_parameters(runs):
+    kept = SimpleNamespace()
+    report = leaklab.leakcheck(
+        lambda: means_of_parameters(kept), namespace={"kept": kept}, runs=runs, sites=False, cure=False
+    )
+    (leak,) = report.leaks
+    assert leak.holder.startswith("kept.means['")
+    assert leak.n_places == 6
+    assert leak.count_per_run == pytest.approx(6 * 3, rel=0.2), "two products and a sum for each parameter"
 
 
 def test_the_nodes_of_several_graphs_add_up_to_what_was_counted():

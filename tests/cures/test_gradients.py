@@ -130,3 +130,43 @@ def test_a_running_sum_gets_the_number_and_the_graph_of_earlier_runs_does_not_co
     assert sorted(change.after for cure in first for change in cure.changes) == sorted(changed)
     assert all("; same gradients; " in cure.evidence for cure in first)
     assert "began without the graph of earlier runs" in first[0].evidence
+
+
+MOVING = """\
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
+shadow = {name: one.detach().clone() for name, one in net.named_parameters()}
+sums = [torch.zeros(()) for _ in range(3)]
+def follow():
+    for name, one in net.named_parameters():
+        shadow[name] = 0.9 * shadow[name] + 0.1 * one
+def add():
+    for number in range(3):
+        sums[number] = sums[number] + net(torch.randn(4, 6)).square().mean()
+class Mean:
+    def __init__(self):
+        self.parts = [one.detach().clone() for one in net.parameters()]
+    def follow(self):
+        self.parts = [0.9 * part + 0.1 * one for part, one in zip(self.parts, net.parameters())]
+mean = Mean()
+def learn():
+    net.zero_grad()
+    net(torch.randn(4, 6)).square().mean().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("cell", "changed"),
+    [
+        ("learn()\nfollow()", "shadow[name] = (0.9 * shadow[name] + 0.1 * one).detach()"),
+        ("learn()\nadd()", "sums[number] = sums[number] + net(torch.randn(4, 6)).square().mean().item()"),
+        ("learn()\nmean.follow()", "mean.parts[:] = [tensor.detach() for tensor in mean.parts]"),
+    ],
+    ids=["in a dict", "in a list", "in a new list"],
+)
+def test_one_change_cuts_the_graphs_of_all_items(notebook, cell, changed):
+    linecache.clearcache()
+    assert notebook.run(MOVING).error is None
+    report = notebook.check(cell, "-n 24", cures=True)
+    cures = [cure for leak in report.leaks for cure in leak.cures if cure.outcome is CureOutcome.CURED]
+    assert any(changed in change.after for cure in cures for change in cure.changes), str(report)

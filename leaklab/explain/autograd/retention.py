@@ -228,24 +228,30 @@ def _numbers_of(view: HeapView, parts: Iterable[int]) -> list[int]:
     return [number_of(view.objects[part]) for part in parts if not view.is_tensor[part]]
 
 
-def graph_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_runs: int) -> LongGraph | None:
-    """Return the graph with most nodes which *members* do not keep; None if there is none that gets longer.
+def graphs_beside(view: HeapView, members: Sequence[int], marks: GraphMarks, n_runs: int) -> list[LongGraph]:
+    """Return the graphs that get longer and that neither *members* nor one another keep, those with most nodes first.
 
     A graph gets longer by every run if nodes are left from all the time between the first run and the last two, whose
-    nodes may be in use.
+    nodes may be in use. Of two graphs that share nodes the larger one has them.
 
     *members* are known to leak with their graphs; there were *n_runs* runs before the last two.
     """
     n_times = min(_N_TIMES, n_runs // 2)
     if view.n_unwalked or n_times < 1 or marks.first >= marks.previous:
-        return None
+        return []
     known = {*members, *_graph_of(view, _tops(view, members))}
-    best = (0, 0, -1)
-    for vertex, graph in _graphs(view, len(known)):
-        old = [number for number in _numbers_of(view, graph - known) if marks.first <= number < marks.previous]
-        if np.histogram(old, n_times, (marks.first, marks.previous))[0].all():
-            best = min(best, (-len(old), int(view.tree.cost[vertex]), vertex))
-    return LongGraph(best[2], -best[0]) if best[0] else None
+
+    def left_in(graph: set[int]) -> list[int]:
+        return [number for number in _numbers_of(view, graph - known) if marks.first <= number < marks.previous]
+
+    found = []
+    rows = [(-len(left_in(graph)), int(view.tree.cost[one]), one, graph) for one, graph in _graphs(view, len(known))]
+    for _size, _cost, vertex, graph in sorted(rows, key=operator.itemgetter(0, 1, 2)):
+        left = left_in(graph)
+        if np.histogram(left, n_times, (marks.first, marks.previous))[0].all():
+            found.append(LongGraph(vertex, len(left)))
+            known |= graph
+    return found
 
 
 def _tops(view: HeapView, members: Iterable[int]) -> set[int]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from leaklab.cure.case import ADDS_MANY, ADDS_ONE, Case, Store, last_name
-from leaklab.cure.live import evaluate
+from leaklab.cure.live import evaluate, values_of
 from leaklab.cure.source import FUNCTIONS, Proposal
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, named, place_words, written
 from leaklab.explain.idioms.tensors import has_graph
@@ -113,12 +113,32 @@ def graph_cut(case: Case) -> Iterator[Proposal]:
     if not owner:
         return
     held = evaluate(owner, case.program.namespace)
-    store = case.store
-    added = _added(store) if store is not None and is_tensor(held) else None
-    if store is not None and added is not None and not cuts_training(case, store):
-        for proposal in _added_as_number(case, store, added, held):
-            yield replace(proposal, begun=(owner,))
-    yield from (replace(proposal, cuts_history=True) for proposal in _history_cut(case, owner, held))
+    store, container = case.store, _container_of(owner) if case.leak.n_places > 1 else ""
+    if store is not None and is_tensor(held) and not cuts_training(case, store):
+        for proposal in _added_without_graph(case, store, held):
+            yield replace(proposal, begun=(container or owner,))
+    cuts = _all_cut(case, container) if container else _history_cut(case, owner, held)
+    yield from (replace(proposal, cuts_history=True) for proposal in cuts)
+
+
+def _container_of(place: str) -> str:
+    """Return what *place* is an item of, as an expression; empty if it is none."""
+    found = re.fullmatch(r"(.+)\[[^\[\]]+\]", place)
+    return "" if found is None else found[1]
+
+
+def _all_cut(case: Case, container: str) -> Iterator[Proposal]:
+    """Yield how all tensors of *container*, which each carry a graph, are handed on to the next run without it."""
+    held = evaluate(container, case.program.namespace)
+    if not all(map(is_tensor, values_of(held))):
+        return
+    if type(held) is list:
+        line = f"{container}[:] = [tensor.detach() for tensor in {container}]"
+    elif type(held) is not dict:
+        return
+    else:
+        line = f"{container}.update({{name: tensor.detach() for name, tensor in {container}.items()}})"
+    yield from case.at_end(f"Hand the tensors of `{container}` on to the next run without their graphs.", line)
 
 
 def _history_cut(case: Case, owner: str, held: Any) -> Iterator[Proposal]:
@@ -183,13 +203,13 @@ def _detached(place: str, held: Any) -> str:
 
 
 def _added(store: Store) -> ast.expr | None:
-    """Return what *store* adds to a total: ``total += value``, ``total = total + value``."""
-    if store.how == "sum" or store.how != "name" or not isinstance(store.value, ast.BinOp):
+    """Return what *store* adds to a total: ``total += value``, ``total = total + value``; so for an item."""
+    if store.how not in ("name", "item") or not isinstance(store.value, ast.BinOp):
         return store.value if store.how == "sum" else None
     if not isinstance(store.value.op, ast.Add):
         return None
     sides = (store.value.left, store.value.right)
-    others = [side for side in sides if store.source.text_of(side) != store.container_text]
+    others = [side for side in sides if store.source.text_of(side) != _place_of(store)]
     return others[0] if len(others) == 1 else None
 
 
@@ -210,14 +230,32 @@ def _is_only_kept(store: Store) -> bool:
     )
 
 
-def _added_as_number(case: Case, store: Store, added: ast.expr, held: Any) -> Iterator[Proposal]:
-    """Yield how what is added to a total loses its graph."""
+def _added_without_graph(case: Case, store: Store, held: Any) -> Iterator[Proposal]:
+    """Yield how what is added to a total loses its graph; how a moving mean does, which is computed from itself."""
+    added, place = _added(store), _place_of(store)
+    if added is None:
+        value = store.value if store.how in ("name", "item") else None
+        if isinstance(value, ast.BinOp) and any(store.source.text_of(node) == place for node in _places_in(value)):
+            words = f"Keep `{place}` for the next run without its graph."
+            yield from case.instead(words, store.source, value, f"{store.source.operand(value)}.detach()")
+        return
     base: Any = loaded_type("torch", "Tensor")
     text = store.source.operand(added)
     is_number = bool(base.numel(held) == 1)
     for call in (".item()", ".detach()") if is_number else (".detach()",):
         what = "the number" if call == ".item()" else "the values without their graph"
-        yield from case.instead(f"Add only {what} to `{store.container_text}`.", store.source, added, f"{text}{call}")
+        yield from case.instead(f"Add only {what} to `{place}`.", store.source, added, f"{text}{call}")
+
+
+def _places_in(value: ast.expr) -> Iterator[ast.expr]:
+    return (node for node in ast.walk(value) if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)))
+
+
+def _place_of(store: Store) -> str:
+    """Return what *store* assigns to, as it is written: of an item the item."""
+    if store.how == "item" and isinstance(store.statement, ast.Assign) and len(store.statement.targets) == 1:
+        return store.source.text_of(store.statement.targets[0])
+    return store.container_text
 
 
 def _kept_detached(case: Case, store: Store) -> Iterator[Proposal]:
