@@ -193,6 +193,7 @@ def _graphs(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
     grown = grown_graphs(survey.view, survey.judgement, members, survey.measurement.graph_marks)
     if not grown or None in groups:
         return []
+    grown = [_judged_by_code(survey, finding) for finding in grown]
     native, n_nodes = survey.judgement.native, sum(finding.growth.rate for finding in grown)
     if native is not None and native.outcome is Outcome.LEAK and n_nodes > 0:
         # Nodes and what they save live in the native heap: what grows there without another explanation is the graphs.

@@ -13,8 +13,10 @@ _ADDING = frozenset({
 })  # fmt: skip
 _DROPPING = frozenset({
     "clear", "pop", "popleft", "popitem", "remove", "discard", "get_nowait", "flush", "reset", "truncate", "drop",
-    "evict", "prune", "trim", "close",
+    "evict", "prune", "trim", "close", "detach_",
 })  # fmt: skip
+_CUTTING = frozenset({"detach", "item", "tolist", "numpy"})
+"""What of a tensor leaves its graph behind."""
 _GROWING = frozenset({"append", "appendleft", "add", "insert", "extend", "extendleft"})
 """What a container of Python's is filled by, and little else is called."""
 _LOOKING_UP = frozenset({"get", "setdefault", "getattr"})
@@ -241,8 +243,14 @@ class NamesHere:
             if isinstance(target, ast.Subscript) and self.is_container(target.value):
                 return -1 if isinstance(target.slice, ast.Slice) else 1
             if self.is_container(target):
-                return 1 if any(map(self.is_container, ast.walk(node.value))) else -1
+                is_kept = any(map(self.is_container, ast.walk(node.value))) and not self._is_cut(node.value)
+                return 1 if is_kept else -1
         return 0
+
+    def _is_cut(self, value: ast.expr) -> bool:
+        """Return whether *value* is the container, a tensor, without its graph: ``state.detach()``."""
+        called = value.func if isinstance(value, ast.Call) else None
+        return isinstance(called, ast.Attribute) and called.attr in _CUTTING and self.is_container(called.value)
 
 
 def _takes_few(part: ast.AST) -> bool | None:

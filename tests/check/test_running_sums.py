@@ -125,3 +125,53 @@ def test_the_nodes_of_several_graphs_add_up_to_what_was_counted():
             n_nodes += type(node).__name__ != "AccumulateGrad"
             todo += [following for following, _place in node.next_functions]
     assert [leak.count_per_run for leak in report.leaks] == pytest.approx([n_nodes + 1] * 3, rel=0.2)
+
+
+WINDOW = 16
+"""So many runs go by before a backward pass goes through all of them."""
+
+
+def gradients_of_many_runs(kept: SimpleNamespace) -> None:
+    kept.n_runs = getattr(kept, "n_runs", 0) + 1
+    kept.total = getattr(kept, "total", 0.0) + NET(BATCH).square().mean()
+    if kept.n_runs % WINDOW == 0:
+        kept.total.backward()
+        kept.total = 0.0
+
+
+def several_of_many_runs(kept: SimpleNamespace) -> None:
+    kept.n_runs = getattr(kept, "n_runs", 0) + 1
+    kept.sums = getattr(kept, "sums", None) or [torch.zeros(()) for _ in HEADS]
+    for number in range(len(kept.sums)):
+        kept.sums[number] = kept.sums[number] + HEADS[:2](BATCH).square().mean()
+    if kept.n_runs % WINDOW == 0:
+        sum(kept.sums).backward()
+        kept.sums = [torch.zeros(()) for _ in HEADS]
+
+
+def state_that_is_cut_now_and_then(kept: SimpleNamespace) -> None:
+    kept.n_runs = getattr(kept, "n_runs", 0) + 1
+    kept.state = torch.tanh(HEADS[0](getattr(kept, "state", BATCH)))
+    if kept.n_runs % WINDOW == 0:
+        kept.state.sum().backward()
+        kept.state = kept.state.detach()
+
+
+def state_that_is_cut_in_place(kept: SimpleNamespace) -> None:
+    kept.n_runs = getattr(kept, "n_runs", 0) + 1
+    kept.state = torch.tanh(HEADS[1](getattr(kept, "state", BATCH)))
+    if kept.n_runs % WINDOW == 0:
+        kept.state.detach_()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [gradients_of_many_runs, several_of_many_runs, state_that_is_cut_now_and_then, state_that_is_cut_in_place],
+)
+@pytest.mark.parametrize("runs", [6, 12, None])
+def test_a_graph_over_more_runs_than_were_made_is_not_called_a_leak(run: Callable[[SimpleNamespace], None], runs):
+    kept = SimpleNamespace()
+    report = leaklab.leakcheck(lambda: run(kept), namespace={"kept": kept}, runs=runs, sites=False, cure=False)
+    assert not report.leaked, str(report)
+    if runs == 12:
+        assert "has not run yet" in str(report.verdict)
