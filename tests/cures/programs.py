@@ -114,7 +114,8 @@ PROGRAMS = {
         NET + "class Ema:\n    def __init__(self):\n        self.value = torch.zeros(())\n    def step(self, loss):\n"
         "        self.value = 0.9 * self.value + 0.1 * loss\n        return self.value\nema = Ema()",
         "net.zero_grad()\nloss = net(torch.randn(8, 32)).mean()\nema.step(loss)\nloss.backward()",
-        "ema.value", "graph-kept", "0.9 * self.value", "        self.value = (0.9 * self.value + 0.1 * loss).detach()", path=GRAPH,
+        "ema.value", "graph-kept", "0.9 * self.value", "        self.value = (0.9 * self.value + 0.1 * loss).detach()",
+        path=GRAPH,
     ),
     "a hidden state": Leaking(
         "import torch\nrnn = torch.nn.GRU(8, 16)\nhidden = torch.zeros(1, 2, 16)",
