@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.containers import EMPTY, items_in, newest_items, newest_pairs
+from leaklab.runtime.containers import EMPTY, items_in, newest_items, newest_pairs, values_in
 from leaklab.runtime.objects import (
     LRU_CACHE,
     class_attribute,
@@ -121,7 +121,7 @@ def _item(owner: Any, key: Any) -> Any:
 def values_of(container: Any) -> list[Any]:
     """Return what a list or a dict, no subclass of these, has as items or as values; nothing of anything else."""
     if is_exactly(container, _DICTS):
-        return list(dict.values(container))
+        return values_in(container)
     return items_in(container) if type(container) is list else []
 
 
