@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,6 +71,7 @@ class Behaviour:
         called: The functions that one run called, by file and name; empty where nobody looked.
         gradients: Of each parameter that had a gradient then, what sampled numbers of it added up to after the first
             runs, one figure a run.
+        uncaught: The names of what threads have raised and nobody has caught.
     """
 
     parameters: Mapping[str, Learning]
@@ -78,6 +80,7 @@ class Behaviour:
     was_emptied: frozenset[int]
     called: frozenset[str] = frozenset()
     gradients: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    uncaught: frozenset[str] = frozenset()
 
 
 class Observer:
@@ -279,6 +282,23 @@ def calls_noted(called: set[str]) -> Iterator[None]:
         sys.setprofile(None)
 
 
+@contextmanager
+def uncaught_noted(uncaught: set[str]) -> Iterator[None]:
+    """Add to *uncaught* the names of what threads raise inside: it ends them, and no run fails."""
+    before = threading.excepthook
+
+    def note(raised: Any) -> None:
+        uncaught.add(raised.exc_type.__name__)
+        before(raised)
+
+    threading.excepthook = note
+    try:
+        yield
+    finally:
+        if threading.excepthook is note:
+            threading.excepthook = before
+
+
 _STILL_AT_WORK = 0.02
 """So many of the functions that a run called it must still call. Of 153 repaired programs the one that leaves out most
 keeps 4 % of them: it registers once what each run did. Of a run that does nothing any more none are left."""
@@ -305,7 +325,8 @@ def harm_of(before: Behaviour, after: Behaviour, changes: Sequence[Change], *, m
     if may_lose_graphs and after.gradients and not other_gradient(before, after):
         variables = {name: (kind, True) for name, (kind, _is_in_graph) in variables.items()}
     others = (_harm_of_variable(name, was, variables) for name, was in before.variables.items() if name not in bound)
-    return next(filter(None, (*found, *others)), "")
+    raised = (f"a thread raises {name}, which nobody catches" for name in sorted(after.uncaught - before.uncaught))
+    return next(filter(None, (*found, *others, *raised)), "")
 
 
 def pointless_cache(before: Behaviour, after: Behaviour, n_runs: int) -> str:

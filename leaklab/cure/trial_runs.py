@@ -15,7 +15,7 @@ from typing import TypeVar
 import psutil
 
 from leaklab.cure.applying import ReplaceableCell, applied, begin_without_graph, run_again
-from leaklab.cure.behaviour import Behaviour, Observer, calls_noted
+from leaklab.cure.behaviour import Behaviour, Observer, calls_noted, uncaught_noted
 from leaklab.cure.edits import NotTriedError, merged
 from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling
 from leaklab.cure.keeping import KeptData, to_the_end
@@ -254,13 +254,17 @@ class TrialRuns:
     def _parts(self, trial: Trial, *, is_changed: bool) -> Asked[TrialResult]:
         """Make the runs as often as it takes; the code is in place."""
         n_done, n_parts = 0, trial.n_parts
-        while n_done < n_parts:
-            result = yield from self._measured(is_first=not n_done)
-            if result.gain is None:
-                break
-            n_done += 1
-            if n_done == 1 and is_changed and is_settling(result.gain):
-                n_parts = max(n_parts, 2)
+        uncaught: set[str] = set()
+        with uncaught_noted(uncaught):
+            while n_done < n_parts:
+                result = yield from self._measured(is_first=not n_done)
+                if result.gain is None:
+                    break
+                n_done += 1
+                if n_done == 1 and is_changed and is_settling(result.gain):
+                    n_parts = max(n_parts, 2)
+        if result.behaviour is not None:
+            result.behaviour = replace(result.behaviour, uncaught=frozenset(uncaught))
         result.n_runs = n_done * self._means.n_runs
         if self._means.is_written and result.behaviour is not None:
             called: set[str] = set()

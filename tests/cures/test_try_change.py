@@ -281,3 +281,26 @@ def test_git_applies_the_patch_of_a_change_that_held(tmp_path, monkeypatch, end,
     subprocess.run(["git", "apply", "fix.patch"], cwd=tmp_path, check=True, capture_output=True)  # noqa: S607
     assert path.read_bytes() != (MODULE + tail).replace("\n", end).encode()
     assert path.read_bytes().count(b"\r") in {0, path.read_bytes().count(b"\n")}
+
+
+UPLOADER = """\
+import queue, threading
+class Uploader:
+    def __init__(self):
+        self.queue, self.buffer = queue.Queue(), bytearray(40_000)
+        threading.Thread(target=self.work, daemon=True).start()
+    def work(self):
+        while (item := self.queue.get()) is not None:
+            self.buffer[:len(item)] = item
+"""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_change_that_ends_threads_by_an_error_is_no_cure(notebook):
+    assert notebook.run(UPLOADER).error is None
+    cell = "up = Uploader()\nup.queue.put(b'abc')"
+    report = notebook.check(cell, "-n 12")
+    broken = leaklab.try_change(report, "up = Uploader()\nup.buffer = None\nup.queue.put(b'abc')")
+    assert broken.outcome is CureOutcome.HARMFUL, broken
+    assert "a thread raises TypeError, which nobody catches" in broken.evidence
+    assert leaklab.try_change(report, f"{cell}\nup.queue.put(None)").outcome is CureOutcome.CURED
