@@ -92,7 +92,7 @@ def leakcheck(
             partial report is its attribute ``leaklab_report``.
         TypeError: if *function* cannot be called, if calling it would run nothing (coroutine functions, generator
             functions), if another argument is of the wrong type, or if *settings* is given beside what it replaces.
-        ValueError: if the settings allow no verdict, or if *isolated* is wanted in a *group*.
+        ValueError: if the settings allow no verdict, or if *isolated* or *known* is wanted in a *group*.
         LeaklabError: if another check is under way in this process, be it the one that calls *function*.
         MissingExtraError: if *native* is wanted and memray is not installed.
         BaseException: whatever *function* raises, with the partial report as its attribute ``leaklab_report``.
@@ -120,6 +120,9 @@ def leakcheck(
     )
     if isolated and group:
         msg = "isolated and group exclude each other: ranks that check together run in their own processes"
+        raise ValueError(msg)
+    if known and group:
+        msg = "known and group exclude each other: ranks that check together look for the lines together"
         raise ValueError(msg)
     if setup is not None:
         _refuse_what_runs_nothing(setup)

@@ -245,7 +245,8 @@ def other_gradient(before: Behaviour, after: Behaviour) -> str:
     """Say of one parameter that its gradient after one of the first runs is another; empty if all are the same."""
     for name, levels in before.gradients.items():
         for was, now in zip(levels, after.gradients.get(name, ()), strict=False):
-            if not math.isclose(was, now, rel_tol=_SAME, abs_tol=_NOTHING):
+            are_no_numbers = math.isnan(was) and math.isnan(now)
+            if not (are_no_numbers or math.isclose(was, now, rel_tol=_SAME, abs_tol=_NOTHING)):
                 shown = "a parameter" if name.startswith(_UNNAMED) else name
                 return f"the gradient of {shown} is another: {now:.3g} instead of {was:.3g}, added up"
     return ""
@@ -280,6 +281,12 @@ def calls_noted(called: set[str]) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(None)
+
+
+def same_gradients(before: Behaviour, after: Behaviour) -> bool:
+    """Return whether gradients were seen and are the same: those that a run itself sets to zero tell nothing."""
+    seen = any(level > 0 for levels in before.gradients.values() for level in levels)
+    return seen and not other_gradient(before, after)
 
 
 @contextmanager
@@ -322,7 +329,7 @@ def harm_of(before: Behaviour, after: Behaviour, changes: Sequence[Change], *, m
     """
     found = (_harm_of_parameter(name, was, after) for name, was in before.parameters.items())
     bound, variables = _bound_names(changes), after.variables
-    if may_lose_graphs and after.gradients and not other_gradient(before, after):
+    if may_lose_graphs and same_gradients(before, after):
         variables = {name: (kind, True) for name, (kind, _is_in_graph) in variables.items()}
     others = (_harm_of_variable(name, was, variables) for name, was in before.variables.items() if name not in bound)
     raised = (f"a thread raises {name}, which nobody catches" for name in sorted(after.uncaught - before.uncaught))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leaklab.cure.behaviour import Behaviour, harm_of, idle_words, other_gradient, pointless_cache
+from leaklab.cure.behaviour import Behaviour, harm_of, idle_words, other_gradient, pointless_cache, same_gradients
 from leaklab.cure.edits import NotTriedError, are_apart, merged
 from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
 from leaklab.cure.new_kernel import names_missing
@@ -329,7 +329,7 @@ class _Trials:
             outcome = CureOutcome.LESSENED
             words += f", but {cost}"
         elif any(one.has_gradient for one in after.parameters.values()):
-            is_same = self._runs.in_children and not other
+            is_same = self._runs.in_children and same_gradients(before, after)
             words += "; same gradients" if is_same else "; the same parameters get gradients"
         if begun:
             words += f"; {' and '.join(f'`{name}`' for name in begun)} began without the graph of earlier runs"

@@ -351,3 +351,5 @@ def test_a_new_leak_beside_a_known_one_is_explained():
 def test_what_is_known_must_be_fingerprints_not_one():
     with pytest.raises(TypeError, match="known must be a set of fingerprints, not str"):
         leaklab.leakcheck(Registered, known="6c8ccacf4471")
+    with pytest.raises(ValueError, match="known and group exclude each other"):
+        leaklab.leakcheck(Registered, known=["6c8ccacf4471"], group=True)

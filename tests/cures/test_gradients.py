@@ -170,3 +170,13 @@ def test_one_change_cuts_the_graphs_of_all_items(notebook, cell, changed):
     report = notebook.check(cell, "-n 24", cures=True)
     cures = [cure for leak in report.leaks for cure in leak.cures if cure.outcome is CureOutcome.CURED]
     assert any(changed in change.after for cure in cures for change in cure.changes), str(report)
+
+
+def test_gradients_that_a_run_sets_to_zero_are_not_called_the_same(notebook):
+    linecache.clearcache()
+    notebook.run("import torch\nweight, rows = torch.ones(4, requires_grad=True), []\n")
+    cell = "loss = (weight * 2).sum()\nloss.backward()\nrows.append(loss)\nweight.grad.zero_()\n"
+    report = notebook.check(cell, "-n 16")
+    cure = leaklab.try_change(report, cell.replace("append(loss)", "append(loss.item())"))
+    assert cure.outcome is CureOutcome.CURED, cure
+    assert cure.evidence.endswith("; the same parameters get gradients")
