@@ -31,7 +31,7 @@ from leaklab.explain.idioms import find_cause
 from leaklab.explain.leaks.evidence import Evidence, evidence_of_group, evidence_of_orphans, with_reasons
 from leaklab.explain.leaks.groups import Group, address_of_group, group_survivors, n_places, newest_leaked
 from leaklab.explain.leaks.holders import merged_ways
-from leaklab.explain.leaks.limits import known_limit
+from leaklab.explain.leaks.limits import Limit, known_limit
 from leaklab.explain.leaks.ownership import are_library_weakrefs, is_library_matter, is_users_kind, lives_by_its_keys
 from leaklab.explain.leaks.sizes import GroupSummary
 from leaklab.heap.view import HeapView
@@ -63,7 +63,7 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     if finding.growth.outcome in UNLIMITED:
         finding = _limited(view, finding, sample)
     elif finding.growth.outcome is Outcome.BOUNDED:
-        finding = replace(finding, limited_bytes=swelling(view, survey.sizer, group))
+        finding = replace(_with_full_limit(view, finding, sample), limited_bytes=swelling(view, survey.sizer, group))
     if (
         of_survivors in UNLIMITED
         and finding.growth.outcome is Outcome.BOUNDED
@@ -98,7 +98,7 @@ def _judged_by_code(survey: Survey, finding: Finding, container: int, witness: L
 def _limited(view: HeapView, finding: Finding, sample: int) -> Finding:
     """Return *finding* as BOUNDED where a holder on the path to *sample* limits itself in time, else as it was."""
     leak, growth = finding.leak, finding.growth
-    limit = known_limit([view.objects[v] for v in takewhile(lambda v: not view.leaked[v], view.path(sample))])
+    limit = _limit_of(view, sample)
     if limit is None:
         return finding
     # One object that matters for each entry, as Limit.reason takes it: a run may add several entries.
@@ -109,6 +109,20 @@ def _limited(view: HeapView, finding: Finding, sample: int) -> Finding:
         return replace(finding, growth=replace(growth, reason=reason))
     bounded = Growth(Outcome.BOUNDED, 0.0, limit.reason(leak.count_per_run, leak.bytes_per_run))
     return replace(finding, growth=bounded, limited_bytes=leak.bytes_per_run)
+
+
+def _with_full_limit(view: HeapView, finding: Finding, sample: int) -> Finding:
+    """Return *finding*, which is BOUNDED, with the limit of a holder that is full: a reason for it, not a sign only."""
+    limit, leak = _limit_of(view, sample), finding.leak
+    if limit is None or not limit.is_full:
+        return finding
+    reason = limit.reason(leak.count_per_run, leak.bytes_per_run)
+    return replace(finding, growth=replace(finding.growth, reason=reason))
+
+
+def _limit_of(view: HeapView, sample: int) -> Limit | None:
+    """Return the limit of a holder on the path to *sample*, None if none limits itself."""
+    return known_limit([view.objects[v] for v in takewhile(lambda v: not view.leaked[v], view.path(sample))])
 
 
 def _of_orphans(survey: Survey, orphans: Orphans) -> Finding:

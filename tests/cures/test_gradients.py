@@ -124,9 +124,9 @@ def test_a_running_sum_gets_the_number_and_the_graph_of_earlier_runs_does_not_co
     linecache.clearcache()
     setup = RUNNING + "".join(f"    {line}\n" for line in lines)
     assert notebook.run(setup).error is None
-    report = notebook.check("step(torch.randn(16, 8))", "-n 24", cures=True)
+    report = notebook.check("step(torch.randn(16, 8))", "--cure -n 24 -t 120", cures=True)
     first = [leak.cures[0] for leak in report.leaks]
-    assert [cure.outcome for cure in first] == [CureOutcome.CURED] * len(changed)
+    assert [cure.outcome for cure in first] == [CureOutcome.CURED] * len(changed), str(report)
     assert sorted(change.after for cure in first for change in cure.changes) == sorted(changed)
     assert all("; same gradients; " in cure.evidence for cure in first)
     assert "began without the graph of earlier runs" in first[0].evidence
@@ -167,7 +167,7 @@ def learn():
 def test_one_change_cuts_the_graphs_of_all_items(notebook, cell, changed):
     linecache.clearcache()
     assert notebook.run(MOVING).error is None
-    report = notebook.check(cell, "-n 24", cures=True)
+    report = notebook.check(cell, "--cure -n 24 -t 120", cures=True)
     cures = [cure for leak in report.leaks for cure in leak.cures if cure.outcome is CureOutcome.CURED]
     assert any(changed in change.after for cure in cures for change in cure.changes), str(report)
 

@@ -95,7 +95,9 @@ def test_together_they_end_it_and_the_program_no_longer_grows_without_leaklab(no
 def test_where_one_of_the_places_cannot_be_changed_the_others_are_tried_alone(notebook):
     linecache.clearcache()
     notebook.run(f"import types\nelsewhere = types.SimpleNamespace(all=[])\n{FRAMES}keep = elsewhere.all.append")
-    report = notebook.check("number += 1\nplayer.show(number)\nkeep(player.recent[-1])", "-n 16 -t 120", cures=True)
+    report = notebook.check(
+        "number += 1\nplayer.show(number)\nkeep(player.recent[-1])", "--cure -n 16 -t 120", cures=True
+    )
     outcomes = {cure.outcome for leak in report.leaks for cure in leak.cures}
     assert CureOutcome.NO_EFFECT in outcomes
     assert CureOutcome.CURED not in outcomes

@@ -275,7 +275,7 @@ def test_what_stays_although_no_byte_does_is_told(notebook, propose, n, outcome,
     notebook.run("import torch\nhistory, rates = [], []")
     propose(("local", "history.append(torch.ones(500))", "torch.ones(500)"))
     cell = f"history.append(torch.ones(500))\nrates.extend([0.1] * {n})"
-    cure = notebook.check(cell, cures=True).leaks[0].cures[0]
+    cure = notebook.check(cell, "--cure", cures=True).leaks[0].cures[0]
     assert cure.outcome is outcome
     assert "0 B per run" in cure.evidence
     assert cure.evidence.endswith(f"; {words}")

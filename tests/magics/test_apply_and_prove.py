@@ -20,7 +20,7 @@ _CELL = "history.append(torch.ones(200, 10).sum())"
 def report(notebook: Notebook) -> LeakReport:
     """The report of a cell whose change held."""
     notebook.run("import torch\nhistory = []")
-    found: LeakReport = notebook.check(_CELL, "--name epoch", cures=True)
+    found: LeakReport = notebook.check(_CELL, "--cure --name epoch", cures=True)
     return found
 
 

@@ -147,7 +147,9 @@ def test_fifth_notebook_compares_with_its_mark(executed):
 
 def test_fifth_notebook_calls_the_repaired_search_bounded_and_the_leak_fixed(executed):
     assert words_of(executed(FIFTH), "compare").rstrip().endswith("now bounded: fixed")
-    assert "it keeps only what the last 20 runs made" in words_of(executed(FIFTH), "again")
+    assert "its holder is a collections.deque(maxlen=20), which drops its oldest entry" in " ".join(
+        words_of(executed(FIFTH), "again").split()
+    )
 
 
 def test_report_of_the_fifth_notebook_is_read_back_with_both_verdicts(executed):

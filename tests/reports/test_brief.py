@@ -32,7 +32,7 @@ def with_sites(*sites: str, cures: tuple[Cure, ...] = ()) -> LeakReport:
 @pytest.mark.untraced
 def test_a_brief_has_the_lines_with_those_around_them_and_what_was_tried(notebook):
     assert notebook.run(TRAINER).error is None
-    brief = notebook.check("n = 1\ntrainer.step()", "-n 16", cures=True).brief()
+    brief = notebook.check("n = 1\ntrainer.step()", "--cure -n 16 -t 120", cures=True).brief()
     assert brief.startswith("# leak: `trainer.losses` grows by 1 ")
     assert "- held by: `trainer.losses`" in brief
     assert '>    8         self.losses["Pa55 " + str(len(self.losses))] = [bytearray(3000)]  # Pa55 again\n' in brief

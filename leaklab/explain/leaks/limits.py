@@ -126,6 +126,11 @@ class Limit:
     n_now: int | None = None
     when_full: str = "drops its oldest entry"
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many now as it holds."""
+        return self.n_now is not None and self.n_now >= self.entries
+
     def reason(self, per_run: float, bytes_per_run: float) -> str:
         """Say why this is bounded, and where it stops: after how many more runs, at how many bytes.
 
@@ -134,7 +139,7 @@ class Limit:
             bytes_per_run: Their bytes.
         """
         words = f"its holder is a {self.words}, which {self.when_full} when it is full"
-        if self.n_now is not None and self.n_now >= self.entries:
+        if self.is_full:
             return f"{words}, as it is now"
         if per_run <= 0:
             return words
