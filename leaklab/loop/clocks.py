@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ _OF_ALL_THREADS = (Trust.NAMED, Trust.REQUEST)
 _UNHEARD = {Trust.BATCH: 10, Trust.BACKWARD: 10, Trust.REQUEST: 10, Trust.CALL: 10, Trust.TASK: 50}
 """So often the less trusted are heard before they are the clock: what is trusted more comes by then, if it comes."""
 _WITHOUT_CLOCK = 10
-"""After so many steps of another optimizer, while the first makes none, the other one is the clock."""
+"""After so many steps of one other optimizer, while the first makes none, the other one is the clock."""
 _MUCH_FINER = 8
 """A clock that goes so many times in a step of the optimizer stays: gradients are summed up over many batches."""
 _SAME_LARGEST = 3
@@ -93,7 +93,7 @@ class StepClock:
         self._servers: set[str] = set()  # what answered requests before one of them was the clock
         self._n_at_step: int | None = None
         self._optimizer: Callable[[], object | None] | None = None  # a weak reference to the one that is the clock
-        self._n_others = 0
+        self._n_others: Counter[int] = Counter()  # by their ids, the steps of other optimizers since its last one
         self.words = ""
 
     def __enter__(self) -> Self:
@@ -150,14 +150,15 @@ class StepClock:
     def note_optimizer(self, optimizer: object) -> None:
         """Hear of a step of *optimizer*; of several optimizers, one is the clock."""
         clock = None if self._optimizer is None else self._optimizer()
-        self._n_others = 0 if clock is optimizer else self._n_others + 1
-        if clock is None or self._n_others > _WITHOUT_CLOCK:
-            self._n_others = 0
+        if clock is not optimizer:
+            self._n_others[id(optimizer)] += 1
+            is_absent = clock is None or self._n_others[id(optimizer)] > _WITHOUT_CLOCK
+            if not (is_absent or _is_for_same(clock, optimizer)):
+                return
             self._optimizer = weakref.ref(optimizer)
             if self._taken is Trust.OPTIMIZER:
                 self.words = f"a step of the optimizer {type_name(type(optimizer))}"
-        elif clock is not optimizer:
-            return
+        self._n_others.clear()
         words = "" if self._taken is Trust.OPTIMIZER else f"a step of the optimizer {type_name(type(optimizer))}"
         del clock, optimizer  # not one more reference to them while the heap is looked at
         self.note(Trust.OPTIMIZER, words)
@@ -287,6 +288,17 @@ def _hear_optimizers(clock: StepClock, module: ModuleType) -> Callable[[], None]
 
     remove: Callable[[], None] = module.register_optimizer_step_post_hook(after_step).remove
     return remove
+
+
+def _is_for_same(one: Any, other: Any) -> bool:
+    """Return whether the optimizer *other* stands in for *one*, as where each step makes its own.
+
+    One that wraps another has the same parameters as well, and is of another class.
+    """
+    if type(one) is not type(other):
+        return False
+    firsts = [next((p for group in each.param_groups for p in group["params"]), None) for each in (one, other)]
+    return firsts[0] is not None and firsts[0] is firsts[1]
 
 
 def _hear_largest_module(clock: StepClock, module: ModuleType) -> Callable[[], None]:

@@ -95,6 +95,41 @@ def test_one_of_two_optimizers_is_the_clock_and_the_other_goes_on_after_it():
     assert watch.n_steps == 41  # after ten of the second alone, one of which came before
 
 
+def test_of_many_optimizers_that_step_together_one_is_the_clock():
+    optimizers_of_layers = [made()[1] for _ in range(14)]
+    with BlockWatch() as watch:
+        for _ in range(30):
+            for optimizer in optimizers_of_layers:
+                optimizer.step()
+    assert watch.n_steps == 30
+
+
+def test_an_optimizer_that_each_step_makes_anew_is_the_clock_at_once():
+    net, _ = made()
+    kept = []
+    with BlockWatch() as watch:
+        for _ in range(30):
+            kept.append(torch.optim.SGD(net.parameters(), lr=0.1))
+            kept[-1].step()
+    assert watch.n_steps == 30
+
+
+def test_an_optimizer_inside_of_another_is_counted_once():
+    class Slow(torch.optim.Optimizer):
+        def __init__(self, inner):
+            super().__init__(inner.param_groups, {})
+            self.inner = inner
+
+        def step(self, closure=None):
+            self.inner.step(closure)
+
+    optimizer = Slow(made()[1])
+    with BlockWatch() as watch:
+        for _ in range(30):
+            optimizer.step()
+    assert watch.n_steps == 30
+
+
 def test_steps_of_other_threads_are_not_counted():
     with BlockWatch() as watch:
         other = threading.Thread(target=train, args=(5,))
