@@ -47,6 +47,8 @@ _UNHEARD = {Trust.BATCH: 10, Trust.BACKWARD: 10, Trust.REQUEST: 10, Trust.CALL: 
 """So often the less trusted are heard before they are the clock: what is trusted more comes by then, if it comes."""
 _WITHOUT_CLOCK = 10
 """After so many steps of one other optimizer, while the first makes none, the other one is the clock."""
+_LONG_LOOP = 200
+"""Where another optimizer goes on after so many steps of one, another loop has begun: the first is told by itself."""
 _MUCH_FINER = 8
 """A clock that goes so many times in a step of the optimizer stays: gradients are summed up over many batches."""
 _SAME_LARGEST = 3
@@ -63,6 +65,7 @@ class StepClock:
     Args:
         count: Is called after each step; with how many, where others ended in other threads while one was counted.
         restart: Is called before the first step of a clock that takes over from another one.
+        turn: Is called, once, where another optimizer goes on after many steps of the first: another loop has begun.
         any_thread: Whether the steps of any one thread count; otherwise those of the thread that enters the block.
         named: A function whose calls are the steps, ``module:function``; of ``__main__`` they are to be given to
             `note_named` by whoever runs it.
@@ -77,12 +80,13 @@ class StepClock:
         self,
         count: Callable[[int], None],
         restart: Callable[[], None],
+        turn: Callable[[], None] = lambda: None,
         *,
         any_thread: bool = False,
         named: str = "",
         in_worker: Callable[[], None] | None = None,
     ) -> None:
-        self._count, self._restart, self._in_worker = count, restart, in_worker
+        self._count, self._restart, self._turn, self._in_worker = count, restart, turn, in_worker
         self._any_thread, self._named = any_thread, named
         self._pid, self._thread = 0, 0
         self._waiting: deque[None] = deque()  # steps that are to be counted
@@ -93,6 +97,7 @@ class StepClock:
         self._servers: set[str] = set()  # what answered requests before one of them was the clock
         self._n_at_step: int | None = None
         self._optimizer: Callable[[], object | None] | None = None  # a weak reference to the one that is the clock
+        self._n_own, self._has_turned = 0, False  # its steps; whether another one has gone on after many of them
         self._n_others: Counter[int] = Counter()  # by their ids, the steps of other optimizers since its last one
         self.words = ""
 
@@ -149,18 +154,29 @@ class StepClock:
 
     def note_optimizer(self, optimizer: object) -> None:
         """Hear of a step of *optimizer*; of several optimizers, one is the clock."""
+        if not self._is_here(Trust.OPTIMIZER):
+            return
         clock = None if self._optimizer is None else self._optimizer()
+        is_turn = False
         if clock is not optimizer:
             self._n_others[id(optimizer)] += 1
-            is_absent = clock is None or self._n_others[id(optimizer)] > _WITHOUT_CLOCK
-            if not (is_absent or _is_for_same(clock, optimizer)):
+            stands_in = clock is not None and _is_for_same(clock, optimizer)
+            if clock is not None and not stands_in and self._n_others[id(optimizer)] <= _WITHOUT_CLOCK:
                 return
-            self._optimizer = weakref.ref(optimizer)
+            is_turn = self._n_own >= _LONG_LOOP and not stands_in
+            self._optimizer, self._n_own = weakref.ref(optimizer), self._n_own if stands_in else 0
             if self._taken is Trust.OPTIMIZER:
                 self.words = f"a step of the optimizer {type_name(type(optimizer))}"
         self._n_others.clear()
+        self._n_own += 1
         words = "" if self._taken is Trust.OPTIMIZER else f"a step of the optimizer {type_name(type(optimizer))}"
         del clock, optimizer  # not one more reference to them while the heap is looked at
+        if is_turn and not self._has_turned and self._counting.acquire(blocking=False):
+            self._has_turned = True
+            try:
+                self._turn()
+            finally:
+                self._counting.release()
         self.note(Trust.OPTIMIZER, words)
 
     def _is_here(self, trust: Trust) -> bool:

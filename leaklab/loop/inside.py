@@ -6,7 +6,8 @@ then watched as by `leaklab.monitor`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,9 @@ class BlockWatch:
             "on_change": on_change,
             "quiet": quiet,
         }
-        self._clock = StepClock(self._count, self._begin_again, any_thread=any_thread, named=named, in_worker=in_worker)
+        self._clock = StepClock(
+            self._count, self._begin_again, self._turn, any_thread=any_thread, named=named, in_worker=in_worker
+        )
         self._monitor: Monitor | None = None
         self._before: list[str] = []
         self._is_ended = self._is_counting = False
@@ -143,12 +146,23 @@ class BlockWatch:
     def _count(self, n_steps: int) -> None:
         if self._is_ended:
             return
-        self._is_counting = True
-        try:
+        with self._as_counting():
             if self._monitor is None:
                 self.monitor.start()
             self.n_steps += n_steps
             self.monitor.step(n_steps)
+
+    def _turn(self) -> None:
+        """Go on with the same monitor: the program trains something else from now on."""
+        if self._monitor is not None and not self._is_ended:
+            with self._as_counting():
+                self._monitor.begin_again()
+
+    @contextmanager
+    def _as_counting(self) -> Iterator[None]:
+        self._is_counting = True
+        try:
+            yield
         finally:
             self._is_counting = False
             then, self._then = self._then, None

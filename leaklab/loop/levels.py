@@ -57,6 +57,7 @@ class Schedule:
         expected_seconds: What a check is expected to take of the processor; 0.0 before the first.
         spent_seconds: What watching took of the processor so far; on a loaded machine its pauses are longer.
         free_seconds: What checks may take beyond their share.
+        loop_step: The step, and *loop_seconds* the time, at which the loop began that is watched now.
     """
 
     overhead: float
@@ -66,6 +67,18 @@ class Schedule:
     expected_seconds: float = 0.0
     spent_seconds: float = 0.0
     free_seconds: float = _FREE_SECONDS
+    loop_step: int = 0
+    loop_seconds: float = 0.0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no check of this loop has ended yet."""
+        return not self.expected_seconds
+
+    def begin_again(self, step: int, elapsed: float) -> None:
+        """Note that another loop begins, in which a first check is due as it was in the one before."""
+        self.loop_step, self.loop_seconds, self.expected_seconds = step, elapsed, 0.0
+        self.next_check = step + (_LATEST_FIRST if self.first_step is None else self.first_step)
 
     def begin(self, total_steps: int | None) -> None:
         """Set the first check, earlier in a loop that is known to be short."""
@@ -74,8 +87,8 @@ class Schedule:
 
     def is_due(self, step: int, elapsed: float) -> bool:
         """Return whether a check is wanted after *step*, *elapsed* seconds after the loop began."""
-        is_first = self.first_step is None and not self.expected_seconds
-        is_early = is_first and step >= _FIRST_STEPS and elapsed >= _FIRST_SECONDS
+        has_time = step - self.loop_step >= _FIRST_STEPS and elapsed - self.loop_seconds >= _FIRST_SECONDS
+        is_early = self.first_step is None and self.is_first and has_time
         return elapsed >= self.not_before and (step >= self.next_check or is_early)
 
     def steps_per_first_run(
@@ -84,17 +97,17 @@ class Schedule:
         """Return how many steps are one run of the first check, which looks at twice the steps, and again.
 
         Args:
-            step: Steps so far.
+            step: Steps so far, of which those of this loop count.
             seconds_per_step: Of the loop.
             periods: As for `steps_per_run`.
             is_frozen: Whether the user has frozen objects, so that each run costs a look at the whole heap.
         """
         n_runs = _RUNS_OF_SLOW if seconds_per_step >= _SLOW_STEP else _RUNS_OF_FIRST
-        return run_length(max(step // (_RUNS_OF_FROZEN if is_frozen else n_runs), 1), periods)
+        return run_length(max((step - self.loop_step) // (_RUNS_OF_FROZEN if is_frozen else n_runs), 1), periods)
 
     def may_check(self, elapsed: float) -> bool:
         """Return whether a check may begin now: always the first, then within the share of time."""
-        if not self.expected_seconds:
+        if self.is_first:
             return True
         return self.spent_seconds + self.expected_seconds <= self.overhead * elapsed + self.free_seconds
 

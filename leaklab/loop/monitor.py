@@ -186,6 +186,15 @@ class Monitor:
         if self._step >= self._next:
             self._attend()
 
+    def begin_again(self) -> None:
+        """Note that the next step is of another loop: a check under way ends with what it has found, the next is near.
+
+        Steps and levels go on being counted from the first loop on.
+        """
+        self._end_stretch("the end of the loop before")
+        self._schedule.begin_again(self._step, self._elapsed())
+        self._set_next()
+
     def steps(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield *items*, and count a step after each of them, when the next one is asked for."""
         rest = iter(items)
@@ -336,7 +345,7 @@ class Monitor:
     def _steps_per_run(self) -> int:
         periods = self._watch.periods()
         per_step = self._seconds_per_step(time.perf_counter())
-        if not self._n_checks:
+        if self._schedule.is_first:
             return self._schedule.steps_per_first_run(self._step, per_step, periods, is_frozen=user_has_frozen())
         return self._schedule.steps_per_run(self._step, per_step, self.total_steps, periods)
 
@@ -349,7 +358,7 @@ class Monitor:
             steps_per_run,
             self._roots.variables(),
             self._watch.lengths,
-            n_first=0 if self._n_checks else -(-self._step // steps_per_run),
+            n_first=-(-(self._step - self._schedule.loop_step) // steps_per_run) if self._schedule.is_first else 0,
             with_lines=not self._states.has_all_lines,  # a place that was found before has its line
         )
         try:

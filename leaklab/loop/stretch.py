@@ -16,7 +16,8 @@ from leaklab.check.pipeline import check_steps
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.measure.level_history import HolderLengths, KnownPlace
-from leaklab.model import Check, Leak, Settings
+from leaklab.model import Check, Leak, Outcome, Settings
+from leaklab.model.check import Verdict
 from leaklab.model.paths import path_of_script
 from leaklab.model.sentences import RUNS, Progress
 from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
@@ -219,8 +220,12 @@ def left_by_all(check: Check) -> list[Leak]:
 def without_their_memory(check: Check, lost: Sequence[Leak]) -> Check:
     """Return *check* without native memory that nothing holds, where the objects that are *lost* had most of it."""
     n_bytes = sum(leak.bytes_per_run for leak in lost)
-    leaks = (leak for leak in check.leaks if leak.cause != _NATIVE or n_bytes < _MOST_OF_IT * leak.bytes_per_run)
-    return replace(check, leaks=tuple(leaks)) if lost else check
+    leaks = tuple(leak for leak in check.leaks if leak.cause != _NATIVE or n_bytes < _MOST_OF_IT * leak.bytes_per_run)
+    if not lost or len(leaks) == len(check.leaks):
+        return check
+    words = f"`{lost[0].holder}` grew and was gone when the loop ended"
+    verdict = check.verdict if leaks else Verdict(Outcome.INCONCLUSIVE, words, check.verdict.n_runs)
+    return replace(check, leaks=leaks, verdict=verdict)
 
 
 _NATIVE, _MOST_OF_IT = "native", 0.5

@@ -114,6 +114,36 @@ def test_an_optimizer_that_each_step_makes_anew_is_the_clock_at_once():
     assert watch.n_steps == 30
 
 
+def losses_of(n_steps):
+    history = []
+    train(n_steps, history)
+    return len(history)
+
+
+@pytest.mark.parametrize("first", [train, losses_of])
+def test_a_second_loop_is_watched_from_its_own_beginning(first):
+    """What grows in it alone, and goes with it, is told; what grew in the first is not forgotten nor told again."""
+    with BlockWatch() as watch:
+        first(400)
+        losses_of(500)
+    record = watch.report().record
+    assert watch.n_steps == 900
+    assert [check.last_step for check in record.stretches] == [400, 900]
+    told = [(change.step, change.words) for change in record.changes if "`history" in change.words]
+    assert [step for step, _ in told] == ([400] if first is losses_of else [900])
+    assert not any("native memory" in str(check.check.verdict) for check in record.stretches)
+
+
+def test_folds_are_not_cut_again_and_again():
+    kept = []
+    with BlockWatch() as watch:
+        for _ in range(6):
+            train(220)
+            kept.append(made())
+    assert [check.last_step for check in watch.report().record.stretches][0] == 220
+    assert len(watch.report().record.stretches) == 2
+
+
 def test_an_optimizer_inside_of_another_is_counted_once():
     class Slow(torch.optim.Optimizer):
         def __init__(self, inner):
