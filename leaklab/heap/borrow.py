@@ -83,10 +83,11 @@ def _counterparts(made: dict[int, _Result], earlier: _Result) -> set[int]:
     return {address for address, distance in alike.items() if distance == nearest}
 
 
-# What it costs to come to an object: one that an earlier run left is never a detour.
+# What it costs to come to an object. What the last run made has kept nothing until then: whatever of earlier runs it
+# holds, as a batch that was drawn from a buffer does, somebody else held before, and is the holder if he still does.
 _STEP = 1
-_STEP_NEWEST = 6
 _STEP_LEAKED = 60
+_STEP_NEWEST = 600
 _STEP_PASSING = 1_000_000  # a graph hangs on what is carried on, however much shorter the way through a result of it
 _STEP_SHELL = 40  # whatever the shell holds, the notebook has a better name for
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from leaklab.explain.leaks.sizes import newest_entries
+from leaklab.measure.gauges import free_host_bytes
 from leaklab.runtime.addresses import is_own_dict
 from leaklab.runtime.containers import first_items
 from leaklab.runtime.objects import (
@@ -35,9 +36,11 @@ from leaklab.runtime.objects import (
 from leaklab.text import format_bytes, unit_words
 
 FAR = 4096
-"""A limit beyond this many entries does not save anybody's memory, and is not called one."""
+"""A length that a container has come to by itself is no limit beyond so many entries."""
 FAR_BYTES = 8 * 1024 * 1024
 """A cache that would hold more than this when it is full leaks until then."""
+_SHARE_OF_FREE = 0.5
+"""What somebody limits to so many of just these is bounded where they fit into this share of the free memory."""
 _size_of = np.ndarray.__dict__["size"].__get__
 
 
@@ -149,8 +152,9 @@ class Limit:
         return f"{words}: in about {unit_words(math.ceil((self.entries - self.n_now) / per_run), 'runs')}, {at}"
 
     def is_far(self, bytes_per_entry: float) -> bool:
-        """Return whether a cache will be large before it drops anything."""
-        return not self.is_meant and self.entries * bytes_per_entry > FAR_BYTES
+        """Return whether the holder will be large before it drops anything: memory may be full by then."""
+        most = max(_SHARE_OF_FREE * free_host_bytes(), FAR_BYTES) if self.is_meant else FAR_BYTES
+        return not self.is_full and self.entries * bytes_per_entry > most
 
 
 def known_limit(holders: Sequence[object]) -> Limit | None:
@@ -170,7 +174,7 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
                 limit = _instance_limit(thing, rule.attribute) if rule.read is None else rule.read(thing)
                 now = None if rule.length is None else rule.length(thing)
                 may_be_replaced = rule.is_replaced and limit is not None and limit <= 2 * (now or 0)
-                if limit is not None and 0 < limit <= FAR and not may_be_replaced:
+                if limit is not None and limit > 0 and not may_be_replaced:
                     shown = "functools.lru_cache" if kind is LRU_CACHE else type_name(type(thing))
                     return Limit(
                         f"{shown}({rule.attribute.strip('_')}={limit})", limit, rule.is_meant, now, rule.when_full
