@@ -162,6 +162,9 @@ def grown_inside(view: HeapView, group: Group) -> tuple[HeapView, Group] | None:
     n_in_places = len(np.unique(runs[members[early & ~outlives]]))
     if n_early < _LEAST_EARLY or n_early - n_in_places < _OUTLIVED_SHARE * n_early:
         return None
+    late = early & outlives
+    if len(np.unique(runs[hangs_on[late]])) > _OUTLIVED_SHARE * len(np.unique(runs[members[late]])):
+        return None  # each entry got what some run before had made, as by a delay, and lets go of it
     leaked = np.zeros_like(view.leaked)
     leaked[members[outlives]] = True
     inside = replace(view, leaked=leaked, _described={})

@@ -67,6 +67,7 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     if (
         of_survivors in UNLIMITED
         and finding.growth.outcome is Outcome.BOUNDED
+        and _may_have_dropped(view, sample)
         and (inside := grown_inside(view, group))
     ):
         return _of_group(replace(survey, view=inside[0]), inside[1])
@@ -118,6 +119,12 @@ def _with_full_limit(view: HeapView, finding: Finding, sample: int) -> Finding:
         return finding
     reason = limit.reason(leak.count_per_run, leak.bytes_per_run)
     return replace(finding, growth=replace(finding.growth, reason=reason))
+
+
+def _may_have_dropped(view: HeapView, sample: int) -> bool:
+    """Return whether the holder of *sample* may have dropped an entry: where it limits itself, once it is full."""
+    limit = _limit_of(view, sample)
+    return limit is None or limit.n_now is None or limit.is_full
 
 
 def _limit_of(view: HeapView, sample: int) -> Limit | None:

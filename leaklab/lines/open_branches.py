@@ -231,8 +231,9 @@ class _RunFile(RanFile):
         for function, code in self._codes.items():
             known = NamesHere(names.anywhere, set(names.in_code(code)))
             nodes = list(own_nodes(function))
-            for node in nodes:  # `items = self.items`: another name for it here
-                if isinstance(node, ast.Assign) and known.is_container(node.value):
+            for node in nodes:  # `items = self.items`: another name for it here; a slice is a copy
+                is_copy = isinstance(node, ast.Assign) and isinstance(getattr(node.value, "slice", None), ast.Slice)
+                if isinstance(node, ast.Assign) and known.is_container(node.value) and not is_copy:
                     other_names = {target.id for target in node.targets if isinstance(target, ast.Name)}
                     known.variables |= other_names
                     known.entries |= other_names if isinstance(node.value, (ast.Subscript, ast.Call)) else set()
@@ -267,11 +268,18 @@ class _RunFile(RanFile):
         key = self._here(site).key_of(site)
         if key is not None and any(isinstance(part, ast.Mod) for part in ast.walk(key)):
             return self._branch(key, "the key `{}` in line {} comes again")
+        asks_first = isinstance(site, ast.AugAssign) or self._is_setdefault(site)
+        if key is not None and asks_first and not self._is_new(site):
+            return self._branch(site, "`{}` in line {} finds keys again, as a cache does")
         if (handler := self._handler_of(site)) is not None:
             line = handler.lineno
             return OpenBranch(self._filename, line, f"line {line} is for keys that are missing, as in a cache")
         found = next((test for test in self._asked_before(site) if self._here(site).asks_for_key(test)), None)
         return None if found is None else self._branch(found, "`{}` in line {} finds keys again, as a cache does")
+
+    def _is_setdefault(self, site: ast.AST) -> bool:
+        """Return whether *site* is a call of ``setdefault``, and nothing is put into what that returns."""
+        return isinstance(site, ast.Call) and not isinstance(self._parents.get(site), ast.Attribute)
 
     def _handler_of(self, site: ast.AST) -> ast.ExceptHandler | None:
         """Return the handler of a failed look into the container in which *site* stands."""

@@ -146,6 +146,17 @@ def _fixed_parameters(function: ast.AST, calls: Sequence[ast.Call]) -> set[str]:
     return {name for name, values in given.items() if len(values) == 1 and name not in values}
 
 
+def assigned(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield each target of an assignment with its value; of ``a, b = c, d`` the parts, of ``a, b = f()`` the call."""
+    for target in node.targets:
+        if not isinstance(target, (ast.Tuple, ast.List)):
+            yield target, node.value
+            continue
+        values = node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else []
+        is_paired = len(values) == len(target.elts)
+        yield from zip(target.elts, values if is_paired else [node.value] * len(target.elts), strict=True)
+
+
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of *function* without those of the functions inside it."""
     waiting = list(ast.iter_child_nodes(function))
@@ -213,8 +224,8 @@ class NamesHere:
 
     def key_of(self, node: ast.AST) -> ast.expr | None:
         """Return the key under which *node* puts something into the container; None if it does nothing of that kind."""
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
+        if isinstance(node, (ast.Assign, ast.AugAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else (node.target,):
                 if isinstance(target, ast.Subscript) and self.is_container(target.value):
                     return target.slice
         if isinstance(node, ast.Call) and last_name(node.func) == "setdefault" and node.args:
@@ -239,11 +250,11 @@ class NamesHere:
             return int(self.is_container(node.target))
         if not isinstance(node, ast.Assign):
             return 0
-        for target in node.targets:
+        for target, value in assigned(node):
             if isinstance(target, ast.Subscript) and self.is_container(target.value):
                 return -1 if isinstance(target.slice, ast.Slice) else 1
             if self.is_container(target):
-                is_kept = any(map(self.is_container, ast.walk(node.value))) and not self._is_cut(node.value)
+                is_kept = any(map(self.is_container, ast.walk(value))) and not self._is_cut(value)
                 return 1 if is_kept else -1
         return 0
 

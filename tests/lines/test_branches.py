@@ -16,8 +16,11 @@ pytestmark = pytest.mark.skipif(not branches.HAS_POSITIONS, reason="instructions
 _FILES = itertools.count()
 
 
-def open_branch(tmp_path, program, runs=6, *, name="kept"):
-    """Run ``run()`` of *program* so often; return the words of the open branch for the container *name*, or None."""
+def open_branch(tmp_path, program, runs=6, *, name="kept", what="branch"):
+    """Run ``run()`` of *program* so often; return the words of the open branch for the container *name*, or None.
+
+    *what* is the attribute of the reading that is asked for.
+    """
     file = tmp_path / f"program_{next(_FILES)}.py"
     file.write_text(textwrap.dedent(program))
     variables = {}
@@ -27,7 +30,7 @@ def open_branch(tmp_path, program, runs=6, *, name="kept"):
         with watch:
             variables["run"]()
     names = Names(frozenset({name}), frozenset({name}))
-    found = OpenBranches(watch).of(names).branch
+    found = getattr(OpenBranches(watch).of(names), what)
     return None if found is None else found.words
 
 
@@ -104,6 +107,13 @@ GOES_ON = {
                 if key not in kept:
                     kept[key] = object()
             step[0] += 1
+    """,
+    "a look at the newest, which copies them": """
+        kept = []
+        def run():
+            kept.append(1)
+            recent = kept[-5:]
+            return recent
     """,
     "entries that are dropped, but more slowly": """
         kept, step = [], [0]
@@ -298,6 +308,14 @@ MAY_END = {
         def run():
             put(object())
     """, "drops entries"),
+    "two buffers that change places": ("""
+        front, kept = [], []
+        def run():
+            global front, kept
+            kept.append(1)
+            if len(kept) >= 10:
+                front, kept = kept, []
+    """, "drops entries"),
     "an and": ("""
         kept = []
         def run():
@@ -323,6 +341,37 @@ def test_where_nothing_was_left_untried_no_branch_is_open(tmp_path, program):
 @pytest.mark.parametrize(("program", "words"), MAY_END.values(), ids=MAY_END)
 def test_a_branch_that_could_end_the_growth_is_named(tmp_path, program, words):
     assert words in open_branch(tmp_path, program)
+
+
+def limit(tmp_path, program):
+    """Return the words for what keeps the container ``kept`` from growing for ever; None if nothing does."""
+    return open_branch(tmp_path, program, what="limit")
+
+
+COMES_AGAIN = {
+    "counts by a key": "kept = collections.Counter()\ndef run(): kept[random.random()] += 1",
+    "setdefault": "kept = {}\ndef run(): return kept.setdefault(random.random(), [])",
+}
+ALL_NEW = {
+    "a key that is counted up": "kept, n = {}, itertools.count()\ndef run():\n    i = next(n)\n    kept[i] = 1",
+    "a counted key of setdefault": (
+        "kept, n = {}, 0\ndef run():\n    global n\n    n += 1\n    return kept.setdefault(n, [])"
+    ),
+    "what is put into an entry": "kept = {}\ndef run(): kept.setdefault('all', []).append(1)",
+    "a list that is added to": "kept = []\ndef run():\n    global kept\n    kept += [1]",
+}
+
+
+@pytest.mark.parametrize("program", COMES_AGAIN.values(), ids=COMES_AGAIN)
+def test_a_key_that_is_asked_for_first_may_come_again(tmp_path, program):
+    words = limit(tmp_path, f"import collections, random\n{program}")
+    assert words is not None
+    assert "finds keys again" in words
+
+
+@pytest.mark.parametrize("program", ALL_NEW.values(), ids=ALL_NEW)
+def test_a_key_that_is_counted_up_does_not_come_again(tmp_path, program):
+    assert limit(tmp_path, f"import itertools\n{program}") is None
 
 
 def test_once_it_was_taken_the_branch_is_open_no_more(tmp_path):

@@ -140,7 +140,7 @@ def test_folds_are_not_cut_again_and_again():
         for _ in range(6):
             train(220)
             kept.append(made())
-    assert [check.last_step for check in watch.report().record.stretches][0] == 220
+    assert watch.report().record.stretches[0].last_step == 220
     assert len(watch.report().record.stretches) == 2
 
 

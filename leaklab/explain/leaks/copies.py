@@ -35,6 +35,7 @@ MAX_ELEMENTS = 1 << 20
 MIN_CORRELATION = 0.6
 """Correlation of the values. That of two random vectors of 64 elements exceeds it once in 10**7 pairs."""
 _MAX_PAIRS = 8
+_KEEPER_STEPS = 2
 _NOWHERE = -1
 _MAX_DEPTH = 10
 """Four levels for a layer in a model: attributes, the dict of modules, the layer's attributes, its parameters."""
@@ -81,15 +82,26 @@ def _is_plain(kind: type) -> bool:
 
 
 def _original(view: HeapView, kind: int, copy: int) -> str:
-    place = next((vertex for vertex in reversed(view.path(copy)) if view.birth_run[vertex] == BASELINE), _NOWHERE)
+    places = {next((vertex for vertex in reversed(view.path(copy)) if view.birth_run[vertex] == BASELINE), _NOWHERE)}
+    places |= _keepers(view, copy)
     same_kind = np.flatnonzero((view.kinds == kind) & (view.birth_run == BASELINE)).tolist()
     reached = [vertex for vertex in same_kind if view.is_reached(vertex) and vertex != copy]
     for vertex in sorted(reached, key=lambda vertex: (int(view.tree.cost[vertex]), vertex))[:_MAX_PAIRS]:
-        if place in view.path(vertex):
-            continue  # kept in the same place, as what the warm-up left is: an earlier copy, or all of them are equals
+        if not places.isdisjoint(view.path(vertex)):
+            continue  # kept in the same places, as what the warm-up left is: an earlier copy, or all of them are equals
         if is_copy(view.objects[vertex], view.objects[copy]):
             return view.describe(vertex).expressions[-1] or type_name(type(view.objects[vertex]))
     return ""
+
+
+def _keepers(view: HeapView, copy: int) -> set[int]:
+    """Return what was there before and holds *copy*, or something of its run that holds it, as a bound method does."""
+    found, above = set[int](), [copy]
+    for _ in range(_KEEPER_STEPS):
+        above = [int(vertex) for below in above for vertex in view.index.referrers(below)]
+        found |= {vertex for vertex in above if view.birth_run[vertex] == BASELINE}
+        above = [vertex for vertex in above if view.birth_run[vertex] != BASELINE]
+    return found
 
 
 def is_copy(one: object, other: object) -> bool:

@@ -202,6 +202,8 @@ _NUMBER_KINDS = "biufcmM"
 _MOST_IN_RECORD = 16
 _FEWEST_WORDS = 3
 """A text with so many words is written for people: the message of an error, a line of a protocol; no name, no key."""
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_NUMBER = re.compile(r"(?<![\w.-])[-+]?\d")
 _LEAST_PER_LABEL = 4
 """Texts that so many records share are labels (``"train"``), and take nothing of their own."""
 _dtype_of: Any = np.ndarray.__dict__["dtype"].__get__
@@ -227,7 +229,10 @@ def gains_log_entries(thing: object, n_new: int) -> bool:
 
 
 def _is_message(entry: object) -> bool:
-    return type(entry) is str and sum(map(str.isalpha, entry.split())) >= _FEWEST_WORDS
+    if type(entry) is not str or not any(map(str.isspace, entry)):
+        return False
+    n_words = len(_WORD.findall(entry))  # "step 12: loss=0.43" has its numbers as words
+    return n_words >= _FEWEST_WORDS or n_words + len(_NUMBER.findall(entry)) > _FEWEST_WORDS
 
 
 def _rise(keys: Sequence[Any]) -> bool:
