@@ -180,3 +180,17 @@ def test_gradients_that_a_run_sets_to_zero_are_not_called_the_same(notebook):
     cure = leaklab.try_change(report, cell.replace("append(loss)", "append(loss.item())"))
     assert cure.outcome is CureOutcome.CURED, cure
     assert cure.evidence.endswith("; the same parameters get gradients")
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True:UserWarning")
+def test_gradients_with_a_graph_are_let_go_of_though_they_add_up_to_others_then(notebook):
+    linecache.clearcache()
+    notebook.run("import torch\nweight = torch.randn(40, 40, requires_grad=True)")
+    cell = (
+        "loss = torch.tanh(torch.randn(40, 40) @ weight).square().mean()\nloss.backward(create_graph=True)\n"
+        "curvature = float(weight.grad.norm().detach())"
+    )
+    (leak,) = notebook.check(cell, "--cure -n 16 -t 120", cures=True).leaks
+    assert leak.cures[0].outcome is CureOutcome.CURED, leak.cures
+    assert leak.cures[0].changes[0].after.splitlines()[0] == "weight.grad = None"
+    assert leak.cures[0].evidence.endswith("; the same parameters get gradients")

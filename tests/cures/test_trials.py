@@ -406,3 +406,18 @@ def test_a_name_that_a_module_binds_for_itself_is_not_there(monkeypatch, tmp_pat
     module.write_text("net = None\n")
     monkeypatch.setitem(linecache.cache, str(module), (11, module.stat().st_mtime, ["net = None\n"], str(module)))
     assert names_missing([change_of(cell, "net.zero_grad()\nnet = make()")], program(cell)) == ("net",)
+
+
+def test_of_a_chain_of_errors_the_last_one_is_kept_alone(notebook):
+    notebook.run(
+        "import torch\nclass Client:\n    failed = None\n    def fetch(self):\n        batch = torch.randn(100, 50)\n"
+        "        raise RuntimeError('no shard') from self.failed\n    def run(self):\n        try:\n"
+        "            self.fetch()\n        except RuntimeError as problem:\n            self.failed = problem\n"
+        "client = Client()"
+    )
+    (leak,) = notebook.check("client.run()", "--cure -n 16 -t 120", cures=True).leaks
+    (cure,) = [cure for cure in leak.cures if cure.outcome is CureOutcome.CURED]
+    assert [line.strip() for line in cure.changes[0].after.splitlines()] == [
+        "problem.__cause__ = problem.__context__ = None",
+        "self.failed = problem.with_traceback(None)",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from leaklab.cure.case import Case
@@ -116,7 +117,14 @@ def native(e: Evidence) -> Advice | None:
 
 
 def gradients_forgotten(case: Case) -> Iterator[Proposal]:
-    """Yield how gradients that carry a graph (``backward(create_graph=True)``) are let go of."""
+    """Yield how gradients that carry a graph (``backward(create_graph=True)``) are let go of.
+
+    What earlier runs have added up goes with them, by intention: the gradients are others then.
+    """
+    yield from (replace(proposal, cuts_history=True) for proposal in _gradients_forgotten(case))
+
+
+def _gradients_forgotten(case: Case) -> Iterator[Proposal]:
     is_gradient = any(step.reference == ".grad" for step in case.leak.path.steps) or case.holder.endswith(".grad")
     if not (is_gradient or case.leak.cause in ("immortal-cycle", "graph-kept")):
         return

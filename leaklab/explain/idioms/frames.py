@@ -21,6 +21,7 @@ _PLACES = ("closure", "default", "partial", "frame-local")
 _WORDS = ("closure variable", "default of", "local ")
 _PARTIAL = "functools.partial"
 _SUSPENDED = frozenset({"generator", "coroutine", "async_generator", *TASK_KINDS})
+_CHAIN = frozenset({".__cause__", ".__context__"})
 _FUTURES = frozenset({"concurrent.futures._base.Future", "_asyncio.Future", "_asyncio.Task"})
 
 
@@ -120,7 +121,7 @@ def traceback_kept(e: Evidence) -> Advice | None:
             "that the handler's formatter makes of a record, not the record; or empty it after reading "
             f"it{clearing(e)}.",
         )
-    if references & {".__cause__", ".__context__"}:
+    if references & _CHAIN:
         return Advice(
             f"{place_words(e)} keeps an exception, which keeps the one before it (`__cause__`, "
             f"`__context__`), {why}.{also} Store the text (`repr(error)`, `traceback.format_exc()`), or take its "
@@ -146,6 +147,8 @@ def exception_as_text(case: Case) -> Iterator[Proposal]:
             kept = [node for node in nodes if _is_kept(case, source, handler, node, references)]
             for node in kept if len(kept) == 1 else ():
                 yield from _as_text(case, source, node)
+                if not references.isdisjoint(_CHAIN):
+                    yield from _without_chain(case, source, node)
                 return
 
 
@@ -175,6 +178,18 @@ def _as_text(case: Case, source: SourceText, node: ast.expr) -> Iterator[Proposa
     )
     for what, write in ways:
         yield from case.instead(f"Keep {what}: {why}.", source, node, write.format(name))
+
+
+def _without_chain(case: Case, source: SourceText, node: ast.expr) -> Iterator[Proposal]:
+    """Yield how an exception is kept without those before it, each of which has its traceback."""
+    statement = source.statement_at(node.lineno)
+    if not isinstance(node, ast.Name) or statement is None:
+        return
+    patch = case.patch()
+    patch.before(source, statement, (f"{node.id}.__cause__ = {node.id}.__context__ = None",))
+    patch.replace(source, node, f"{node.id}.with_traceback(None)")
+    why = "each of the chain keeps the local variables of the frames it went through"
+    yield from case.proposal(f"Keep the exception without its traceback and without those before it: {why}.", patch)
 
 
 def _is_asked(source: SourceText, node: ast.Name) -> bool:

@@ -36,7 +36,7 @@ from leaklab.runtime.objects import (
 from leaklab.text import format_bytes, unit_words
 
 FAR = 4096
-"""A length that a container has come to by itself is no limit beyond so many entries."""
+"""A length that a container has come to by itself, or has places for, is no limit beyond so many entries."""
 FAR_BYTES = 8 * 1024 * 1024
 """A cache that would hold more than this when it is full leaks until then."""
 _SHARE_OF_FREE = 0.5
@@ -175,10 +175,9 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
                 now = None if rule.length is None else rule.length(thing)
                 may_be_replaced = rule.is_replaced and limit is not None and limit <= 2 * (now or 0)
                 if limit is not None and limit > 0 and not may_be_replaced:
+                    is_meant = rule.is_meant and not (rule.is_replaced and limit > FAR)
                     shown = "functools.lru_cache" if kind is LRU_CACHE else type_name(type(thing))
-                    return Limit(
-                        f"{shown}({rule.attribute.strip('_')}={limit})", limit, rule.is_meant, now, rule.when_full
-                    )
+                    return Limit(f"{shown}({rule.attribute.strip('_')}={limit})", limit, is_meant, now, rule.when_full)
     return None
 
 
