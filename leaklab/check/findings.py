@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import types
@@ -25,7 +26,7 @@ from leaklab.runtime.addresses import Ints, is_own_dict
 from leaklab.runtime.containers import items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import class_attribute, has_base, is_tensor, loaded_type
 
-_MOST_OF_CACHES = 64
+MOST_OF_CACHES = 64
 """In more runs a cache whose keys never came again is a leak; a limit that the code names may be higher."""
 
 
@@ -89,7 +90,7 @@ class Finding:
         A window that has just become full looks the same; after so many runs that none of the usual size would be, it
         is as it was.
         """
-        if not (self.is_leak and self.code.is_emptied and n_runs <= _MOST_OF_CACHES):
+        if not (self.is_leak and self.code.is_emptied and n_runs <= MOST_OF_CACHES):
             return self
         reason = f"{self.growth.reason}, but less of late, since entries are dropped; more runs (-n) would show"
         growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, reason)
@@ -127,9 +128,12 @@ class Survey:
         Few runs cannot tell a leak from what still fills. The code can, where it was watched. *unlisted* is as for
         `Finding.judged_by_code`.
         """
+        above = int(self.view.tree.parent[container])
+        if above >= 0 and type(self.view.objects[above]) is itertools.cycle and self.n_runs <= MOST_OF_CACHES:
+            return "but it may end: itertools.cycle keeps what its first pass gets; more runs (-n) would show"
         reading = self.reading(container, unlisted)
         found = reading.branch or reading.limit
-        if found is not None and self.n_runs > _MOST_OF_CACHES and not found.drops:
+        if found is not None and self.n_runs > MOST_OF_CACHES and not found.drops:
             return ""
         return "" if found is None else f"but it may end: {found.words}; more runs (-n) would show"
 

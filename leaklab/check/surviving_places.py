@@ -16,7 +16,7 @@ from leaklab.check.container_lengths import (
     length_witness,
     split_by_container,
 )
-from leaklab.check.findings import Finding, Survey
+from leaklab.check.findings import MOST_OF_CACHES, Finding, Survey
 from leaklab.check.memory import swelling
 from leaklab.check.ranking import (
     LIBRARY_BYTES,
@@ -40,6 +40,8 @@ from leaklab.model.check import UNREAD_GRAPH
 from leaklab.model.paths import CycleCertainty
 from leaklab.runtime.objects import has_base, loaded_type
 from leaklab.text import format_bytes
+
+_FEWEST_FILLED = 3
 
 
 def surviving_places(survey: Survey) -> list[Finding]:
@@ -81,6 +83,7 @@ def _of_group(survey: Survey, group: Group) -> Finding:
         finding = replace(finding, growth=growth)
     if growth.outcome is Outcome.LEAK and group.entries:
         finding = _judged_by_code(survey, finding, int(view.tree.parent[newest_leaked(view, group.entries)]), witness)
+        finding = _unless_filled_once(survey, finding, group)
         leak, growth = finding.leak, finding.growth
     if growth.outcome is Outcome.LEAK and (hold := survey.retained.hold(group, summary.main_objects)):
         leak = replace(leak, holders=hold.holders, retained_bytes=hold.retained_bytes)
@@ -94,6 +97,18 @@ def _judged_by_code(survey: Survey, finding: Finding, container: int, witness: L
     """Return *finding* as not decided where the code of *container* may still end it, or seems to be ending it."""
     finding = finding.judged_by_code(survey, container)
     return finding if witness is None or witness.keeps_pace else finding.unless_emptied(survey.n_runs)
+
+
+def _unless_filled_once(survey: Survey, finding: Finding, group: Group) -> Finding:
+    """Return *finding* as not decided where each of several objects got one attribute: a lazy one is filled once."""
+    n_filled = len(group.holders)
+    is_once = n_filled == len(group.entries) >= _FEWEST_FILLED
+    is_attribute = group.crossing is not None and group.crossing.text.startswith(".")
+    if not (finding.is_leak and is_once and is_attribute and survey.n_runs <= MOST_OF_CACHES):
+        return finding
+    words = f"{n_filled} objects got one each, as a lazy attribute is filled; more runs (-n) would show if that ends"
+    growth = Growth(Outcome.INCONCLUSIVE, finding.growth.rate, f"{finding.growth.reason}, but {words}")
+    return replace(finding, growth=growth, leak=replace(finding.leak, reason=growth.reason))
 
 
 def _limited(view: HeapView, finding: Finding, sample: int) -> Finding:

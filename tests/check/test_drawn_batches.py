@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import heapq
 import itertools
 import random
@@ -84,6 +85,22 @@ def longer_lists_in_a_window(kept: SimpleNamespace) -> None:
     kept.window.append([*kept.window[-1], torch.randn(20)])
 
 
+class Lazy:
+    @functools.cached_property
+    def table(self) -> torch.Tensor:
+        return torch.randn(100)
+
+
+def lazy_attributes_one_by_one(kept: SimpleNamespace) -> None:
+    kept.things = getattr(kept, "things", None) or [Lazy() for _ in range(40)]
+    kept.sum = kept.things[kept.number % 40].table.sum()
+
+
+def first_pass_of_a_cycle(kept: SimpleNamespace) -> None:
+    kept.batches = getattr(kept, "batches", None) or itertools.cycle(torch.randn(50) for _ in range(40))
+    kept.sum = next(kept.batches).sum()
+
+
 def checked(train: Callable[[SimpleNamespace], None], **options):
     """Return the report on *train*, which keeps what it keeps in a namespace."""
     random.seed(0)
@@ -106,8 +123,10 @@ def checked(train: Callable[[SimpleNamespace], None], **options):
         best_of_all,
         returns_after_five_steps,
         stacks_of_frames,
+        lazy_attributes_one_by_one,
+        first_pass_of_a_cycle,
     ],
-    ids=["replay memory", "bank of negatives", "best of all", "returns", "stacks of frames"],
+    ids=["replay memory", "bank of negatives", "best of all", "returns", "frames", "lazy attributes", "cycle"],
 )
 def test_a_buffer_with_a_limit_is_no_leak_of_what_is_drawn_from_it(train, n):
     report = checked(train, runs=n)

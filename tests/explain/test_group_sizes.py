@@ -22,6 +22,7 @@ from leaklab.explain.autograd.retention import longest_graph
 from leaklab.explain.leaks.limits import FAR, Limit, gains_log_entries, known_limit
 from leaklab.explain.leaks.sizes import GroupSizer, has_optimizer
 from leaklab.heap.saved.taking import take_heap
+from leaklab.measure.gauges import free_host_bytes
 from leaklab.runtime.sizes import node_bytes
 
 
@@ -139,13 +140,25 @@ def cached(maxsize):
         (cached(None), None),
         (collections.deque(), None),
         (collections.deque(maxlen=FAR), f"collections.deque(maxlen={FAR})"),
-        (collections.deque(maxlen=FAR + 1), None),
+        (collections.deque(maxlen=FAR + 1), f"collections.deque(maxlen={FAR + 1})"),
         ([], None),
     ],
 )
 def test_a_container_that_limits_itself_is_recognised(thing, expected):
     limit = known_limit([{}, thing])
     assert (limit and limit.words) == expected
+
+
+def test_a_limit_is_far_where_what_it_would_keep_is_much():
+    by_cache, chosen = known_limit([cached(5_000)]), known_limit([collections.deque(maxlen=5_000)])
+    assert not by_cache.is_far(1_000)
+    assert by_cache.is_far(2_000)
+    assert not chosen.is_far(2_000)
+    assert chosen.is_far(free_host_bytes() / 5_000)
+    assert not known_limit([np.empty(FAR, object)]).is_far(10_000)
+    assert known_limit([np.empty(FAR + 1, object)]).is_far(10_000)
+    full = collections.deque(range(5_000), maxlen=5_000)
+    assert not known_limit([full]).is_far(free_host_bytes() / 5_000)
 
 
 @pytest.mark.parametrize(
@@ -331,6 +344,7 @@ LOGS = {
     "an array of numbers": np.zeros(8),
     "a tensor": torch.zeros(8),
     "messages of errors": ["shape mismatch in step 3", "RuntimeError('mat1 and mat2 do not fit')"],
+    "lines of a protocol": ["step 12 loss 0.43", "step 13: loss 0.41"],
     "numbers and messages": [0.5, "the loss is not finite", 0.25],
 }
 TABLES = {

@@ -201,8 +201,7 @@ _NUMBER_KINDS = "biufcmM"
 _MOST_IN_RECORD = 16
 _FEWEST_WORDS = 3
 """A text with so many words is written for people: the message of an error, a line of a protocol; no name, no key."""
-_WORD = re.compile(r"[^\W\d_]{2,}")
-_NUMBER = re.compile(r"(?<![\w.-])[-+]?\d")
+_NUMBER = re.compile(r"[-+]?\d[\d.,eE+-]*%?")
 _LEAST_PER_LABEL = 4
 """Texts that so many records share are labels (``"train"``), and take nothing of their own."""
 _dtype_of: Any = np.ndarray.__dict__["dtype"].__get__
@@ -228,10 +227,12 @@ def gains_log_entries(thing: object, n_new: int) -> bool:
 
 
 def _is_message(entry: object) -> bool:
-    if type(entry) is not str or not any(map(str.isspace, entry)):
+    if type(entry) is not str:
         return False
-    n_words = len(_WORD.findall(entry))  # "step 12: loss=0.43" has its numbers as words
-    return n_words >= _FEWEST_WORDS or n_words + len(_NUMBER.findall(entry)) > _FEWEST_WORDS
+    parts = [part.strip(".,:;") for part in entry.split()]
+    n_words = sum(map(str.isalpha, parts))
+    n_numbers = sum(_NUMBER.fullmatch(part) is not None for part in parts)  # of "step 12: loss 0.43"
+    return n_words >= _FEWEST_WORDS or (n_words + 1 == _FEWEST_WORDS and n_numbers > 0)
 
 
 def _rise(keys: Sequence[Any]) -> bool:
