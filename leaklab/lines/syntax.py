@@ -223,11 +223,16 @@ class NamesHere:
         return isinstance(asked, ast.Name) and asked.id in self.entries
 
     def key_of(self, node: ast.AST) -> ast.expr | None:
-        """Return the key under which *node* puts something into the container; None if it does nothing of that kind."""
-        if isinstance(node, (ast.Assign, ast.AugAssign)):
-            for target in node.targets if isinstance(node, ast.Assign) else (node.target,):
-                if isinstance(target, ast.Subscript) and self.is_container(target.value):
-                    return target.slice
+        """Return the key under which *node* puts something into the container; None if it does nothing of that kind.
+
+        ``counts[key] += 1`` does; what adds a variable may let the history of a sum grow.
+        """
+        targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant):
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Subscript) and self.is_container(target.value):
+                return target.slice
         if isinstance(node, ast.Call) and last_name(node.func) == "setdefault" and node.args:
             return node.args[0]
         return None

@@ -187,10 +187,7 @@ class Monitor:
             self._attend()
 
     def begin_again(self) -> None:
-        """Note that the next step is of another loop: a check under way ends with what it has found, the next is near.
-
-        Steps and levels go on being counted from the first loop on.
-        """
+        """Note that the next step is of another loop: a check under way ends with what it has found."""
         self._end_stretch("the end of the loop before")
         self._schedule.begin_again(self._step, self._elapsed())
         self._set_next()

@@ -358,6 +358,7 @@ ALL_NEW = {
         "kept, n = {}, 0\ndef run():\n    global n\n    n += 1\n    return kept.setdefault(n, [])"
     ),
     "what is put into an entry": "kept = {}\ndef run(): kept.setdefault('all', []).append(1)",
+    "a sum by name": "kept = {'loss': 0}\ndef run(loss=1): kept['loss'] += loss",
     "a list that is added to": "kept = []\ndef run():\n    global kept\n    kept += [1]",
 }
 
