@@ -67,6 +67,17 @@ def test_listeners_of_the_same_list_are_not_each_others_originals():
     assert found_in({"listeners": [old.__init__, *(method for _, method in runs)]}, runs) == ""
 
 
+def test_what_registers_in_two_tables_is_no_copy_of_the_first_that_did():
+    """As an object whose methods are hooks before and behind a layer: the first of them was there before."""
+    first = Metric()
+    runs = [[made := copy.deepcopy(first), made.__repr__, made.__str__] for _ in range(N_RUNS)]
+    before = {0: first.__repr__, **{number: born[1] for number, born in enumerate(runs, 1)}}
+    behind = {number: born[2] for number, born in enumerate(runs, 1)}
+    behind[0] = first.__str__
+    del first
+    assert found_in({"before": before, "behind": behind}, runs) == ""
+
+
 def test_random_numbers_that_are_all_positive_are_no_copies():
     one, other = Metric(), Metric()
     other.matrix = torch.rand(100)
