@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 import types
@@ -14,6 +13,7 @@ from leaklab.check.judging import Judgement
 from leaklab.decide.growth import Growth
 from leaklab.explain.leaks.groups import Group, LeakAddress
 from leaklab.explain.leaks.holders import RetainedBytes
+from leaklab.explain.leaks.limits import filled_once
 from leaklab.explain.leaks.sizes import GroupSizer
 from leaklab.heap.names import best_reference
 from leaklab.heap.view import HeapView
@@ -80,8 +80,7 @@ class Finding:
         if not self.is_leak:
             return self
         if why := survey.may_end(container, unlisted):
-            growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, f"{self.growth.reason}, {why}")
-            return replace(self, growth=growth, leak=replace(self.leak, reason=growth.reason))
+            return self.undecided(why)
         return replace(self, code=survey.reading(container, unlisted))
 
     def unless_emptied(self, n_runs: int) -> Finding:
@@ -92,9 +91,12 @@ class Finding:
         """
         if not (self.is_leak and self.code.is_emptied and n_runs <= MOST_OF_CACHES):
             return self
-        reason = f"{self.growth.reason}, but less of late, since entries are dropped; more runs (-n) would show"
-        growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, reason)
-        return replace(self, growth=growth, leak=replace(self.leak, reason=reason))
+        return self.undecided("but less of late, since entries are dropped; more runs (-n) would show")
+
+    def undecided(self, why: str) -> Finding:
+        """Return it as not decided; *why* follows the reason for which it counted as a leak."""
+        growth = Growth(Outcome.INCONCLUSIVE, self.growth.rate, f"{self.growth.reason}, {why}")
+        return replace(self, growth=growth, leak=replace(self.leak, reason=growth.reason))
 
     @property
     def members(self) -> Sequence[int]:
@@ -129,8 +131,8 @@ class Survey:
         `Finding.judged_by_code`.
         """
         above = int(self.view.tree.parent[container])
-        if above >= 0 and type(self.view.objects[above]) is itertools.cycle and self.n_runs <= MOST_OF_CACHES:
-            return "but it may end: itertools.cycle keeps what its first pass gets; more runs (-n) would show"
+        if above >= 0 and self.n_runs <= MOST_OF_CACHES and (why := filled_once(self.view.objects[above])):
+            return f"but it may end: {why}; more runs (-n) would show"
         reading = self.reading(container, unlisted)
         found = reading.branch or reading.limit
         if found is not None and self.n_runs > MOST_OF_CACHES and not found.drops:

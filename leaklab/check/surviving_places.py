@@ -42,6 +42,7 @@ from leaklab.runtime.objects import has_base, loaded_type
 from leaklab.text import format_bytes
 
 _FEWEST_FILLED = 3
+"""So many objects that got one attribute each may be a part of many that will: one or two are a place that grows."""
 
 
 def surviving_places(survey: Survey) -> list[Finding]:
@@ -62,14 +63,15 @@ def _of_group(survey: Survey, group: Group) -> Finding:
         judged = combine_with_lengths(witness, judged, group.kept(view, survey.n_runs, group.entries))
     leak, sample = _describe(view, survey.n_runs, group, summary, judged)
     finding = _finding(survey, leak, group, summary, judged)
+    limit = known_limit([view.objects[v] for v in takewhile(lambda v: not view.leaked[v], view.path(sample))])
     if finding.growth.outcome in UNLIMITED:
-        finding = _limited(view, finding, sample)
+        finding = _limited(finding, limit)
     elif finding.growth.outcome is Outcome.BOUNDED:
-        finding = replace(_with_full_limit(view, finding, sample), limited_bytes=swelling(view, survey.sizer, group))
+        finding = replace(_with_full_limit(finding, limit), limited_bytes=swelling(view, survey.sizer, group))
     if (
         of_survivors in UNLIMITED
         and finding.growth.outcome is Outcome.BOUNDED
-        and _may_have_dropped(view, sample)
+        and (limit is None or limit.may_have_dropped)
         and (inside := grown_inside(view, group))
     ):
         return _of_group(replace(survey, view=inside[0]), inside[1])
@@ -106,15 +108,13 @@ def _unless_filled_once(survey: Survey, finding: Finding, group: Group) -> Findi
     is_attribute = group.crossing is not None and group.crossing.text.startswith(".")
     if not (finding.is_leak and is_once and is_attribute and survey.n_runs <= MOST_OF_CACHES):
         return finding
-    words = f"{n_filled} objects got one each, as a lazy attribute is filled; more runs (-n) would show if that ends"
-    growth = Growth(Outcome.INCONCLUSIVE, finding.growth.rate, f"{finding.growth.reason}, but {words}")
-    return replace(finding, growth=growth, leak=replace(finding.leak, reason=growth.reason))
+    why = f"but {n_filled} objects got one each, as a lazy attribute is filled; more runs (-n) would show if that ends"
+    return finding.undecided(why)
 
 
-def _limited(view: HeapView, finding: Finding, sample: int) -> Finding:
-    """Return *finding* as BOUNDED where a holder on the path to *sample* limits itself in time, else as it was."""
+def _limited(finding: Finding, limit: Limit | None) -> Finding:
+    """Return *finding* as BOUNDED where *limit*, that of a holder, ends the growth in time, else as it was."""
     leak, growth = finding.leak, finding.growth
-    limit = _limit_of(view, sample)
     if limit is None:
         return finding
     # One object that matters for each entry, as Limit.reason takes it: a run may add several entries.
@@ -127,24 +127,12 @@ def _limited(view: HeapView, finding: Finding, sample: int) -> Finding:
     return replace(finding, growth=bounded, limited_bytes=leak.bytes_per_run)
 
 
-def _with_full_limit(view: HeapView, finding: Finding, sample: int) -> Finding:
+def _with_full_limit(finding: Finding, limit: Limit | None) -> Finding:
     """Return *finding*, which is BOUNDED, with the limit of a holder that is full: a reason for it, not a sign only."""
-    limit, leak = _limit_of(view, sample), finding.leak
     if limit is None or not limit.is_full:
         return finding
-    reason = limit.reason(leak.count_per_run, leak.bytes_per_run)
+    reason = limit.reason(finding.leak.count_per_run, finding.leak.bytes_per_run)
     return replace(finding, growth=replace(finding.growth, reason=reason))
-
-
-def _may_have_dropped(view: HeapView, sample: int) -> bool:
-    """Return whether the holder of *sample* may have dropped an entry: where it limits itself, once it is full."""
-    limit = _limit_of(view, sample)
-    return limit is None or limit.n_now is None or limit.is_full
-
-
-def _limit_of(view: HeapView, sample: int) -> Limit | None:
-    """Return the limit of a holder on the path to *sample*, None if none limits itself."""
-    return known_limit([view.objects[v] for v in takewhile(lambda v: not view.leaked[v], view.path(sample))])
 
 
 def _of_orphans(survey: Survey, orphans: Orphans) -> Finding:

@@ -301,8 +301,8 @@ def _blamed_runs(
 ) -> npt.NDArray[np.int64]:
     """Return for each vertex its own run, or for one of the last run's that of the survivor on its path.
 
-    A survivor is the most expensive step of all: a path leads through one only where there is no other way. The dict of
-    an object, which it gets when somebody first looks, stands for the object.
+    A path leads through a survivor rather than through what the last run made: what hangs on a survivor goes with it.
+    The dict of an object, which it gets when somebody first looks, stands for the object.
     """
     blamed = birth_run.copy()
     stands_for = np.arange(len(birth_run))

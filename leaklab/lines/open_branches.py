@@ -232,8 +232,9 @@ class _RunFile(RanFile):
             known = NamesHere(names.anywhere, set(names.in_code(code)))
             nodes = list(own_nodes(function))
             for node in nodes:  # `items = self.items`: another name for it here; a slice is a copy
-                is_copy = isinstance(node, ast.Assign) and isinstance(getattr(node.value, "slice", None), ast.Slice)
-                if isinstance(node, ast.Assign) and known.is_container(node.value) and not is_copy:
+                if not isinstance(node, ast.Assign) or isinstance(getattr(node.value, "slice", None), ast.Slice):
+                    continue
+                if known.is_container(node.value):
                     other_names = {target.id for target in node.targets if isinstance(target, ast.Name)}
                     known.variables |= other_names
                     known.entries |= other_names if isinstance(node.value, (ast.Subscript, ast.Call)) else set()

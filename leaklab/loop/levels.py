@@ -78,7 +78,8 @@ class Schedule:
     def begin_again(self, step: int, elapsed: float) -> None:
         """Note that another loop begins, in which a first check is due as it was in the one before."""
         self.loop_step, self.loop_seconds, self.expected_seconds = step, elapsed, 0.0
-        self.next_check = step + (_LATEST_FIRST if self.first_step is None else self.first_step)
+        self.begin(None)
+        self.next_check += step
 
     def begin(self, total_steps: int | None) -> None:
         """Set the first check, earlier in a loop that is known to be short."""

@@ -187,10 +187,11 @@ class Monitor:
             self._attend()
 
     def begin_again(self) -> None:
-        """Note that the next step is of another loop: a check under way ends with what it has found."""
-        self._end_stretch("the end of the loop before")
-        self._schedule.begin_again(self._step, self._elapsed())
-        self._set_next()
+        """Note that the next step is of another loop: a check under way ends. Does nothing for a stopped monitor."""
+        if self._is_running:
+            self._end_stretch("the end of the loop before")
+            self._schedule.begin_again(self._step, self._elapsed())
+            self._set_next()
 
     def steps(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield *items*, and count a step after each of them, when the next one is asked for."""
@@ -287,8 +288,7 @@ class Monitor:
 
     def _due(self, now: float) -> list[StateChange]:
         changes = []
-        if self._stretch is not None and self._step >= self._stretch.next_step:
-            stretch = self._stretch
+        if (stretch := self._stretch) is not None and self._step >= stretch.next_step:
             with self._own:
                 check = stretch.advance(self._step)
             if check is not None:

@@ -11,11 +11,11 @@ import array
 import collections
 import datetime as dt
 import decimal
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,11 @@ class Limit:
         """Whether there are as many now as it holds."""
         return self.n_now is not None and self.n_now >= self.entries
 
+    @property
+    def may_have_dropped(self) -> bool:
+        """Whether the holder may have let go of an entry for another one already."""
+        return self.n_now is None or self.is_full
+
     def reason(self, per_run: float, bytes_per_run: float) -> str:
         """Say why this is bounded, and where it stops: after how many more runs, at how many bytes.
 
@@ -179,6 +184,11 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
                     shown = "functools.lru_cache" if kind is LRU_CACHE else type_name(type(thing))
                     return Limit(f"{shown}({rule.attribute.strip('_')}={limit})", limit, is_meant, now, rule.when_full)
     return None
+
+
+def filled_once(owner: object) -> str:
+    """Say why a container that *owner* has for itself is filled once only; empty where that is not known."""
+    return "itertools.cycle keeps what its first pass gets" if type(owner) is itertools.cycle else ""
 
 
 def _has_in_attributes(thing: object, below: Sequence[object]) -> bool:
@@ -241,7 +251,9 @@ def _rise(keys: Sequence[Any]) -> bool:
         if None in matches or len({match.group(1, 3) for match in matches if match is not None}) > 1:
             return False
         keys = [int(match[2]) for match in matches if match is not None]
-    return all(type(key) is int or type(key) is float for key in keys) and all(a < b for a, b in pairwise(keys))
+    return all(type(key) is int or type(key) is float for key in keys) and all(
+        a < b for a, b in itertools.pairwise(keys)
+    )
 
 
 _NUMBERED = re.compile(r"(\D*)(\d{1,18})(\D*)")
