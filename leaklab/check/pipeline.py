@@ -8,6 +8,7 @@ Every step is a function of the session, what has been measured, and of what the
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Collection, Generator
 from dataclasses import replace
@@ -47,7 +48,7 @@ from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
 from leaklab.measure.measurement import Measurement
-from leaklab.model import MIN_RUNS, Settings
+from leaklab.model import MIN_RUNS, Leak, Settings
 from leaklab.model.sentences import LINES, RUNS, Progress
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect
 
@@ -65,6 +66,8 @@ _MOST_WATCHED = 111
 """In so few runs, counts alone do not tell a leak from a cache that still fills: it is watched which way the branches
 of the code go."""
 _KNOWN = "these leaks are known: neither their lines nor a change were looked for again"
+_QUICK_SECONDS, _RATE_ERROR = 0.02, 0.15
+"""Of runs that take less than this there are as many as tell how much leaks per run, with so large a standard error."""
 _RUNS_OF_KEYS = 8
 """Of a slow cell, where what grows has keys that may come again."""
 
@@ -315,10 +318,22 @@ def _is_sure(session: CheckSession) -> bool:
         known = sum(leak.bytes_per_run for leak in explained.leaks)
         if (levels[-1] - levels[1]) / (len(levels) - 2) - known > max(NATIVE_FLOOR_BYTES, known / 2):
             return False
+    if session.run_seconds <= _QUICK_SECONDS and not all(map(_has_rate, explained.leaks)):
+        return False
     if explained.is_endless or not (session.run_seconds > SLOW_SECONDS or session.knows(explained.leaks)):
         return explained.is_endless
     is_doubtful = explained.is_emptied or not (explained.is_new or session.measurement.n_runs >= _RUNS_OF_KEYS)
     return bool(explained.leaks) and not is_doubtful
+
+
+def _has_rate(leak: Leak) -> bool:
+    """Return whether the runs tell how much *leak* grows per run: by the standard error of what each has left."""
+    counts = leak.kept[:-1]
+    if len(counts) < MIN_RUNS or not any(counts):
+        return True
+    mean = sum(counts) / len(counts)
+    variance = sum((count - mean) ** 2 for count in counts) / (len(counts) - 1)
+    return math.sqrt(variance / len(counts)) <= _RATE_ERROR * mean
 
 
 def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> Generator[int | RunRequest, Ran, None]:

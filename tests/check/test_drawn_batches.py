@@ -165,3 +165,17 @@ def test_lines_of_a_protocol_are_a_log_though_half_of_their_words_are_numbers():
     report = leaklab.leakcheck(lambda: log.append(f"step {len(log)} loss {random.random():.4f}"), runs=8)
     assert report.verdict.outcome.value == "clean", report.verdict
     assert "is a log: 1 message" in str(report.verdict)
+
+
+def test_what_leaks_by_chance_is_followed_until_its_rate_is_known():
+    random.seed(5)
+    kept = []
+
+    def run() -> None:
+        if random.random() < 0.35:
+            kept.append([0])
+
+    report = leaklab.leakcheck(run, cure=False, sites=False)
+    (leak,) = report.leaks
+    assert len(report.record.runs) > 24
+    assert leak.count_per_run == pytest.approx(0.35, rel=0.33)
