@@ -86,7 +86,8 @@ def find_replaced(session: CheckSession, explained: Explained) -> Generator[int,
         if failure:
             note = f"values that are replaced by larger ones could not be searched for: the code raised {failure}"
             return replace(explained, notes=(*explained.notes, note))
-    found = weigher.weigh()
+    known = {leak.holder for leak in explained.leaks}
+    found = [(one, address) for one, address in weigher.weigh() if one.holder not in known]
     if not found:
         return explained
     rest = rate - sum(one.bytes_per_run for one, _address in found)

@@ -6,7 +6,6 @@ and attributes. A generator that is suspended in such a function goes on with th
 """
 
 from __future__ import annotations
-import __future__ as future_features
 
 import ast
 from collections import defaultdict
@@ -18,17 +17,15 @@ from operator import or_
 from types import CodeType, FunctionType
 from typing import Any, Protocol
 
+from leaklab.cure.definitions import FUTURE_FLAGS, Definition, made_anew, take_definitions
 from leaklab.cure.edits import NotTriedError, Path, changed_code, code_objects, edited, parsed
 from leaklab.cure.keeping import to_the_end
-from leaklab.cure.live import evaluate, values_of
+from leaklab.cure.live import attribute, evaluate, values_of
 from leaklab.cure.source import Program
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.model.cure import Change
 from leaklab.runtime.objects import is_tensor, loaded_variables, mro_of, no_torch_functions
 
-_FUTURE_FLAGS: int = reduce(
-    or_, (getattr(future_features, name).compiler_flag for name in future_features.all_feature_names)
-)
 Pairs = Sequence[tuple[CodeType, CodeType]]
 """Code objects of modules or cells as they were, and as they are changed."""
 
@@ -65,6 +62,7 @@ def applied(changes: Sequence[Change], program: Program, cell: ReplaceableCell |
     for change in changes:
         by_file[change.filename].append(change)
     swaps: list[_Swap] = []
+    definitions: list[Definition] = []
     changed_cell: ast.Module | None = None
     for filename, of_file in by_file.items():
         text = program.source(filename)
@@ -75,12 +73,17 @@ def applied(changes: Sequence[Change], program: Program, cell: ReplaceableCell |
         if cell is not None and filename == cell.filename:
             changed_cell = tree
         else:
+            definitions += take_definitions(filename, parsed(text, (), filename), tree)
             swaps += _swaps_in_file(filename, text, tree, of_file, program)
     if changed_cell is None or cell is None:
-        with _swapped(swaps):
+        with _swapped(swaps), made_anew(definitions, program):
             yield
         return
-    with cell.replaced(changed_cell) as pairs, _swapped([*swaps, *_swaps_of_cell(pairs)]):
+    with (
+        cell.replaced(changed_cell) as pairs,
+        _swapped([*swaps, *_swaps_of_cell(pairs)]),
+        made_anew(definitions, program),
+    ):
         yield
 
 
@@ -93,7 +96,9 @@ def ran_once(changes: Sequence[Change], program: Program, cell: ReplaceableCell 
         of_file = [change for change in changes if change.filename == filename]
         try:
             text = program.source(filename) or ""
-            _swaps_in_file(filename, text, parsed(edited(text, of_file), of_file, filename), of_file, program)
+            tree = parsed(edited(text, of_file), of_file, filename)
+            take_definitions(filename, parsed(text, (), filename), tree)
+            _swaps_in_file(filename, text, tree, of_file, program)
         except NotTriedError:
             found.append(filename)
     return tuple(found)
@@ -116,13 +121,34 @@ def run_again(filename: str, changes: Sequence[Change], program: Program) -> Non
     exec(code, program.namespace)  # type: ignore[arg-type]  # noqa: S102 - a dict; the user's own code
 
 
-def begin_without_graph(expression: str, program: Program) -> None:
-    """Take the graph that earlier runs have left from a tensor, or those in a list or dict; nothing takes that back."""
+def begin_anew(expression: str, program: Program) -> None:
+    """Take from a place what earlier runs have added to it; nothing takes that back.
+
+    Of a tensor, or of those in a list or dict, that is the graph; of a function its layers of the same code.
+    """
     held = evaluate(expression, program.namespace)
+    if type(held) is FunctionType:
+        place, _, name = expression.rpartition(".")
+        setattr(evaluate(place, program.namespace), name, _without_layers(held))
+        return
     for one in (held, *values_of(held)):
         if is_tensor(one):
             with no_torch_functions(), suppress(RuntimeError):  # a view cannot be cut off in place
                 one.detach_()
+
+
+def _without_layers(function: FunctionType) -> Any:
+    """Return what the innermost of the functions wraps that each wrap the next and have the code of *function*."""
+    inner: Any = function
+    place: int | None = None
+    while type(inner) is FunctionType and inner.__code__ is function.__code__:
+        wrapped = [attribute(cell, "cell_contents") for cell in inner.__closure__ or ()]
+        codes = [one.__code__ if type(one) is FunctionType else None for one in wrapped]
+        place = codes.index(function.__code__) if function.__code__ in codes else place
+        if place is None:
+            return function  # one layer: which of its variables it wraps is not known
+        inner = wrapped[place]
+    return inner
 
 
 def _swaps_of_cell(pairs: Pairs) -> list[_Swap]:
@@ -188,7 +214,7 @@ def _swaps_in_file(
     with whole_heap() as objects:
         functions = [thing for thing in objects if type(thing) is FunctionType and _file_of(thing) == filename]
     codes = {function.__code__ for function in functions}
-    flags = reduce(or_, (code.co_flags for code in codes), 0) & _FUTURE_FLAGS | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    flags = reduce(or_, (code.co_flags for code in codes), 0) & FUTURE_FLAGS | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     was = parsed(text, (), filename)
 
     def compiled(body: Sequence[ast.stmt]) -> CodeType:

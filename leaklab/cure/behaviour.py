@@ -50,12 +50,14 @@ class Learning:
         was_given: Whether that was written meanwhile.
         was_updated: Whether the parameter was written meanwhile; not where another one took its place.
         other_name: By which the same parameter is found where no variable leads to it any more; empty if none.
+        was_replaced: Whether a variable led to it before, and none does now.
     """
 
     has_gradient: bool
     was_given: bool
     was_updated: bool
     other_name: str = ""
+    was_replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class Observer:
         self._n_asked = {id(cache): _n_asked(cache) for cache in self._living_caches()}
         self._n_computed: dict[int, int] = {}
         self._names: frozenset[str] = frozenset()
+        self._named: set[int] = set()
         self._before: dict[str, tuple[object, object, Callable[[], object]]] = {}
         self._gradients: dict[str, tuple[float, ...]] = {}
 
@@ -110,6 +113,7 @@ class Observer:
         """Note how every parameter is, before the runs."""
         self._names = frozenset(name for name in list(self._namespace) if not is_history_name(name))
         self._before = {name: (_mark(p), _mark(_gradient(p)), weakref.ref(p)) for name, p in self._parameters()}
+        self._named = {id(p) for name, p in self._parameters() if not name.startswith(_UNNAMED)}
         self._n_computed = {id(cache): _info(cache).misses for cache in self._living_caches()}
 
     def note_gradients(self) -> None:
@@ -124,6 +128,7 @@ class Observer:
         parameters = {}
         living = ((position, reference()) for position, reference in enumerate(self._known))
         others = {id(one): _unnamed(position) for position, one in living if one is not None}
+        named = {id(parameter) for name, parameter in self._parameters() if not name.startswith(_UNNAMED)}
         for name, parameter in self._parameters():
             gradient = _gradient(parameter)
             if name not in self._before:
@@ -132,7 +137,8 @@ class Observer:
             now = _mark(parameter), _mark(gradient)
             other = others.get(id(parameter), "")
             is_updated = now[0] != was[0] and was[2]() is parameter
-            parameters[name] = Learning(gradient is not None, now[1] != was[1], is_updated, other)
+            is_replaced = id(parameter) in self._named and id(parameter) not in named
+            parameters[name] = Learning(gradient is not None, now[1] != was[1], is_updated, other, is_replaced)
         variables = {
             name: (type_name(type(value)), has_graph(value))
             for name, value in list(self._namespace.items())
@@ -353,8 +359,9 @@ def _harm_of_parameter(name: str, was: Learning, after: Behaviour) -> str:
     now, is_unnamed = after.parameters.get(name) or after.parameters.get(was.other_name), name.startswith(_UNNAMED)
     shown = "a parameter" if is_unnamed else name
     if now is None:
-        # One that no variable leads to and no run has touched is what earlier runs left: it goes with the leak.
-        is_left = is_unnamed and not was.was_given and not was.was_updated
+        # One that no variable leads to is what runs left if none has touched it, or if it had a variable before: it
+        # goes with the leak.
+        is_left = is_unnamed and (was.was_replaced or not (was.was_given or was.was_updated))
         return "" if is_left else f"{shown} is gone"
     if was.has_gradient != now.has_gradient:
         return (

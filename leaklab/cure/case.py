@@ -27,6 +27,9 @@ ADDS_ONE = frozenset({
 ADDS_MANY = frozenset({"extend", "extendleft", "update", "writelines"})
 _RUNS_KEPT = 3
 """At least so many runs' entries a bounded container keeps; not many more, for the bound must be reached in a trial."""
+_OF_FUNCTION = re.compile(
+    r"(.+)\.(__defaults__|__kwdefaults__|__closure__)\[([^\[\]]+)\](?:\.cell_contents)?(?:\[.*\])?"
+)
 _ROUND = tuple(digit * 10**power for power in range(9) for digit in (1, 2, 5))[1:]
 
 
@@ -94,7 +97,7 @@ class Case:
         return tuple(filter(None, map(self.source, dict.fromkeys(files))))
 
     def _adding_lines(self, filename: str) -> Iterator[tuple[str, int]]:
-        source, name = self.source(filename), last_name(self.leak.holder)
+        source, name = self.source(filename), self.name
         if source is None:
             return
         registry = registry_on(self.leak.path)
@@ -111,6 +114,21 @@ class Case:
     def holder(self) -> str:
         """The expression of what should let go, as people write it."""
         return re.sub(r"\.__dict__\['([^\W\d]\w*)'\]", r".\1", self.leak.holder)
+
+    @cached_property
+    def name(self) -> str:
+        """What the code calls the holder that fills it: of a default value the parameter, of a cell the variable."""
+        found = _OF_FUNCTION.fullmatch(self.holder)
+        function = None if found is None else evaluate(found[1], self.program.namespace)
+        if found is None or type(function) is not types.FunctionType:
+            return last_name(self.holder)
+        code, where = function.__code__, found[2]
+        if where == "__kwdefaults__":
+            return str(ast.literal_eval(found[3]))
+        names = code.co_freevars
+        if where == "__defaults__":
+            names = code.co_varnames[code.co_argcount - len(function.__defaults__ or ()) : code.co_argcount]
+        return names[int(found[3])]
 
     @cached_property
     def held(self) -> Any:
@@ -248,9 +266,9 @@ class Case:
 
     def _find_stores(self) -> Iterator[Store]:
         for source, statement, line in self._at(self.keeping):
-            name, beside = last_name(self.holder), source.siblings(statement)
-            on_line = [one for one in beside if one.lineno == line and is_adding(source, one, name)]
-            yield store_of(source, on_line[0] if on_line else statement, name)
+            on_line = [one for one in source.siblings(statement) if one.lineno == line]
+            adding = [one for one in on_line if is_adding(source, one, self.name)]
+            yield store_of(source, adding[0] if adding else statement, self.name)
 
     @cached_property
     def is_in_run(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import keyword
 import re
 import types
 from collections.abc import Collection, Iterator
@@ -48,7 +49,7 @@ def end_of(
             patch.before(source, last, lines)
     else:
         patch.after(source, last, lines)
-    return not any(isinstance(node, ast.Return) and node is not last for node in ast.walk(function))
+    return not any(isinstance(node, ast.Return) and node is not last for node in _own_nodes(function))
 
 
 def is_of_run(case: Case, source: SourceText, statement: ast.stmt) -> bool:
@@ -75,10 +76,15 @@ def _at_end_of_run(case: Case, source: SourceText, statement: ast.stmt, patch: P
 
 def _does_more(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt) -> bool:
     """Return whether anything is called in *function* after *statement*: else the hook would be gone before its use."""
+    calls = (node for node in _own_nodes(function) if isinstance(node, ast.Call))
+    return any(call.lineno > (statement.end_lineno or statement.lineno) for call in calls)
+
+
+def _own_nodes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+    """Yield the nodes of *function* that are in none of the functions that it makes."""
     inner = (one for one in ast.walk(function) if isinstance(one, FUNCTIONS) and one is not function)
     inside = {node for one in inner for node in ast.walk(one)}
-    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and node not in inside)
-    return any(call.lineno > (statement.end_lineno or statement.lineno) for call in calls)
+    return (node for node in ast.walk(function) if node not in inside)
 
 
 def _is_callers(function: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> bool:
@@ -185,9 +191,10 @@ def _at_end_of_owner(case: Case, source: SourceText, statement: ast.stmt, patch:
     receiver = receiver_of(function)
     made = [] if owner is None else list(made_in_run(case, owner.name))
     elsewhere = [] if owner is None or made else list(_made_in_functions(case, owner.name))
-    if len(made) + len(elsewhere) != 1 or not receiver:
+    unnamed = [] if owner is None or made or elsewhere else list(_made_unnamed(case, owner.name))
+    if len(made) + len(elsewhere) + len(unnamed) != 1 or not receiver:
         return False
-    name = made[0] if made else elsewhere[0][2]
+    name = made[0] if made else elsewhere[0][2] if elsewhere else case.fresh(word_for(unnamed[0][2]))
     text = "\n".join(lines)
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
     own = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
@@ -198,7 +205,43 @@ def _at_end_of_owner(case: Case, source: SourceText, statement: ast.stmt, patch:
     written = with_names(text, renamed).split("\n")
     if elsewhere:
         return end_of(case, *elsewhere[0][:2], patch, written, n_above=_MOST_CALLERS - 1)
+    if unnamed:
+        return _behind_unnamed(case, unnamed[0], name, patch, written)
     case.at_end_of_run(patch, *written)
+    return True
+
+
+def _made_unnamed(case: Case, name: str) -> Iterator[tuple[SourceText, ast.stmt, ast.Call]]:
+    """Yield the statements whose value begins with making an object of the class *name*: ``return Cam(net)(image)``."""
+    for source in case.sources:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, (ast.Return, ast.Assign, ast.Expr)) or node.value is None:
+                continue
+            for call in (one for one in ast.walk(node.value) if isinstance(one, ast.Call)):
+                is_first = source.span(call)[0] == source.span(node.value)[0] and call is not node.value
+                is_rerun = source.function_of(node) is not None or is_of_run(case, source, node)
+                if is_first and is_rerun and name_of(call.func) == name:
+                    yield source, node, call
+
+
+def _behind_unnamed(
+    case: Case, made: tuple[SourceText, ast.stmt, ast.Call], name: str, patch: Patch, lines: list[str]
+) -> bool:
+    """Give an object that a statement makes a *name* above that, and write *lines* behind its use."""
+    source, statement, call = made
+    start, end = source.span(statement)
+    at = source.span(call)
+    used = source.text[start : at[0]] + name + source.text[at[1] : end]
+    above = f"{name} = {source.text_of(call)}"
+    if not isinstance(statement, ast.Return):
+        patch.before(source, statement, [above])
+        patch.replace(source, call, name)
+        return end_of(case, source, statement, patch, lines, n_above=0)
+    if list(source.loops_around(statement)):
+        return False
+    result = case.fresh("result")
+    written = [above, f"{result} ={used.removeprefix('return')}", *lines, f"return {result}"]
+    patch.replace(source, statement, f"\n{source.indent_of(statement.lineno)}".join(written))
     return True
 
 
@@ -303,3 +346,12 @@ def needs_nothing(function: types.FunctionType, *, is_bound: bool = True) -> boo
     code = function.__code__
     n_given = len(function.__defaults__ or ()) + is_bound
     return code.co_argcount <= n_given and code.co_kwonlyargcount <= len(function.__kwdefaults__ or ())
+
+
+def word_for(node: ast.expr) -> str:
+    """Return a name for what *node* makes: of ``RandomSampler(data)`` its last word."""
+    if isinstance(node, ast.Call):
+        words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name_of(node.func))
+        name = words[-1].lower() if words else ""
+        return name if name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name) else "entry"
+    return "callback"

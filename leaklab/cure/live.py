@@ -62,6 +62,10 @@ def _follow(node: ast.expr, namespace: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Subscript) and isinstance(node.slice, (ast.Constant, ast.UnaryOp)):
         owner = _follow(node.value, namespace)
         return MISSING if owner is MISSING else _item(owner, ast.literal_eval(node.slice))
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, (ast.Name, ast.Attribute)):
+        owner, key = _follow(node.value, namespace), _follow(node.slice, namespace)
+        items = dict.items(owner) if is_exactly(owner, _DICTS) else ()
+        return next((value for one, value in items if one is key), MISSING)
     return MISSING
 
 

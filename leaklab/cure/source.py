@@ -48,8 +48,8 @@ class Proposal:
         drops: What of that may still be in use, one clause; empty if nothing: such a change cures nothing.
         again: File names of cells that ran once, before what is checked, and are run again: changed before a trial of
             the change, and unchanged before the runs that it is compared with.
-        begun: Expressions of the tensors that begin without the graph of earlier runs where the change is tried, as
-            they do in a program that has the change from the start.
+        begun: Expressions of tensors and functions that begin without what earlier runs have added to them, a graph or
+            layers, where the change is tried: as they do in a program that has the change from the start.
         cuts_history: Whether the change means to cut a graph that goes on from run to run: gradients are others then.
     """
 
@@ -265,6 +265,27 @@ class Patch:
         indent = source.indent_of(first)
         lines = (f"{_STEP}{line}" if line.strip() else line for line in source.lines[first - 1 : last])
         self._add(source, _Edit(start, end, "\n".join((f"{indent}{head}", *lines)), first, last))
+
+    def without_first_parameter(self, source: SourceText, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Take the first parameter of *function* out, with the comma behind it."""
+        given = [*function.args.posonlyargs, *function.args.args]
+        start = source.at(given[0].lineno, given[0].col_offset)
+        rest = [*given[1:], *filter(None, [function.args.vararg]), *function.args.kwonlyargs]
+        end = source.at(given[0].end_lineno or given[0].lineno, given[0].end_col_offset or 0)
+        if rest and len(given) == 1:
+            self.is_possible = False  # a star stands between
+            return
+        end = source.at(rest[0].lineno, rest[0].col_offset) if rest else end
+        self._add(source, _Edit(start, end, "", given[0].lineno, given[0].lineno))
+
+    def without_decorator(self, source: SourceText, decorator: ast.expr) -> None:
+        """Take *decorator* out, which has a line of its own."""
+        first, last = decorator.lineno, decorator.end_lineno or decorator.lineno
+        start, end = source.at(first, 0), source.at(last, 0) + len(source.lines[last - 1])
+        if source.text[start:end].strip() != f"@{source.text_of(decorator)}":
+            self.is_possible = False
+            return
+        self._add(source, _Edit(start, end, "", first, last))
 
     def forget(self, source: SourceText) -> None:
         """Take back what was collected for *source*."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 
 from leaklab.cure.behaviour import Behaviour, harm_of, idle_words, other_gradient, pointless_cache, same_gradients
 from leaklab.cure.edits import NotTriedError, are_apart, merged
 from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
+from leaklab.cure.live import evaluate
 from leaklab.cure.new_kernel import names_missing
 from leaklab.cure.source import Proposal
 from leaklab.cure.trial_runs import (
@@ -312,7 +314,8 @@ class _Trials:
         assert after is not None  # noqa: S101
         words = trial_words(self._reference.gain, result.gain, result.n_runs, self._means.reported_bytes)
         begun = [name for one in beside for name in one.begun] if self._runs.in_children else []
-        harm = harm_of(before, after, changes_of(beside), may_lose_graphs=bool(begun))
+        added = {name: self._is_wrapped(name) for name in begun}
+        harm = harm_of(before, after, changes_of(beside), may_lose_graphs=not all(added.values()))
         if harm := harm or idle_words(before, after):
             return _Answer(proposal, CureOutcome.HARMFUL, f"{words}, but {harm}")
         outcome = judge_trial(self._reference.gain, result.gain)
@@ -331,11 +334,14 @@ class _Trials:
         elif any(one.has_gradient for one in after.parameters.values()):
             is_same = self._runs.in_children and same_gradients(before, after)
             words += "; same gradients" if is_same else "; the same parameters get gradients"
-        if begun:
-            words += f"; {' and '.join(f'`{name}`' for name in begun)} began without the graph of earlier runs"
+        for name, is_wrapped in added.items():
+            words += f"; `{name}` began without the {'wrappers' if is_wrapped else 'graph'} of earlier runs"
         if proposal.again:
             words += f"; {' and '.join(map(self._means.program.named, proposal.again))} run again first"
         return _Answer(proposal, outcome, words, result, costs=bool(cost))
+
+    def _is_wrapped(self, name: str) -> bool:
+        return type(evaluate(name, self._means.program.namespace)) is FunctionType
 
     def _is_repeatable(self, before: Behaviour) -> Asked[bool]:
         """Return whether the unchanged program computes in another copy the gradients that it computed *before*."""

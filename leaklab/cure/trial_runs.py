@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import psutil
 
-from leaklab.cure.applying import ReplaceableCell, applied, begin_without_graph, run_again
+from leaklab.cure.applying import ReplaceableCell, applied, begin_anew, run_again
 from leaklab.cure.behaviour import Behaviour, Observer, calls_noted, uncaught_noted
 from leaklab.cure.edits import NotTriedError, merged
 from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling
@@ -221,7 +221,7 @@ class TrialRuns:
                 return TrialResult(failure=failure)
             if self.in_children and not trial.is_control:
                 for name in dict.fromkeys(name for one in proposals for name in one.begun):
-                    begin_without_graph(name, means.program)
+                    begin_anew(name, means.program)
             with applied([one for one in changes if one.filename not in again], means.program, means.cell):
                 return (yield from self._parts(trial, is_changed=bool(changes)))
         except NotTriedError as refused:

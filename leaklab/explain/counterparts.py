@@ -62,7 +62,7 @@ ENDS: Final = {
     "open": "close()", "TemporaryFile": "close()", "NamedTemporaryFile": "close()",
     "TemporaryDirectory": "cleanup()", "figure": "", "subplots": "", "mmap": "close()", "Manager": "shutdown()",
     "Popen": "wait()", "connect": "close()", "Session": "close()", "Client": "close()", "create_task": "cancel()",
-    "ensure_future": "cancel()",
+    "ensure_future": "cancel()", "call_later": "cancel()", "call_at": "cancel()",
 }  # fmt: skip
 """What a constructor's object is ended by; empty for a figure, which pyplot closes."""
 OF_LIBRARIES: Final = (
@@ -71,7 +71,7 @@ OF_LIBRARIES: Final = (
     (r"^torch\._(dynamo|inductor)", "torch._dynamo.reset()"),
     (r"^pyro\.params", "pyro.clear_param_store()"),
     (r"Widget\._instances|_instances$", "Widget.close_all()"),
-    (r"history_manager\.outputs", "get_ipython().history_manager.outputs.clear()"),
+    (r"(history_manager|HistoryManager)\.outputs", "get_ipython().history_manager.outputs.clear()"),
 )
 """What empties a table that a library keeps for all of its users, by the expression of the table."""
 OF_OWNERS: Final = ((r"^torchmetrics\.", "reset"), (r"^accelerate\.", "free_memory"), (r"tensorboard", "close"))

@@ -255,7 +255,7 @@ def _change_blocks(advice: ShownAdvice) -> list[Data]:
     labels = {"-": "before", "+": "after"}
     for sign, lines in groupby(advice.diff, key=lambda line: line.sign):
         text = clip_block("\n".join(line.text for line in lines))
-        blocks.append({"code": sign in labels, "label": labels.get(sign, ""), "text": text, "indent": 0})
+        blocks.append({"code": sign != "@", "label": labels.get(sign, ""), "text": text, "indent": 0})
     blocks.append({"code": False, "label": "", "text": clip(f"Proof: {advice.proof}.", 1000), "indent": 0})
     return blocks
 

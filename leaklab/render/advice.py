@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from textwrap import dedent
 from typing import NamedTuple
 
@@ -43,7 +44,8 @@ class DiffLine(NamedTuple):
     """One line of a change.
 
     Attributes:
-        sign: ``-`` for a line that goes, ``+`` for one that comes, ``@`` for the place of those that follow.
+        sign: ``-`` for a line that goes, ``+`` for one that comes, a blank for one that stays, ``@`` for the
+            place of those that follow.
         text: The line, or the place.
         marked: Where the text differs from its counterpart: the first character and the one behind the last; the two
             are equal where there is nothing to mark.
@@ -147,8 +149,12 @@ def _diff(changes: Sequence[Change], line: str) -> Iterator[DiffLine]:
         lines = dedent("\n".join((*change.before.splitlines(), *change.after.splitlines()))).splitlines()
         before, after = lines[:n_before], lines[n_before:]
         marks = _marks(before[0], after[0]) if len(before) == len(after) == 1 else ((0, 0), (0, 0))
-        yield from (DiffLine("-", text, marks[0]) for text in before)
-        yield from (DiffLine("+", text, marks[1]) for text in after)
+        for tag, first, end, new_first, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            if tag == "equal":
+                yield from (DiffLine(" ", text) for text in before[first:end])
+            else:
+                yield from (DiffLine("-", text, marks[0]) for text in before[first:end])
+                yield from (DiffLine("+", text, marks[1]) for text in after[new_first:new_end])
 
 
 def _marks(before: str, after: str) -> tuple[tuple[int, int], tuple[int, int]]:

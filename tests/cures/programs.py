@@ -184,7 +184,7 @@ PROGRAMS = {
     "a default argument": Leaking(
         "import torch\ndef collect(x, seen=[]):\n    seen.append(x)\n    return len(seen)",
         "n = collect(torch.randn(500))",
-        "collect.__defaults__[0]", "closure-kept", "seen.append", "    del seen[:-5]",
+        "collect.__defaults__[0]", "closure-kept", "seen.append", "def collect(x, seen=None):",
     ),
     "a buffer of text": Leaking(
         "import io\nbuffer = io.StringIO()", "for i in range(50):\n    buffer.write(f'step {i}: loss 0.123456\\n')",
@@ -253,13 +253,14 @@ PROGRAMS = {
     "a cache of a function": Leaking(
         NET + "import functools\n@functools.lru_cache(maxsize=None)\ndef encode(x):\n    return net(x).relu()",
         "z = encode(torch.randn(8, 32))",
-        "encode", "global-cache", "encode(", "encode.cache_clear()",
+        "encode", "global-cache", "encode(", "@functools.lru_cache(maxsize=5)",
     ),
     "a cache of a method": Leaking(
         "import functools, torch\nclass Encoder:\n    def __init__(self):\n        self.table = torch.randn(64, 16)\n"
         "    @functools.lru_cache(maxsize=None)\n    def embed(self, key):\n        return self.table[key] * 2",
         "vector = Encoder().embed(3)",
-        "Encoder.__dict__['embed']", "global-cache", "embed(3)", "Encoder.embed.cache_clear()",
+        "Encoder.__dict__['embed']", "global-cache", "embed(3)",
+        "        self.embed = functools.lru_cache(maxsize=None)(self.embed)",
     ),
     "executors": Leaking(
         "from concurrent.futures import ThreadPoolExecutor\nexecutors = []",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import linecache
 import sys
@@ -220,7 +221,8 @@ def test_a_frame_that_runs_is_left_alone(module):
     ("line", "after", "reason"),
     [
         ("LIMIT = 3", "LIMIT = 4", "ran once, before what is checked"),
-        ("def plain():", "def plain(k=1):", "ran once, before what is checked"),
+        ("@functools.lru_cache(maxsize=None)", "@functools.singledispatch", "ran once, before what is checked"),
+        ("    def with_super(self):", "    def with_super(self, k=1):", "not that of the source"),
         ('        return k and "old"', '        return "new"', "other variables of the enclosing function"),
         ('    return "old"', '    return (lambda: "new")()', "would add or remove a function"),
         ('    return "old"', '    return "new', "no Python"),
@@ -235,6 +237,41 @@ def test_what_cannot_be_tried_soundly_is_refused_before_anything_changes(module,
     with pytest.raises(NotTriedError, match=reason), applied([change], program()):
         pass
     assert codes(module) == before
+
+
+def default_of(function: Any) -> object:
+    return (function.__defaults__ or ["old"])[0]
+
+
+DEFINITIONS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
+    "a default": ("def plain():", 'def plain(k="new"):', lambda m: default_of(m.plain)),
+    "a default, by another name": ("def plain():", 'def plain(k="new"):', lambda m: default_of(m.shared)),
+    "of a method": ("    def method(self):", '    def method(self, k="new"):', lambda m: default_of(m.Thing.method)),
+    "a kind of method": (
+        "    @staticmethod", "    @classmethod",
+        lambda m: "new" if type(vars(m.Thing)["static"]) is classmethod else "old",
+    ),
+    "a limit": (
+        "@functools.lru_cache(maxsize=None)", "@functools.lru_cache(maxsize=3)",
+        lambda m: "new" if m.cached.cache_info().maxsize else "old",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", DEFINITIONS)
+@pytest.mark.parametrize("error", [None, StopError, KeyboardInterrupt])
+def test_a_def_is_made_anew_and_put_back_on_every_exit(module, change, error):
+    module.shared = module.plain  # whoever refers to a function without decorators has the changed one
+    before = dict(vars(module.Thing)), dict(vars(module))
+    line, after, call = DEFINITIONS[change]
+    made = Change("", line, after, str(module.__file__), SOURCE.splitlines().index(line) + 1)
+    raised = contextlib.nullcontext() if error is None else pytest.raises(error)
+    with raised, applied([made], program()):
+        assert call(module) == "new"
+        if error is not None:
+            raise error
+    assert call(module) == "old"
+    assert (dict(vars(module.Thing)), dict(vars(module))) == before
 
 
 def test_a_file_that_was_changed_on_disk_since_it_was_imported_is_refused(module):

@@ -13,6 +13,7 @@ from leaklab.cure.case import Case
 from leaklab.cure.source import Proposal
 from leaklab.explain.idioms.advice import Advice, Cause, named
 from leaklab.explain.idioms.caches import (
+    cache_bounded,
     cached_results,
     global_cache,
     kept_by_known,
@@ -37,24 +38,30 @@ from leaklab.explain.idioms.cycles import (
     immortal_cycle,
     made_once,
     native,
+    saved_for_backward,
 )
-from leaklab.explain.idioms.frames import closure_kept, exception_as_text, traceback_kept
+from leaklab.explain.idioms.frames import closure_kept, default_made_anew, exception_as_text, traceback_kept
 from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
 from leaklab.explain.idioms.in_use import dropped
 from leaklab.explain.idioms.inverses import run_entry_taken_out, taken_back
 from leaklab.explain.idioms.keys import key_stays
 from leaklab.explain.idioms.lifetimes import (
-    chained_handler,
     ended,
     finished_tasks,
-    left_again,
     left_open,
     left_running,
-    put_back,
     tasks_leave,
     thread_kept,
 )
-from leaklab.explain.idioms.models import group_taken_out, one_name, optimizer_state, run_switch, table_of_module
+from leaklab.explain.idioms.models import (
+    group_taken_out,
+    one_name,
+    optimizer_state,
+    run_switch,
+    state_taken_out,
+    table_of_module,
+)
+from leaklab.explain.idioms.settings import chained_handler, left_again, put_back
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once
 from leaklab.explain.idioms.ways_out import emptied_by_owner, looked_up_last, reached, way_out
 from leaklab.explain.idioms.windows import newest_part
@@ -93,9 +100,9 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("global-cache", left_in_modules, (one_name,)),
     Idiom("thread-or-worker-kept", left_running, _STORED),
     Idiom("notebook-history", notebook_history, (library_calls,)),
-    Idiom("immortal-cycle", immortal_cycle, (handles_removed, gradients_forgotten)),
+    Idiom("immortal-cycle", immortal_cycle, (handles_removed, gradients_forgotten, saved_for_backward)),
     Idiom("deepcopy-kept", deepcopy_kept, _TAKEN_OUT),
-    Idiom("cycle-garbage", cycle_garbage, (handles_removed, gradients_forgotten)),
+    Idiom("cycle-garbage", cycle_garbage, (handles_removed, gradients_forgotten, saved_for_backward)),
     Idiom("callback-registry", registered, (ended, left_again, handles_removed, taken_back, made_once)),
     Idiom("native", registered_outside, (left_again, taken_back, made_once)),
     Idiom("native", native),
@@ -104,13 +111,15 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("hook-left", hook_left, (handles_removed, left_again, taken_back)),
     Idiom("autograd-ctx", autograd_ctx, _TAKEN_OUT),
     Idiom("thread-or-worker-kept", thread_kept, _STORED),
-    Idiom("optimizer-state", optimizer_state, (library_calls, wrapped_once, group_taken_out, let_go)),
-    Idiom("run-switch", run_switch, (library_calls, wrapped_once, link_cut, left_again, added_once, *_TAKEN_OUT)),
+    Idiom("optimizer-state", optimizer_state, (library_calls, wrapped_once, group_taken_out, state_taken_out, let_go)),
+    Idiom(
+        "run-switch", run_switch, (library_calls, wrapped_once, link_cut, left_again, one_name, added_once, *_TAKEN_OUT)
+    ),
     Idiom("container-growth", finished_tasks, (tasks_leave, let_go)),
     Idiom("container-growth", table_of_module, (one_name,)),
     Idiom("callback-registry", callback_registry, (handles_removed, added_once, *_TAKEN_OUT)),
-    Idiom("global-cache", cached_results, (results_emptied,)),
-    Idiom("closure-kept", closure_kept, (ended, put_back, *_TAKEN_OUT)),
+    Idiom("global-cache", cached_results, (cache_bounded, results_emptied)),
+    Idiom("closure-kept", closure_kept, (ended, default_made_anew, put_back, *_TAKEN_OUT)),
     Idiom("graph-kept", graph_kept, (gradients_forgotten, graph_cut, newest_part, link_cut, *_TAKEN_OUT)),
     Idiom("global-cache", global_cache, _STORED),
     Idiom("container-growth", container_growth, (handles_removed, newest_part, *_STORED)),
@@ -148,9 +157,10 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 
 CHANGES: tuple[Changes, ...] = (
-    ended, library_calls, exception_as_text, left_again, handles_removed, results_emptied, gradients_forgotten,
-    graph_cut, newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out, one_name, put_back,
-    added_once, key_stays, reached, way_out, looked_up_last, taken_back,
+    ended, library_calls, exception_as_text, left_again, handles_removed, cache_bounded, results_emptied,
+    gradients_forgotten, saved_for_backward, graph_cut, newest_part, tasks_leave, wrapped_once, link_cut,
+    group_taken_out, state_taken_out, one_name,
+    put_back, default_made_anew, added_once, key_stays, reached, way_out, looked_up_last, taken_back,
     run_entry_taken_out, emptied_by_owner, let_go, made_once, maybe_calls,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
+import types
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from leaklab.cure.case import Case
-from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.source import Proposal
+from leaklab.cure.case import Case, name_of
+from leaklab.cure.ends import definition_of
+from leaklab.cure.live import MISSING, attribute, evaluate, has_method
+from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.counterparts import OF_LIBRARIES, OF_OWNERS, lets_go
 from leaklab.explain.idioms.advice import (
     Advice,
@@ -210,8 +214,54 @@ def _values_hold_keys(e: Evidence) -> Advice:
     )
 
 
+def cache_bounded(case: Case) -> Iterator[Proposal]:
+    """Yield how a cache of results keeps no object it was asked through, and how it keeps only the newest results."""
+    function: Any = attribute(case.held, "__wrapped__") if is_kind_of(case.held, LRU_CACHE) else None
+    definition = definition_of(case, function) if type(function) is types.FunctionType else None
+    source = None if definition is None else case.source(function.__code__.co_filename)
+    caching = [] if definition is None else [one for one in definition.decorator_list if _caches(one)]
+    if source is None or definition is None or len(caching) != 1:
+        return
+    if source.class_of(definition) is not None and definition.args.args and len(definition.decorator_list) == 1:
+        yield from _cached_beside_object(case, source, definition, caching[0])
+    n_kept = case.n_kept(LRU_CACHE.cache_info(case.held).currsize)
+    wrapper = re.sub(r"\b(lru_)?cache$", "lru_cache", source.text_of(_called(caching[0])))
+    if wrapper.endswith("lru_cache") and (wrapper != "lru_cache" or "lru_cache" in case.program.namespace):
+        words = f"Keep only the newest {n_kept} results of `{case.holder}`."
+        yield from case.instead(words, source, caching[0], f"{wrapper}(maxsize={n_kept})")
+
+
+def _caches(decorator: ast.expr) -> bool:
+    return name_of(_called(decorator)) in ("cache", "lru_cache")
+
+
+def _called(decorator: ast.expr) -> ast.expr:
+    return decorator.func if isinstance(decorator, ast.Call) else decorator
+
+
+def _cached_beside_object(
+    case: Case, source: SourceText, definition: ast.FunctionDef | ast.AsyncFunctionDef, caching: ast.expr
+) -> Iterator[Proposal]:
+    """Yield how a cached method lets go of its objects: without ``self`` if it does not use that, else a cache each."""
+    receiver, name, patch = definition.args.args[0].arg, definition.name, case.patch()
+    used = [node for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id == receiver]
+    if not used:
+        patch.before(source, definition, ["@staticmethod"])
+        patch.without_first_parameter(source, definition)
+        yield from case.proposal(f"Cache `{name}` without the object, which it does not use.", patch)
+        return
+    methods = getattr(source.class_of(definition), "body", [])
+    makes = next((one for one in methods if isinstance(one, FUNCTIONS) and one.name == "__init__"), None)
+    if makes is None or not makes.args.args:
+        return
+    place = f"{makes.args.args[0].arg}.{name}"
+    patch.without_decorator(source, caching)
+    patch.after(source, makes.body[-1], [f"{place} = {source.text_of(caching)}({place})"])
+    yield from case.proposal(f"Give each object a cache of its own for `{name}`, which goes with the object.", patch)
+
+
 def results_emptied(case: Case) -> Iterator[Proposal]:
-    """Yield how a cache of results is emptied where a run begins, which no later run gains by; and in words a bound."""
+    """Yield how a cache of results is emptied where a run begins, which no later run gains by."""
     name = case.holder
     if not case.is_variable or not is_kind_of(case.held, LRU_CACHE):
         return
@@ -219,7 +269,6 @@ def results_emptied(case: Case) -> Iterator[Proposal]:
         yield replace(
             proposal, drops=(f"later runs do not use what `{name}` has computed: a limit keeps only the newest")
         )
-    yield Proposal(f"Bound the cache of `{name}`: `@functools.lru_cache(maxsize=16)`.")
 
 
 def library_calls(case: Case) -> Iterator[Proposal]:

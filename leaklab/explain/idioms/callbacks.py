@@ -244,9 +244,30 @@ def handles_removed(case: Case) -> Iterator[Proposal]:
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and is_hook_call(node)]
         if not calls or hasattr(statement, "body"):
             continue
+        beside = [one for one in source.siblings(statement) if _is_mere_registration(one)]
+        if len(beside) > 1 and statement in beside:
+            yield from _handles_removed(case, source, beside)
         yield from _handle_removed(case, source, statement, calls)
         yield from _appended_handle(case, source, statement, calls[0])
         return
+
+
+def _is_mere_registration(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and is_hook_call(statement.value)
+
+
+def _handles_removed(case: Case, source: SourceText, beside: list[ast.stmt]) -> Iterator[Proposal]:
+    """Yield how the handles of several hooks that one block registers are kept, and all hooks removed."""
+    if list(source.loops_around(beside[0])):
+        return
+    patch, undo = case.patch(), []
+    for number, statement in enumerate(beside, 1):
+        handle = kept_name(case, source, statement, "handle" if number == 1 else f"handle_{number}")
+        patch.replace(source, statement, f"{handle} = {source.text_of(statement)}")
+        undo.append(f"{handle}.remove()")
+    if end_of(case, source, beside[-1], patch, undo):
+        words = "Keep the handles that the registrations return, and remove the hooks when the run ends."
+        yield from case.proposal(words, patch)
 
 
 def _returned_handles(case: Case) -> Iterator[Proposal]:

@@ -195,7 +195,7 @@ def gets_the_same(held: object) -> bool:
 
 def _is_called_alike(case: Case, store: Store) -> bool:
     """Return whether *store* adds to the holder itself, not to something that a library then copies."""
-    if last_name(store.container_text) == last_name(case.holder):
+    if last_name(store.container_text) == case.name:
         return True
     return case.holder.endswith(("]", ".cell_contents", ".queue", ".data"))
 

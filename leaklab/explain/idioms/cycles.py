@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from leaklab.cure.case import Case
-from leaklab.cure.ends import end_of, is_of_run, statements
+from leaklab.cure.case import Case, last_name
+from leaklab.cure.ends import end_of, is_of_run, receiver_of, statements
 from leaklab.cure.live import evaluate, has_method
-from leaklab.cure.source import Proposal, SourceText
+from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.counterparts import undoing
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice
@@ -114,6 +114,41 @@ def native(e: Evidence) -> Advice | None:
         return Advice(text)
     harmless = "; ".join(f"{cache.name} ({cache.sign})" for cache in NATIVE_CACHES)
     return Advice(f"{text} It is not a leak if it stops growing: {harmless}.")
+
+
+def saved_for_backward(case: Case) -> Iterator[Proposal]:
+    """Yield how a tensor that ``forward`` puts on its ``ctx``, ``ctx.y = y``, is handed to ``save_for_backward``."""
+    attributes = {step.reference.removeprefix(".") for step in case.leak.path.steps}
+    attributes |= {last_name(case.holder)}
+    for source in case.sources:
+        for owner in (node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)):
+            methods = {one.name: one for one in owner.body if isinstance(one, ast.FunctionDef)}
+            passes = [methods[name] for name in ("forward", "backward") if name in methods]
+            if len(passes) != len(("forward", "backward")) or "save_for_backward" in source.text_of(passes[0]):
+                continue
+            patch = case.patch()
+            name = _put_on_ctx(source, passes[0], attributes, patch)
+            if not name:
+                continue
+            for node in ast.walk(passes[1]):
+                if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.value, ast.Name):
+                    patch.replace(source, node, f"{node.value.id}.saved_tensors[0]")
+            words = f"Hand the tensor to `ctx.save_for_backward(...)`, not to `ctx.{name}`: that makes no circle."
+            yield from case.proposal(words, patch)
+            return
+
+
+def _put_on_ctx(source: SourceText, forward: ast.FunctionDef, attributes: set[str], patch: Patch) -> str:
+    """Write `save_for_backward` where *forward* sets one of *attributes* of its ``ctx``; return which, if any."""
+    ctx = receiver_of(forward)
+    for node in ast.walk(forward):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or target.attr not in attributes:
+            continue
+        if isinstance(target.value, ast.Name) and target.value.id == ctx and isinstance(node.value, ast.Name):
+            patch.replace(source, node, f"{ctx}.save_for_backward({node.value.id})")
+            return target.attr
+    return ""
 
 
 def gradients_forgotten(case: Case) -> Iterator[Proposal]:

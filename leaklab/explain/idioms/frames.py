@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import ast
 import re
+import types
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
+from typing import Any
 
-from leaklab.cure.case import Case, called, last_name
-from leaklab.cure.live import newest
+from leaklab.cure.case import Case, called
+from leaklab.cure.ends import definition_of
+from leaklab.cure.live import evaluate, newest
 from leaklab.cure.source import Proposal, SourceText
 from leaklab.explain.counterparts import TASK_KINDS
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, is_private, named, place_words
 from leaklab.explain.idioms.lifetimes import has_tasks, is_result_of_task
+from leaklab.explain.idioms.windows import newest_read
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
-from leaklab.runtime.objects import is_kind_of
+from leaklab.runtime.objects import is_exactly, is_kind_of
 
 _PLACES = ("closure", "default", "partial", "frame-local")
 _WORDS = ("closure variable", "default of", "local ")
 _PARTIAL = "functools.partial"
 _SUSPENDED = frozenset({"generator", "coroutine", "async_generator", *TASK_KINDS})
+_COLLECTIONS = (list, dict, set, deque, defaultdict, OrderedDict)
 _CHAIN = frozenset({".__cause__", ".__context__"})
 _FUTURES = frozenset({"concurrent.futures._base.Future", "_asyncio.Future", "_asyncio.Task"})
 
@@ -161,7 +167,7 @@ def _is_kept(case: Case, source: SourceText, handler: ast.ExceptHandler, node: a
         return False
     if any(store.statement is statement for store in case.stores):
         return True
-    if any(called(call) == last_name(case.holder) for call in ast.walk(statement)):  # an argument that is cached
+    if any(called(call) == case.name for call in ast.walk(statement)):  # an argument that is cached
         return True
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     return isinstance(target, ast.Attribute) and f".{target.attr}" in references
@@ -198,3 +204,25 @@ def _is_asked(source: SourceText, node: ast.Name) -> bool:
     return isinstance(above, ast.Attribute) or (
         isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id in ("str", "repr", "type")
     )
+
+
+def default_made_anew(case: Case) -> Iterator[Proposal]:
+    """Yield how each call gets a collection of its own that all calls have shared as the default of a parameter."""
+    found = re.fullmatch(r"(.+)\.__defaults__\[(\d+)\]", case.holder)
+    function: Any = None if found is None else evaluate(found[1], case.program.namespace)
+    definition = definition_of(case, function) if type(function) is types.FunctionType else None
+    if found is None or definition is None or not is_exactly(case.held, _COLLECTIONS):
+        return
+    if any(newest_read(case, store) for store in case.stores):
+        return  # what earlier calls have put there is read
+    source = case.source(function.__code__.co_filename)
+    default, first = definition.args.defaults[int(found[2])], definition.body[0]
+    has_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    if source is None or (has_text and len(definition.body) == 1):
+        return
+    patch = case.patch()
+    patch.replace(source, default, "None")
+    patch.before(
+        source, definition.body[has_text], [f"if {case.name} is None:", f"    {case.name} = {source.text_of(default)}"]
+    )
+    yield from case.proposal(f"Make a new `{case.name}` for each call that is given none.", patch)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import collections
 import contextlib
 import itertools
-import keyword
 import re
 import sys
 import types
@@ -26,6 +24,7 @@ from leaklab.cure.ends import (
     receiver_of,
     statements,
     with_names,
+    word_for,
 )
 from leaklab.cure.live import MISSING, attribute, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
@@ -40,11 +39,14 @@ from leaklab.explain.counterparts import (
 )
 from leaklab.explain.idioms.callbacks import is_hook_call
 from leaklab.explain.idioms.in_use import is_registry
+from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import items_in, newest_items
 from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, module_dict, static_attribute, type_name
 
 _N_SETATTR = 3
 _N_NEWEST = 3
+_N_KEYS = 2
+"""Among so many arguments of a registration its key is looked for."""
 _WORDS = "Take it out again when the run ends: `{}`."
 
 
@@ -58,7 +60,7 @@ def taken_back(case: Case) -> Iterator[Proposal]:
         call = statement.value
         if is_hook_call(call):
             continue
-        ways = (_by_result, _by_counterpart, _by_function)
+        ways = (_by_result, _by_counterpart, _by_function, _by_key)
         found = next(itertools.chain.from_iterable(way(case, source, statement, call) for way in ways), None)
         if found is not None:
             yield found
@@ -148,7 +150,7 @@ def _ending(case: Case, source: SourceText, statement: ast.stmt, call: ast.Call)
         is_undo = bool(inner) and inner[0].name in UNDO_FUNCTIONS and not inner[0].args.args
         return ("()", inner[0].name) if is_undo else ("", "")
     kind = function.__globals__.get(name_of(last.value.func)) if isinstance(last.value, ast.Call) else None
-    return (_method_of(kind), _word_for(last.value)) if is_kind_of(kind, type) else ("", "")
+    return (_method_of(kind), word_for(last.value)) if is_kind_of(kind, type) else ("", "")
 
 
 def _method_of(thing: object) -> str:
@@ -320,6 +322,28 @@ def _by_function(
         yield from _at_end(case, source, statement, patch, f"{above}{undo}({', '.join(args)})")
 
 
+def _by_key(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
+    """Yield how the entry that *call*, of a library, makes in a public dict of its object goes by its key."""
+    keys, function = dict.keys(case.held) if is_kind_of(case.held, dict) else (), _live_function(case, source, call)
+    place, _, name = case.holder.rpartition(".")
+    if function is None or origin_of(function.__code__.co_filename) is Origin.USER or name.startswith("_"):
+        return
+    if not keys or not is_of_run(case, source, statement) or source.text_of(call.func).rpartition(".")[0] != place:
+        return
+    for node in call.args[:_N_KEYS]:
+        key = evaluate(source.text_of(node), case.program.namespace)
+        is_text = isinstance(node, ast.JoinedStr) and all(type(one) is str for one in keys)
+        if not is_text and not (is_exactly(key, (str, int, bytes)) and key in keys):
+            continue
+        patch, text = case.patch(), source.text_of(node)
+        if is_text:
+            patch.before(source, statement, [f"{(name := case.fresh('key'))} = {text}"])
+            patch.replace(source, node, name)
+            text = name
+        yield from _at_end(case, source, statement, patch, f"{case.holder}.pop({text}, None)")
+        return
+
+
 def _live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:
     """Return the object that *call* is a method of, `MISSING` if that is not known.
 
@@ -360,7 +384,7 @@ def _named_arguments(
     for node in nodes:
         text = source.text_of(node)
         if isinstance(node, (ast.Call, ast.Lambda)):
-            name = kept_name(case, source, statement, _word_for(node))
+            name = kept_name(case, source, statement, word_for(node))
             named.append(f"{name} = {text}")
             patch.replace(source, node, name)
             text = name
@@ -385,11 +409,3 @@ def _n_arguments(owner: object, undo: str, call: ast.Call) -> int:
     pairs = enumerate(zip(call.args, taken, strict=False))
     fitting = [n == 0 or n < n_needed or name in given[n : n + 1] for n, (_, name) in pairs]
     return fitting.index(False) if False in fitting else len(fitting)
-
-
-def _word_for(node: ast.expr) -> str:
-    if isinstance(node, ast.Call):
-        words = re.findall(r"[A-Z][a-z]+|[a-z]+", name_of(node.func))
-        name = words[-1].lower() if words else ""
-        return name if name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name) else "entry"
-    return "callback"

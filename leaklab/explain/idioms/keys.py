@@ -28,7 +28,7 @@ def key_stays(case: Case) -> Iterator[Proposal]:
     store, held = case.store, case.held
     if store is None or not has_base(type(held), dict):
         return
-    node = _key_of(store, last_name(case.holder))
+    node = _key_of(store, case.name)
     parts = [] if node is None else _parts_of(node)
     if node is None or not parts or len(parts) == 1 or not _is_known_here_only(case, store, node):
         return

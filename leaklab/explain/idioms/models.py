@@ -50,6 +50,13 @@ def optimizer_state(e: Evidence) -> Advice | None:
             "with it).",
             "Not while the old parameters are still trained.",
         )
+    if re.search(r"\.state\[.+\]\['\w+'\]$", e.holder):
+        return Advice(
+            f"{named(e.place)} gets more entries in every step, and the optimizer keeps it as long as it has the "
+            "parameter. Keep the newest entries only, as many as a step reads "
+            f"(`del {written(e.place)}[:-10]`, say).",
+            "Not if all of them are read again.",
+        )
     words = f" It still has the state of {unit_words(gone, 'parameters')} that no group contains." if gone else ""
     return Advice(
         f"{named(owner)} keeps parameters of earlier runs in {named(e.place)}.{words} Make a new optimizer instead of "
@@ -100,6 +107,40 @@ def group_taken_out(case: Case) -> Iterator[Proposal]:
             return
 
 
+def state_taken_out(case: Case) -> Iterator[Proposal]:
+    """Yield how the state of a parameter that another one replaces in its group leaves the optimizer with it."""
+    if not case.holder.endswith(".state"):
+        return
+    for source in case.sources:
+        for node in ast.walk(source.tree):
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            optimizer = _optimizer_of(source, target)
+            if not isinstance(node, ast.Assign) or target is None or not optimizer:
+                continue
+            place, patch = source.text_of(target), case.patch()
+            lines = [f"{optimizer}.state.pop({place}, None)"]
+            if _is_params(target):
+                lines = [f"for old in {place}:", f"    {optimizer}.state.pop(old, None)"]
+            patch.before(source, node, lines)
+            words = f"Take the state of what is replaced out of `{optimizer}`."
+            yield from case.proposal(words, patch)
+            return
+
+
+def _is_params(node: ast.expr) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "params"
+
+
+def _optimizer_of(source: SourceText, target: ast.expr | None) -> str:
+    """Return the optimizer in a group of which *target* is the parameters, or one of them; empty if it is neither."""
+    params = target.value if isinstance(target, ast.Subscript) and not _is_params(target) else target
+    if not isinstance(params, ast.Subscript) or not _is_params(params):
+        return ""
+    around = source.function_of(params) or source.tree
+    groups = [node for node in ast.walk(around) if isinstance(node, ast.Attribute) and node.attr == "param_groups"]
+    return source.text_of(groups[0].value) if groups else ""
+
+
 def table_of_module(e: Evidence) -> Advice | None:
     """A module gets one more buffer, parameter or part by every run, under a name of its own."""
     found = re.search(r"\._(buffers|parameters|modules)$", e.holder)
@@ -122,7 +163,7 @@ def one_name(case: Case) -> Iterator[Proposal]:
     for store in case.stores:
         for node in ast.walk(store.statement):
             named = _computed_name(node)
-            if named is None or not isinstance(node, ast.Call):
+            if named is None or not isinstance(node, (ast.Call, ast.Subscript)):
                 continue
             parts = [
                 _FIELD.sub("", part.value)
@@ -149,17 +190,21 @@ def _alike(source: SourceText, named: ast.expr) -> Iterator[ast.expr]:
             yield node
 
 
-def _free_name(case: Case, source: SourceText, node: ast.Call, name: str) -> str:
+def _free_name(case: Case, source: SourceText, node: ast.Call | ast.Subscript, name: str) -> str:
     """Return *name*, or one like it that nothing has yet where *node* registers; empty if that is not known."""
+    names = (name, f"{name}_newest")
+    if isinstance(node, ast.Subscript):
+        return next((one for one in names if one not in case.program.namespace), "")
     is_setattr = isinstance(node.func, ast.Name)
     owner_node = node.args[0] if is_setattr else node.func.value if isinstance(node.func, ast.Attribute) else None
     owner = MISSING if owner_node is None else evaluate(source.text_of(owner_node), case.program.namespace)
-    names = (name, f"{name}_newest")
     return "" if owner is MISSING else next((one for one in names if attribute(owner, one) is MISSING), "")
 
 
 def _computed_name(node: ast.AST) -> ast.expr | None:
-    """Return the name, if it is computed, under which a call registers something."""
+    """Return the name, if it is computed, under which a call registers something, or ``globals()`` gets it."""
+    if isinstance(node, ast.Subscript) and called(node.value) == "globals" and isinstance(node.slice, _COMPUTED):
+        return node.slice
     if not isinstance(node, ast.Call):
         return None
     name_of_call = called(node)

@@ -52,7 +52,7 @@ def _entries(case: Case) -> Iterator[_Entry]:
         if default is None and store.how == "one":  # d.setdefault(key, value), by itself or with something behind it
             default = next(filter(None, (_setdefault(node) for node in ast.walk(store.statement))), None)
         is_entry = case.holder.endswith("]")  # what the dict has under one of its keys grows, not the dict
-        if default is not None and last_name(store.source.text_of(default[0])) == last_name(case.holder):
+        if default is not None and last_name(store.source.text_of(default[0])) == case.name:
             container, key = (store.container, key) if is_entry else default
         if targets and isinstance(targets[0], ast.Subscript) and (is_entry or default is None):
             container, key = targets[0].value, targets[0].slice
@@ -156,7 +156,7 @@ def looked_up_last(case: Case) -> Iterator[Proposal]:
     Nothing else may know the dict: not whether a key is in it, not how long it is.
     """
     for entry in _entries(case):
-        if type(case.held) is not dict or entry.name != last_name(case.holder):
+        if type(case.held) is not dict or entry.name != case.name:
             continue
         found = list(_uses(case, entry))
         source, place = found[0] if len(found) == 1 else (entry.store.source, entry.key)

@@ -134,12 +134,19 @@ def newest_read(case: Case, store: Store) -> str:
         is_shared = function is own
         if own is not None and function is not None:
             is_shared |= _is_beside(source, own, function)
-        if not (length.isdigit() or (is_shared and length.startswith("self."))):
+        is_known = is_shared and (length.startswith("self.") or (function is own and _is_place(length)))
+        if not (length.isdigit() or is_known):
             return ""
         lengths.add(length)
     if len(lengths) > 1 and not all(one.isdigit() for one in lengths):
         return ""
     return max(lengths, key=lambda one: int(one) if one.isdigit() else 0, default="")
+
+
+def _is_place(text: str) -> bool:
+    """Return whether *text* is a variable, an attribute or an item: to read it again changes nothing."""
+    parts = (ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Load)
+    return bool(text) and all(isinstance(node, parts) for node in ast.walk(ast.parse(text, mode="eval")))
 
 
 def _read(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
@@ -211,7 +218,7 @@ def newest_part(case: Case) -> Iterator[Proposal]:
         return
     name = type_name(type(held))
     suffix, what = newest_of(name)
-    if not suffix or last_name(store.container_text) != last_name(case.holder):
+    if not suffix or last_name(store.container_text) != case.name:
         return
     if (store.how == "sum" and name not in _JOINED_BY_PLUS) or not _refers_to_itself(store):
         return
