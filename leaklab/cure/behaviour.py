@@ -290,8 +290,12 @@ def calls_noted(called: set[str]) -> Iterator[None]:
 
 
 def same_gradients(before: Behaviour, after: Behaviour) -> bool:
-    """Return whether gradients were seen and are the same: those that a run itself sets to zero tell nothing."""
-    seen = any(level > 0 for levels in before.gradients.values() for level in levels)
+    """Return whether gradients were seen and are the same.
+
+    Those that a run itself sets to zero tell nothing, and those that were there before and that no run writes.
+    """
+    given = {name for name, learning in before.parameters.items() if learning.was_given}
+    seen = any(level > 0 for name, levels in before.gradients.items() if name in given for level in levels)
     return seen and not other_gradient(before, after)
 
 

@@ -76,6 +76,8 @@ OF_LIBRARIES: Final = (
 """What empties a table that a library keeps for all of its users, by the expression of the table."""
 OF_OWNERS: Final = ((r"^torchmetrics\.", "reset"), (r"^accelerate\.", "free_memory"), (r"tensorboard", "close"))
 """The method by which an object of a library lets go of what it has collected, by its type."""
+OF_OWNERS_READ: Final = ("compute", "prepare")
+"""What a run that calls it has done with the object when it ends: the next run begins anew."""
 WORKERS: Final = (
     "multiprocessing.context.", "multiprocessing.process.", "multiprocessing.pool.", "multiprocessing.managers.",
     "concurrent.futures.thread.", "concurrent.futures.process.",

@@ -15,7 +15,7 @@ from leaklab.cure.case import Case, name_of
 from leaklab.cure.ends import definition_of
 from leaklab.cure.live import MISSING, attribute, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
-from leaklab.explain.counterparts import OF_LIBRARIES, OF_OWNERS, lets_go
+from leaklab.explain.counterparts import OF_LIBRARIES, OF_OWNERS, OF_OWNERS_READ, lets_go
 from leaklab.explain.idioms.advice import (
     Advice,
     clearing,
@@ -294,8 +294,19 @@ def _of_owner(case: Case) -> Iterator[Proposal]:
         kind = type_name(type(owner))
         for pattern, call in OF_OWNERS:
             if re.search(pattern, kind) and has_method(owner, call):
-                yield Proposal(f"Release what it has collected: `{place}.{call}()`.", not_tried=_RELEASES_ALL)
+                words, line = f"Release what it has collected: `{place}.{call}()`.", f"{place}.{call}()"
+                if _is_read(case, place):
+                    yield from case.at_end(words, line, emptied=(place,))
+                else:
+                    yield Proposal(words, not_tried=_RELEASES_ALL)
                 return
+
+
+def _is_read(case: Case, place: str) -> bool:
+    """Return whether the run asks *place* for what it has collected: it may begin anew with the next run."""
+    nodes = (node for statement in case.run_body for node in ast.walk(statement))
+    asked = (node for node in nodes if isinstance(node, ast.Attribute) and node.attr in OF_OWNERS_READ)
+    return any(ast.unparse(node.value) == place for node in asked)
 
 
 def maybe_calls(case: Case) -> Iterator[Proposal]:

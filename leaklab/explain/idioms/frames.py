@@ -16,7 +16,7 @@ from leaklab.cure.source import Proposal, SourceText
 from leaklab.explain.counterparts import TASK_KINDS
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, is_private, named, place_words
 from leaklab.explain.idioms.lifetimes import has_tasks, is_result_of_task
-from leaklab.explain.idioms.windows import newest_read
+from leaklab.explain.idioms.windows import is_looked_up, newest_read
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
@@ -208,17 +208,20 @@ def _is_asked(source: SourceText, node: ast.Name) -> bool:
 
 def default_made_anew(case: Case) -> Iterator[Proposal]:
     """Yield how each call gets a collection of its own that all calls have shared as the default of a parameter."""
-    found = re.fullmatch(r"(.+)\.__defaults__\[(\d+)\]", case.holder)
+    found = re.fullmatch(r"(.+)\.(?:__defaults__|__kwdefaults__)\[[^\[\]]+\]", case.holder)
     function: Any = None if found is None else evaluate(found[1], case.program.namespace)
     definition = definition_of(case, function) if type(function) is types.FunctionType else None
     if found is None or definition is None or not is_exactly(case.held, _COLLECTIONS):
         return
+    source = case.source(function.__code__.co_filename)
+    named = (node for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id == case.name)
     if any(newest_read(case, store) for store in case.stores):
         return  # what earlier calls have put there is read
-    source = case.source(function.__code__.co_filename)
-    default, first = definition.args.defaults[int(found[2])], definition.body[0]
+    if source is None or any(is_looked_up(source, node) for node in named):
+        return
+    default, first = _default_of(definition.args, case.name), definition.body[0]
     has_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    if source is None or (has_text and len(definition.body) == 1):
+    if default is None or (has_text and len(definition.body) == 1):
         return
     patch = case.patch()
     patch.replace(source, default, "None")
@@ -226,3 +229,12 @@ def default_made_anew(case: Case) -> Iterator[Proposal]:
         source, definition.body[has_text], [f"if {case.name} is None:", f"    {case.name} = {source.text_of(default)}"]
     )
     yield from case.proposal(f"Make a new `{case.name}` for each call that is given none.", patch)
+
+
+def _default_of(args: ast.arguments, name: str) -> ast.expr | None:
+    given = [*args.posonlyargs, *args.args]
+    defaults = [*zip(reversed(given), reversed(args.defaults), strict=False)]
+    defaults += [
+        (arg, value) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if value is not None
+    ]
+    return next((value for arg, value in defaults if arg.arg == name), None)

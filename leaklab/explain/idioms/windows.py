@@ -44,7 +44,7 @@ def readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
                 continue
             if not isinstance(node.ctx, ast.Load) or _is_filled(source, node, name) or node in inside:
                 continue
-            if not (is_dict and _is_looked_up(source, node)):
+            if not (is_dict and is_looked_up(source, node)):
                 yield from _uses_of(source, node) if case.holder.endswith("]") else [(source, node)]
 
 
@@ -63,12 +63,13 @@ def _uses_of(source: SourceText, node: ast.expr) -> list[tuple[SourceText, ast.e
     return [(source, one) for one in named if isinstance(one.ctx, ast.Load)]
 
 
-def _is_looked_up(source: SourceText, node: ast.AST) -> bool:
+def is_looked_up(source: SourceText, node: ast.AST) -> bool:
     """Return whether *node*, a dict, is asked for one key: what has been dropped is made again then."""
     above = source.parent(node)
     if isinstance(above, ast.Attribute):
         return above.attr in ("get", "pop", "setdefault", "__contains__")
-    return isinstance(above, ast.Compare) or (isinstance(above, ast.Subscript) and above.value is node)
+    is_item = isinstance(above, ast.Subscript) and above.value is node and not isinstance(above.ctx, ast.Store)
+    return isinstance(above, ast.Compare) or is_item
 
 
 def _is_filled(source: SourceText, node: ast.AST, name: str) -> bool:
