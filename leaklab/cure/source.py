@@ -240,13 +240,16 @@ class Patch:
         self._add(source, _Edit(end, end, "".join(f"\n{inner}{new}" for new in lines), line, line))
 
     def remove(self, source: SourceText, statement: ast.stmt) -> None:
-        """Take *statement* out, which has lines of its own and is not alone in its block."""
+        """Take *statement* out, which is not alone in its block: with its lines, or from behind a semicolon."""
         first, last = statement.lineno, statement.end_lineno or statement.lineno
-        alone = source.text[source.at(first, 0) : source.at(last, 0) + len(source.lines[last - 1])].strip()
-        if alone != source.text_of(statement) or len(source.siblings(statement)) == 1:
-            self.is_possible = False
-            return
         start, end = source.at(first, 0), source.at(last, 0) + len(source.lines[last - 1])
+        block = source.siblings(statement)
+        if source.text[start:end].strip() != source.text_of(statement):
+            number = block.index(statement)
+            before = source.span(block[number - 1])[1] if number else start
+            start, end = before, source.span(statement)[1]
+            self.is_possible &= source.text[start : source.span(statement)[0]].strip() == ";"
+        self.is_possible &= len(block) > 1
         self._add(source, _Edit(start, end, "", first, last))
 
     def indent(self, source: SourceText, statements: Sequence[ast.stmt], head: str) -> None:
@@ -338,3 +341,13 @@ def _from_last(edits: list[_Edit]) -> list[_Edit]:
     """Return *edits* so that each leaves the places of the next as they are; of two at one place the later is below."""
     numbered = sorted(enumerate(edits), key=lambda item: (item[1].start, item[0]))
     return [edit for _, edit in reversed(numbered)]
+
+
+def assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what is assigned to what, also side by side: ``old, self.rows = self.rows, []``."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        yield from zip(target.elts, value.elts, strict=True)
+    elif isinstance(target, ast.Tuple):
+        yield from ((one, value) for one in target.elts)
+    else:
+        yield target, value

@@ -49,6 +49,13 @@ UNDO_FUNCTIONS: Final = frozenset({
     "undo", "detach", "disconnect", "restore", "release", "close", "unbind", "cleanup", "teardown",
 })  # fmt: skip
 """What a function is called that a registration returns to be called when it is over."""
+UNDO_WORDS: Final = {"remove_parametrizations": "leave_parametrized=False"}
+"""What a function that undoes must be told besides, by its name: else it keeps what it undoes for good."""
+DRAWN: Final = (
+    ("matplotlib.lines.", "lines"), ("matplotlib.collections.", "collections"), ("matplotlib.patches.", "patches"),
+    ("matplotlib.text.", "texts"), ("matplotlib.image.", "images"),
+)  # fmt: skip
+"""By which name axes have what is drawn into them, by its type."""
 HANDLES: Final = frozenset({"cid", "token", "handle", "id", "tag", "sid", "subscription", "identifier", "handle_id"})
 """What the parameter of a counterpart is called that wants what the registration returned."""
 _OF_HANDLE: Final = ("_id", "_token", "_handle", "_cid")

@@ -240,9 +240,9 @@ PROGRAMS = {
     ),
     "a function to be called at exit": Leaking(
         "import atexit\nclass Engine:\n    def __init__(self):\n        self.weights = bytearray(9000)\n"
-        "        atexit.register(self.save)\n    def save(self):\n        pass",
+        "        atexit.register(self.close)\n    def close(self):\n        pass",
         "engine = Engine()",
-        "probably the table of atexit.register", "callback-registry", "", "atexit.unregister(engine.save)",
+        "probably the table of atexit.register", "callback-registry", "", "atexit.unregister(engine.close)",
         makes="self.weights", root="probably the table of atexit.register",
     ),
     "exceptions": Leaking(

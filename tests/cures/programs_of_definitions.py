@@ -1,4 +1,4 @@
-"""Programs where a ``def`` is to be changed, what it registers is to be kept, or what it puts in place put back."""
+"""Programs whose own code shows the change: a ``def``, what is kept before or emptied beside, what is read."""
 
 from __future__ import annotations
 
@@ -96,5 +96,75 @@ DEFINITIONS = {
         "optimizer-state",
         "old.append",
         "                del old[:-group['size']]",
+    ),
+    "a function that is called at exit, to save": Leaking(
+        "import atexit\nclass Engine:\n    def __init__(self):\n        self.weights = bytearray(9000)\n"
+        "        atexit.register(self.save)\n    def save(self):\n        pass",
+        "engine = Engine()",
+        "probably the table of atexit.register",
+        "callback-registry",
+        "",
+        "",
+        makes="self.weights",
+        root="probably the table of atexit.register",
+    ),
+    "what is drawn again and again": Leaking(
+        "from matplotlib.figure import Figure\nax = Figure().add_subplot()\ndef show(n):\n    ax.plot([1, 2, n])",
+        "show(3)",
+        "ax._children",
+        "container-growth",
+        "ax.plot",
+        "    for old in list(ax.lines):",
+    ),
+    "iterators that nobody reads": Leaking(
+        "import torch\ndata = torch.randn(40, 30)\niters = []\ndef first(rows):\n"
+        "    it = iter(rows.split(4)); iters.append(it)\n    return next(it)",
+        "x = first(data)",
+        "iters",
+        "container-growth",
+        "iters.append",
+        "    it = iter(rows.split(4))",
+    ),
+    "beside what is emptied": Leaking(
+        "import torch\nclass Policy:\n    def __init__(self):\n        self.probs, self.rewards = [], []\n"
+        "policy = Policy()\n"
+        "def episode():\n    for _ in range(3):\n        policy.probs.append(torch.randn(90))\n"
+        "        policy.rewards.append(1.0)\n    loss = torch.stack(policy.probs).sum() * len(policy.rewards)\n"
+        "    del policy.rewards[:]\n    return loss.item()",
+        "loss = episode()",
+        "policy.probs",
+        "tensor-kept",
+        "policy.probs.append",
+        "    del policy.probs[:]",
+        per_run=3.0,
+    ),
+    "a dict of numbers and of a dict of tensors": Leaking(
+        NET + "class Run:\n    def __init__(self):\n        self.history = []\n    def log(self, data, step):\n"
+        "        self.history.append({'step': step, **data})\nrun = Run()",
+        "out = net(torch.randn(16, 32))\nloss = out.pow(2).mean()\nloss.backward()\n"
+        "run.log({'loss': loss, 'top': out.max()}, 3)",
+        "run.history",
+        "graph-kept",
+        "self.history.append",
+        "        self.history.append({'step': step, **{name: tensor.item() for name, tensor in data.items()}})",
+        per_run=2.0,
+    ),
+    "a loss of which the newest is asked for its device": Leaking(
+        NET + "seen = []\ndef shown():\n    return float(seen[-1].cpu().detach())",
+        "loss = net(torch.randn(16, 32)).pow(2).mean()\nloss.backward()\nseen.append(loss)\nnumber = shown()",
+        "seen",
+        "graph-kept",
+        "seen.append",
+        "seen.append(loss.detach())",
+    ),
+    "a function of a module that is wrapped for a while": Leaking(
+        "import textwrap\ndef count(text):\n    inner, calls = textwrap.fill, []\n    def counted(*args):\n"
+        "        calls.append(len(args))\n        return inner(*args)\n    textwrap.fill = counted\n"
+        "    shown = textwrap.fill(text)\n    return shown, len(calls)",
+        "shown, n = count('a b c')",
+        "textwrap.fill.__closure__[1]",
+        "closure-kept",
+        "textwrap.fill = counted",
+        "    textwrap.fill = inner",
     ),
 }

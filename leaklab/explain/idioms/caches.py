@@ -227,7 +227,7 @@ def cache_bounded(case: Case) -> Iterator[Proposal]:
     n_kept = case.n_kept(LRU_CACHE.cache_info(case.held).currsize)
     wrapper = re.sub(r"\b(lru_)?cache$", "lru_cache", source.text_of(_called(caching[0])))
     if wrapper.endswith("lru_cache") and (wrapper != "lru_cache" or "lru_cache" in case.program.namespace):
-        words = f"Keep only the newest {n_kept} results of `{case.holder}`."
+        words = f"Keep only the {n_kept} results of `{case.holder}` that were used last."
         yield from case.instead(words, source, caching[0], f"{wrapper}(maxsize={n_kept})")
 
 
@@ -257,7 +257,7 @@ def _cached_beside_object(
     place = f"{makes.args.args[0].arg}.{name}"
     patch.without_decorator(source, caching)
     patch.after(source, makes.body[-1], [f"{place} = {source.text_of(caching)}({place})"])
-    yield from case.proposal(f"Give each object a cache of its own for `{name}`, which goes with the object.", patch)
+    yield from case.proposal(f"Give each object its own cache for `{name}`: both are freed together.", patch)
 
 
 def results_emptied(case: Case) -> Iterator[Proposal]:

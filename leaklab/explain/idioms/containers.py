@@ -7,23 +7,24 @@ import ast
 import collections
 import io
 import queue
+import re
 import sys
 import types
 from collections.abc import Iterator
 from typing import Any
 
 from leaklab.cure.case import Case, Store, last_name, name_of
-from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.cure.live import MISSING, evaluate, has_method, newest
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
-from leaklab.explain.idioms.tensors import cut_of
-from leaklab.explain.idioms.windows import bounded, newest_of, readers, window_kept
+from leaklab.explain.idioms.tensors import Detachment, cut_of
+from leaklab.explain.idioms.windows import bounded, newest_of, readers, reads_newest, window_kept
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import first_items, newest_items
-from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, module_dict
+from leaklab.runtime.objects import class_attribute, has_base, is_exactly, is_kind_of, module_dict
 from leaklab.text import format_bytes
 
 _WRITTEN_TO = frozenset({"_io.StringIO", "_io.BytesIO", "bytearray", "array.array"})
@@ -106,23 +107,43 @@ def let_go(case: Case) -> Iterator[Proposal]:
     if store is None or store.how in ("call", "name"):
         yield from _with_the_run(case)
         return
-    cut = None if cuts_training(case, store) else cut_of(case, store)
+    cut, reading = None if cuts_training(case, store) else cut_of(case, store), list(readers(case, store))
+    if cut is not None and cut.numbers and any(_is_asked_as_tensor(source, node) for source, node in reading):
+        cut = cut.of_tensors()
     yield from window_kept(case, store, cut)
-    reading = list(readers(case, store))
     if any(_is_for_tensors(source, node) for source, node in reading):
         yield from _with_the_run(case)
     if cut is not None and cut.numbers:
         patch = case.patch()
         cut.apply(patch, store)
         yield from case.proposal(f"Store {cut.words} in `{store.container_text}`.", patch)
-    if store.how == "sum" and not _is_collection(case.held):
+    if store.how != "sum" or _is_collection(case.held):
+        yield from _shortened(case, store, cut)
+
+
+def _shortened(case: Case, store: Store, cut: Detachment | None) -> Iterator[Proposal]:
+    """Yield how fewer entries stay: none that nobody reads, those of one run, the newest if no others are read."""
+    reading, is_called_back = list(readers(case, store)), _is_called_back(case, store)
+    if not reading and not is_called_back:
+        yield from _not_kept(case, store)
+        yield from bounded(case, store, cut)
+    yield from _with_the_run(case)
+    if reads_newest(reading) and (reading or is_called_back):
+        yield from bounded(case, store, cut)
+
+
+def _not_kept(case: Case, store: Store) -> Iterator[Proposal]:
+    """Yield that an iterator is not kept, which nothing reads: it is no data."""
+    statement, value = store.statement, store.value
+    is_iterator = class_attribute(type(newest(case.held)), "__next__") is not None
+    if not is_iterator or store.how != "one" or value is None or not isinstance(statement, ast.Expr):
         return
-    if reading or _is_called_back(case, store):
-        yield from _with_the_run(case)
-        yield from bounded(case, store, cut)
+    patch = case.patch()
+    if isinstance(value, ast.Name):
+        patch.remove(store.source, statement)
     else:
-        yield from bounded(case, store, cut)
-        yield from _with_the_run(case)
+        patch.replace(store.source, statement, store.source.text_of(value))
+    yield from case.proposal(f"Don't keep it in `{store.container_text}`, which nothing reads.", patch)
 
 
 def _is_called_back(case: Case, store: Store) -> bool:
@@ -214,8 +235,23 @@ def _is_for_tensors(source: SourceText, node: ast.expr) -> bool:
     return isinstance(above, ast.Call) and source.text_of(above.func).startswith("torch.")
 
 
+def _is_asked_as_tensor(source: SourceText, node: ast.expr) -> bool:
+    """Return whether an entry of *node* is asked for what numbers do not have: ``losses[-1].detach()``."""
+    above = source.parent(node)
+    names = [] if not isinstance(above, (ast.For, ast.comprehension)) or above.iter is not node else [above.target]
+    entries: list[ast.AST] = [above] if isinstance(above, ast.Subscript) and above.value is node else []
+    body = source.parent(above) if isinstance(above, ast.comprehension) else above
+    for name in (one.id for one in names if isinstance(one, ast.Name)):
+        entries += [one for one in ast.walk(body or source.tree) if isinstance(one, ast.Name) and one.id == name]
+    asked = (source.parent(entry) for entry in entries)
+    return any(isinstance(one, ast.Attribute) and not hasattr(float, one.attr) for one in asked)
+
+
 def _with_the_run(case: Case) -> Iterator[Proposal]:
-    """Yield how the container goes with the run: made anew where a run begins, or emptied where it ends."""
+    """Yield how the container goes with the run: made anew where a run begins, or emptied where it ends.
+
+    Where the code empties another one of the same object, it is emptied there.
+    """
     holder, held = (case.holder, case.held) if case.store is None else case.filled(case.store)
     kind = type(held)
     if not case.run_body:
@@ -225,8 +261,24 @@ def _with_the_run(case: Case) -> Iterator[Proposal]:
         words = f"Begin each run with an empty `{holder}`."
         yield from case.at_start(words, f"{holder} = {empty}", emptied=(holder,))
     elif has_method(held, "clear") and _is_collection(held) and "._" not in holder:
+        yield from _beside_another(case, holder)
         words = f"Empty `{holder}` at the end of the run, when it has been used."
         yield from case.at_end(words, f"{holder}.clear()", emptied=(holder,))
     elif kind in _STREAMS:
         words = f"Empty `{holder}` at the end of the run, when it has been read."
         yield from case.at_end(words, f"{holder}.seek(0)", f"{holder}.truncate()", emptied=(holder,))
+
+
+def _beside_another(case: Case, holder: str) -> Iterator[Proposal]:
+    """Yield that the container is emptied where the code empties another one of its object: ``policy.rewards``."""
+    owner, _, name = holder.rpartition(".")
+    emptied = re.compile(rf"((del )?)({re.escape(owner)}\.(\w+))(\.clear\(\)|\[:\])")
+    for source in case.sources if owner else ():
+        for node in ast.walk(source.tree):
+            found = emptied.fullmatch(source.text_of(node)) if isinstance(node, (ast.Expr, ast.Delete)) else None
+            is_one = found is not None and bool(found[1]) is (found[5] == "[:]")
+            if found is not None and is_one and found[4] != name and isinstance(node, ast.stmt):
+                patch = case.patch()
+                patch.after(source, node, [f"{found[1]}{holder}{found[5]}"])
+                yield from case.proposal(f"Empty `{holder}` where `{found[3]}` is emptied.", patch, emptied=(holder,))
+                return

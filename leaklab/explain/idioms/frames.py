@@ -20,7 +20,7 @@ from leaklab.explain.idioms.windows import is_looked_up, newest_read
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
-from leaklab.runtime.objects import is_exactly, is_kind_of
+from leaklab.runtime.objects import has_base, is_exactly, is_kind_of
 
 _PLACES = ("closure", "default", "partial", "frame-local")
 _WORDS = ("closure variable", "default of", "local ")
@@ -217,8 +217,8 @@ def default_made_anew(case: Case) -> Iterator[Proposal]:
     named = (node for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id == case.name)
     if any(newest_read(case, store) for store in case.stores):
         return  # what earlier calls have put there is read
-    if source is None or any(is_looked_up(source, node) for node in named):
-        return
+    if source is None or (has_base(type(case.held), dict) and any(is_looked_up(source, node) for node in named)):
+        return  # a cache serves later calls
     default, first = _default_of(definition.args, case.name), definition.body[0]
     has_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     if default is None or (has_text and len(definition.body) == 1):

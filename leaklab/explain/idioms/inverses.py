@@ -26,12 +26,15 @@ from leaklab.cure.ends import (
     with_names,
     word_for,
 )
-from leaklab.cure.live import MISSING, attribute, evaluate, has_method
+from leaklab.cure.live import MISSING, attribute, evaluate, has_method, newest
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.counterparts import (
+    DRAWN,
     OF_RESULTS,
     UNDO_FUNCTIONS,
+    UNDO_WORDS,
     is_handle,
+    lets_go,
     takes_one_out,
     takes_result,
     undoing,
@@ -60,7 +63,7 @@ def taken_back(case: Case) -> Iterator[Proposal]:
         call = statement.value
         if is_hook_call(call):
             continue
-        ways = (_by_result, _by_counterpart, _by_function, _by_key)
+        ways = (_drawn_anew, _by_result, _by_counterpart, _by_function, _by_key)
         found = next(itertools.chain.from_iterable(way(case, source, statement, call) for way in ways), None)
         if found is not None:
             yield found
@@ -112,6 +115,16 @@ def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Ite
 def _at_end(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, *lines: str) -> Iterator[Proposal]:
     if end_of(case, source, statement, patch, list(lines)):
         yield from case.proposal(_WORDS.format(lines[-1]), patch)
+
+
+def _drawn_anew(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
+    """Yield how what earlier runs have drawn into axes goes before the next run draws: at its end it is to be seen."""
+    axes, kind = type_name(type(_live_owner(case, source, call))), type_name(type(newest(case.held)))
+    drawn = next((name for of, name in DRAWN if kind.startswith(of)), "")
+    if isinstance(call.func, ast.Attribute) and axes.startswith("matplotlib.axes.") and drawn:
+        patch, every = case.patch(), f"{source.text_of(call.func.value)}.{drawn}"
+        patch.before(source, statement, [f"for old in list({every}):", "    old.remove()"])
+        yield from case.proposal(f"Before it is drawn, remove what earlier runs have drawn: all of `{every}`.", patch)
 
 
 def _by_result(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
@@ -182,6 +195,8 @@ def _by_counterpart(
     if not undo or not isinstance(call.func, ast.Attribute):
         return
     place, patch, owner = source.text_of(call.func.value), case.patch(), _live_owner(case, source, call)
+    if place == "atexit" and not (call.args and lets_go(name_of(call.args[0]))):
+        return  # what is to happen at exit would not happen
     is_handle_wanted = _wants_handle(owner, undo, call.func.attr) or _wants_result(case, statement, owner, undo)
     if takes_result(type_name(type(owner)), call.func.attr) or is_handle_wanted:
         args = [_named_result(case, source, statement, patch)]
@@ -319,6 +334,7 @@ def _by_function(
         named = _named_arguments(case, source, statement, nodes, patch)
         known = dict(zip([name for name in wanted if name in words], named, strict=True))
         args = [known.get(name) or repr(defaults[name]) for name in wanted]
+        args += [UNDO_WORDS[undo]] if undo in UNDO_WORDS else []
         yield from _at_end(case, source, statement, patch, f"{above}{undo}({', '.join(args)})")
 
 

@@ -122,7 +122,7 @@ def state_taken_out(case: Case) -> Iterator[Proposal]:
             if _is_params(target):
                 lines = [f"for old in {place}:", f"    {optimizer}.state.pop(old, None)"]
             patch.before(source, node, lines)
-            words = f"Take the state of what is replaced out of `{optimizer}`."
+            words = f"Remove the state of the parameter that is replaced from `{optimizer}`."
             yield from case.proposal(words, patch)
             return
 

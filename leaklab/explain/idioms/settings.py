@@ -13,7 +13,7 @@ from dataclasses import replace
 from leaklab.cure.case import Case, name_of
 from leaklab.cure.ends import call_site, end_of, is_of_run, statements
 from leaklab.cure.live import evaluate
-from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
+from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText, assigned
 from leaklab.explain.counterparts import SCOPES
 from leaklab.explain.idioms.advice import Advice, named
 from leaklab.explain.leaks.evidence import Evidence
@@ -96,7 +96,7 @@ def put_back(case: Case) -> Iterator[Proposal]:
     """Yield how a function that every run puts in the place of the one before, which it keeps, is replaced again."""
     for source, statement, patch, line in itertools.chain(_signals(case), _attributes(case)):
         if end_of(case, source, statement, patch, [line]):
-            for one in case.proposal(f"Put back what was there when the run ends: `{line}`.", patch):
+            for one in case.proposal(f"When the run ends, put back what was there before: `{line}`.", patch):
                 yield replace(one, begun=_wrapped_place(case, line))
             return
 
@@ -149,8 +149,10 @@ def _kept_before(source: SourceText, statement: ast.stmt, place: str) -> str:
     """Return the variable that what *place* has is assigned to above *statement*, in its block; empty without one."""
     block = source.siblings(statement)
     for one in reversed(block[: block.index(statement)]):
-        if isinstance(one, ast.Assign) and source.text_of(one.value) == place and isinstance(one.targets[0], ast.Name):
-            return one.targets[0].id
+        pairs = assigned(one.targets[0], one.value) if isinstance(one, ast.Assign) else ()
+        for target, value in pairs:
+            if isinstance(target, ast.Name) and source.text_of(value) == place:
+                return target.id
     return ""
 
 

@@ -204,6 +204,11 @@ class Detachment:
     numbers: bool
     words: str
 
+    def of_tensors(self) -> Detachment:
+        """Return the same where the code calls methods of tensors on what is stored: no number has these."""
+        pieces = tuple((node, ".detach()".join(text.rsplit(".item()", 1))) for node, text in self.pieces)
+        return Detachment(pieces, numbers=False, words="the values without their graph")
+
     def apply(self, patch: Patch, store: Store) -> None:
         """Write the pieces."""
         for node, text in self.pieces:
@@ -274,8 +279,12 @@ def _parts(node: ast.expr, value: Any) -> Sequence[tuple[ast.expr, Any]] | None:
     """Return the expressions that *node* is made of, each with its value; None where it shows none."""
     if isinstance(node, ast.Dict) and type(value) is dict:
         keys = [key.value if isinstance(key, ast.Constant) else MISSING for key in node.keys]
-        known = [(part, value.get(key, MISSING)) for key, part in zip(keys, node.values, strict=True)]
-        return known if all(below is not MISSING for _, below in known) else None
+        rest = {key: below for key, below in value.items() if key not in keys}
+        known = [
+            (part, rest if key is None else value.get(name, MISSING))
+            for key, name, part in zip(node.keys, keys, node.values, strict=True)
+        ]
+        return known if all(below is not MISSING for _, below in known) and node.keys.count(None) <= 1 else None
     if isinstance(node, (ast.List, ast.Tuple)) and is_exactly(value, (list, tuple)) and len(node.elts) == len(value):
         is_plain = not any(isinstance(item, ast.Starred) for item in node.elts)
         return list(zip(node.elts, items_in(value), strict=True)) if is_plain else []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from leaklab.cure.case import Case, Store, last_name
 from leaklab.cure.ends import call_site, definition_of, end_of, kept_name, needs_nothing, receiver_of
 from leaklab.cure.live import MISSING, evaluate
-from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
+from leaklab.cure.source import FUNCTIONS, Proposal, SourceText, assigned
 from leaklab.explain.counterparts import lets_go
 from leaklab.explain.idioms.windows import newest_read
 from leaklab.heap.source_lines import Origin, origin_of
@@ -289,7 +289,7 @@ def _empties(method: Function, name: str) -> bool:
             if _is_own(method, node.func.value, name):
                 return True
         elif isinstance(node, ast.Assign):
-            pairs = list(itertools.chain.from_iterable(_pairs(target, node.value) for target in node.targets))
+            pairs = list(itertools.chain.from_iterable(assigned(target, node.value) for target in node.targets))
             if any(_is_own(method, target, name) and _is_empty(value) for target, value in pairs):
                 return True
         elif isinstance(node, ast.Delete) and isinstance(node.targets[0], ast.Subscript):
@@ -297,16 +297,6 @@ def _empties(method: Function, name: str) -> bool:
             if isinstance(part.slice, ast.Slice) and part.slice.lower is None and _is_own(method, part.value, name):
                 return True
     return False
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield what is assigned to what, also side by side: ``old, self.rows = self.rows, []``."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        yield from zip(target.elts, value.elts, strict=True)
-    elif isinstance(target, ast.Tuple):
-        yield from ((one, value) for one in target.elts)
-    else:
-        yield target, value
 
 
 def _is_own(method: Function, node: ast.expr, name: str) -> bool:

@@ -6,7 +6,7 @@ import array
 import ast
 import collections
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from leaklab.cure.case import Case, Store, is_adding, last_name, name_of, rounded, store_of
@@ -37,7 +37,7 @@ def readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
     if has_base(type(case.held), collections.deque):  # a window: what is read of it are its newest entries
         return
     is_dict, inside = has_base(type(case.held), dict), {*ast.walk(store.statement)}
-    sources = {source.filename: source for source in (store.source, case.cell) if source is not None}
+    sources = {source.filename: source for source in (store.source, case.cell, *case.sources) if source is not None}
     for source in sources.values():
         for node in ast.walk(source.tree):
             if not isinstance(node, (ast.Name, ast.Attribute)) or name_of(node) != name:
@@ -120,7 +120,8 @@ def window_kept(case: Case, store: Store, cut: Detachment | None) -> Iterator[Pr
         cut.apply(patch, store)
     _write_behind(case, store, patch, [f"del {place}[:-{length}]"])
     also = f" Store {cut.words}." if cut is not None else ""
-    words = f"Keep only the newest `{length}` entries of `{place}`: no older one is read.{also}"
+    newest = "entry" if length == "1" else f"`{length}` entries"
+    words = f"Keep only the newest {newest} of `{place}`: no older one is read.{also}"
     yield from case.proposal(words, patch, emptied=(case.filled(store)[0],))
 
 
@@ -144,6 +145,11 @@ def newest_read(case: Case, store: Store) -> str:
     return max(lengths, key=lambda one: int(one) if one.isdigit() else 0, default="")
 
 
+def reads_newest(reading: Iterable[tuple[SourceText, ast.expr]]) -> bool:
+    """Return whether all that is read of a container are so many of its newest entries, by a number."""
+    return all(_length_read(source, node).isdigit() for source, node in reading)
+
+
 def _is_place(text: str) -> bool:
     """Return whether *text* is a variable, an attribute or an item: to read it again changes nothing."""
     parts = (ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Load)
@@ -157,7 +163,7 @@ def _read(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
         yield from readers(case, store)
         return
     inside, key = {*ast.walk(store.statement)}, ast.dump(container.slice)
-    sources = {source.filename: source for source in (store.source, case.cell) if source is not None}
+    sources = {source.filename: source for source in (store.source, case.cell, *case.sources) if source is not None}
     for source in sources.values():
         nodes = (node for node in ast.walk(source.tree) if isinstance(node, ast.Subscript) and node not in inside)
         yield from ((source, node) for node in nodes if ast.dump(node.slice) == key and isinstance(node.ctx, ast.Load))
