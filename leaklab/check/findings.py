@@ -43,6 +43,7 @@ class Finding:
         row: Its row in the table of containers, if it has one.
         aside: Why it is left out, in words: the little that a library notes in a table of its own; else empty.
         limited_bytes: Bytes per run that go into a holder that limits itself.
+        is_filling: Whether such a holder is not full yet.
         is_opaque: Whether what grows may have native memory of unknown size.
         freed: What no root reaches any more once all holders let go; None where that was not asked.
         is_log: Whether it gains a few numbers in their order, and no more.
@@ -57,6 +58,7 @@ class Finding:
     row: ContainerGrowth | None = None
     aside: str = ""
     limited_bytes: float = 0.0
+    is_filling: bool = False
     is_opaque: bool = False
     freed: Ints | None = None
     is_log: bool = False

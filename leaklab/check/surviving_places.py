@@ -65,7 +65,7 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     finding = _finding(survey, leak, group, summary, judged)
     limit = known_limit([view.objects[v] for v in takewhile(lambda v: not view.leaked[v], view.path(sample))])
     if finding.growth.outcome in UNLIMITED:
-        finding = _limited(finding, limit)
+        finding = _limited(finding, limit, _entries_per_run(survey, group, limit))
     elif finding.growth.outcome is Outcome.BOUNDED:
         finding = replace(_with_full_limit(finding, limit), limited_bytes=swelling(view, survey.sizer, group))
     if (
@@ -112,19 +112,31 @@ def _unless_filled_once(survey: Survey, finding: Finding, group: Group) -> Findi
     return finding.undecided(why)
 
 
-def _limited(finding: Finding, limit: Limit | None) -> Finding:
-    """Return *finding* as BOUNDED where *limit*, that of a holder, ends the growth in time, else as it was."""
+def _limited(finding: Finding, limit: Limit | None, entries_per_run: float) -> Finding:
+    """Return *finding* as BOUNDED where *limit*, that of a holder, ends the growth in time, else as it was.
+
+    Args:
+        finding: What the holder gains.
+        limit: The limit.
+        entries_per_run: How many entries the holder gains: each may have many objects that matter.
+    """
     leak, growth = finding.leak, finding.growth
     if limit is None:
         return finding
-    # One object that matters for each entry, as Limit.reason takes it: a run may add several entries.
-    bytes_per_entry = leak.bytes_per_run / (leak.count_per_run or 1.0)
-    if limit.is_far(bytes_per_entry):
-        full = format_bytes(limit.entries * bytes_per_entry)
+    per_run = min(filter(None, (entries_per_run, leak.count_per_run)), default=1.0)
+    if limit.is_far(leak.bytes_per_run / per_run):
+        full = format_bytes(limit.entries * leak.bytes_per_run / per_run)
         reason = f"{growth.reason}; its holder, {limit.words}, would keep {full} when it is full"
         return replace(finding, growth=replace(growth, reason=reason))
-    bounded = Growth(Outcome.BOUNDED, 0.0, limit.reason(leak.count_per_run, leak.bytes_per_run))
-    return replace(finding, growth=bounded, limited_bytes=leak.bytes_per_run)
+    bounded = Growth(Outcome.BOUNDED, 0.0, limit.reason(per_run, leak.bytes_per_run))
+    return replace(finding, growth=bounded, limited_bytes=leak.bytes_per_run, is_filling=not limit.is_full)
+
+
+def _entries_per_run(survey: Survey, group: Group, limit: Limit | None) -> float:
+    """Return how many entries each run adds; a cache has a key and a result for each, and counts them as one."""
+    settled = group.kept(survey.view, survey.n_runs, group.entries)[1:-1] or (0,)
+    counted = None if limit is None or limit.n_now is None else limit.n_now / survey.n_runs
+    return min(filter(None, (sum(settled) / len(settled), counted)), default=0.0)
 
 
 def _with_full_limit(finding: Finding, limit: Limit | None) -> Finding:

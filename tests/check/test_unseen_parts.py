@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import itertools
 import logging
+import sys
 import threading
 import weakref
 
@@ -179,3 +181,38 @@ def test_an_object_that_its_own_finalizer_keeps_is_a_leak_of_the_registry():
     leak = the_leak(check(leave))
     assert leak.what.endswith("Record") or "Record" in str(leak.others), leak
     assert "finalize" in f"{leak.path}"
+
+
+class Net:
+    """Some hundred objects, two megabytes."""
+
+    def __init__(self):
+        self.parts = [torch.randn(5_000) for _ in range(100)]
+
+    @functools.lru_cache(maxsize=32)  # noqa: B019 - the leak
+    def anchors(self, size):
+        return torch.ones(size)
+
+
+def test_a_cache_that_keeps_whole_objects_is_judged_by_what_it_would_hold():
+    """One entry for each object, not one for each tensor in it: 32 of these are 64 MB."""
+    report = check(lambda: Net().anchors(4), runs=8)
+    Net.anchors.cache_clear()
+    assert report.verdict.outcome is Outcome.LEAK, report.verdict
+    assert "lru_cache(maxsize=32), would keep 6" in report.leaks[0].reason
+
+
+def test_a_cache_of_a_library_that_fills_up_is_not_called_clean(tmp_path, monkeypatch):
+    """It is nobody's variable, and most of what the runs leave: that nothing piled up would be wrong."""
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    (package / "anchors_of_models.py").write_text(
+        "import functools\n\nclass Model:\n    def __init__(self):\n        self.weights = bytearray(60_000)\n\n"
+        "    @functools.lru_cache(maxsize=32)\n    def anchors(self, size):\n        return [size]\n"
+    )
+    monkeypatch.syspath_prepend(str(package))
+    module = importlib.import_module("anchors_of_models")
+    report = check(lambda: module.Model().anchors(4), runs=8)
+    del sys.modules["anchors_of_models"]
+    assert report.verdict.outcome is Outcome.BOUNDED, report.verdict
+    assert "lru_cache(maxsize=32)" in str(report)
