@@ -229,6 +229,8 @@ _LOG_ENTRIES = 16.0
 """So many numbers with their places in a list take the 512 bytes below which `leaklab.check.ranking` calls it a log."""
 _BLOCKS_NOISE = 10.0
 """By so much per run the number of Python's blocks rises where nothing is left behind (2 to 9 measured)."""
+_KEPT_BACK = 4096.0
+"""So many bytes per run malloc may keep back in the first runs of a changed program, of chunks that are freed."""
 _NOTICED = 0.25
 """By so much must a change lessen a growth to be worth a word."""
 
@@ -283,6 +285,16 @@ def is_settling(gain: LevelGain) -> bool:
         if (first >= much and second <= _QUARTER * first) or first < 0 < much <= second:
             return True
     return False
+
+
+def may_be_kept_back(gain: LevelGain) -> bool:
+    """Return whether a little native memory is all that grows: malloc keeps some freed chunks of each size for later.
+
+    It does so until it has a few of each: more runs tell that from what leaks.
+    """
+    others = (name for name in _FLOORS if name != "native")
+    is_little = _FLOORS["native"] / 4 < gain.per_run("native") < _KEPT_BACK
+    return is_little and not any(_grows(gain, name) for name in others) and gain.steady("blocks") <= _BLOCKS_NOISE
 
 
 def trial_words(before: LevelGain, after: LevelGain, n_runs: int, reported_bytes: float = 0.0) -> str:

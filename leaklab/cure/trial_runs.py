@@ -17,7 +17,7 @@ import psutil
 from leaklab.cure.applying import ReplaceableCell, applied, begin_anew, run_again
 from leaklab.cure.behaviour import Behaviour, Observer, calls_noted, uncaught_noted
 from leaklab.cure.edits import NotTriedError, merged
-from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling
+from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling, may_be_kept_back
 from leaklab.cure.keeping import KeptData, to_the_end
 from leaklab.cure.source import Program, Proposal
 from leaklab.errors import ENDS
@@ -26,6 +26,8 @@ from leaklab.runtime.child import Child, Ran, RunRequest, begin_child, wait_for,
 
 Result = TypeVar("Result")
 _N_WARMUPS = 2
+_MOST_PARTS = 3
+"""So often the runs of a trial are made again where what they leave may still settle."""
 _SLOW_SECONDS = 0.6
 """Of a run that takes longer, two in each half are enough: they are counted exactly, and the wait is long."""
 _CHILD_SECONDS, _CHILD_SHARE = 120.0, 10.0
@@ -261,8 +263,9 @@ class TrialRuns:
                 if result.gain is None:
                     break
                 n_done += 1
-                if n_done == 1 and is_changed and is_settling(result.gain):
-                    n_parts = max(n_parts, 2)
+                may_settle = may_be_kept_back(result.gain) or (n_done == 1 and is_settling(result.gain))
+                if is_changed and n_done < _MOST_PARTS and may_settle:
+                    n_parts = max(n_parts, n_done + 1)
         if result.behaviour is not None:
             result.behaviour = replace(result.behaviour, uncaught=frozenset(uncaught))
         result.n_runs = n_done * self._means.n_runs
