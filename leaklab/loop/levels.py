@@ -92,6 +92,17 @@ class Schedule:
         is_early = self.first_step is None and self.is_first and has_time
         return elapsed >= self.not_before and (step >= self.next_check or is_early)
 
+    def next_step(self, step: int) -> int:
+        """Return the step after which to ask again whether a check is due.
+
+        Before the first one that is asked after a quarter more steps each time: what the first step took tells nothing
+        of the others.
+        """
+        n_steps = step - self.loop_step
+        is_early = self.first_step is None and self.is_first and self.next_check > step
+        early = self.loop_step + max(_FIRST_STEPS, n_steps + -(-n_steps // 4))
+        return min(self.next_check, early) if is_early else self.next_check
+
     def steps_per_first_run(
         self, step: int, seconds_per_step: float, periods: Sequence[int], *, is_frozen: bool
     ) -> int:

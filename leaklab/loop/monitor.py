@@ -317,8 +317,8 @@ class Monitor:
             due.append(self._together.next_step)
         if self._stretch is not None:
             due.append(self._stretch.next_step)
-        elif self._schedule.next_check > self._step:  # else it is due, but too dear now
-            due.append(self._schedule.next_check)
+        elif (next_check := self._schedule.next_step(self._step)) > self._step:  # else it is due, but too dear now
+            due.append(next_check)
         self._next = max(min(due), self._step + 1)
 
     def _read_levels(self) -> None:

@@ -216,3 +216,23 @@ def test_a_cache_of_a_library_that_fills_up_is_not_called_clean(tmp_path, monkey
     del sys.modules["anchors_of_models"]
     assert report.verdict.outcome is Outcome.BOUNDED, report.verdict
     assert "lru_cache(maxsize=32)" in str(report)
+
+
+@pytest.mark.parametrize("runs", [8, 24, 120])
+def test_what_waits_to_be_written_to_a_file_is_no_leak(tmp_path, runs):
+    """A text file has a list of what was written since the last flush, which no variable names."""
+    with (tmp_path / "words.txt").open("w", encoding="utf-8") as file:
+        report = check(lambda: file.write(f"word {id(object())} "), runs=runs)
+    assert report.verdict.outcome in (Outcome.CLEAN, Outcome.BOUNDED), report.verdict
+
+
+def test_a_table_of_lines_beside_a_file_is_a_leak(tmp_path):
+    lines = []
+    with (tmp_path / "words.txt").open("w", encoding="utf-8") as file:
+
+        def write():
+            lines.append(bytearray(300))
+            file.write("word ")
+
+        report = check(write, runs=24)
+    assert the_leak(report).holder.startswith("lines in "), report

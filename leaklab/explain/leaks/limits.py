@@ -11,6 +11,7 @@ import array
 import collections
 import datetime as dt
 import decimal
+import io
 import itertools
 import math
 import re
@@ -92,6 +93,14 @@ _RULES: tuple[_Rule, ...] = (
         read=lambda cache: LRU_CACHE.cache_info(cache).maxsize,
         length=lambda cache: LRU_CACHE.cache_info(cache).currsize,
         is_container=True,
+    ),
+    # What is written to a text file waits in a list until it fills a chunk; an entry has one character at least.
+    _Rule(
+        "_io",
+        "TextIOWrapper",
+        "_CHUNK_SIZE",
+        read=io.TextIOWrapper._CHUNK_SIZE.__get__,  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that tells
+        when_full="is written",
     ),
     _Rule("queue", "Queue", "maxsize", when_full="blocks put()"),
     _Rule("asyncio", "Queue", "_maxsize", when_full="blocks put()"),
