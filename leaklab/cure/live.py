@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.containers import EMPTY, items_in, newest_items, newest_pairs, values_in
+from leaklab.runtime.containers import EMPTY, entries_in, items_in, newest_items, newest_pairs, values_in
 from leaklab.runtime.objects import (
     LRU_CACHE,
     class_attribute,
@@ -64,7 +64,7 @@ def _follow(node: ast.expr, namespace: Mapping[str, Any]) -> Any:
         return MISSING if owner is MISSING else _item(owner, ast.literal_eval(node.slice))
     if isinstance(node, ast.Subscript) and isinstance(node.slice, (ast.Name, ast.Attribute)):
         owner, key = _follow(node.value, namespace), _follow(node.slice, namespace)
-        items = dict.items(owner) if is_exactly(owner, _DICTS) else ()
+        items = entries_in(owner) if is_exactly(owner, _DICTS) else ()
         return next((value for one, value in items if one is key), MISSING)
     return MISSING
 

@@ -43,12 +43,12 @@ from leaklab.explain.counterparts import (
 from leaklab.explain.idioms.callbacks import is_hook_call
 from leaklab.explain.idioms.in_use import is_registry
 from leaklab.heap.source_lines import Origin, origin_of
-from leaklab.runtime.containers import items_in, newest_items
+from leaklab.runtime.containers import items_in, keys_in, newest_items
 from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, module_dict, static_attribute, type_name
 
 _N_SETATTR = 3
 _N_NEWEST = 3
-_N_KEYS = 2
+_N_KEYS, _KEYS = 2, (str, int, bytes)
 """Among so many arguments of a registration its key is looked for."""
 _WORDS = "Take it out again when the run ends: `{}`."
 
@@ -340,7 +340,7 @@ def _by_function(
 
 def _by_key(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
     """Yield how the entry that *call*, of a library, makes in a public dict of its object goes by its key."""
-    keys, function = dict.keys(case.held) if is_kind_of(case.held, dict) else (), _live_function(case, source, call)
+    keys, function = keys_in(case.held) if is_kind_of(case.held, dict) else [], _live_function(case, source, call)
     place, _, name = case.holder.rpartition(".")
     if function is None or origin_of(function.__code__.co_filename) is Origin.USER or name.startswith("_"):
         return
@@ -349,7 +349,8 @@ def _by_key(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, ca
     for node in call.args[:_N_KEYS]:
         key = evaluate(source.text_of(node), case.program.namespace)
         is_text = isinstance(node, ast.JoinedStr) and all(type(one) is str for one in keys)
-        if not is_text and not (is_exactly(key, (str, int, bytes)) and key in keys):
+        is_there = any(type(one) is type(key) and one == key for one in keys) if is_exactly(key, _KEYS) else False
+        if not is_text and not is_there:
             continue
         patch, text = case.patch(), source.text_of(node)
         if is_text:
