@@ -150,12 +150,12 @@ DEFINITIONS = {
         per_run=2.0,
     ),
     "a loss of which the newest is asked for its device": Leaking(
-        NET + "seen = []\ndef shown():\n    return float(seen[-1].cpu().detach())",
-        "loss = net(torch.randn(16, 32)).pow(2).mean()\nloss.backward()\nseen.append(loss)\nnumber = shown()",
+        NET + "seen = []\ndef shown(loss):\n    seen.append(loss)\n    return float(seen[-1].cpu().detach())",
+        "loss = net(torch.randn(16, 32)).pow(2).mean()\nloss.backward()\nnumber = shown(loss)",
         "seen",
         "graph-kept",
         "seen.append",
-        "seen.append(loss.detach())",
+        "    seen.append(loss.detach())",
     ),
     "a function of a module that is wrapped for a while": Leaking(
         "import textwrap\ndef count(text):\n    inner, calls = textwrap.fill, []\n    def counted(*args):\n"
