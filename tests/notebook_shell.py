@@ -84,6 +84,9 @@ def open_notebook() -> Iterator[Notebook]:
     try:
         yield Notebook(shell)
     finally:
+        if "matplotlib.pyplot" in sys.modules:  # it remembers that a shell has its hook, not which shell
+            with contextlib.suppress(ValueError):
+                sys.modules["matplotlib.pyplot"].uninstall_repl_displayhook()
         shell.restore_sys_module_state()
         InteractiveShell.clear_instance()
         sys.modules["__main__"] = main
