@@ -125,7 +125,7 @@ def _limited(finding: Finding, limit: Limit | None, entries_per_run: float) -> F
         return finding
     per_run = min(filter(None, (entries_per_run, leak.count_per_run)), default=1.0)
     if limit.is_far(leak.bytes_per_run / per_run):
-        full = format_bytes(limit.entries * leak.bytes_per_run / per_run)
+        full = format_bytes(limit.full_bytes(leak.bytes_per_run / per_run))
         reason = f"{growth.reason}; its holder, {limit.words}, would keep {full} when it is full"
         return replace(finding, growth=replace(growth, reason=reason))
     bounded = Growth(Outcome.BOUNDED, 0.0, limit.reason(per_run, leak.bytes_per_run))

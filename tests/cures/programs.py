@@ -20,7 +20,7 @@ class Leaking:
         holder: What the check names.
         cause: The slug of the cause.
         keeps: A part of the line that stores, in the cell or else in the setup; empty where no line is known.
-        changed: A line that the first proposal writes; empty where nothing but words may be offered.
+        changed: A line, or lines one below the other, of the first proposal; empty where only words may be offered.
         makes: A part of the line that makes what leaks, where that decides.
         path: References and types of the steps that decide, besides the holder.
         root: Where the path begins.

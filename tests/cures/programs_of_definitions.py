@@ -116,6 +116,16 @@ DEFINITIONS = {
         "ax.plot",
         "    for old in list(ax.lines):",
     ),
+    "what is drawn in a loop": Leaking(
+        "from matplotlib.figure import Figure\nax = Figure().add_subplot()\ndef show(rows):\n"
+        "    ax.plot([0, 0])\n    for row in rows:\n        ax.plot(row)",
+        "show([[1, 2], [2, 1]])",
+        "ax._children",
+        "container-growth",
+        "ax.plot(row)",
+        "    for old in list(ax.lines):\n        old.remove()\n    ax.plot([0, 0])",
+        per_run=3.0,
+    ),
     "iterators that nobody reads": Leaking(
         "import torch\ndata = torch.randn(40, 30)\niters = []\ndef first(rows):\n"
         "    it = iter(rows.split(4)); iters.append(it)\n    return next(it)",

@@ -176,6 +176,15 @@ def test_an_owner_that_limits_the_container_among_its_attributes_is_recognised(o
         assert (limit and limit.words) == expected
 
 
+def test_the_buffer_of_a_text_file_is_limited_by_bytes_whatever_its_entries_are(tmp_path):
+    with (tmp_path / "words.txt").open("w", encoding="utf-8") as file:
+        limit = known_limit([{}, file, ["word"]])
+    assert limit.words == "buffer of a text file (8.00 KiB)"
+    assert not limit.is_far(1_000_000)
+    assert limit.full_bytes(1_000_000) == 8192
+    assert limit.reason(1.0, 62.0) == f"its holder is a {limit.words}, which is written when it is full"
+
+
 def test_to_ask_for_a_limit_makes_no_dict_for_an_instance():
     waiting = queue.Queue(maxsize=8)
     before = [id(one) for one in gc.get_referents(waiting)]

@@ -159,9 +159,8 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 CHANGES: tuple[Changes, ...] = (
     ended, library_calls, exception_as_text, left_again, handles_removed, cache_bounded, results_emptied,
     gradients_forgotten, saved_for_backward, graph_cut, newest_part, tasks_leave, wrapped_once, link_cut,
-    group_taken_out, state_taken_out, one_name,
-    put_back, default_made_anew, added_once, key_stays, reached, way_out, looked_up_last, taken_back,
-    run_entry_taken_out, emptied_by_owner, let_go, made_once, maybe_calls,
+    group_taken_out, state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached, way_out,
+    looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner, let_go, made_once, maybe_calls,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

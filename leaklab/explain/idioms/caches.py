@@ -215,7 +215,7 @@ def _values_hold_keys(e: Evidence) -> Advice:
 
 
 def cache_bounded(case: Case) -> Iterator[Proposal]:
-    """Yield how a cache of results keeps no object it was asked through, and how it keeps only the newest results."""
+    """Yield how a cached method keeps none of its objects, and how a cache keeps only the results used last."""
     function: Any = attribute(case.held, "__wrapped__") if is_kind_of(case.held, LRU_CACHE) else None
     definition = definition_of(case, function) if type(function) is types.FunctionType else None
     source = None if definition is None else case.source(function.__code__.co_filename)

@@ -122,9 +122,16 @@ def _drawn_anew(case: Case, source: SourceText, statement: ast.Expr | ast.Assign
     axes, kind = type_name(type(_live_owner(case, source, call))), type_name(type(newest(case.held)))
     drawn = next((name for of, name in DRAWN if kind.startswith(of)), "")
     if isinstance(call.func, ast.Attribute) and axes.startswith("matplotlib.axes.") and drawn:
-        patch, every = case.patch(), f"{source.text_of(call.func.value)}.{drawn}"
-        patch.before(source, statement, [f"for old in list({every}):", "    old.remove()"])
+        place, outer = source.text_of(call.func.value), [statement, *source.loops_around(statement)][-1]
+        first = next(one for one in source.siblings(outer) if one is outer or _calls_method_of(source, one, place))
+        patch, every = case.patch(), f"{place}.{drawn}"
+        patch.before(source, first, [f"for old in list({every}):", "    old.remove()"])
         yield from case.proposal(f"Before it is drawn, remove what earlier runs have drawn: all of `{every}`.", patch)
+
+
+def _calls_method_of(source: SourceText, statement: ast.stmt, place: str) -> bool:
+    calls = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return any(isinstance(one, ast.Attribute) and source.text_of(one.value) == place for one in calls)
 
 
 def _by_result(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:

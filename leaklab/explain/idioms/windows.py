@@ -37,8 +37,7 @@ def readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
     if has_base(type(case.held), collections.deque):  # a window: what is read of it are its newest entries
         return
     is_dict, inside = has_base(type(case.held), dict), {*ast.walk(store.statement)}
-    sources = {source.filename: source for source in (store.source, case.cell, *case.sources) if source is not None}
-    for source in sources.values():
+    for source in _sources(case, store):
         for node in ast.walk(source.tree):
             if not isinstance(node, (ast.Name, ast.Attribute)) or name_of(node) != name:
                 continue
@@ -46,6 +45,12 @@ def readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
                 continue
             if not (is_dict and is_looked_up(source, node)):
                 yield from _uses_of(source, node) if case.holder.endswith("]") else [(source, node)]
+
+
+def _sources(case: Case, store: Store) -> Iterable[SourceText]:
+    """Return the files in which the container may be read, each once."""
+    found = (store.source, case.cell, *case.sources)
+    return {source.filename: source for source in found if source is not None}.values()
 
 
 def _uses_of(source: SourceText, node: ast.expr) -> list[tuple[SourceText, ast.expr]]:
@@ -163,8 +168,7 @@ def _read(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
         yield from readers(case, store)
         return
     inside, key = {*ast.walk(store.statement)}, ast.dump(container.slice)
-    sources = {source.filename: source for source in (store.source, case.cell, *case.sources) if source is not None}
-    for source in sources.values():
+    for source in _sources(case, store):
         nodes = (node for node in ast.walk(source.tree) if isinstance(node, ast.Subscript) and node not in inside)
         yield from ((source, node) for node in nodes if ast.dump(node.slice) == key and isinstance(node.ctx, ast.Load))
 

@@ -59,6 +59,7 @@ class _Rule:
         when_full: What it does then.
         is_container: Whether the entries are in the object itself, not in a container among its attributes.
         is_replaced: Whether code makes a larger one of it once it is full, twice as large at most as far as one knows.
+        buffer: What it is called in words, where its limit is a number of bytes; empty for a number of entries.
     """
 
     module: str
@@ -70,6 +71,7 @@ class _Rule:
     when_full: str = "drops its oldest entry"
     is_container: bool = False
     is_replaced: bool = False
+    buffer: str = ""
 
     def type(self) -> type | None:
         """Return the type, None if its module is not loaded."""
@@ -94,13 +96,14 @@ _RULES: tuple[_Rule, ...] = (
         length=lambda cache: LRU_CACHE.cache_info(cache).currsize,
         is_container=True,
     ),
-    # What is written to a text file waits in a list until it fills a chunk; an entry has one character at least.
+    # What is written to a text file waits in a list until it fills a chunk.
     _Rule(
         "_io",
         "TextIOWrapper",
         "_CHUNK_SIZE",
         read=io.TextIOWrapper._CHUNK_SIZE.__get__,  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that tells
         when_full="is written",
+        buffer="buffer of a text file",
     ),
     _Rule("queue", "Queue", "maxsize", when_full="blocks put()"),
     _Rule("asyncio", "Queue", "_maxsize", when_full="blocks put()"),
@@ -126,10 +129,11 @@ class Limit:
 
     Attributes:
         words: As Python writes it: ``collections.deque(maxlen=64)``.
-        entries: The number.
+        entries: The number; of a buffer that of its bytes.
         is_meant: Whether somebody chose that many of just these: a deque's length is, a cache's size often is not.
         n_now: How many there are now; None where that is not known.
         when_full: What the holder does when it is full.
+        is_buffer: Whether the limit is one of bytes.
     """
 
     words: str
@@ -137,6 +141,7 @@ class Limit:
     is_meant: bool
     n_now: int | None = None
     when_full: str = "drops its oldest entry"
+    is_buffer: bool = False
 
     @property
     def is_full(self) -> bool:
@@ -158,9 +163,9 @@ class Limit:
         words = f"its holder is a {self.words}, which {self.when_full} when it is full"
         if self.is_full:
             return f"{words}, as it is now"
-        if per_run <= 0:
+        if per_run <= 0 or self.is_buffer:
             return words
-        at = f"at about {format_bytes(self.entries * bytes_per_run / per_run)}"
+        at = f"at about {format_bytes(self.full_bytes(bytes_per_run / per_run))}"
         if self.n_now is None:
             return f"{words}, {at}"
         return f"{words}: in about {unit_words(math.ceil((self.entries - self.n_now) / per_run), 'runs')}, {at}"
@@ -168,7 +173,11 @@ class Limit:
     def is_far(self, bytes_per_entry: float) -> bool:
         """Return whether the holder will be large before it drops anything: memory may be full by then."""
         most = max(_SHARE_OF_FREE * free_host_bytes(), FAR_BYTES) if self.is_meant else FAR_BYTES
-        return not self.is_full and self.entries * bytes_per_entry > most
+        return not self.is_full and self.full_bytes(bytes_per_entry) > most
+
+    def full_bytes(self, bytes_per_entry: float) -> float:
+        """Return how much the holder has when it is full, where each entry has *bytes_per_entry*."""
+        return self.entries if self.is_buffer else self.entries * bytes_per_entry
 
 
 def known_limit(holders: Sequence[object]) -> Limit | None:
@@ -191,7 +200,9 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
                 if limit is not None and limit > 0 and not may_be_replaced:
                     is_meant = rule.is_meant and not (rule.is_replaced and limit > FAR)
                     shown = "functools.lru_cache" if kind is LRU_CACHE else type_name(type(thing))
-                    return Limit(f"{shown}({rule.attribute.strip('_')}={limit})", limit, is_meant, now, rule.when_full)
+                    words = f"{shown}({rule.attribute.strip('_')}={limit})"
+                    words = f"{rule.buffer} ({format_bytes(limit)})" if rule.buffer else words
+                    return Limit(words, limit, is_meant, now, rule.when_full, bool(rule.buffer))
     return None
 
 
