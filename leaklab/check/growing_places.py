@@ -221,6 +221,8 @@ def _container(view: HeapView, judgement: Judgement, container: Grown[int], vert
     n_new = max(container.series[-1] - container.series[0], 1)
     content, bytes_per_unit = ("", 1.0) if unit != "entries" else content_of(thing, n_new)
     growth = _limited([view.objects[each] for each in view.path(vertex)], container.growth, bytes_per_unit)
+    is_filling = growth is not container.growth
+    bytes_per_run = (container.growth if is_filling else growth).rate * bytes_per_unit
     leak = leak_in_place(
         view,
         view.describe(vertex),
@@ -228,7 +230,7 @@ def _container(view: HeapView, judgement: Judgement, container: Grown[int], vert
         what=_entries_of(kind, content) if unit == "entries" else kind,
         unit=unit,
         growth=growth,
-        bytes_per_run=growth.rate * bytes_per_unit,
+        bytes_per_run=bytes_per_run,
     )
     row = ContainerGrowth(
         kind=kind,
@@ -243,9 +245,8 @@ def _container(view: HeapView, judgement: Judgement, container: Grown[int], vert
     )
     is_opaque = unit == "entries" and has_opaque(newest_entries(thing, n_new))
     address = address_of_growth(view, leak.fingerprint, vertex)
-    return Finding(
-        leak, growth, address, row=row, is_opaque=is_opaque, is_log=_is_log(thing, n_new, leak.bytes_per_run)
-    )
+    is_log = _is_log(thing, n_new, growth.rate * bytes_per_unit)
+    return Finding(leak, growth, address, row=row, is_filling=is_filling, is_opaque=is_opaque, is_log=is_log)
 
 
 def _limited(path: Sequence[object], growth: Growth, bytes_per_entry: float) -> Growth:

@@ -202,20 +202,39 @@ def test_a_cache_that_keeps_whole_objects_is_judged_by_what_it_would_hold():
     assert "lru_cache(maxsize=32), would keep 6" in report.leaks[0].reason
 
 
-def test_a_cache_of_a_library_that_fills_up_is_not_called_clean(tmp_path, monkeypatch):
+CACHING = """\
+import functools
+class Model:
+    def __init__(self):
+        self.weights = bytearray(60_000)
+    @functools.lru_cache(maxsize=32)
+    def anchors(self, size):
+        return [size]
+def use():
+    Model().anchors(4)
+"""
+RECENT = """\
+import collections
+recent = collections.deque(maxlen=32)
+def use():
+    recent.append(str(len(recent)) * 9_000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"), [(CACHING, "lru_cache(maxsize=32)"), (RECENT, "collections.deque(maxlen=32)")]
+)
+def test_what_fills_up_in_a_library_is_not_called_clean(tmp_path, monkeypatch, text, limit):
     """It is nobody's variable, and most of what the runs leave: that nothing piled up would be wrong."""
     package = tmp_path / "site-packages"
     package.mkdir()
-    (package / "anchors_of_models.py").write_text(
-        "import functools\n\nclass Model:\n    def __init__(self):\n        self.weights = bytearray(60_000)\n\n"
-        "    @functools.lru_cache(maxsize=32)\n    def anchors(self, size):\n        return [size]\n"
-    )
+    (package / "filling_up.py").write_text(text)
     monkeypatch.syspath_prepend(str(package))
-    module = importlib.import_module("anchors_of_models")
-    report = check(lambda: module.Model().anchors(4), runs=8)
-    del sys.modules["anchors_of_models"]
+    module = importlib.import_module("filling_up")
+    report = check(module.use, runs=8)
+    del sys.modules["filling_up"]
     assert report.verdict.outcome is Outcome.BOUNDED, report.verdict
-    assert "lru_cache(maxsize=32)" in str(report)
+    assert limit in str(report)
 
 
 @pytest.mark.parametrize("runs", [8, 24, 120])
