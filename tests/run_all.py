@@ -26,6 +26,7 @@ from apart import Apart
 FOLDER = Path(__file__).parent
 N_AT_ONCE = 3  # some wait for servers and other processes: two do not keep two processors busy
 FILE_SECONDS = 1200
+MOST_REASONS = 12  # lines of each file that are said again at the end, where a cut-off log still has them
 PASSED, FAILED, NO_TESTS = 0, 1, 5
 LONGEST = (
     "browser", "test_engines.py", "test_notebooks.py", "test_assistant.py", "test_no_leaks.py", "test_leaks.py",
@@ -48,7 +49,8 @@ def main() -> int:
     if options.coverage:
         command = [sys.executable, "-m", "pytest", "-n", "2", "--cov", "-m", "not untraced"]
         return subprocess.run(command, cwd=FOLDER.parent, check=False).returncode
-    failed = []
+    failed: list[str] = []
+    reasons: list[str] = []
     with ThreadPoolExecutor(N_AT_ONCE) as pool:
         chosen = [(file.resolve(),) for file in options.files] or together()
         running = {pool.submit(run, *files): name_of(*files) for files in chosen}
@@ -59,8 +61,10 @@ def main() -> int:
             # A file whose framework is not installed is skipped as a whole, which pytest counts as no tests.
             is_fine = status == PASSED or (status == NO_TESTS and "skipped" in last)
             print(f"{name}: {last} ({seconds:.0f} s)" if is_fine else f"\n{name}\n{output}", flush=True)
-            failed += [] if is_fine else [name]
-    print(f"FAILED: {', '.join(failed)}" if failed else "all tests passed")
+            if not is_fine:
+                failed.append(name)
+                reasons += [line for line in output.splitlines() if line.startswith(("FAILED ", "E  "))][:MOST_REASONS]
+    print("\n".join([*reasons, f"FAILED: {', '.join(failed)}"]) if failed else "all tests passed")
     return len(failed)
 
 
