@@ -13,7 +13,7 @@ import numpy as np
 from leaklab.check.findings import Explained, Finding, Survey
 from leaklab.check.growing_places import MAX_ROWS, grown_graphs, grown_places
 from leaklab.check.judging import Judgement
-from leaklab.check.memory import GRAPH_CAUSES, explain_memory, explained_shares, taken_by
+from leaklab.check.memory import explain_memory, explained_shares, keeps_graphs, taken_by
 from leaklab.check.process_leaks import attribute_counts
 from leaklab.check.ranking import (
     apart_from_logs,
@@ -144,7 +144,7 @@ def _explain(survey: Survey) -> Explained:
         tensors_kept=tensors_kept,
         tensor_bytes_kept=tensor_bytes_kept,
         addresses=tuple(finding.address for finding in findings if finding.address is not None),
-        native_bytes=native.parts.malloc_bytes,
+        native_bytes=native.native_bytes,
         shares=explained_shares(judgement, native.parts),
         charged=native.charged,
         noted=tuple(leak for leak in (*native.leaks, *aside) if leak not in leaks),
@@ -191,7 +191,7 @@ def _worth_showing(findings: Sequence[Finding], outcome: Outcome) -> Iterator[Fi
 
 def _graphs(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
     """Return the graphs that get longer; where *findings* carry graphs, those that none of them carries."""
-    groups = [finding.group for finding in findings if finding.is_leak and finding.leak.cause in GRAPH_CAUSES]
+    groups = [finding.group for finding in findings if finding.is_leak and keeps_graphs(finding.leak)]
     members = [member for group in groups if group is not None for member in group.members]
     grown = grown_graphs(survey.view, survey.judgement, members, survey.measurement.graph_marks)
     if not grown or None in groups:
@@ -216,7 +216,7 @@ def _with_retained_bytes(survey: Survey, leaks: Sequence[Leak], in_place: Sequen
             survey.retained.note_growth(finding.leak, finding.address)
     weighed = (survey.retained.with_retained_bytes(leak) for leak in leaks)
     if survey.view.n_unwalked:  # what such a graph keeps was not read: any figure would be far too small
-        weighed = (replace(leak, retained_bytes=None) if leak.cause in GRAPH_CAUSES else leak for leak in weighed)
+        weighed = (replace(leak, retained_bytes=None) if keeps_graphs(leak) else leak for leak in weighed)
     return with_effect(list(weighed), survey.judgement.slowdown, survey.n_runs)
 
 

@@ -162,7 +162,7 @@ def grown_graphs(
 
     Nodes that are kept with *members*, what else leaks with its graphs, do not count.
     """
-    growth, n_runs = judgement.graph, judgement.at_runs[-1] - 2  # the last two may use what they made
+    growth, n_runs = _growth_of_graphs(judgement), judgement.at_runs[-1] - 2  # the last two may use what they made
     if growth.outcome is not Outcome.LEAK:
         return []
     if members:
@@ -180,6 +180,18 @@ def grown_graphs(
     rest = growth.rate - sum(other.n_nodes for other in others) / n_runs if others else growth.rate
     first = _graph_at(view, longest.vertex, replace(growth, rate=rest))
     return _by_holder([first, *(_graph_beside(view, other, n_runs) for other in others)])
+
+
+def _growth_of_graphs(judgement: Judgement) -> Growth:
+    """Return how the nodes grow, which are counted between phases: after one phase the native heap tells of each run.
+
+    A loop may end there.
+    """
+    growth, native = judgement.graph, judgement.native
+    is_seen_once = growth.outcome is Outcome.INCONCLUSIVE and len(judgement.at_runs) == 2  # noqa: PLR2004 - one phase
+    if not is_seen_once or native is None or native.outcome is not Outcome.LEAK:
+        return growth
+    return replace(growth, outcome=Outcome.LEAK, reason=f"{growth.reason}; native memory: {native.reason}")
 
 
 def _by_holder(graphs: Sequence[Finding]) -> list[Finding]:

@@ -115,7 +115,12 @@ def _rest(growth: Growth | None, explained_bytes: float, doubt_bytes: float, flo
 NO_PARTS = NativeParts()
 NATIVE_MEMORY = "native memory (malloc)"
 DEVICE_MEMORY = "accelerator memory (torch's allocator)"
-GRAPH_CAUSES = ("graph-kept", "immortal-cycle")
+_GRAPH_CAUSES = {"graph-kept", "immortal-cycle"}
+
+
+def keeps_graphs(leak: Leak) -> bool:
+    """Return whether *leak* is known to keep autograd graphs, whatever keeps it."""
+    return not _GRAPH_CAUSES.isdisjoint((leak.cause, *leak.also_causes))
 
 
 def is_native_memory(leak: Leak) -> bool:
@@ -173,12 +178,19 @@ class NativeMemory:
         notes: What grows but is no leak of its own.
         charged: The kinds of memory of which the growth that nothing explains was taken for that of a leak found.
         parts: What the leaks found take of native memory, per run; nothing where that does not grow.
+        charged_bytes: What malloc hands out beyond that, per run, and was taken for that of a leak found.
     """
 
     leaks: tuple[Leak, ...]
     notes: tuple[str, ...] = ()
     charged: frozenset[str] = frozenset()
     parts: NativeParts = NO_PARTS
+    charged_bytes: float = 0.0
+
+    @property
+    def native_bytes(self) -> float:
+        """What malloc hands out per run for the leaks that Python explains."""
+        return self.parts.malloc_bytes + self.charged_bytes
 
 
 def explain_memory(survey: Survey, findings: Sequence[Finding]) -> NativeMemory:
@@ -229,8 +241,7 @@ def explain_native(
             continue
         if not rest.is_leak:
             notes += [] if (words := remark(rest, memory)) is None else [words]
-        elif n_unwalked and any(leak.cause in GRAPH_CAUSES for leak in found):
-            graphs = [leak for leak in found if leak.cause in GRAPH_CAUSES]
+        elif n_unwalked and (graphs := [leak for leak in found if keeps_graphs(leak)]):
             found = _charged(found, graphs, rest, memory, "the graphs are too large to be counted")
             charged.add(memory)
         elif unseen := [leak for leak in found if leak.fingerprint in opaque]:
@@ -238,7 +249,8 @@ def explain_native(
             charged.add(memory)
         else:
             found.append(native_leak(rest, memory, growth.reason, judgement.suspect()))
-    return NativeMemory(tuple(found), tuple(notes), frozenset(charged), explained)
+    charged_bytes = native.bytes_per_run if native is not None and NATIVE_MEMORY in charged else 0.0
+    return NativeMemory(tuple(found), tuple(notes), frozenset(charged), explained, charged_bytes)
 
 
 def keeps_step(leak: Leak, levels: Sequence[float] | None) -> bool:

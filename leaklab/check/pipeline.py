@@ -48,7 +48,7 @@ from leaklab.lines.branches import BranchWatch
 from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
 from leaklab.measure.measurement import Measurement
-from leaklab.model import MIN_RUNS, Leak, Settings
+from leaklab.model import MIN_RUNS, Leak, Outcome, Settings
 from leaklab.model.sentences import LINES, RUNS, Progress
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect
 
@@ -62,6 +62,8 @@ in autograd nodes, of which Python must not touch too many."""
 _MOST_KEPT_OF_LOOP = 20_000
 """The same of a loop that goes on, which waits meanwhile: about twelve times as long as a collection takes where
 nothing but torch has been imported, and in a larger heap less."""
+_LEAST_PHASE = 4
+"""Fewer runs do not show the pace of what is counted between phases."""
 _MOST_WATCHED = 111
 """In so few runs, counts alone do not tell a leak from a cache that still fills: it is watched which way the branches
 of the code go."""
@@ -213,7 +215,8 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
                 is_open=_is_open(session),
                 is_sure=_is_sure(session),
             )
-        if not n_runs or _is_enough(session, phases, n_runs):
+        n_runs = _fitting(session, phases, n_runs)
+        if not n_runs:
             break
         try:
             yield from _run_phase(session, measurement, n_runs)
@@ -226,16 +229,21 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
         _look_early(session, phases)
 
 
-def _is_enough(session: CheckSession, phases: int, n_runs: int) -> bool:
-    """Return whether *n_runs* more runs would pile up more than is to be explained.
+def _fitting(session: CheckSession, phases: int, n_runs: int) -> int:
+    """Return how many of *n_runs* more runs to make; 0 where they would pile up more than is to be explained.
 
-    A short third phase is made in any case: it shows whether growth keeps its pace. A loop does that by itself.
+    A short third phase is made in any case: it shows whether growth keeps its pace. A loop does that by itself, but
+    that a graph gets longer is seen between two phases only: the second one is as long as there is room for.
     """
-    measurement = session.measurement
-    if session.in_loop:
-        return phases > 0 and measurement.would_keep(n_runs) > _MOST_KEPT_OF_LOOP
-    is_long = phases > _FEWEST_PHASES or (phases == _FEWEST_PHASES and n_runs > measurement.n_runs)
-    return is_long and measurement.would_keep(n_runs) > _MOST_KEPT
+    measurement, judgement = session.measurement, session.judgement
+    if not session.in_loop:
+        is_long = phases > _FEWEST_PHASES or (phases == _FEWEST_PHASES and n_runs > measurement.n_runs)
+        return 0 if is_long and measurement.would_keep(n_runs) > _MOST_KEPT else n_runs
+    if not phases or measurement.would_keep(n_runs) <= _MOST_KEPT_OF_LOOP:
+        return n_runs
+    is_seen_once = phases == 1 and judgement is not None and judgement.graph.outcome is Outcome.INCONCLUSIVE
+    fitting = int((_MOST_KEPT_OF_LOOP / measurement.n_kept - 1) * measurement.n_runs) if is_seen_once else 0
+    return min(fitting, n_runs) if fitting >= _LEAST_PHASE else 0
 
 
 def _phase_of_loop(session: CheckSession, phases: int, n_runs: int) -> int | None:

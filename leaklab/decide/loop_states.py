@@ -23,14 +23,13 @@ from leaklab.model.loop import (
     ACCELERATOR,
     HOST,
     LEVEL,
-    LEVEL_WORDS,
     MEMORIES,
     GrowingPlace,
     LoopState,
     StateChange,
     StretchCheck,
 )
-from leaklab.model.sentences import growth_sentence, quoted
+from leaklab.model.sentences import growth_sentence
 from leaklab.text import format_bytes
 
 _MOST_PLACES = 64
@@ -137,7 +136,7 @@ class LoopStates:
             and place.leak is not None
             and place.fingerprint not in found
             and (place.fingerprint in limits or not is_cut)
-            and not self._is_longer(place.fingerprint, (lengths or {}).get(place.fingerprint))
+            and self._gain(place.fingerprint, lengths or {}) <= 0  # longer than it ever was, it has not stopped
             and done.last_step - done.first_step >= self._overdue(place.fingerprint)
         ]
         self._pauses |= {leak.fingerprint: longest_pause(leak.kept) * done.steps_per_run for leak in check.leaks}
@@ -171,10 +170,10 @@ class LoopStates:
         """Return for how many steps nothing has to come before a place has stopped: longer than any pause so far."""
         return _OVERDUE * self._pauses.get(fingerprint, 0)
 
-    def _is_longer(self, fingerprint: str, length: int | None) -> bool:
-        """Return whether the container of a place is longer than it ever was: then it has not stopped growing."""
-        known = self._lengths.get(fingerprint)
-        return length is not None and known is not None and length > known[1]
+    def _gain(self, fingerprint: str, lengths: Mapping[str, int]) -> int:
+        """Return by how much the container of a place is longer than it ever was; 0 where that is not known."""
+        length, known = lengths.get(fingerprint), self._lengths.get(fingerprint)
+        return 0 if length is None or known is None else length - known[1]
 
     def take_level(
         self, memory: str, step: int, rise: tuple[int, float] | None, total_steps: int | None, free: Free
@@ -221,17 +220,23 @@ class LoopStates:
             if length > _LONGER * self._longest.get(fingerprint, 0):
                 self._longest.pop(fingerprint, None)
 
+    def emptied(self, lengths: Mapping[str, int]) -> str:
+        """Return the holder of a place that grew, and whose container is shorter by *lengths* now; else empty."""
+        shorter = (place.leak for place in self.standing if self._gain(place.fingerprint, lengths) < 0)
+        return next((leak.holder for leak in shorter if leak is not None), "")
+
     def take_lengths(
-        self, step: int, lengths: Mapping[str, int], total_steps: int | None, free: Free
+        self, step: int, lengths: Mapping[str, int], total_steps: int | None, free: Free, *, is_last: bool = False
     ) -> list[StateChange]:
         """Withdraw the places whose container is not longer than it was, such as one that every epoch empties.
 
-        One that got longer at the same pace all along, to eight times the steps, is a leak.
+        One that got longer at the same pace all along, to eight times the steps, is a leak. What is emptied when the
+        loop has ended, *is_last*, has grown until then.
         """
         changes: list[StateChange] = []
         for place in self.standing:
             length, known = lengths.get(place.fingerprint), self._lengths.get(place.fingerprint)
-            if length is None or known is None or place.leak is None:
+            if length is None or known is None or place.leak is None or (is_last and length < known[1]):
                 continue
             before, longest = known
             if length > longest:
@@ -424,11 +429,11 @@ def _change(
 def _words(place: GrowingPlace, result: Consequence, total_steps: int | None, limit: Leak | None) -> str:
     if place.state is LoopState.STOPPED:
         reason = f": {limit.reason}" if limit is not None else ""
-        return f"{_name(place)} stopped growing by step {place.since_step:,}{reason}"
+        return f"{place.name} stopped growing by step {place.since_step:,}{reason}"
     since = f" since step {place.since_step:,}"
     if place.leak is None:
         amount = format_bytes(place.bytes_per_step)
-        growth = f"{_name(place)} grows by {amount} every step{since}; the place is not known yet"
+        growth = f"{place.name} grows by {amount} every step{since}; the place is not known yet"
     else:
         line = f", {_line_words(place.leak)}" if place.leak.sites else ""
         growth = f"{growth_sentence(place.leak, 'step')}{since}{line}"
@@ -439,9 +444,3 @@ def _words(place: GrowingPlace, result: Consequence, total_steps: int | None, li
 def _line_words(leak: Leak) -> str:
     place, _, does = leak.sites[0].rpartition("  # ")
     return f"{place} {does}" if place else leak.sites[0]
-
-
-def _name(place: GrowingPlace) -> str:
-    if place.leak is None:
-        return LEVEL_WORDS[place.memory]
-    return quoted(place.leak.holder) if place.leak.holder else place.leak.what

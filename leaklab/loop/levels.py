@@ -251,7 +251,7 @@ class LevelWatch:
             lengths = self.read_lengths(step)
             if is_last:  # what dies with the function that had the loop has grown until then
                 lengths = {place: length for place, length in lengths.items() if length != DEAD}
-            changes += self._states.take_lengths(step, lengths, total_steps, free)
+            changes += self._states.take_lengths(step, lengths, total_steps, free, is_last=is_last)
         if is_last:  # and what it gave back says nothing of the loop
             return changes + self._states.weigh(step, total_steps, free)
         levels = {HOST: (self.history.heap(), self.history.rss()), ACCELERATOR: (self.history.accelerator(),)}

@@ -16,7 +16,7 @@ from leaklab.errors import CheckRunningError, LeakFound
 from leaklab.loop import running
 from leaklab.loop.levels import LevelWatch, Schedule, free_memory, refuse_wrong
 from leaklab.loop.own_cost import OwnCost
-from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks, left_by_all, without_their_memory
+from leaklab.loop.stretch import LoopStretch, Roots, collect_before_checks, left_by_all, not_clean, without_their_memory
 from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.measure.gauges import accelerator_bytes, rss_bytes
 from leaklab.measure.level_history import count_tensors
@@ -383,12 +383,12 @@ class Monitor:
         stretch, self._stretch = self._stretch, None
         if stretch is None:
             return []
+        lengths, self._n_tensors = self._watch.lengths.read(), count_tensors()
+        check = not_clean(check, self._states.emptied(lengths)) if is_cut else check
         done = StretchCheck(stretch.first_step, self._step, stretch.steps_per_run, check)
         self._checks.append(done)
-        if len(self._checks) > _MOST_CHECKS:
-            del self._checks[1]
+        del self._checks[1 : 1 - _MOST_CHECKS]
         self._n_checks += 1
-        lengths, self._n_tensors = self._watch.lengths.read(), count_tensors()
         changes = self._states.take_check(done, self.total_steps, free_memory(), lengths, is_cut=is_cut)
         self._states.note_native(stretch.native_bytes_per_step)
         self._schedule.end_check(self._step, self._own.seconds, self._states.next_look(done))

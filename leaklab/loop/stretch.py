@@ -19,7 +19,7 @@ from leaklab.measure.level_history import HolderLengths, KnownPlace
 from leaklab.model import Check, Leak, Outcome, Settings
 from leaklab.model.check import Verdict
 from leaklab.model.paths import path_of_script
-from leaklab.model.sentences import RUNS, Progress
+from leaklab.model.sentences import RUNS, Progress, quoted
 from leaklab.runtime.gc_control import collect_quietly, user_lets_collect
 from leaklab.runtime.objects import is_script
 from leaklab.text import format_bytes, unit_words
@@ -223,9 +223,20 @@ def without_their_memory(check: Check, lost: Sequence[Leak]) -> Check:
     leaks = tuple(leak for leak in check.leaks if leak.cause != _NATIVE or n_bytes < _MOST_OF_IT * leak.bytes_per_run)
     if not lost or len(leaks) == len(check.leaks):
         return check
-    words = f"`{lost[0].holder}` grew and was gone when the loop ended"
+    words = f"{quoted(lost[0].holder)} grew and was gone when the loop ended"
     verdict = check.verdict if leaks else Verdict(Outcome.INCONCLUSIVE, words, check.verdict.n_runs)
     return replace(check, leaks=leaks, verdict=verdict)
+
+
+def not_clean(check: Check, holder: str) -> Check:
+    """Return *check*, which the end of the loop has cut, without its all-clear if *holder* has been emptied meanwhile.
+
+    What was in there was counted as gone.
+    """
+    if not holder or check.verdict.outcome is not Outcome.CLEAN:
+        return check
+    words = f"{quoted(holder)} had been emptied when the loop ended"
+    return replace(check, verdict=Verdict(Outcome.INCONCLUSIVE, words, check.verdict.n_runs))
 
 
 _NATIVE, _MOST_OF_IT = "native", 0.5

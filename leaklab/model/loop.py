@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from leaklab.model.check import Check, Leak
+from leaklab.model.sentences import quoted
 
 MONITOR_SCHEMA = 1
 """Raised whenever the record changes so that older files cannot be read any more."""
@@ -82,6 +83,13 @@ class GrowingPlace:
     def stands(self) -> bool:
         """Whether it grows, as far as is known."""
         return self.state in (LoopState.GROWING, LoopState.LEAK)
+
+    @property
+    def name(self) -> str:
+        """What people call it: its holder, or what grows."""
+        if self.leak is None:
+            return LEVEL_WORDS[self.memory]
+        return quoted(self.leak.holder) if self.leak.holder else self.leak.what
 
 
 @dataclass(frozen=True, slots=True)

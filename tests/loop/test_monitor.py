@@ -348,6 +348,61 @@ def test_what_was_proven_stays_proven_when_the_function_that_holds_it_returns():
     assert [change.state for change in watch.changes] == [LoopState.GROWING, LoopState.LEAK]
 
 
+@pytest.mark.parametrize("n_steps", [400, 1_100])  # the second ends within a second check
+def test_what_is_emptied_after_the_last_step_has_grown_until_then(n_steps):
+    kept = []
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for _ in range(n_steps):
+            kept.append(Batch())
+            watch.step()
+        kept.clear()
+    assert watch.report.leaked, watch.changes
+    assert LoopState.STOPPED not in {change.state for change in watch.changes}
+    assert "clean" not in {check.verdict.outcome.value for check in watch.report.checks}, watch.report.checks
+
+
+def test_a_table_that_has_weak_references_to_what_leaks_is_no_leak_beside_it():
+    kept, alive = [], weakref.WeakSet()
+    with leaklab.monitor(first_step=20, quiet=True, namespace={"kept": kept, "alive": alive}) as watch:
+        for _ in range(100):
+            batches = [Batch() for _ in range(40)]
+            kept.extend(batches)
+            alive.update(batches)
+            watch.step()
+    assert [place.leak.holder for place in watch.record.places] == ["kept"]
+
+
+DEEP = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(60)))
+
+
+@pytest.mark.parametrize("n_steps", [45, 70])  # ends after one phase, within the second
+def test_a_running_sum_is_named_also_where_there_is_time_for_one_phase(n_steps):
+    namespace = {"total": torch.zeros(())}
+    with leaklab.monitor(first_step=20, quiet=True, namespace=namespace) as watch:
+        for _ in range(n_steps):
+            loss = DEEP(torch.ones(16, 8)).sum()
+            loss.backward()
+            namespace["total"] = namespace["total"] + loss
+            watch.step()
+    assert [place.leak.holder for place in watch.record.places] == ["total"], watch.changes
+
+
+def test_memory_of_graphs_that_cannot_be_followed_is_that_of_the_callbacks_that_keep_them():
+    callbacks = []
+
+    def train():
+        loss = DEEP(torch.ones(16, 8)).sum()
+        callbacks.append(lambda: loss.item())
+
+    with leaklab.monitor(first_step=150, quiet=True, namespace={"callbacks": callbacks}) as watch:
+        for _ in range(300):
+            train()
+            watch.step()
+    (place,) = watch.record.places
+    assert place.leak.holder == "callbacks"
+    assert place.bytes_per_step > 40_000  # of 60 products and as many tanh
+
+
 def once_an_epoch(watch, n_steps):
     kept = []
     for step in range(n_steps):

@@ -23,7 +23,7 @@ from leaklab.heap.paths import Described
 from leaklab.heap.shortest_paths import Start
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.heap.view import HeapView
-from leaklab.runtime.containers import entries_in
+from leaklab.runtime.containers import entries_in, items_in
 from leaklab.runtime.objects import class_dict, has_base, is_exactly, is_kind_of, module_dict, mro_of, type_name
 from leaklab.runtime.ours import FRONT_ENDS, HISTORY_CONTAINERS
 
@@ -141,8 +141,7 @@ def lives_by_its_keys(view: HeapView, group: Group) -> bool:
     entries, members = {int(view.index.ids[entry]) for entry in group.entries}, set(group.members)
     n_values = n_leaked = 0
     for parent in {int(view.tree.parent[entry]) for entry in group.entries}:
-        things: Any = view.objects[parent] if parent >= 0 else None
-        for key, value in entries_in(things) if is_kind_of(things, dict) else ():
+        for key, value in _pairs_in(view.objects[parent]) if parent >= 0 else ():
             if id(value) in entries or id(key) in entries:
                 n_values += 1
                 reference = _info_weakref(value) if type(value) is _FinalizerInfo else _weak_one(key, value)
@@ -150,6 +149,15 @@ def lives_by_its_keys(view: HeapView, group: Group) -> bool:
                 vertex = -1 if owner is None else view.index.vertex_of(id(owner))
                 n_leaked += bool(vertex >= 0 and view.leaked[vertex] and vertex not in members)
     return 2 * n_leaked > n_values
+
+
+def _pairs_in(things: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield keys and values of a dict, of a set the weak references that take themselves out, each as both."""
+    if is_kind_of(things, dict):
+        yield from entries_in(things)
+    elif is_kind_of(things, set):  # as a WeakSet has one
+        weak = (thing for thing in items_in(things) if is_kind_of(thing, weakref.ref))
+        yield from ((one, one) for one in weak if _callback_of(one) is not None)
 
 
 _callback_of = vars(weakref.ref)["__callback__"].__get__
