@@ -132,6 +132,15 @@ def test_what_is_put_on_a_ctx_is_saved_for_backward(notebook):
     ]  # fmt: skip
 
 
+def test_models_under_numbered_names_are_results_and_are_not_replaced_by_the_newest(notebook):
+    notebook.run("import torch\nn = 0")
+    cell = "n += 1\nglobals()[f'model_{n}'] = torch.nn.Linear(30, 30)"
+    (leak,) = notebook.check(cell, "--cure -n 16 -t 120", cures=True).leaks
+    assert leak.holder == "globals()"
+    assert [cure for cure in leak.cures if cure.outcome is CureOutcome.CURED] == []
+    assert "Use one name" in leak.advice
+
+
 @pytest.mark.parametrize(
     ("decorator", "is_again"),
     [("@functools.lru_cache(maxsize=4)", False), ("@noted\n@functools.lru_cache(maxsize=4)", True)],

@@ -13,6 +13,7 @@ from leaklab.cure.source import Proposal, SourceText
 from leaklab.explain.idioms.advice import NAMESPACE, Advice, clearing, is_expression, named, place_words, written
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
+from leaklab.runtime.objects import has_base, loaded_type
 from leaklab.text import unit_words
 
 _COMPUTED = (ast.JoinedStr, ast.BinOp)
@@ -159,7 +160,10 @@ def table_of_module(e: Evidence) -> Advice | None:
 
 
 def one_name(case: Case) -> Iterator[Proposal]:
-    """Yield how what is registered under a new name by every run is registered under one name."""
+    """Yield how what is registered under a new name by every run is registered under one name.
+
+    Not models that are variables: a trained one is a result, which only its owner can do without.
+    """
     for store in case.stores:
         for node in ast.walk(store.statement):
             named = _computed_name(node)
@@ -194,7 +198,10 @@ def _free_name(case: Case, source: SourceText, node: ast.Call | ast.Subscript, n
     """Return *name*, or one like it that nothing has yet where *node* registers; empty if that is not known."""
     names = (name, f"{name}_newest")
     if isinstance(node, ast.Subscript):
-        return next((one for one in names if one not in case.program.namespace), "")
+        variables = case.program.namespace
+        results = (value for variable, value in variables.items() if variable.startswith(name))
+        has_models = (module := loaded_type("torch.nn", "Module")) and any(has_base(type(v), module) for v in results)
+        return "" if has_models else next((one for one in names if one not in variables), "")
     is_setattr = isinstance(node.func, ast.Name)
     owner_node = node.args[0] if is_setattr else node.func.value if isinstance(node.func, ast.Attribute) else None
     owner = MISSING if owner_node is None else evaluate(source.text_of(owner_node), case.program.namespace)
