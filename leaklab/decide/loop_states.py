@@ -437,8 +437,8 @@ def _words(place: GrowingPlace, result: Consequence, total_steps: int | None, li
     else:
         line = f", {_line_words(place.leak)}" if place.leak.sites else ""
         growth = f"{growth_sentence(place.leak, 'step')}{since}{line}"
-    consequence = f"; {result.words(total_steps)}" if place.bytes_per_step > 0 else ""
-    return growth + consequence
+    consequence = result.words(total_steps) if place.bytes_per_step > 0 else ""
+    return f"{growth}; {consequence}" if consequence else growth
 
 
 def _line_words(leak: Leak) -> str:

@@ -327,13 +327,15 @@ class Consequence:
     matters: bool
 
     def words(self, total_steps: int | None) -> str:
-        """Return it as a clause: ``memory is full at step 310,000``."""
+        """Return it as a clause: ``memory is full at step 310,000``; empty where nobody knows when the loop ends."""
         if self.full_at_step is not None and self.matters:
             return f"memory is full at step {self.full_at_step:,}"
         if not self.n_bytes:
             return "the loop has ended"
-        until = "the time the loop is twice as long" if total_steps is None else f"step {total_steps:,}"
-        return f"by {until} it will take {format_bytes(self.n_bytes)} of the {format_bytes(self.free_bytes)} now free"
+        if total_steps is None:
+            return ""
+        taken, free = format_bytes(self.n_bytes), format_bytes(self.free_bytes)
+        return f"by step {total_steps:,} it will take {taken} of the {free} now free"
 
 
 def consequence_of(bytes_per_step: float, step: int, total_steps: int | None, free_bytes: float) -> Consequence:

@@ -8,6 +8,7 @@ import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -162,18 +163,33 @@ class ProgramWatch:
 
 
 def _hide_own_frames(traceback: TracebackType | None) -> None:
-    """Let the traceback that the interpreter prints begin in the program, as it would without a watch."""
+    """Let the traceback that the interpreter prints begin in the program, as it would without a watch, and end there.
+
+    Ctrl-C may have come while a step was counted.
+    """
     while traceback is not None and traceback.tb_frame.f_code.co_filename != FILE:
         traceback = traceback.tb_next
     while traceback is not None and _is_machinery(traceback.tb_frame):
         traceback = traceback.tb_next
-    before, shown = sys.excepthook, traceback
+    before, shown = sys.excepthook, _of_program(traceback)
 
     def excepthook(kind: type[BaseException], error: BaseException, _whole: TracebackType | None) -> Any:
         error.__traceback__ = shown
         return before(kind, error, shown)
 
     sys.excepthook = excepthook
+
+
+def _of_program(traceback: TracebackType | None) -> TracebackType | None:
+    """Return *traceback* without the functions of the watch."""
+    own = f"{Path(FILE).parents[1]}{os.sep}"
+    places: list[TracebackType] = []
+    while traceback is not None:
+        places += [] if traceback.tb_frame.f_code.co_filename.startswith(own) else [traceback]
+        traceback = traceback.tb_next
+    for place, after in pairwise((*places, None)):
+        place.tb_next = after  # type: ignore[union-attr]  # only the last is None
+    return places[0] if places else None
 
 
 def _is_machinery(frame: FrameType) -> bool:

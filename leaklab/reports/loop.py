@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from leaklab.decide.rising_level import find_periods
-from leaklab.model import Leak
+from leaklab.model import Leak, Outcome
 from leaklab.model.loop import (
     LEVEL_WORDS,
     MONITOR_SCHEMA,
@@ -21,7 +21,7 @@ from leaklab.model.loop import (
     StateChange,
     StretchCheck,
 )
-from leaklab.model.sentences import growth_sentence
+from leaklab.model.sentences import growth_sentence, more_words
 from leaklab.render.base import Forms, Report
 from leaklab.render.document import (
     Bullet,
@@ -49,6 +49,8 @@ from leaklab.reports.check_html import answer_of
 from leaklab.text import format_bytes, format_seconds, unit_words, visible
 
 _N_SHOWN, _N_CHANGES = 5, 12
+_FAR = 100
+"""At so many times the steps of a loop nobody waits for its memory to be full."""
 
 
 def document_of(record: MonitorRecord) -> Document:
@@ -134,9 +136,11 @@ def consequence_words(record: MonitorRecord) -> str:
     if status.bytes_per_step <= 0:
         return _seen_words(record)
     rate = f"{format_bytes(status.bytes_per_step)} every step"
-    if status.full_at_step is not None:
-        return f"{rate}: memory is full at step {status.full_at_step:,}"
-    return f"{rate}: memory lasts until the end of the loop"
+    if status.full_at_step is None:
+        return f"{rate}: memory lasts until the end of the loop"
+    if status.full_at_step > _FAR * status.step and not status.is_alarm:
+        return f"{rate}: memory lasts for more than {_FAR} times as many steps"
+    return f"{rate}: memory is full at step {status.full_at_step:,}"
 
 
 def _seen_words(record: MonitorRecord) -> str:
@@ -157,12 +161,13 @@ def _seen_words(record: MonitorRecord) -> str:
 
 
 def _check_line(done: StretchCheck) -> str:
-    """Return one check in a line."""
-    runs = unit_words(done.check.verdict.n_runs, "runs")
-    return (
-        f"steps {done.first_step:,} to {done.last_step:,} ({runs} of {unit_words(done.steps_per_run, 'steps')}): "
-        f"{done.check.verdict}"
-    )
+    """Return one check in a line. What grew there is a leak only if it goes on, which the places say."""
+    check, runs = done.check, unit_words(done.check.verdict.n_runs, "runs")
+    found = str(check.verdict)
+    if check.leaks and check.verdict.outcome is Outcome.LEAK:
+        found = growth_sentence(check.leaks[0]) + more_words(check.leaks, "place")
+    steps = f"steps {done.first_step:,} to {done.last_step:,}"
+    return f"{steps} ({runs} of {unit_words(done.steps_per_run, 'steps')}): {found}"
 
 
 def _cost_words(status: MonitorStatus) -> str:

@@ -124,6 +124,16 @@ def test_an_error_ends_the_program_as_it_would_and_its_traceback_begins_there(tm
     assert plain[2] in watched[2] or plain[2] in before
 
 
+def test_a_traceback_through_a_step_that_is_counted_has_the_places_of_the_program_only(tmp_path):
+    text = "def work(n):\n    if n == 30:\n        raise ValueError('bad row')\nfor n in range(100):\n    work(n)\n"
+    name = written(tmp_path, text)
+    plain = run([name], tmp_path, python=())
+    watched = run(["--step", "__main__:work", name], tmp_path)
+    assert watched[0] == plain[0] == 1
+    assert "at step 30, ended by ValueError" in watched[2]
+    assert plain[2] in watched[2]
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_program_that_is_ended_by_a_signal_has_its_report_and_dies_of_it(tmp_path, signum):
     text = TRAINING.replace("{end}", "").replace("            history.append(loss)", SAY_WHEN)
