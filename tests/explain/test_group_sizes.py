@@ -185,6 +185,19 @@ def test_the_buffer_of_a_text_file_is_limited_by_bytes_whatever_its_entries_are(
     assert limit.reason(1.0, 62.0) == f"its holder is a {limit.words}, which is written when it is full"
 
 
+def test_the_directions_that_lbfgs_keeps_are_limited_by_its_history():
+    weights = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.LBFGS([weights], history_size=7)
+    loss = lambda: weights.square().sum()  # noqa: E731
+    optimizer.step(lambda: (optimizer.zero_grad(), result := loss(), result.backward())[1])
+    state = optimizer.state[weights]
+    limit = known_limit([{}, optimizer, vars(optimizer), optimizer.state, state, state["old_dirs"]])
+    assert (limit.words, limit.entries) == ("torch.optim.lbfgs.LBFGS(history_size=7)", 7)
+    assert known_limit([{}, optimizer, optimizer.state, state]) is None, (
+        "it may have a state for each of many parameters"
+    )
+
+
 def test_to_ask_for_a_limit_makes_no_dict_for_an_instance():
     waiting = queue.Queue(maxsize=8)
     before = [id(one) for one in gc.get_referents(waiting)]

@@ -60,6 +60,7 @@ class _Rule:
         is_container: Whether the entries are in the object itself, not in a container among its attributes.
         is_replaced: Whether code makes a larger one of it once it is full, twice as large at most as far as one knows.
         buffer: What it is called in words, where its limit is a number of bytes; empty for a number of entries.
+        n_containers: How many there are from the attribute to the one that the entries are in.
     """
 
     module: str
@@ -72,6 +73,7 @@ class _Rule:
     is_container: bool = False
     is_replaced: bool = False
     buffer: str = ""
+    n_containers: int = 1
 
     def type(self) -> type | None:
         """Return the type, None if its module is not loaded."""
@@ -117,6 +119,14 @@ _RULES: tuple[_Rule, ...] = (
         when_full="has no room for more",
         is_container=True,
         is_replaced=True,
+    ),
+    # In the state of its first parameter: the directions, step lengths and curvatures of the last steps.
+    _Rule(
+        "torch.optim",
+        "LBFGS",
+        "history_size",
+        read=lambda lbfgs: _of_first_group(lbfgs, "history_size"),
+        n_containers=3,
     ),
     # cachetools writes the name of the attribute out, as Python does for two underscores.
     _Rule("cachetools", "Cache", "_Cache__maxsize", is_meant=False),
@@ -191,7 +201,9 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
     for depth, thing in enumerate(reversed(holders)):
         for kind, rule in rules:
             has_entries = (
-                depth == 0 if rule.is_container else _has_in_attributes(thing, holders[len(holders) - depth :])
+                depth == 0
+                if rule.is_container
+                else _has_in_attributes(thing, holders[len(holders) - depth :], rule.n_containers)
             )
             if has_entries and any(base is kind for base in mro_of(type(thing))):
                 limit = _instance_limit(thing, rule.attribute) if rule.read is None else rule.read(thing)
@@ -211,14 +223,21 @@ def filled_once(owner: object) -> str:
     return "itertools.cycle keeps what its first pass gets" if type(owner) is itertools.cycle else ""
 
 
-def _has_in_attributes(thing: object, below: Sequence[object]) -> bool:
-    """Return whether *below*, which leads from *thing* to a container, is that alone or beside the dict of *thing*."""
-    return len(below) == 1 or (len(below) == 2 and is_own_dict(thing, below[0]))  # noqa: PLR2004
+def _has_in_attributes(thing: object, below: Sequence[object], n_containers: int) -> bool:
+    """Return whether *below*, which leads from *thing*, are so many containers, alone or after the dict of *thing*."""
+    return len(below) == n_containers or (len(below) == n_containers + 1 and is_own_dict(thing, below[0]))
 
 
 def _instance_limit(thing: object, name: str) -> int | None:
     """Return a whole number among the attributes of an instance; None where it is anything else."""
     limit = inline_attribute(thing, name)
+    return limit if type(limit) is int else None
+
+
+def _of_first_group(optimizer: object, name: str) -> int | None:
+    """Return a whole number from the first parameter group of an optimizer; None where it is anything else."""
+    groups = first_items(inline_attribute(optimizer, "param_groups"), 1)
+    limit = groups[0].get(name) if groups and type(groups[0]) is dict else None
     return limit if type(limit) is int else None
 
 
