@@ -92,16 +92,18 @@ class Schedule:
         is_early = self.first_step is None and self.is_first and has_time
         return elapsed >= self.not_before and (step >= self.next_check or is_early)
 
-    def next_step(self, step: int) -> int:
-        """Return the step after which to ask again whether a check is due.
+    def next_step(self, step: int, elapsed: float) -> int:
+        """Return the step after which to ask again whether a check is due, *elapsed* seconds after the loop began.
 
         Before the first one that is asked after a quarter more steps each time: what the first step took tells nothing
-        of the others.
+        of the others. When the time has nearly come, the pace so far tells after how many.
         """
-        n_steps = step - self.loop_step
-        is_early = self.first_step is None and self.is_first and self.next_check > step
-        early = self.loop_step + max(_FIRST_STEPS, n_steps + -(-n_steps // 4))
-        return min(self.next_check, early) if is_early else self.next_check
+        n_steps, seconds = step - self.loop_step, elapsed - self.loop_seconds
+        if not (self.first_step is None and self.is_first and self.next_check > step):
+            return self.next_check
+        until_due = math.ceil(n_steps * max(_FIRST_SECONDS - seconds, 0.0) / seconds) if seconds > 0 else n_steps
+        further = max(min(-(-n_steps // 4), until_due), 1)
+        return min(self.next_check, self.loop_step + max(_FIRST_STEPS, n_steps + further))
 
     def steps_per_first_run(
         self, step: int, seconds_per_step: float, periods: Sequence[int], *, is_frozen: bool

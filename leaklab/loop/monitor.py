@@ -317,7 +317,7 @@ class Monitor:
             due.append(self._together.next_step)
         if self._stretch is not None:
             due.append(self._stretch.next_step)
-        elif (next_check := self._schedule.next_step(self._step)) > self._step:  # else it is due, but too dear now
+        elif (next_check := self._schedule.next_step(self._step, self._elapsed())) > self._step:  # else too dear
             due.append(next_check)
         self._next = max(min(due), self._step + 1)
 
