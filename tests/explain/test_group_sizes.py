@@ -185,6 +185,20 @@ def test_the_buffer_of_a_text_file_is_limited_by_bytes_whatever_its_entries_are(
     assert limit.reason(1.0, 62.0) == f"its holder is a {limit.words}, which is written when it is full"
 
 
+@pytest.mark.untraced
+def test_small_arrays_take_native_memory_and_are_no_leak_beside_what_keeps_them():
+    kept = []
+
+    def step():
+        kept.extend(
+            (np.ones((1, 4), np.float32), torch.ones(1).argmax().numpy(), np.ones(1), np.ones((1, 2, 2)))
+            for _ in range(60)
+        )
+
+    report = leaklab.leakcheck(step, runs=24, sites=False, cure=False, namespace={"kept": kept})
+    assert [leak.holder for leak in report.leaks] == ["kept"]
+
+
 def test_the_directions_that_lbfgs_keeps_are_limited_by_its_history():
     weights = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.LBFGS([weights], history_size=7)

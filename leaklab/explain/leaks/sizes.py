@@ -25,6 +25,7 @@ from leaklab.runtime.objects import (
     STREAM_TYPES,
     flags_of,
     has_base,
+    is_exactly,
     is_kind_of,
     is_tensor_type,
     loaded_type,
@@ -217,12 +218,27 @@ def native_parts(view: HeapView, vertices: Sequence[int], without_storages: Coll
     tensors = (thing for thing, vertex in zip(things, vertices, strict=True) if view.is_tensor[vertex])
     on_host, on_device = _storage_bytes(tensors, without_storages)
     pooled_bytes = _POOLED_BYTES if sys.getallocatedblocks() else 0  # no block: PYTHONMALLOC=malloc
-    sizes = map(shallow_bytes, owned_objects(things))
+    owned = [(thing, shallow_bytes(thing)) for thing in owned_objects(things)]
+    arrays = (thing for thing, size in owned if size <= pooled_bytes and is_exactly(thing, (np.ndarray,)))
+    large = sum(size for _thing, size in owned if size > pooled_bytes)
     return NativeParts(
-        data_bytes=on_host + sum(size for size in sizes if size > pooled_bytes),
+        data_bytes=on_host + sum(map(_array_bytes, arrays)) + large,
         cpp_bytes=cpp_bytes(view, vertices),
         device_bytes=on_device,
     )
+
+
+def _array_bytes(array: Any) -> int:
+    """Return what malloc hands out for a small array of NumPy, which asks it for data and shape, however little.
+
+    Blocks of malloc are multiples of 16 bytes, 32 at least, with 8 for itself.
+    """
+    n_dims, is_owner = _ndim_of(array), _flags_of(array).owndata
+    blocks = [16 * n_dims] * (n_dims > 0) + [_nbytes_of(array)] * is_owner
+    return sum(max(32, -(-(size + 8) // 16) * 16) for size in blocks)
+
+
+_ndim_of, _nbytes_of, _flags_of = (np.ndarray.__dict__[name].__get__ for name in ("ndim", "nbytes", "flags"))
 
 
 def cpp_bytes(view: HeapView, vertices: Sequence[int] | Ints) -> int:
