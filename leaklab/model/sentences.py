@@ -23,7 +23,7 @@ _NOUNS = {
     "int": "numbers", "float": "numbers", "complex": "numbers", "traceback": "tracebacks", "frame": "frames",
     "generator": "generators", "coroutine": "coroutines", "module": "modules", "type": "classes",
     "weakref": "weak references", "collections.OrderedDict": "dicts", "collections.defaultdict": "dicts",
-    "collections.deque": "deques",
+    "collections.deque": "deques", "pandas.core.internals.blocks.NumpyBlock": "column blocks",
 }  # fmt: skip
 """How people call many of a kind; of other kinds they say ``Batch objects``."""
 _MIXED = " other kind"

@@ -56,6 +56,19 @@ DEFINITIONS = {
         "profile",
         "    net.predict = inner",
     ),
+    "a part that a function wraps again": Leaking(
+        NET + "class Clamp(torch.nn.Module):\n    def __init__(self, inner):\n        super().__init__()\n"
+        "        self.inner = inner\n    def forward(self, x):\n        return self.inner(x).clamp(-1, 1)\n"
+        "model = torch.nn.Module()\nmodel.head = Clamp(net)\ndef finetune(x):\n    model.head = Clamp(model.head)\n"
+        "    return model.head(x)",
+        "y = finetune(torch.randn(4, 32))",
+        "model.head._modules",
+        "run-switch",
+        "model.head = Clamp(model.head)",
+        '    model.head = Clamp(getattr(model.head, "inner", model.head))',
+        path=((".inner", "Clamp"),),
+        per_run=4.0,
+    ),
     "a parameter that another one replaces": Leaking(
         "import torch\nx = torch.nn.Parameter(torch.randn(40))\nopt = torch.optim.Adam([x])\ndef replace(data):\n"
         "    for group in opt.param_groups:\n        group['params'][0] = torch.nn.Parameter(data)\n"

@@ -12,6 +12,7 @@ import logging.handlers
 import queue
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from explain_builders import Link, Node, vertex_of, view_of
@@ -197,6 +198,20 @@ def test_small_arrays_take_native_memory_and_are_no_leak_beside_what_keeps_them(
 
     report = leaklab.leakcheck(step, runs=24, sites=False, cure=False, namespace={"kept": kept})
     assert [leak.holder for leak in report.leaks] == ["kept"]
+
+
+@pytest.mark.untraced
+def test_a_frame_that_gets_columns_is_named_and_not_the_blocks_that_it_is_made_of():
+    table, numbers = pd.DataFrame(index=range(200)), iter(range(1_000))
+
+    def step():
+        table[f"run {next(numbers)}"] = np.ones(200)
+
+    report = leaklab.leakcheck(step, runs=24, cure=False, namespace={"table": table})
+    (leak,) = report.leaks
+    assert (leak.holder, leak.cause) == ("table", "container-growth")
+    assert "`table` grows by 1 column block (" in str(report.verdict)
+    assert "gets new columns in every run" in leak.advice
 
 
 def test_the_directions_that_lbfgs_keeps_are_limited_by_its_history():

@@ -21,7 +21,7 @@ from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
 from leaklab.explain.idioms.tensors import Detachment, cut_of
 from leaklab.explain.idioms.windows import bounded, newest_of, readers, reads_newest, window_kept
-from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.leaks.evidence import FRAMES, Evidence
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import first_items, newest_items
 from leaklab.runtime.objects import class_attribute, has_base, is_exactly, is_kind_of, module_dict
@@ -48,6 +48,14 @@ def container_growth(e: Evidence) -> Advice | None:
         return Advice(
             f"{place_words(e)} grows by every run{kind}. {_how_to_limit(e)}",
             "Not if all of it is needed at the end; then write it to a file as it comes.",
+        )
+    if e.holder_kind in FRAMES and e.unit == "objects":
+        table = written(e.holder)
+        return Advice(
+            f"{named(table)} gets new columns in every run, and keeps them, each in a block of its own. Collect the "
+            "values in a list and make one table of them at the end, write into columns that are there, or take out "
+            f"what is done (`{table} = {table}.drop(columns=...)`).",
+            "Not if all columns are needed at the end.",
         )
     if e.crossing is None or e.has_tensors or e.crossing.kind not in ("key", "index", "element"):
         return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaklab.cure.case import Case, Store
+from leaklab.cure.ends import local_names
 from leaklab.cure.live import MISSING, attribute, evaluate, newest
 from leaklab.cure.source import Patch, Proposal
 from leaklab.explain.idioms.advice import Advice, clearing, is_users, named, place_words, written
@@ -142,14 +143,23 @@ def wrapped_once(case: Case) -> Iterator[Proposal]:
     """
     for source in case.sources if case.cell is not None else ():
         for node in ast.walk(source.tree):
-            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or source is not case.cell:
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
                 continue
-            place = source.text_of(node.targets[0])
+            place, function = source.text_of(node.targets[0]), source.function_of(node)
+            names = {one.id for one in ast.walk(node.targets[0]) if isinstance(one, ast.Name)}
+            if source is not case.cell if function is None else names & _own_names(function):
+                continue
             inside = [one for one in node.value.args if source.text_of(one) == place]
             link = _inner(evaluate(place, case.program.namespace), case)
             if len(inside) == 1 and link and _is_called_through(case, link):
                 words = f"Wrap what is inside of `{place}`, not what the run before has wrapped already."
                 yield from case.instead(words, source, inside[0], f'getattr({place}, "{link}", {place})')
+
+
+def _own_names(function: ast.AST) -> set[str]:
+    """Return the names that stand for variables of *function*, not for those of the program."""
+    shared = (node.names for node in ast.walk(function) if isinstance(node, ast.Global))
+    return local_names(function).difference(*shared)
 
 
 def _is_called_through(case: Case, link: str) -> bool:

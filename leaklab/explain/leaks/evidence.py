@@ -315,12 +315,14 @@ def _are_modules(view: HeapView, entries: Sequence[int]) -> bool:
 
 def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sample: int) -> Evidence:
     """Gather what is known of *group*, whose path is the one to *sample*."""
-    name = holder_of(view, group)
-    holder = name if group.holder < 0 else view.describe(group.holder).code or name
+    frame = _frame_around(view, group.holder)  # people know the frame, not the blocks that it is made of
+    name = holder_of(view, group) if frame < 0 else view.describe(frame).name
+    kept_by = group.holder if frame < 0 else frame
+    holder = name if kept_by < 0 else view.describe(kept_by).code or name
     return Evidence(
         path=view.describe(sample).path,
         holder=holder,
-        holder_kind="dict" if group.holder < 0 else type_name(type(view.objects[group.holder])),
+        holder_kind="dict" if kept_by < 0 else type_name(type(view.objects[kept_by])),
         crossing=group.crossing,
         entry_kinds=frozenset(type_name(type(view.objects[entry])) for entry in group.entries),
         kinds=summary.kinds,
@@ -334,6 +336,15 @@ def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sampl
         facts=facts_of(view, view.describe(sample), group.members, group.entries, sample=sample),
         holder_name=name,
     )
+
+
+FRAMES = ("pandas.DataFrame", "pandas.Series")
+
+
+def _frame_around(view: HeapView, vertex: int) -> int:
+    """Return the frame or series of pandas that *vertex* is a private part of; -1 if it is none."""
+    above = view.path(vertex) if vertex >= 0 else []
+    return next((each for each in reversed(above) if type_name(type(view.objects[each])) in FRAMES), -1)
 
 
 def evidence_of_orphans(view: HeapView, orphans: Orphans, summary: GroupSummary, *, gc_is_off: bool) -> Evidence:
