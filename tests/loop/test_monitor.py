@@ -392,7 +392,7 @@ def test_memory_of_graphs_that_cannot_be_followed_is_that_of_the_callbacks_that_
 
     def train():
         loss = DEEP(torch.ones(16, 8)).sum()
-        callbacks.append(lambda: loss.item())
+        callbacks.append(lambda: float(loss))
 
     with leaklab.monitor(first_step=150, quiet=True, namespace={"callbacks": callbacks}) as watch:
         for _ in range(300):

@@ -100,7 +100,8 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
         cut.apply(patch, store)
     _write_behind(case, store, patch, lines)
     also = f"; store {cut.words}" if cut is not None else ""
-    words = f"Keep only the newest {n_kept:,} entries of `{place}`{also}."
+    wanted = "" if any(_read(case, store)) else ", or as many as you will read: nothing reads them so far"
+    words = f"Keep only the newest {n_kept:,} entries of `{place}`{wanted}{also}."
     yield from case.proposal(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
 
 
