@@ -182,6 +182,13 @@ def test_a_cache_that_is_emptied_in_every_run_is_said_to_serve_no_later_one(
     assert not bound.drops
 
 
+def test_a_bound_on_what_nothing_reads_yet_says_so(firsts: dict[str, tuple[Proposal, ...]]) -> None:
+    """A cache is read by its keys."""
+    unread = "or as many as you will read: nothing reads them so far"
+    assert unread in firsts["copies of a model"][0].words
+    assert unread not in firsts["a cache of a function"][0].words
+
+
 def test_every_proposal_is_a_program_and_says_what_it_does(firsts: dict[str, tuple[Proposal, ...]]) -> None:
     """A change is the source as it stands and Python that takes its place; at most five for a leak."""
     for name, found in firsts.items():

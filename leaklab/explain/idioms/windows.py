@@ -33,18 +33,23 @@ def newest_of(kind: str) -> tuple[str, str]:
 
 def readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
     """Yield where the code around uses all of the container: the newest of it would not be enough."""
-    name = last_name(store.container_text)
     if has_base(type(case.held), collections.deque):  # a window: what is read of it are its newest entries
         return
-    is_dict, inside = has_base(type(case.held), dict), {*ast.walk(store.statement)}
+    is_dict = has_base(type(case.held), dict)
+    for source, node in _loads(case, store):
+        if not (is_dict and is_looked_up(source, node)):
+            yield from _uses_of(source, node) if case.holder.endswith("]") else [(source, node)]
+
+
+def _loads(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
+    """Yield where the code around does anything with the container but fill it."""
+    name, inside = last_name(store.container_text), {*ast.walk(store.statement)}
     for source in _sources(case, store):
         for node in ast.walk(source.tree):
             if not isinstance(node, (ast.Name, ast.Attribute)) or name_of(node) != name:
                 continue
-            if not isinstance(node.ctx, ast.Load) or _is_filled(source, node, name) or node in inside:
-                continue
-            if not (is_dict and is_looked_up(source, node)):
-                yield from _uses_of(source, node) if case.holder.endswith("]") else [(source, node)]
+            if isinstance(node.ctx, ast.Load) and not _is_filled(source, node, name) and node not in inside:
+                yield source, node
 
 
 def _sources(case: Case, store: Store) -> Iterable[SourceText]:
@@ -100,7 +105,7 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
         cut.apply(patch, store)
     _write_behind(case, store, patch, lines)
     also = f"; store {cut.words}" if cut is not None else ""
-    wanted = "" if any(_read(case, store)) else ", or as many as you will read: nothing reads them so far"
+    wanted = "" if any(_loads(case, store)) else ", or as many as you will read: nothing reads them so far"
     words = f"Keep only the newest {n_kept:,} entries of `{place}`{wanted}{also}."
     yield from case.proposal(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
 
