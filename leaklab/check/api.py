@@ -55,7 +55,7 @@ def leakcheck(
             decides: up to 1,000 of a cell of a millisecond, up to 40 of one of a second.
         warmup: Runs before measuring.
         seconds: No new run starts after this many seconds of running; the five that a verdict needs, and the traced
-            ones, may take half as long again.
+            ones, may take as long again.
         name: A name for this check, shown in its report.
         namespace: The variables among which holders are looked for first; by default the globals of *function*.
         sites: Whether to call *function* a few more times, traced, to name the lines that leak; None: if it leaks.

@@ -40,7 +40,7 @@ record. A single run is asked for by a bare number: a request, being an object, 
 _LEAST_NANOSECONDS = 500_000
 """A thread that waits in turns of a second uses a tenth of this in a whole check."""
 _N_NAMED = 3
-_N_FOR_LINES, _ROOM = 2, 1.1
+_N_FOR_LINES, _N_OF_OPEN, _ROOM = 2, 8, 1.1
 SLOW_SECONDS = 0.6
 """Of a run that takes longer, an explanation costs less than the runs that it may save."""
 
@@ -226,11 +226,14 @@ class CheckSession:
     def seconds_left(self) -> float:
         """How long the user's code may still run; further runs take theirs off by themselves.
 
-        The runs that a verdict needs, and then two that name the lines, may take half as long again.
+        The runs that a verdict needs, more while a question is open, may take as long again; two that name the place
+        and the lines are made after them.
         """
         n_runs, limit = self.measurement.n_runs, self.settings.max_seconds
-        n_needed = n_runs + _N_FOR_LINES if self.is_measured else MIN_RUNS
-        return max(limit, min(_ROOM * n_needed * self.run_seconds, MORE_TIME * limit)) - self.seconds
+        is_open = self.judgement is not None and self.judgement.is_open
+        n_needed = n_runs + _N_FOR_LINES if self.is_measured else _N_OF_OPEN if is_open else MIN_RUNS
+        most = MORE_TIME * limit + (_N_FOR_LINES * self.run_seconds if self.is_measured else 0.0)
+        return max(limit, min(_ROOM * n_needed * self.run_seconds, most)) - self.seconds
 
     def n_further(self, usual: int) -> int:
         """Return how many further runs of one kind are made, where *usual* are of quick ones."""

@@ -158,7 +158,7 @@ MOST_RUNS = 1000
 """No question is worth more runs, unless somebody asks for them."""
 
 
-MORE_TIME = 1.5
+MORE_TIME = 2.0
 """By so much the time limit may be exceeded by the runs that a verdict needs, and by those that name its lines."""
 
 

@@ -69,7 +69,7 @@ class LeakLab(ShellMagics):
         "-t",
         "--seconds",
         type=float,
-        help="Start no new run after this many seconds (default 60); what a verdict needs may take half as long again.",
+        help="Start no new run after this many seconds (default 60); what a verdict needs may take as long again.",
     )
     @argument("--setup", type=unquoted, default="", help="Code to run once before, not measured.")
     @argument("--name", type=unquoted, default="", help="A name for this check, shown in its report.")

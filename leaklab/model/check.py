@@ -30,7 +30,7 @@ class Settings:
         max_runs: Upper limit of measured runs (``-n``), at least 5; None lets the cost of a run decide, 40 to 1,000.
         n_warmups: Runs before the baseline (``-w``), at least 0.
         max_seconds: No new run starts after this many seconds of measuring (``-t``); the five that a verdict needs, and
-            the traced ones, may take half as long again.
+            the traced ones, may take as long again.
         name: What the user calls this check, shown in titles.
         summaries: Whether short summaries of values (shapes, lengths) may appear in the report.
         sites: Whether to run the code a few more times, traced, to name the lines that leak (``--sites``,

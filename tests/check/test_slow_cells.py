@@ -66,6 +66,20 @@ def test_counts_that_agree_in_five_runs_decide_and_one_more_names_the_line(slow)
     assert report.leaks[0].count_per_run == 1
 
 
+def test_a_question_that_is_open_at_the_limit_of_time_gets_as_many_runs_as_it_needs(slow):
+    """Of runs of 15 s six fit into the time that a verdict may take: a noisy level needs seven, and its place two."""
+    cache = {"past": torch.zeros(0)}
+
+    def grow():
+        cache["past"] = torch.cat([cache["past"], torch.zeros(16_384)])
+
+    work = slow(grow, 15.0)
+    report = leaklab.leakcheck(work, namespace={"cache": cache}, cure=False)
+    assert [leak.holder for leak in report.leaks] == ["cache['past']"], report
+    assert len(report.runs) in (7, 8)
+    assert work.calls[0] <= 12
+
+
 def test_the_place_is_said_after_three_runs_then_the_verdict_then_the_line(slow):
     told: list[leaklab.Progress] = []
     report = leaklab.leakcheck(slow(append), namespace=globals(), cure=False, on_progress=told.append)

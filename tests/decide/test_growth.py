@@ -33,6 +33,16 @@ def test_the_first_execution_may_do_what_it_wants():
     assert judge_habit(runs(0, 2, 2, 2)) is not None
 
 
+@pytest.mark.parametrize("period", [3, 4, 5])
+def test_what_grows_every_few_runs_has_not_stopped_between_two_of_its_times(period):
+    """In few runs a pause that is shorter than one before it is no end."""
+    for at_runs in ([0, 3, 5, 7, 8], [0, 3, 5, 8, 12], [0, 4, 8, 12, 14], [0, 3, 5, 8, 12, 16]):
+        levels = [run // period for run in at_runs]
+        grew = [run for run, a, b in zip(at_runs[1:], levels, levels[1:], strict=False) if b > a]
+        if len(grew) > 1:
+            assert judge_checkpoints(levels, at_runs).outcome is not Outcome.BOUNDED, (levels, at_runs)
+
+
 def test_a_cell_that_gives_back_has_no_habit():
     assert judge_habit(runs(1, 1, -1, 1, 1)) is None
 
