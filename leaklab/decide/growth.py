@@ -265,10 +265,8 @@ def _judge_pause(
         rate = (levels[-1] - levels[-2]) / (at_runs[-1] - at_runs[-2])
         return Growth(Outcome.INCONCLUSIVE, rate, f"grew in the last phase, not in the one before: {words}")
     grew = [at_runs[i + 1] for i, move in enumerate(moves) if move == 1]
-    longest = max(
-        after - before for before, after in pairwise((0, *grew))
-    )  # it may have grown at the ends of these only
-    is_short = at_runs[-1] - grew[-1] <= longest if len(grew) > 1 else at_runs[-1] - grew[0] < grew[0]
+    longest = max(after - before for before, after in pairwise((0, *grew)))  # of the phases that ended with growth
+    is_short = at_runs[-1] - grew[-1] < longest
     if at_runs[-1] < _FEW_RUNS or (at_runs[-1] < SURE_RUNS and is_short):
         rate = (levels[-1] - levels[0]) / at_runs[-1]
         return Growth(Outcome.INCONCLUSIVE, rate, f"grew, then paused, in too few runs to say that it stopped: {words}")
