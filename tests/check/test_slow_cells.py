@@ -77,7 +77,7 @@ def test_a_question_that_is_open_at_the_limit_of_time_gets_as_many_runs_as_it_ne
     report = leaklab.leakcheck(work, namespace={"cache": cache}, cure=False)
     assert [leak.holder for leak in report.leaks] == ["cache['past']"], report
     assert len(report.runs) in (7, 8)
-    assert work.calls[0] <= 12
+    assert work.calls[0] <= 13, "a warm-up, eight runs, two for the place, two that are traced"
 
 
 def test_the_place_is_said_after_three_runs_then_the_verdict_then_the_line(slow):
