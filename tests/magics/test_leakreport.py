@@ -156,14 +156,14 @@ def test_the_progress_line_says_how_far_the_check_is_and_what_is_left_at_most(no
     assert terminal.written[-1] == "\r"
 
 
-def test_the_time_left_never_exceeds_the_limit_of_the_check_and_half_of_it(notebook, clock, terminal):
+def test_the_time_left_never_exceeds_twice_the_limit_of_the_check(notebook, clock, terminal):
     with redirect_stdout(terminal):
         line = ProgressLine(notebook.shell, Settings(max_runs=1000, max_seconds=10), is_shown=True)
         once = line.ticking(lambda number: number)
         assert [once(number) for number in range(5)] == [0, 1, 2, 3, 4]
         clock[0] += 1.0
         once(5)
-    assert terminal.written[1].endswith("at most 14 s left, then the line ...")
+    assert terminal.written[1].endswith("at most 19 s left, then the line ...")
 
 
 def test_after_a_long_warm_up_the_line_says_what_the_check_would_need(notebook, clock, terminal):

@@ -105,7 +105,7 @@ def test_the_report_is_saved_in_the_form_its_suffix_asks_for(notebook, history, 
 
 def test_t_ends_the_check_after_so_many_seconds(notebook, history):
     report = notebook.check(f"import time\ntime.sleep(0.06)\n{LEAKY}", "-t 0.2")
-    assert 2 <= report.verdict.n_runs <= 5
+    assert 2 <= report.verdict.n_runs <= 8, "as long again, while a question is open"
 
 
 def test_setup_runs_once_and_may_hold_quotes_and_blanks(notebook):
