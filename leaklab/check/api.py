@@ -54,8 +54,8 @@ def leakcheck(
         runs: Upper limit of measured runs, at least 5; fewer are made where that answers. By default the cost of a run
             decides: up to 1,000 of a cell of a millisecond, up to 40 of one of a second.
         warmup: Runs before measuring.
-        seconds: No new run starts after this many seconds of running; the five that a verdict needs, and the traced
-            ones, may take as long again.
+        seconds: No new run starts after this many seconds of running; those that a verdict needs, five, or eight while
+            a question is open, may take as long again, and the traced ones come after them.
         name: A name for this check, shown in its report.
         namespace: The variables among which holders are looked for first; by default the globals of *function*.
         sites: Whether to call *function* a few more times, traced, to name the lines that leak; None: if it leaks.

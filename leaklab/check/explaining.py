@@ -182,9 +182,7 @@ def _judged_by_code(survey: Survey, finding: Finding) -> Finding:
 
 def _worth_showing(findings: Sequence[Finding], outcome: Outcome) -> Iterator[Finding]:
     for finding in findings:
-        rate = (
-            1.0 if finding.is_filling else finding.growth.rate
-        )  # what is bounded has none, and gains bytes until then
+        rate = 1.0 if finding.is_filling else finding.growth.rate  # what is bounded has none, and fills until then
         if finding.growth.outcome is outcome and is_worth_showing(finding.leak, rate):
             yield finding
 

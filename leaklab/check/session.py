@@ -40,7 +40,9 @@ record. A single run is asked for by a bare number: a request, being an object, 
 _LEAST_NANOSECONDS = 500_000
 """A thread that waits in turns of a second uses a tenth of this in a whole check."""
 _N_NAMED = 3
-_N_FOR_LINES, _N_OF_OPEN, _ROOM = 2, 8, 1.1
+_N_FOR_LINES, _ROOM = 2, 1.1
+_N_OF_OPEN = 8
+"""So many runs tell of the level of the native heap, and of what comes in most runs, what five do not."""
 SLOW_SECONDS = 0.6
 """Of a run that takes longer, an explanation costs less than the runs that it may save."""
 

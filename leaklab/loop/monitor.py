@@ -387,7 +387,7 @@ class Monitor:
         check = not_clean(check, self._states.emptied(lengths)) if is_cut else check
         done = StretchCheck(stretch.first_step, self._step, stretch.steps_per_run, check)
         self._checks.append(done)
-        del self._checks[1 : 1 - _MOST_CHECKS]
+        del self._checks[1 : 1 - _MOST_CHECKS]  # the first and the newest stay
         self._n_checks += 1
         changes = self._states.take_check(done, self.total_steps, free_memory(), lengths, is_cut=is_cut)
         self._states.note_native(stretch.native_bytes_per_step)

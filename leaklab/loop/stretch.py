@@ -231,9 +231,9 @@ def without_their_memory(check: Check, lost: Sequence[Leak]) -> Check:
 def not_clean(check: Check, holder: str) -> Check:
     """Return *check*, which the end of the loop has cut, without its all-clear if *holder* has been emptied meanwhile.
 
-    What was in there was counted as gone.
+    What was in there was counted as gone, or as having come to a limit.
     """
-    if not holder or check.verdict.outcome is not Outcome.CLEAN:
+    if not holder or check.verdict.outcome not in (Outcome.CLEAN, Outcome.BOUNDED):
         return check
     words = f"{quoted(holder)} had been emptied when the loop ended"
     return replace(check, verdict=Verdict(Outcome.INCONCLUSIVE, words, check.verdict.n_runs))

@@ -29,8 +29,8 @@ class Settings:
     Attributes:
         max_runs: Upper limit of measured runs (``-n``), at least 5; None lets the cost of a run decide, 40 to 1,000.
         n_warmups: Runs before the baseline (``-w``), at least 0.
-        max_seconds: No new run starts after this many seconds of measuring (``-t``); the five that a verdict needs, and
-            the traced ones, may take as long again.
+        max_seconds: No new run starts after this many seconds of measuring (``-t``); those that a verdict needs, five,
+            or eight while a question is open, may take as long again, and the traced ones come after them.
         name: What the user calls this check, shown in titles.
         summaries: Whether short summaries of values (shapes, lengths) may appear in the report.
         sites: Whether to run the code a few more times, traced, to name the lines that leak (``--sites``,

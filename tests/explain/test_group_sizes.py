@@ -214,6 +214,21 @@ def test_a_frame_that_gets_columns_is_named_and_not_the_blocks_that_it_is_made_o
     assert "gets new columns in every run" in leak.advice
 
 
+@pytest.mark.untraced
+def test_what_somebody_keeps_inside_of_a_frame_is_no_column_of_it():
+    table = pd.DataFrame({"a": range(5), "seen": [[] for _ in range(5)]})
+    table.attrs["log"] = []
+
+    def step():
+        table.attrs["log"].append(torch.ones(50))
+        table["seen"].iloc[0].append(torch.zeros(90))
+
+    report = leaklab.leakcheck(step, runs=24, sites=False, cure=False, namespace={"table": table})
+    assert len(report.leaks) == 2
+    assert "table" not in {leak.holder for leak in report.leaks}
+    assert not any("columns" in leak.advice for leak in report.leaks)
+
+
 def test_the_directions_that_lbfgs_keeps_are_limited_by_its_history():
     weights = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.LBFGS([weights], history_size=7)

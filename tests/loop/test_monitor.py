@@ -22,6 +22,8 @@ from leaklab.decide.rising_level import Free
 from leaklab.errors import LeakFound
 from leaklab.loop.levels import LevelWatch
 from leaklab.loop.running import running_monitors
+from leaklab.loop.stretch import not_clean
+from leaklab.model import Check, Outcome, Settings, Verdict
 from leaklab.model.loop import LEVEL, LoopState
 
 pytestmark = pytest.mark.untraced
@@ -359,6 +361,15 @@ def test_what_is_emptied_after_the_last_step_has_grown_until_then(n_steps):
     assert watch.report.leaked, watch.changes
     assert LoopState.STOPPED not in {change.state for change in watch.changes}
     assert "clean" not in {check.verdict.outcome.value for check in watch.report.checks}, watch.report.checks
+
+
+@pytest.mark.parametrize(("outcome", "holder", "said"), [
+    (Outcome.CLEAN, "kept", "inconclusive"), (Outcome.BOUNDED, "kept", "inconclusive"),
+    (Outcome.BOUNDED, "", "bounded"), (Outcome.LEAK, "kept", "leak"),
+])  # fmt: skip
+def test_a_check_that_the_end_cut_gives_no_all_clear_to_what_was_emptied(outcome, holder, said):
+    check = Check(Settings(), Verdict(outcome, "because", 24), (), (), (), (), (), ())
+    assert not_clean(check, holder).verdict.outcome.value == said
 
 
 def test_a_table_that_has_weak_references_to_what_leaks_is_no_leak_beside_it():

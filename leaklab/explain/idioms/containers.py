@@ -21,7 +21,7 @@ from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
 from leaklab.explain.idioms.tensors import Detachment, cut_of
 from leaklab.explain.idioms.windows import bounded, newest_of, readers, reads_newest, window_kept
-from leaklab.explain.leaks.evidence import FRAMES, Evidence
+from leaklab.explain.leaks.evidence import BLOCKS, Evidence
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import first_items, newest_items
 from leaklab.runtime.objects import class_attribute, has_base, is_exactly, is_kind_of, module_dict
@@ -49,7 +49,7 @@ def container_growth(e: Evidence) -> Advice | None:
             f"{place_words(e)} grows by every run{kind}. {_how_to_limit(e)}",
             "Not if all of it is needed at the end; then write it to a file as it comes.",
         )
-    if e.holder_kind in FRAMES and e.unit == "objects":
+    if e.entry_kinds and all(kind.startswith(BLOCKS) for kind in e.entry_kinds):
         table = written(e.holder)
         return Advice(
             f"{named(table)} gets new columns in every run, and keeps them, each in a block of its own. Collect the "

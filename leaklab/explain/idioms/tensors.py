@@ -145,10 +145,11 @@ def wrapped_once(case: Case) -> Iterator[Proposal]:
         for node in ast.walk(source.tree):
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
                 continue
-            place, function = source.text_of(node.targets[0]), source.function_of(node)
-            names = {one.id for one in ast.walk(node.targets[0]) if isinstance(one, ast.Name)}
-            if source is not case.cell if function is None else names & _own_names(function):
+            function = source.function_of(node)
+            is_of_run = source is case.cell if function is None else _is_programs(node.targets[0], function)
+            if not is_of_run:
                 continue
+            place = source.text_of(node.targets[0])
             inside = [one for one in node.value.args if source.text_of(one) == place]
             link = _inner(evaluate(place, case.program.namespace), case)
             if len(inside) == 1 and link and _is_called_through(case, link):
@@ -156,10 +157,11 @@ def wrapped_once(case: Case) -> Iterator[Proposal]:
                 yield from case.instead(words, source, inside[0], f'getattr({place}, "{link}", {place})')
 
 
-def _own_names(function: ast.AST) -> set[str]:
-    """Return the names that stand for variables of *function*, not for those of the program."""
+def _is_programs(place: ast.expr, function: ast.AST) -> bool:
+    """Return whether no name in *place*, which *function* sets, is a variable of its own."""
+    names = {node.id for node in ast.walk(place) if isinstance(node, ast.Name)}
     shared = (node.names for node in ast.walk(function) if isinstance(node, ast.Global))
-    return local_names(function).difference(*shared)
+    return names.isdisjoint(local_names(function).difference(*shared))
 
 
 def _is_called_through(case: Case, link: str) -> bool:

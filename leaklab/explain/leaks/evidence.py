@@ -315,7 +315,7 @@ def _are_modules(view: HeapView, entries: Sequence[int]) -> bool:
 
 def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sample: int) -> Evidence:
     """Gather what is known of *group*, whose path is the one to *sample*."""
-    frame = _frame_around(view, group.holder)  # people know the frame, not the blocks that it is made of
+    frame = _frame_of_blocks(view, group)  # people know the frame, not the blocks that it is made of
     name = holder_of(view, group) if frame < 0 else view.describe(frame).name
     kept_by = group.holder if frame < 0 else frame
     holder = name if kept_by < 0 else view.describe(kept_by).code or name
@@ -338,13 +338,17 @@ def evidence_of_group(view: HeapView, group: Group, summary: GroupSummary, sampl
     )
 
 
-FRAMES = ("pandas.DataFrame", "pandas.Series")
+BLOCKS = "pandas.core.internals.blocks."
+"""Of such types are the columns of a frame of pandas, one block for all that came together."""
 
 
-def _frame_around(view: HeapView, vertex: int) -> int:
-    """Return the frame or series of pandas that *vertex* is a private part of; -1 if it is none."""
-    above = view.path(vertex) if vertex >= 0 else []
-    return next((each for each in reversed(above) if type_name(type(view.objects[each])) in FRAMES), -1)
+def _frame_of_blocks(view: HeapView, group: Group) -> int:
+    """Return the frame that *group* are new columns of; -1 if it is anything else, as what somebody put into a cell."""
+    kinds = {type_name(type(view.objects[entry])) for entry in group.entries}
+    if group.holder < 0 or not kinds or not all(kind.startswith(BLOCKS) for kind in kinds):
+        return -1
+    above = reversed(view.path(group.holder))
+    return next((each for each in above if type_name(type(view.objects[each])) == "pandas.DataFrame"), -1)
 
 
 def evidence_of_orphans(view: HeapView, orphans: Orphans, summary: GroupSummary, *, gc_is_off: bool) -> Evidence:
