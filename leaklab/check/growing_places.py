@@ -27,9 +27,10 @@ from leaklab.heap.view import BASELINE, HeapView
 from leaklab.measure.slots import GrownSlot
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
 from leaklab.runtime.addresses import contents_of, get_referents, is_own_dict
+from leaklab.runtime.autograd_graph import gradient_of
 from leaklab.runtime.containers import keys_in
 from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
-from leaklab.runtime.objects import is_exactly, safe_len, summary, type_name
+from leaklab.runtime.objects import is_exactly, is_tensor, no_torch_functions, safe_len, summary, type_name
 from leaklab.runtime.ours import is_history_name
 from leaklab.runtime.sizes import node_bytes
 
@@ -284,7 +285,7 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Fin
         above = _owner_below(view.objects[anchor], slot)
         if not above and slot.owner != slot.anchor:  # that dict is gone
             continue
-        contents = contents_of(above[-1] if above else view.objects[anchor])
+        contents = _with_gradient(contents_of(above[-1] if above else view.objects[anchor]), view.objects[anchor])
         thing = next((each for each in contents if id(each) == slot.target and id(type(each)) == slot.kind), None)
         if thing is None:
             continue
@@ -296,6 +297,13 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Fin
             continue
         seen.add(id(thing))
         yield _slot(view, judgement, anchor, [*above, thing], grown)
+
+
+def _with_gradient(contents: list[object], anchor: object) -> list[object]:
+    if not is_tensor(anchor):
+        return contents
+    with no_torch_functions():
+        return [*contents, gradient_of(anchor)]
 
 
 def _came_with_survivor(view: HeapView, anchor: int, vertex: int, sizes: Sequence[int]) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.measure.slot_contents import LEAST_LENGTHS, MIN_ENTRIES, Content, reader_of
+from leaklab.measure.slot_contents import LEAST_LENGTHS, MIN_BYTES, MIN_ENTRIES, Content, reader_of
 from leaklab.runtime.addresses import (
     BATCH_OBJECTS,
     N_PLACES,
@@ -37,7 +37,9 @@ from leaklab.runtime.addresses import (
     referents_of,
     types_at,
 )
-from leaklab.runtime.objects import has_base
+from leaklab.runtime.autograd_graph import gradient_of
+from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type, no_torch_functions
+from leaklab.runtime.sizes import sparse_parts, storage_bytes
 
 _CONSTANT = frozenset((id(str), id(bytes)))
 _LEAST_TOUCHED = {id(dict): 1}
@@ -45,6 +47,8 @@ _LEAST_TOUCHED = {id(dict): 1}
 
 _BATCH = BATCH_OBJECTS
 _MAX_ORDINAL = 1 << 16
+_GRADIENT = _MAX_ORDINAL - 1
+"""Stands for the reference of a parameter to its gradient, which the collector is not shown."""
 # Their references are code and names, not data that a program grows.
 _NO_HOLDERS = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -65,7 +69,7 @@ class Slots:
         targets: What it points to.
         kinds: The type of that.
         sizes: Bytes or entries.
-        firsts: Digests of the beginning.
+        firsts: Digests of the beginning; of a gradient how often it was changed where it is, and one.
         lasts: Digests of the end.
     """
 
@@ -133,6 +137,7 @@ def find_slots(
     is_holder = table.mask(lambda of: not any(has_base(of, base) for base in _NO_HOLDERS))
     if followed is None:
         search = _SlotSearch(_Worth(AddressTable(addresses), _may_be_content(objects, table, lengths)))
+        known = np.flatnonzero(is_holder)
         holders, anchors = list(compress(objects, is_holder.tobytes())), addresses[is_holder]
     else:
         search = _SlotSearch(_Followed(followed))
@@ -142,6 +147,7 @@ def find_slots(
         holders, anchors = picked(objects, known), addresses[known]
     for start in range(0, len(holders), _BATCH):
         search.through(holders[start : start + _BATCH], anchors[start : start + _BATCH])
+    search.gradients_of(picked(objects, known[table.mask(is_tensor_type)[known]]))
     rows = np.array(search.rows, np.int64).reshape(-1, len(Slots.__slots__))
     return Slots(*(np.ascontiguousarray(rows[:, column]) for column in range(rows.shape[1])))
 
@@ -221,6 +227,26 @@ class _SlotSearch:
         unlisted = self._unlisted_dicts(*self._slots_of(holders, anchors))
         if unlisted:
             self._slots_of([thing for thing, _ in unlisted], np.array([anchor for _, anchor in unlisted], np.int64))
+
+    def gradients_of(self, tensors: list[object]) -> None:
+        """Note the sparse gradients of *tensors*: backward adds entries to one that nobody clears.
+
+        The entries are merged by their places, so that nothing at the ends tells of what was there before; the version
+        of the gradient does.
+        """
+        base: Any = loaded_type("torch", "Tensor")
+        with no_torch_functions():
+            for tensor in tensors:
+                gradient = gradient_of(tensor)
+                if (
+                    gradient is not None
+                    and sparse_parts(gradient)
+                    and (n_bytes := sum(storage_bytes([gradient]).values())) >= MIN_BYTES
+                ):
+                    version = int(base._version.__get__(gradient))  # noqa: SLF001 - it has no public name
+                    self.rows.append((
+                        id(tensor), id(tensor), _GRADIENT, id(gradient), id(type(gradient)), n_bytes, version + 1, 0,
+                    ))  # fmt: skip
 
     def _slots_of(self, holders: list[object], anchors: Addresses) -> tuple[list[object], Addresses, Addresses]:
         """Note the slots of *holders*; return what had to be touched, the types of that, and the anchors."""
@@ -330,5 +356,10 @@ def _same_content(
     same_first = (firsts != 0) & (firsts == after.firsts[at_after])
     same_last = (lasts != 0) & (lasts == after.lasts[at_after])
     same_kind = before.kinds[at_before] == after.kinds[at_after]
+    same_first |= (
+        (after.ordinals[at_after] == _GRADIENT)
+        & (before.targets[at_before] == after.targets[at_after])
+        & (firsts < after.firsts[at_after])
+    )
     result: npt.NDArray[np.bool_] = same_kind & (same_object | same_first | same_last)
     return result

@@ -238,6 +238,11 @@ def _ask(read: Any, thing: Any) -> Any:
         return None
 
 
+def gradient_of(tensor: Any) -> Any:
+    """Return the gradient that *tensor* has, or None; the caller holds `leaklab.runtime.objects.no_torch_functions`."""
+    return _ask(_grad_of, tensor)
+
+
 def _grad_of(tensor: Any) -> Any:
     read = _of_tensors()
     return read.grad(tensor) if read.is_leaf(tensor) or read.retains_grad(tensor) else None  # any other would warn

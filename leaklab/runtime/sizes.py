@@ -123,15 +123,20 @@ def _storages(tensor: Any) -> list[tuple[int, int]]:
     # Only torch's own wrappers are unwrapped: anybody else's __tensor_flatten__ is code of the user.
     if any("__tensor_flatten__" in vars(kind) for kind in kinds[:-1]) and type_name(type(tensor)).startswith("torch."):
         return list(_inner_storages(tensor))
-    parts = _SPARSE_PARTS.get(str(base.layout.__get__(tensor)))
-    if parts is not None:
-        return [pair for name in parts for pair in _storages(getattr(base, name)(tensor))]
+    if parts := sparse_parts(tensor):
+        return [pair for part in parts for pair in _storages(part)]
     storage = base.untyped_storage(tensor)
     try:
         pointer = storage.data_ptr()
     except RuntimeError:  # a wrapper that owns nothing
         return []
     return [(storage._cdata, storage.nbytes() if pointer else 0)]  # noqa: SLF001 - the storage's identity has no public name
+
+
+def sparse_parts(tensor: Any) -> list[Any]:
+    """Return the tensors of positions and values that the sparse *tensor* is made of; nothing of any other."""
+    base: Any = loaded_type("torch", "Tensor")
+    return [getattr(base, name)(tensor) for name in _SPARSE_PARTS.get(str(base.layout.__get__(tensor)), ())]
 
 
 def _inner_storages(tensor: Any) -> Iterator[tuple[int, int]]:

@@ -122,7 +122,7 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("closure-kept", closure_kept, (ended, default_made_anew, put_back, *_TAKEN_OUT)),
     Idiom("graph-kept", graph_kept, (gradients_forgotten, graph_cut, newest_part, link_cut, *_TAKEN_OUT)),
     Idiom("global-cache", global_cache, _STORED),
-    Idiom("container-growth", container_growth, (handles_removed, newest_part, *_STORED)),
+    Idiom("container-growth", container_growth, (gradients_forgotten, handles_removed, newest_part, *_STORED)),
     Idiom("tensor-kept", tensor_kept, (library_calls, wrapped_once, link_cut, left_again, put_back, *_TAKEN_OUT)),
     Idiom("container-growth", kept_by_known, (library_calls,)),
 )

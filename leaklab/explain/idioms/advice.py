@@ -120,6 +120,11 @@ def is_expression(holder: str) -> bool:
     return bool(holder) and re.search(r"\w \w|\w #", re.sub(r"'[^']*'", "", holder)) is None
 
 
+def is_gradient(holder: str) -> bool:
+    """Return whether *holder* is Python that reads the gradient of a tensor."""
+    return holder.endswith(".grad") and is_expression(holder)
+
+
 def named(expression: str) -> str:
     """Return *expression* as code between words; words as they are."""
     return f"`{written(expression)}`" if is_expression(expression) else expression

@@ -16,7 +16,16 @@ from typing import Any
 from leaklab.cure.case import Case, Store, last_name, name_of
 from leaklab.cure.live import MISSING, evaluate, has_method, newest
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
-from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
+from leaklab.explain.idioms.advice import (
+    Advice,
+    clearing,
+    is_expression,
+    is_gradient,
+    is_users,
+    named,
+    place_words,
+    written,
+)
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
 from leaklab.explain.idioms.tensors import Detachment, cut_of
@@ -93,6 +102,13 @@ def _how_to_limit(e: Evidence) -> str:
 
 def _replaced(e: Evidence) -> Advice:
     """Something that cannot get longer itself: in every run a larger one takes its place."""
+    if is_gradient(e.holder):
+        return Advice(
+            f"Every backward() adds its entries to the sparse gradient {named(e.holder)}, and nobody clears it. Clear "
+            f"the gradients when they have been used: by `zero_grad()` of their optimizer, or `{written(e.holder)} = "
+            "None`.",
+            "Not between runs whose gradients are meant to add up; then clear them after the step of the optimizer.",
+        )
     newest, what = newest_of(e.holder_kind)
     place, part = written(e.holder), newest.format(n=_IN_ADVICE.get(what))
     how = f": `{place} = {place}{part}`, with the length that you need" if newest and is_expression(place) else ""

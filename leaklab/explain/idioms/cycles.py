@@ -14,7 +14,7 @@ from leaklab.cure.live import evaluate, has_method
 from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.counterparts import undoing
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
-from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice
+from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, is_gradient
 from leaklab.explain.idioms.graphs import BY_ATTRIBUTES, adds_up_gradients
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import NATIVE_CACHES
@@ -152,11 +152,23 @@ def _put_on_ctx(source: SourceText, forward: ast.FunctionDef, attributes: set[st
 
 
 def gradients_forgotten(case: Case) -> Iterator[Proposal]:
-    """Yield how gradients that carry a graph (``backward(create_graph=True)``) are let go of.
+    """Yield how gradients that carry a graph (``backward(create_graph=True)``), or that are sparse, are let go of.
 
     What earlier runs have added up goes with them, by intention: the gradients are others then.
     """
-    yield from (replace(proposal, cuts_history=True) for proposal in _gradients_forgotten(case))
+    find = _sparse_forgotten if case.leak.unit == "bytes" else _gradients_forgotten
+    yield from (replace(proposal, cuts_history=True) for proposal in find(case))
+
+
+def _sparse_forgotten(case: Case) -> Iterator[Proposal]:
+    if not is_gradient(case.holder) or adds_up_gradients(case):
+        return
+    name = case.holder.partition(".")[0].partition("[")[0]
+    line = _forgetting(name, case.program.namespace.get(name))
+    if line:
+        yield from case.at_start(
+            f"Set the gradients to None before each run (`{line}`): backward() adds entries to a sparse one.", line
+        )
 
 
 def _gradients_forgotten(case: Case) -> Iterator[Proposal]:

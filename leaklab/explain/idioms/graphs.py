@@ -12,7 +12,15 @@ from typing import Any
 from leaklab.cure.case import ADDS_MANY, ADDS_ONE, Case, Store, last_name
 from leaklab.cure.live import evaluate, values_of
 from leaklab.cure.source import FUNCTIONS, Proposal
-from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, named, place_words, written
+from leaklab.explain.idioms.advice import (
+    HEAD_OF_GRAPH,
+    Advice,
+    clearing,
+    is_gradient,
+    named,
+    place_words,
+    written,
+)
 from leaklab.explain.idioms.tensors import has_graph
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
@@ -52,7 +60,7 @@ def graph_kept(e: Evidence) -> Advice | None:
 
 def _handed_on(e: Evidence) -> Advice:
     """A state that every run computes from that of the run before, and replaces."""
-    if e.holder.endswith(".grad") and is_expression(e.holder):
+    if is_gradient(e.holder):
         place = written(e.holder)
         return Advice(
             f"`{place}` is a gradient that carries a graph, as backward(create_graph=True) makes it, and every "

@@ -16,6 +16,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +33,10 @@ from leaklab.runtime.objects import (
     is_tensor_type,
     loaded_type,
     mro_of,
+    no_torch_functions,
     type_name,
 )
+from leaklab.runtime.sizes import sparse_parts, storage_bytes
 from leaklab.text import format_bytes, unit_words
 
 FAR = 4096
@@ -127,6 +130,18 @@ _RULES: tuple[_Rule, ...] = (
         "history_size",
         read=lambda lbfgs: _of_first_group(lbfgs, "history_size"),
         n_containers=3,
+    ),
+    # What is added in place is joined by position once there are more entries than the dense tensor has numbers.
+    _Rule(
+        "torch",
+        "Tensor",
+        "nnz",
+        is_meant=False,
+        read=lambda tensor: _most_sparse_bytes(tensor),  # noqa: PLW0108 - it is defined below
+        length=lambda tensor: _bytes_of([tensor]),
+        when_full="is joined by torch",
+        is_container=True,
+        buffer="sparse tensor",
     ),
     # cachetools writes the name of the attribute out, as Python does for two underscores.
     _Rule("cachetools", "Cache", "_Cache__maxsize", is_meant=False),
@@ -239,6 +254,21 @@ def _of_first_group(optimizer: object, name: str) -> int | None:
     groups = first_items(inline_attribute(optimizer, "param_groups"), 1)
     limit = groups[0].get(name) if groups and type(groups[0]) is dict else None
     return limit if type(limit) is int else None
+
+
+def _most_sparse_bytes(tensor: Any) -> int | None:
+    """Return how many bytes the sparse *tensor* has when torch joins its entries; None of a dense one."""
+    base: Any = loaded_type("torch", "Tensor")
+    with no_torch_functions(), suppress(RuntimeError):
+        parts = sparse_parts(tensor)
+        n_entries = int(base.size(parts[-1], 0)) if parts else 0
+        if n_entries:
+            return int(base.numel(tensor)) * _bytes_of(parts) // n_entries
+    return None
+
+
+def _bytes_of(tensors: list[Any]) -> int:
+    return sum(storage_bytes(tensors).values())
 
 
 _NUMBERS = (
