@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.cure.case import ADDS_MANY, ADDS_ONE
 from leaklab.cure.edits import statements_in
 from leaklab.cure.judging import Heap
-from leaklab.heap.source_lines import Origin, origin_of
+from leaklab.heap.source_lines import ADDS_MANY, ADDS_ONE, Origin, origin_of
 from leaklab.model.cure import Change
 from leaklab.runtime.addresses import kinds_of, types_at
 from leaklab.runtime.objects import (

@@ -15,16 +15,12 @@ from typing import Any
 
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import FUNCTIONS, Patch, Program, Proposal, SourceText
-from leaklab.heap.source_lines import Origin, origin_of
+from leaklab.heap.source_lines import ADDS_MANY, Origin, adding_calls, is_called, origin_of
 from leaklab.measure.registries import registry_on
 from leaklab.model import Leak
 from leaklab.runtime.objects import class_dict, is_kind_of
 from leaklab.text import visible
 
-ADDS_ONE = frozenset({
-    "append", "appendleft", "add", "insert", "put", "put_nowait", "push", "write", "setdefault", "heappush",
-})  # fmt: skip
-ADDS_MANY = frozenset({"extend", "extendleft", "update", "writelines"})
 _RUNS_KEPT = 3
 """At least so many runs' entries a bounded container keeps; not many more, for the bound must be reached in a trial."""
 _OF_FUNCTION = re.compile(
@@ -367,9 +363,7 @@ def is_adding(source: SourceText, statement: ast.stmt, name: str) -> bool:
         return False
     store = store_of(source, statement, name)
     return (
-        store.how in ("one", "many", "item", "sum")
-        and store.container is not None
-        and _is_called(store.container, name)
+        store.how in ("one", "many", "item", "sum") and store.container is not None and is_called(store.container, name)
     )
 
 
@@ -377,16 +371,16 @@ def store_of(source: SourceText, statement: ast.stmt, name: str) -> Store:
     """Return what *statement* stores and in what, where something called *name* is the likely container."""
     if isinstance(statement, ast.AugAssign):
         return Store(source, statement, "sum", statement.target, statement.value)
-    calls = list(_adding_calls(statement)) if not hasattr(statement, "body") else []
-    named = [(call, method) for call, method in calls if _is_called(method.value, name)]
+    calls = list(adding_calls(statement)) if not hasattr(statement, "body") else []
+    named = [(call, method) for call, method in calls if is_called(method.value, name)]
     for call, method in named or (calls if len(calls) == 1 and not isinstance(statement, ast.Assign) else []):
         value = None if isinstance(call.args[-1], ast.Starred) else call.args[-1]
         return Store(source, statement, "many" if method.attr in ADDS_MANY else "one", method.value, value)
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         targets: list[ast.expr] = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        if len(targets) == 1 and isinstance(targets[0], ast.Subscript):
-            return Store(source, statement, "item", targets[0].value, statement.value)
-        chosen = next((one for one in _flat(targets) if _is_called(one, name)), targets[0])
+        chosen = next((one for one in _flat(targets) if is_called(one, name)), targets[0])
+        if isinstance(chosen, ast.Subscript) and chosen in targets:  # also of several: mask = masks[n] = make(n)
+            return Store(source, statement, "item", chosen.value, statement.value)
         return Store(source, statement, "name", chosen, statement.value)
     return Store(source, statement, "call")
 
@@ -397,24 +391,3 @@ def _flat(targets: list[ast.expr]) -> Iterator[ast.expr]:
             yield from _flat(target.elts)
         else:
             yield target
-
-
-def _adding_calls(statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
-    for node in ast.walk(statement):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
-            continue
-        if node.func.attr in ADDS_ONE | ADDS_MANY:
-            yield node, node.func
-
-
-def _is_called(node: ast.expr, name: str) -> bool:
-    while True:
-        if isinstance(node, ast.Subscript):
-            node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # d.setdefault(key, [])
-            node = node.func.value
-        else:
-            break
-    if isinstance(node, ast.Attribute):
-        return node.attr == name
-    return isinstance(node, ast.Name) and node.id == name

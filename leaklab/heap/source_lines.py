@@ -134,10 +134,14 @@ MAX_SOURCES = 60
 """So many of the newest sources are read: a long notebook has some dozens of cells."""
 MAX_CHARACTERS = 100_000
 """A longer source is generated, or data; parsing it would cost more than 0.1 s."""
-_ADDING = frozenset({
-    "append", "appendleft", "add", "extend", "extendleft", "insert", "update", "setdefault", "put", "put_nowait",
-    "write", "writelines", "push", "register", "submit", "register_buffer",
+ADDS_ONE = frozenset({
+    "append", "appendleft", "add", "insert", "put", "put_nowait", "push", "write", "setdefault", "heappush",
 })  # fmt: skip
+ADDS_MANY = frozenset({"extend", "extendleft", "update", "writelines"})
+_ADDS_WHERE_NAMED = ADDS_ONE | ADDS_MANY | {"register", "submit", "register_buffer"}
+_ENTRY_BY = frozenset({"setdefault", "get"})
+_QUEUES_OWN = frozenset({"queue", "_queue"})
+"""Where a queue has its entries: a program puts them into what has that."""
 _KERNEL_FILE = re.compile(r"ipykernel_\d+[\\/]")
 
 
@@ -327,7 +331,8 @@ def find_line(holder: str, function: str = "") -> SourceLine | None:
     """Return the statement of the user that adds to what *holder* (an expression) names; None if that is not clear.
 
     Only text is read: the sources of the user's cells and modules that Python keeps for its tracebacks, parsed, never
-    run. A statement is returned where it is the only one, or where all candidates read the same.
+    run. A statement is returned where it is the only one, or where all candidates read the same. Where none adds to it,
+    it is the one that makes it anew from what it was: ``total = total + loss``.
 
     Args:
         holder: The expression.
@@ -337,16 +342,20 @@ def find_line(holder: str, function: str = "") -> SourceLine | None:
     name = _last_name(holder)
     if not name:
         return None
-    found = [line for filename, text in sources_with(name) for line in _lines_in(filename, text, name)]
-    if function:
-        found = [line for line in found if function in line.functions] or (found if len(found) == 1 else [])
-    texts = {line.text for line in found}
-    return found[0] if len(texts) == 1 else None
+    for finds in (_adds, _continues):
+        found = [line for filename, text in sources_with(name) for line in _lines_in(filename, text, name, finds)]
+        if function:
+            found = [line for line in found if function in line.functions] or (found if len(found) == 1 else [])
+        if found:
+            return found[0] if len({line.text for line in found}) == 1 else None
+    return None
 
 
 def _last_name(expression: str) -> str:
     """Return the last attribute or variable that *expression* names: ``history`` of ``runs['a'].history[3]``."""
     names: list[str] = re.findall(r"[^\W\d]\w*", re.sub(r"\[[^\]]*\]", "", expression))
+    if len(names) > 1 and names[-1] in _QUEUES_OWN:
+        del names[-1]
     return names[-1] if names and names[-1] != "globals" else ""
 
 
@@ -370,7 +379,7 @@ def sources_with(name: str) -> Iterator[tuple[str, str]]:
             yield filename, text
 
 
-def _lines_in(filename: str, text: str, name: str) -> Iterator[SourceLine]:
+def _lines_in(filename: str, text: str, name: str, finds: Callable[[ast.stmt, str], bool]) -> Iterator[SourceLine]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # a cell with magics, or no Python at all
@@ -378,7 +387,7 @@ def _lines_in(filename: str, text: str, name: str) -> Iterator[SourceLine]:
     pending: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]
     while pending:
         node, functions = pending.pop(0)
-        if isinstance(node, ast.stmt) and _adds(node, name):
+        if isinstance(node, ast.stmt) and not _is_compound(node) and finds(node, name):
             words = _one_line(ast.get_source_segment(text, node) or ast.unparse(node))
             yield SourceLine(_place(filename, node.lineno), words, functions)
         inside = functions | {node.name} if isinstance(node, _FUNCTIONS) else functions
@@ -387,20 +396,41 @@ def _lines_in(filename: str, text: str, name: str) -> Iterator[SourceLine]:
 
 def _adds(node: ast.stmt, name: str) -> bool:
     """Return whether the statement *node* adds something to a thing called *name*."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        call = node.value
-        return isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING and _is_called(call.func.value, name)
     if isinstance(node, ast.AugAssign):
-        return _is_called(node.target, name)
-    if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        target = node.targets[0]
-        return isinstance(target, ast.Subscript) and _is_called(target.value, name)
-    return False
+        return is_called(node.target, name)
+    if any(is_called(method.value, name) for _call, method in adding_calls(node, _ADDS_WHERE_NAMED)):
+        return True
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(isinstance(target, ast.Subscript) and is_called(target.value, name) for target in targets)
 
 
-def _is_called(node: ast.expr, name: str) -> bool:
-    while isinstance(node, ast.Subscript):
-        node = node.value
+def _continues(node: ast.stmt, name: str) -> bool:
+    """Return whether the statement *node* binds *name* to what is made from what it was."""
+    if not isinstance(node, ast.Assign) or not any(is_called(target, name) for target in node.targets):
+        return False
+    return any(isinstance(part, (ast.Name, ast.Attribute)) and is_called(part, name) for part in ast.walk(node.value))
+
+
+def adding_calls(
+    statement: ast.stmt, methods: frozenset[str] = ADDS_ONE | ADDS_MANY
+) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+    """Yield the calls in *statement* of methods that add what they are given."""
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+            continue
+        if node.func.attr in methods:
+            yield node, node.func
+
+
+def is_called(node: ast.expr, name: str) -> bool:
+    """Return whether *node* is a variable or attribute called *name*, or an entry of one: ``d.setdefault(key, [])``."""
+    while True:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ENTRY_BY:
+            node = node.func.value
+        else:
+            break
     if isinstance(node, ast.Attribute):
         return node.attr == name
     return isinstance(node, ast.Name) and node.id == name

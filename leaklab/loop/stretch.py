@@ -218,13 +218,17 @@ def left_by_all(check: Check) -> list[Leak]:
 
 
 def without_their_memory(check: Check, lost: Sequence[Leak]) -> Check:
-    """Return *check* without native memory that nothing holds, where the objects that are *lost* had most of it."""
+    """Return *check* without native memory that nothing holds, where the objects that are *lost* had most of it.
+
+    Of what is lost no check can say that nothing piled up.
+    """
     n_bytes = sum(leak.bytes_per_run for leak in lost)
     leaks = tuple(leak for leak in check.leaks if leak.cause != _NATIVE or n_bytes < _MOST_OF_IT * leak.bytes_per_run)
-    if not lost or len(leaks) == len(check.leaks):
+    if not lost:
         return check
     words = f"{quoted(lost[0].holder)} grew and was gone when the loop ended"
-    verdict = check.verdict if leaks else Verdict(Outcome.INCONCLUSIVE, words, check.verdict.n_runs)
+    is_answered = bool(leaks) or check.verdict.outcome is Outcome.INCONCLUSIVE
+    verdict = check.verdict if is_answered else Verdict(Outcome.INCONCLUSIVE, words, check.verdict.n_runs)
     return replace(check, leaks=leaks, verdict=verdict)
 
 

@@ -172,3 +172,31 @@ def test_two_lists_of_the_users_own_are_two_leaks():
 
     leaks = check(step, trainer=trainer).leaks
     assert {leak.holder for leak in leaks} == {"trainer.losses", "trainer.records"}
+
+
+def test_a_sparse_gradient_that_nobody_clears_is_named():
+    STATE.users = users = torch.nn.Embedding(100_000, 16, sparse=True)
+
+    def step():
+        users(torch.randint(0, 100_000, (64,))).pow(2).sum().backward()
+
+    (leak,) = leaklab.leakcheck(step, sites=False, cure=False).leaks
+    assert (leak.holder, leak.unit, leak.cause) == ("STATE.users.weight.grad", "bytes", "container-growth")
+    assert leak.bytes_per_run == pytest.approx(64 * (16 * 4 + 8), rel=0.05)
+    assert "Every backward() adds its entries to the sparse gradient" in leak.advice
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_between", "outcome"), [(100_000, 1, "clean"), (100_000, 8, "clean"), (200, 10_000, "bounded")]
+)
+def test_a_sparse_gradient_is_no_leak_where_it_is_cleared_or_torch_joins_its_entries(n_rows, n_between, outcome):
+    STATE.rows = rows = torch.nn.Embedding(n_rows, 4, sparse=True)
+    runs = itertools.count(1)
+
+    def step():
+        rows(torch.randint(0, n_rows, (40,))).pow(2).sum().backward()
+        if next(runs) % n_between == 0:
+            rows.zero_grad()
+
+    report = leaklab.leakcheck(step, sites=False, cure=False)
+    assert (report.leaks, report.verdict.outcome.value) == ((), outcome)

@@ -204,6 +204,35 @@ CAUSES = {
         "data.epoch += 1\nmean = sum(float(data.get(i).mean()) for i in range(4))",
         "data.cache", "tensor-kept", "self.cache[key] =", "        key = i", per_run=4.0,
     ),
+    "a mask of which each is asked for first": Leaking(
+        "import torch\nmasks = {}\ndef mask_for(length, seed):\n    mask = masks.get((length, seed))\n"
+        "    if mask is None:\n        mask = masks[length, seed] = torch.rand(length) > 0.5\n    return mask\nn = 0",
+        "n += 1\nmask_for(600, n)",
+        "masks", "global-cache", "masks[length, seed] =", "        while len(masks) > 5:",
+    ),
+    "positions by setdefault, which are returned": Leaking(
+        "import torch\npositions = {}\ndef rows(n):\n    return positions.setdefault(n, torch.arange(n))\nn = 200",
+        "n += 1\nrows(n)",
+        "positions", "global-cache", "positions.setdefault",
+        "    while len(positions) > 5:\n        positions.pop(next(iter(positions)))\n"
+        "    return positions.setdefault(n, torch.arange(n))",
+    ),
+    "a cache by hand whose limit asks the wrong list": Leaking(
+        "import torch\nfrom collections import OrderedDict\nclass Cache:\n    def __init__(self):\n"
+        "        self.store, self.order = OrderedDict(), []\n    def get(self, key):\n        if key in self.store:\n"
+        "            self.store.move_to_end(key)\n            return self.store[key]\n"
+        "        self.store[key] = torch.randn(200)\n        if len(self.order) > 64:\n"
+        "            self.store.popitem(last=False)\n        return self.store[key]\ncache = Cache()\nn = 0",
+        "n += 1\ncache.get(n)",
+        "cache.store", "tensor-kept", "self.store[key] =", "        while len(self.store) > 5:",
+    ),
+    "entries of a sparse gradient": Leaking(
+        "import torch\nusers = torch.nn.Embedding(100_000, 16, sparse=True)\n"
+        "def train():\n    users(torch.randint(0, 100_000, (64,))).pow(2).sum().backward()",
+        "train()",
+        "users.weight.grad", "container-growth", ".backward()", "users.zero_grad()\ntrain()", unit="bytes",
+        per_run=4600.0,
+    ),
     "a cache with the run in the text of its key": Leaking(
         "import numpy as np\ntables, run = {}, 0\ndef table(size):\n    if f'{run}/{size}' not in tables:\n"
         "        tables[f'{run}/{size}'] = np.arange(size)\n    return tables[f'{run}/{size}']",

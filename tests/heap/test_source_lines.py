@@ -107,6 +107,12 @@ def cell():
         ("zq_total += loss * 2", "zq_total", "zq_total += loss * 2"),
         ("zq_runs[name]['loss'].append(x)", "zq_runs['a']['loss']", "zq_runs[name]['loss'].append(x)"),
         ("zq_seen.extend(\n    rows\n)", "zq_seen", "zq_seen.extend( rows )"),
+        ("zq_feats.setdefault(name, []).append(o)", "zq_feats['relu']", "zq_feats.setdefault(name, []).append(o)"),
+        ("mask = zq_masks[n] = make(n)", "zq_masks", "mask = zq_masks[n] = make(n)"),
+        ("layer.register(lambda o: zq_kept.append(o))", "zq_kept", "layer.register(lambda o: zq_kept.append(o))"),
+        ("zq_out.put(net(x))", "zq_out.queue", "zq_out.put(net(x))"),
+        ("zq_sum = zq_sum + loss", "zq_sum", "zq_sum = zq_sum + loss"),
+        ("self.zq_kv = torch.cat([self.zq_kv, k])", "model.zq_kv", "self.zq_kv = torch.cat([self.zq_kv, k])"),
     ],
 )
 def test_the_line_that_adds_is_found(cell, text, holder, statement):
@@ -116,7 +122,8 @@ def test_the_line_that_adds_is_found(cell, text, holder, statement):
 
 
 @pytest.mark.parametrize(
-    "text", ["zq_b.remove(x)", "zq_b = []", "print(zq_b)", "zq_b.append(", "other.append(zq_b)", ""]
+    "text",
+    ["zq_b.remove(x)", "zq_b = []", "print(zq_b)", "zq_b.append(", "other.append(zq_b)", "zq_b = make(x)", ""],
 )
 def test_a_line_that_adds_nothing_is_not_named(cell, text):
     cell(text)
@@ -130,6 +137,11 @@ def test_a_line_for_a_local_variable_stands_in_its_function_or_is_the_only_one(c
     assert find_line("zq_e", "third") is None
     assert find_line("zq_e") is None
     assert find_line("zq_f", "caller").place == "Cell In[7], line 5"  # it was given that list
+
+
+def test_what_adds_is_named_before_what_makes_it_anew(cell):
+    cell("zq_d.append(a)\nzq_d = zq_d[-10:]")
+    assert find_line("zq_d").place == "Cell In[7], line 1"
 
 
 def test_two_different_lines_are_none(cell):

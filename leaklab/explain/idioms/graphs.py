@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from leaklab.cure.case import ADDS_MANY, ADDS_ONE, Case, Store, last_name
+from leaklab.cure.case import Case, Store, last_name
 from leaklab.cure.live import evaluate, values_of
 from leaklab.cure.source import FUNCTIONS, Proposal
 from leaklab.explain.idioms.advice import (
@@ -24,6 +24,7 @@ from leaklab.explain.idioms.advice import (
 from leaklab.explain.idioms.tensors import has_graph
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
+from leaklab.heap.source_lines import ADDS_MANY, ADDS_ONE
 from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions
 

@@ -70,7 +70,8 @@ def optimizer_state(e: Evidence) -> Advice | None:
 def run_switch(e: Evidence) -> Advice | None:
     """Whole training runs, models and optimizers, are kept."""
     on_class = any(Role.CLASS in roles for roles in e.roles[: max(len(e.steps_above) - 1, 0)])
-    has_runs = e.has_optimizer or (e.has_models and not on_class)
+    is_part = e.holder.endswith("._modules")  # of a model that goes on: see `table_of_module`
+    has_runs = e.has_optimizer or (e.has_models and not on_class and not is_part)
     if not (has_runs and e.has_tensors) or e.in_cycle or e.crossing is None:
         return None
     what = "the model and the optimizer" if e.has_optimizer else "the model"

@@ -25,6 +25,10 @@ _JOINED_BY_PLUS = frozenset({"str", "bytes", "tuple"})
 """What ``+=`` makes longer; a tensor or an array stays as long as it is, a list is trimmed in place."""
 
 
+_OF_ONE_KEY = frozenset({"get", "pop", "popitem", "setdefault", "move_to_end", "__contains__"})
+"""Methods of a dict that look at no other entry than one."""
+
+
 def newest_of(kind: str) -> tuple[str, str]:
     """Return what takes the newest part of an object of the type *kind*, and what that has; empty if nothing does."""
     is_it = (row for name, row in _NEWEST.items() if kind == name or (name.endswith(".") and kind.startswith(name)))
@@ -77,7 +81,9 @@ def is_looked_up(source: SourceText, node: ast.AST) -> bool:
     """Return whether *node*, a dict, is asked for one key: what has been dropped is made again then."""
     above = source.parent(node)
     if isinstance(above, ast.Attribute):
-        return above.attr in ("get", "pop", "setdefault", "__contains__")
+        return above.attr in _OF_ONE_KEY
+    if isinstance(above, ast.Call) and name_of(above.func) == "len":  # `if len(cache) > LIMIT` reads no entry
+        return isinstance(source.parent(above), ast.Compare) and isinstance(source.statement_of(above), ast.If)
     is_item = isinstance(above, ast.Subscript) and above.value is node and not isinstance(above.ctx, ast.Store)
     return isinstance(above, ast.Compare) or is_item
 
@@ -106,14 +112,28 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
     _write_behind(case, store, patch, lines)
     also = f"; store {cut.words}" if cut is not None else ""
     wanted = "" if any(_loads(case, store)) else ", or as many as you will read: nothing reads them so far"
+    if _is_made_again(case, store):
+        wanted = ", or as many as you have room for: what was dropped is made again when it is asked for"
     words = f"Keep only the newest {n_kept:,} entries of `{place}`{wanted}{also}."
     yield from case.proposal(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
 
 
+def _is_made_again(case: Case, store: Store) -> bool:
+    """Return whether the function that fills a dict asks for the key first, as a cache does."""
+    own = store.source.function_of(store.statement)
+    if own is None or not has_base(type(case.held), dict):
+        return False
+    name = last_name(store.container_text)
+    nodes = (node for node in ast.walk(own) if isinstance(node, (ast.Name, ast.Attribute)) and name_of(node) == name)
+    return any(isinstance(node.ctx, ast.Load) and is_looked_up(store.source, node) for node in nodes)
+
+
 def _write_behind(case: Case, store: Store, patch: Patch, lines: list[str]) -> None:
-    """Write *lines* below the statement that stores; where that only makes the function that will, at the run's end."""
+    """Write *lines* below the statement that stores, above a return, at the run's end where a function is made."""
     if any(isinstance(above, ast.Lambda) for above in store.source.above(store.container or store.statement)):
         case.at_end_of_run(patch, *lines)
+    elif isinstance(store.statement, ast.Return):
+        patch.before(store.source, store.statement, lines)
     else:
         patch.after(store.source, store.statement, lines)
 

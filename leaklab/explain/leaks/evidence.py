@@ -343,11 +343,19 @@ BLOCKS = "pandas.core.internals.blocks."
 
 
 def _frame_of_blocks(view: HeapView, group: Group) -> int:
-    """Return the frame that *group* are new columns of; -1 if it is anything else, as what somebody put into a cell."""
-    kinds = {type_name(type(view.objects[entry])) for entry in group.entries}
-    if group.holder < 0 or not kinds or not all(kind.startswith(BLOCKS) for kind in kinds):
+    """Return the frame that *group* are new columns of, or what is in new rows; -1 if it is anything else.
+
+    What somebody put into a cell is kept by what is in that cell.
+    """
+    if group.holder < 0:
         return -1
-    above = reversed(view.path(group.holder))
+    path = view.path(group.holder)
+    is_cells = type_name(type(view.objects[group.holder])) == "numpy.ndarray"
+    blocks = path[-2:-1] if is_cells else group.entries
+    kinds = {type_name(type(view.objects[block])) for block in blocks}
+    if not kinds or not all(kind.startswith(BLOCKS) for kind in kinds):
+        return -1
+    above = reversed(path)
     return next((each for each in above if type_name(type(view.objects[each])) == "pandas.DataFrame"), -1)
 
 
