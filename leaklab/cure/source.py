@@ -51,6 +51,7 @@ class Proposal:
         begun: Expressions of tensors and functions that begin without what earlier runs have added to them, a graph or
             layers, where the change is tried: as they do in a program that has the change from the start.
         cuts_history: Whether the change means to cut a graph that goes on from run to run: gradients are others then.
+        full_after: So many runs it takes until what the change leaves in place has all that it will have.
     """
 
     words: str
@@ -61,6 +62,7 @@ class Proposal:
     again: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
     cuts_history: bool = False
+    full_after: int = 0
 
 
 _BLOCKS = ("body", "orelse", "finalbody")

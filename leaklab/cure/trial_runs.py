@@ -27,6 +27,8 @@ from leaklab.runtime.child import Child, Ran, RunRequest, begin_child, wait_for,
 Result = TypeVar("Result")
 _N_WARMUPS = 2
 _MOST_PARTS = 3
+_FILLING_SECONDS = 5.0
+"""So long may the runs take that fill what a change leaves in place, before what grows is judged."""
 """So often the runs of a trial are made again where what they leave may still settle."""
 _SLOW_SECONDS = 0.6
 """Of a run that takes longer, two in each half are enough: they are counted exactly, and the wait is long."""
@@ -193,12 +195,12 @@ class TrialRuns:
             n_at_work = sum(not child.is_over for child, _started in self._at_work.values())
             if trial in self._at_work or (n_at_work and n_at_work >= _most_at_once()):
                 continue
-            run_seconds = self._means.run_seconds
+            n_runs = trial.n_parts * 2 * self._means.n_runs + self._n_filling(trial)
             try:
                 child = yield from begin_child(
                     partial(self._runs_here, trial),
-                    seconds=_CHILD_SECONDS + _CHILD_SHARE * trial.n_parts * 2 * self._means.n_runs * run_seconds,
-                    idle_seconds=_IDLE_SECONDS + _IDLE_RUNS * run_seconds,
+                    seconds=_CHILD_SECONDS + _CHILD_SHARE * n_runs * self._means.run_seconds,
+                    idle_seconds=_IDLE_SECONDS + _IDLE_RUNS * self._means.run_seconds,
                 )
             except OSError:
                 return
@@ -253,9 +255,15 @@ class TrialRuns:
             self._observer.look_again()
         return ""
 
+    def _n_filling(self, trial: Trial) -> int:
+        """Return how many runs to make until a window that the change leaves is full; 0 where it is at once."""
+        wanted = 0 if trial.is_control else max((one.full_after for one in trial.proposals), default=0)
+        return wanted if _N_WARMUPS < wanted <= _FILLING_SECONDS / max(self._means.run_seconds, 1e-9) else 0
+
     def _parts(self, trial: Trial, *, is_changed: bool) -> Asked[TrialResult]:
         """Make the runs as often as it takes; the code is in place."""
-        n_done, n_parts = 0, trial.n_parts
+        n_filling = self._n_filling(trial)
+        n_done, n_parts = 0, trial.n_parts + (n_filling > 0)
         uncaught: set[str] = set()
         with uncaught_noted(uncaught):
             while n_done < n_parts:
@@ -263,17 +271,29 @@ class TrialRuns:
                 if result.gain is None:
                     break
                 n_done += 1
+                if n_filling and n_done == 1:
+                    failure = yield from self._filled(n_filling - self._means.n_runs)
+                    if failure:
+                        return TrialResult(failure=failure)
                 may_settle = may_be_kept_back(result.gain) or (n_done == 1 and is_settling(result.gain))
                 if is_changed and n_done < _MOST_PARTS and may_settle:
                     n_parts = max(n_parts, n_done + 1)
         if result.behaviour is not None:
             result.behaviour = replace(result.behaviour, uncaught=frozenset(uncaught))
-        result.n_runs = n_done * self._means.n_runs
+        result.n_runs = n_done * self._means.n_runs + max(0, n_filling - self._means.n_runs)
         if self._means.is_written and result.behaviour is not None:
             called: set[str] = set()
             _seconds, result.failure = yield RunRequest(self._next(), 1, calls_noted(called))
             result.behaviour = replace(result.behaviour, called=frozenset(called))
         return result
+
+    def _filled(self, n_runs: int) -> Asked[str]:
+        """Make so many runs unmeasured; return the name of what the code raised."""
+        for _number in range(n_runs):
+            _seconds, failure = yield self._next()
+            if failure:
+                return failure
+        return ""
 
     def _measured(self, *, is_first: bool) -> Asked[TrialResult]:
         reader = LevelReader(self._means.heap, collects=self._means.collects)

@@ -7,7 +7,8 @@ saw vanish in it, the steps of a leak do not. Those steps are then asked for the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from heapq import nlargest
 from itertools import accumulate, pairwise
 from statistics import median
 
@@ -28,6 +29,8 @@ SLOWING_RATIO = 0.75
 STOPPING_RATIO = 0.15
 MIN_STEPS = 3
 DOUBTFUL = 0.05
+ONE_OFF, ONE_OFF_SHARE = 8.0, 0.25
+"""A step so many times as high as any other, and of this share of the growth, is no part of a rate: it came once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,20 @@ def judge_per_run_bytes(levels: Sequence[float], *, floor_per_run: float) -> Gro
             return Growth(Outcome.INCONCLUSIVE, least, f"{reason}: {n_runs} runs are too few for a noisy level")
         return Growth(Outcome.INCONCLUSIVE, 0.0, f"{n_runs} runs are too few for a noisy level")
     series = _series_of(levels, floor_per_run)
-    return next(growth for rule in _RULES if (growth := rule(series)) is not None)
+    growth = next(growth for rule in _RULES if (growth := rule(series)) is not None)
+    if growth.outcome is not Outcome.LEAK or not (run := _one_off(series)):
+        return growth
+    step = series.steps[run - 1]
+    rest = judge_per_run_bytes([*levels[:run], *(level - step for level in levels[run:])], floor_per_run=floor_per_run)
+    return replace(rest, reason=f"{rest.reason}; beside that, {format_bytes(step)} once, in run {run}")
+
+
+def _one_off(series: _Series) -> int:
+    """Return the run whose step is no part of a steady growth, for its height; 0 where there is none."""
+    first, second = nlargest(2, range(series.n_warm, len(series.steps)), key=series.steps.__getitem__)
+    highest = series.steps[first]
+    is_alone = highest > ONE_OFF * max(series.steps[second], series.noise)
+    return first + 1 if is_alone and highest > ONE_OFF_SHARE * series.settled_growth else 0
 
 
 def _series_of(levels: Sequence[float], floor_per_run: float) -> _Series:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
@@ -24,7 +23,8 @@ BASELINE = 0
 """The run of what was there before the first one."""
 _CAPACITY = 8192
 """So many numbers are followed; how many there are is counted beyond that too."""
-_PROCESSES = Path("/proc")
+_PROCESSES = "/proc"  # no Path: each would intern its parts, and the table of all names grows by megabytes at a time
+_DESCRIPTORS = str(DESCRIPTOR_FOLDER)
 _DEAD = b"ZX"
 _PAGE_BYTES = mmap.PAGESIZE
 ENDED, RUNNING = "ended", "running"
@@ -37,7 +37,7 @@ _SHARE_OF_DESCRIPTORS = 0.25
 def descriptor_kind(number: int) -> tuple[str, str]:
     """Return what a descriptor stands for, and the path of a file: ``("file", "/etc/hostname")``, ``("pipe", "")``."""
     try:
-        target = os.readlink(DESCRIPTOR_FOLDER / str(number))  # noqa: PTH115 - as it is written, be it a path or not
+        target = os.readlink(f"{_DESCRIPTORS}/{number}")  # noqa: PTH115 - as it is written, be it a path or not
     except OSError:
         return "", ""
     if target.startswith(("/torch_", "/dev/shm/torch_")):  # noqa: S108 - a name that torch gives
@@ -114,7 +114,7 @@ def child_kind(number: int) -> tuple[str, str]:
     if not fields or fields[0] in _DEAD:
         return ENDED, ""
     try:
-        return RUNNING, (_PROCESSES / str(number) / "comm").read_text("utf-8", "replace").strip()
+        return RUNNING, _read(number, "comm").decode("utf-8", "replace").strip()
     except OSError:
         return ENDED, ""
 
@@ -122,16 +122,21 @@ def child_kind(number: int) -> tuple[str, str]:
 def resident_bytes(number: int) -> int:
     """Return what a process has in memory, 0 for one that has ended."""
     try:
-        fields = (_PROCESSES / str(number) / "statm").read_bytes().split()
+        fields = _read(number, "statm").split()
     except OSError:
         return 0
     return int(fields[1]) * _PAGE_BYTES
 
 
+def _read(number: int, name: str) -> bytes:
+    with open(f"{_PROCESSES}/{number}/{name}", "rb") as file:  # noqa: PTH123 - as above
+        return file.read()
+
+
 def _status_of(number: int) -> list[bytes]:
     """Return the fields of a process behind its name, which may have spaces: its state, its parent, and more."""
     try:
-        text = (_PROCESSES / str(number) / "stat").read_bytes()
+        text = _read(number, "stat")
     except OSError:
         return []
     return text.rpartition(b")")[2].split()

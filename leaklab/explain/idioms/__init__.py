@@ -30,7 +30,7 @@ from leaklab.explain.idioms.callbacks import (
     registered,
     registered_outside,
 )
-from leaklab.explain.idioms.containers import container_growth, let_go
+from leaklab.explain.idioms.containers import container_growth, field_left_out, let_go
 from leaklab.explain.idioms.cycles import (
     added_once,
     cycle_garbage,
@@ -89,7 +89,7 @@ class Idiom:
 
 _TAKEN_OUT = (
     exception_as_text, key_stays, reached, way_out, looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner,
-    let_go,
+    field_left_out, let_go,
 )  # fmt: skip
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
 _STORED = (ended, library_calls, left_again, *_TAKEN_OUT, maybe_calls)
@@ -123,7 +123,11 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("graph-kept", graph_kept, (gradients_forgotten, graph_cut, newest_part, link_cut, *_TAKEN_OUT)),
     Idiom("global-cache", global_cache, _STORED),
     Idiom("container-growth", container_growth, (gradients_forgotten, handles_removed, newest_part, *_STORED)),
-    Idiom("tensor-kept", tensor_kept, (library_calls, wrapped_once, link_cut, left_again, put_back, *_TAKEN_OUT)),
+    Idiom(
+        "tensor-kept",
+        tensor_kept,
+        (library_calls, newest_part, wrapped_once, link_cut, left_again, put_back, *_TAKEN_OUT),
+    ),
     Idiom("container-growth", kept_by_known, (library_calls,)),
 )
 """A cause may be there twice: its plain signs are asked for where they would not be mistaken for another's."""
@@ -160,7 +164,7 @@ CHANGES: tuple[Changes, ...] = (
     ended, library_calls, exception_as_text, left_again, handles_removed, cache_bounded, results_emptied,
     gradients_forgotten, saved_for_backward, graph_cut, newest_part, tasks_leave, wrapped_once, link_cut,
     group_taken_out, state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached, way_out,
-    looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner, let_go, made_once, maybe_calls,
+    looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, let_go, made_once, maybe_calls,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

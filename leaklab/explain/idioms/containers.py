@@ -29,11 +29,11 @@ from leaklab.explain.idioms.advice import (
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
 from leaklab.explain.idioms.tensors import Detachment, cut_of
-from leaklab.explain.idioms.windows import bounded, newest_of, readers, reads_newest, window_kept
+from leaklab.explain.idioms.windows import bounded, newest_of, newest_read, readers, reads_newest, window_kept
 from leaklab.explain.leaks.evidence import BLOCKS, Evidence
-from leaklab.heap.source_lines import Origin, origin_of
+from leaklab.heap.source_lines import Origin, origin_of, sources_with
 from leaklab.runtime.containers import first_items, newest_items
-from leaklab.runtime.objects import class_attribute, has_base, is_exactly, is_kind_of, module_dict
+from leaklab.runtime.objects import class_attribute, has_base, is_exactly, is_kind_of, module_dict, safe_len
 from leaklab.text import format_bytes
 
 _WRITTEN_TO = frozenset({"_io.StringIO", "_io.BytesIO", "bytearray", "array.array"})
@@ -41,6 +41,7 @@ _EMPTY = ((list, "[]"), (dict, "{}"), (set, "set()"))
 _OWN = (list, dict, set, collections.deque, bytearray)
 _STREAMS = (io.StringIO, io.BytesIO)
 _QUEUES = (queue.Queue,)
+_MORE_THAN_ONE = 1.5
 _IN_ADVICE = {"rows": "1000", "entries": "1000", "characters": "100_000", "bytes": "100_000"}
 """A length that stands for the one that the user needs."""
 
@@ -129,7 +130,8 @@ def let_go(case: Case) -> Iterator[Proposal]:
     if not case.is_variable or not _is_users(case):
         return
     if store is None or store.how in ("call", "name"):
-        yield from _with_the_run(case)
+        if store is None or not newest_read(case, store):
+            yield from _with_the_run(case)
         return
     cut, reading = None if cuts_training(case, store) else cut_of(case, store), list(readers(case, store))
     if cut is not None and cut.numbers and any(_is_asked_as_tensor(source, node) for source, node in reading):
@@ -151,9 +153,71 @@ def _shortened(case: Case, store: Store, cut: Detachment | None) -> Iterator[Pro
     if not reading and not is_called_back:
         yield from _not_kept(case, store)
         yield from bounded(case, store, cut)
-    yield from _with_the_run(case)
+    if not _is_for_all_runs(case, reading):
+        yield from _with_the_run(case)
     if reads_newest(reading) and (reading or is_called_back):
         yield from bounded(case, store, cut)
+
+
+def _is_for_all_runs(case: Case, reading: list[tuple[SourceText, ast.expr]]) -> bool:
+    """Return whether the code goes through the entries of all runs: each adds one, and all are read, for the best."""
+    n_runs, n_entries = len(case.leak.kept), safe_len(case.held)
+    is_one_each = n_runs > 0 and n_entries is not None and n_entries < _MORE_THAN_ONE * n_runs
+    return is_one_each and any(_is_gone_through(source, node) for source, node in reading)
+
+
+def _is_gone_through(source: SourceText, node: ast.expr) -> bool:
+    above = source.parent(node)
+    if isinstance(above, (ast.For, ast.comprehension)):
+        return above.iter is node
+    return isinstance(above, ast.Call) and node in above.args
+
+
+def field_left_out(case: Case) -> Iterator[Proposal]:
+    """Yield how what is kept of each run is stored without the part that takes the memory and that nothing reads.
+
+    ``results.append({"lr": lr, "loss": loss, "model": model})``: the code reads the rates and the losses.
+    """
+    store = case.store
+    if store is None or not isinstance(store.value, ast.Dict) or not _is_users(case):
+        return
+    for key, value in zip(store.value.keys, store.value.values, strict=True):
+        if not isinstance(key, ast.Constant) or type(key.value) is not str:
+            continue
+        is_heavy = any(step.reference == f"[{key.value!r}]" for step in case.leak.path.steps)
+        texts = (text for _filename, text in sources_with(key.value))
+        is_read = any(_mentions(text, key.value) > (text == store.source.text) for text in texts)
+        if not is_heavy or is_read or len(store.value.keys) == 1:
+            continue
+        patch = case.patch()
+        patch.replace(store.source, store.value, _without(store, key, value))
+        words = f"Leave `{key.value}` out of the entries of `{store.container_text}`: nothing reads it so far."
+        yield from case.proposal(words, patch)
+
+
+def _mentions(text: str, word: str) -> int:
+    try:
+        nodes = ast.walk(ast.parse(text))
+    except (SyntaxError, ValueError):  # a cell with magics
+        return text.count(word) + 1
+    return sum(isinstance(node, ast.Constant) and node.value == word for node in nodes)
+
+
+def _without(store: Store, key: ast.expr, value: ast.expr) -> str:
+    """Return the dict that *store* stores as it is written, but for one pair."""
+    source, whole = store.source, store.value
+    if not isinstance(whole, ast.Dict):
+        return ""
+    begin, _end = source.span(whole)
+    at = whole.values.index(value)
+    first, last = source.span(key)[0], source.span(value)[1]
+    following = whole.keys[at + 1] if at + 1 < len(whole.keys) else None
+    if following is not None:
+        last = source.span(following)[0]
+    elif at:
+        first = source.span(whole.values[at - 1])[1]
+    text = source.text_of(whole)
+    return text[: first - begin] + text[last - begin :]
 
 
 def _not_kept(case: Case, store: Store) -> Iterator[Proposal]:
@@ -271,6 +335,20 @@ def _is_asked_as_tensor(source: SourceText, node: ast.expr) -> bool:
     return any(isinstance(one, ast.Attribute) and not hasattr(float, one.attr) for one in asked)
 
 
+def _is_set_up(case: Case, holder: str) -> bool:
+    """Return whether the program puts entries into the container where it makes it: these are for all runs."""
+    name = last_name(holder)
+    displays = (ast.ListComp, ast.SetComp, ast.DictComp)
+    for source in case.sources:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Assign) or not any(name_of(target) == name for target in node.targets):
+                continue
+            entries = node.value.keys if isinstance(node.value, ast.Dict) else getattr(node.value, "elts", [])
+            if isinstance(node.value, displays) or (entries and isinstance(node.value, (ast.List, ast.Set, ast.Dict))):
+                return True
+    return False
+
+
 def _with_the_run(case: Case) -> Iterator[Proposal]:
     """Yield how the container goes with the run: made anew where a run begins, or emptied where it ends.
 
@@ -278,7 +356,7 @@ def _with_the_run(case: Case) -> Iterator[Proposal]:
     """
     holder, held = (case.holder, case.held) if case.store is None else case.filled(case.store)
     kind = type(held)
-    if not case.run_body:
+    if not case.run_body or _is_set_up(case, holder):
         return
     empty = next((text for one, text in _EMPTY if kind is one), "")
     if empty and holder.isidentifier() and case.is_in_run and not case.program.function:

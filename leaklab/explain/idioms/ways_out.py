@@ -8,6 +8,7 @@ import re
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from leaklab.cure.case import Case, Store, last_name
 from leaklab.cure.ends import call_site, definition_of, end_of, kept_name, needs_nothing, receiver_of
@@ -271,11 +272,30 @@ def _is_filled_by_hand(case: Case, owner: str, method: types.FunctionType) -> bo
 
 
 def _is_asked(case: Case, owner: str) -> bool:
-    """Return whether the run uses what a method or attribute of *owner* gives it."""
-    asking = [one for one in case.run_body if not isinstance(one, ast.Expr)]
-    asking += [one for one in case.run_body if isinstance(one, ast.Expr) and _is_shown(one)]
-    nodes = (node for one in asking for node in ast.walk(one) if isinstance(node, ast.Attribute))
-    return any(ast.unparse(node.value) == owner and isinstance(node.ctx, ast.Load) for node in nodes)
+    """Return whether the run, or a function that the run calls, uses what a method or attribute of *owner* gives."""
+    name = last_name(owner)
+    for source, node in _in_run_and_called(case):
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+            continue
+        is_owner = (
+            ast.unparse(node.value) == owner if source is case.cell else last_name(ast.unparse(node.value)) == name
+        )
+        statement = source.statement_of(node)
+        if is_owner and (not isinstance(statement, ast.Expr) or _is_shown(statement)):
+            return True
+    return False
+
+
+def _in_run_and_called(case: Case) -> Iterator[tuple[SourceText, ast.AST]]:
+    """Yield what stands in the run, and in the functions and methods that it calls by a name that is known."""
+    for node in (node for one in case.run_body for node in ast.walk(one) if case.cell is not None):
+        yield case.cell, node  # type: ignore[misc]  # there is no body without
+        called = evaluate(ast.unparse(node.func), case.program.namespace) if isinstance(node, ast.Call) else MISSING
+        function: Any = called.__func__ if type(called) is types.MethodType else called
+        definition = definition_of(case, function) if type(function) is types.FunctionType else None
+        source = case.source(function.__code__.co_filename) if definition is not None else None
+        if definition is not None and source is not None:
+            yield from ((source, inner) for one in definition.body for inner in ast.walk(one))
 
 
 def _is_shown(statement: ast.Expr) -> bool:

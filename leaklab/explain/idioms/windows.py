@@ -7,13 +7,14 @@ import ast
 import collections
 import queue
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from leaklab.cure.case import Case, Store, is_adding, last_name, name_of, rounded, store_of
 from leaklab.cure.live import MISSING
 from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.idioms.tensors import Detachment
-from leaklab.runtime.objects import has_base, is_tensor, loaded_type, type_name
+from leaklab.runtime.objects import has_base, is_tensor, loaded_type, safe_len, type_name
 
 _NEWEST = {
     "torch.Tensor": ("[-{n}:].clone()", "rows"), "numpy.ndarray": ("[-{n}:].copy()", "rows"),
@@ -115,7 +116,16 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
     if _is_made_again(case, store):
         wanted = ", or as many as you have room for: what was dropped is made again when it is asked for"
     words = f"Keep only the newest {n_kept:,} entries of `{place}`{wanted}{also}."
-    yield from case.proposal(words, patch, emptied=(case.holder if has_base(type(held), queue.Queue) else holder,))
+    emptied = case.holder if has_base(type(held), queue.Queue) else holder
+    full_after = _runs_until(case, n_kept)
+    yield from (replace(one, full_after=full_after) for one in case.proposal(words, patch, emptied=(emptied,)))
+
+
+def _runs_until(case: Case, n_entries: int) -> int:
+    """Return how many runs it takes until the container has so many entries."""
+    n_now, n_runs = safe_len(case.held) or 0, len(case.leak.kept)
+    per_run = n_now / n_runs if n_runs else case.leak.count_per_run
+    return 1 + n_entries // max(int(per_run), 1)
 
 
 def _is_made_again(case: Case, store: Store) -> bool:
@@ -153,7 +163,9 @@ def window_kept(case: Case, store: Store, cut: Detachment | None) -> Iterator[Pr
     also = f" Store {cut.words}." if cut is not None else ""
     newest = "entry" if length == "1" else f"`{length}` entries"
     words = f"Keep only the newest {newest} of `{place}`: no older one is read.{also}"
-    yield from case.proposal(words, patch, emptied=(case.filled(store)[0],))
+    full_after = _runs_until(case, int(length)) if length.isdigit() else 0
+    found = case.proposal(words, patch, emptied=(case.filled(store)[0],))
+    yield from (replace(one, full_after=full_after) for one in found)
 
 
 def newest_read(case: Case, store: Store) -> str:
@@ -251,7 +263,10 @@ def trimming(case: Case, place: str, held: Any, *, at_least: int = 0) -> tuple[l
 def newest_part(case: Case) -> Iterator[Proposal]:
     """Yield how a variable that every run replaces by something longer keeps the newest part only."""
     store, held = case.store, case.held
-    if case.leak.unit == "objects" or store is None or store.how not in ("name", "sum") or held is MISSING:
+    is_list = has_base(type(held), list)
+    if store is None or store.how not in ("name", "sum") or held is MISSING:
+        return
+    if case.leak.unit == "objects" and not (is_list and newest_read(case, store).isdigit()):
         return
     name = type_name(type(held))
     suffix, what = newest_of(name)
@@ -264,7 +279,8 @@ def newest_part(case: Case) -> Iterator[Proposal]:
     words = f"Keep only the newest {n_kept:,} {what} of `{place}`."
     if length.isdigit():
         n_kept, words = int(length), f"Keep only the newest `{length}` {what} of `{place}`: no older one is read."
-    yield from case.behind(words, store, f"{place} = {place}{suffix.format(n=n_kept)}", emptied=(case.holder,))
+    found = case.behind(words, store, f"{place} = {place}{suffix.format(n=n_kept)}", emptied=(case.holder,))
+    yield from (replace(one, full_after=_runs_until(case, n_kept) if is_list else 0) for one in found)
 
 
 def _size_of_row(held: Any) -> float:
