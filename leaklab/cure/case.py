@@ -126,9 +126,12 @@ class Case:
             names = code.co_varnames[code.co_argcount - len(function.__defaults__ or ()) : code.co_argcount]
         return names[int(found[3])]
 
-    @cached_property
+    @property
     def held(self) -> Any:
-        """The live object behind the holder; `MISSING` where that is not known."""
+        """The live object behind the holder; `MISSING` where that is not known.
+
+        Asked for each time: kept here it would be alive in the trials, with all that it leads to.
+        """
         return evaluate(self.holder, self.program.namespace)
 
     @property

@@ -204,6 +204,35 @@ CAUSES = {
         "data.epoch += 1\nmean = sum(float(data.get(i).mean()) for i in range(4))",
         "data.cache", "tensor-kept", "self.cache[key] =", "        key = i", per_run=4.0,
     ),
+    "a window that is bound anew": Leaking(
+        "import torch\nrecent = []",
+        "recent = recent + [torch.randn(50)]\nmean = sum(recent[-10:]) / len(recent[-10:])",
+        "recent", "tensor-kept", "recent = recent", "recent = recent[-10:]",
+    ),
+    "models of trials, of which the losses are read": Leaking(
+        NET + "results = []\ndef trial(lr):\n    model = torch.nn.Linear(32, 4)\n"
+        "    results.append({'lr': lr, 'loss': 2 * lr, 'model': model})\n"
+        "    return min(results, key=lambda one: one['loss'])['lr']",
+        "best = trial(0.1)",
+        "results", "run-switch", "results.append", "    results.append({'lr': lr, 'loss': 2 * lr})",
+        path=(("[23]", "dict"), ("['model']", "torch.nn.modules.linear.Linear")), per_run=2.0,
+    ),
+    "a metric of a function that is never reset": Leaking(
+        NET + "class Accuracy:\n    def __init__(self):\n        self.right = []\n"
+        "    def update(self, one):\n        self.right.append(one)\n"
+        "    def compute(self):\n        return torch.stack(self.right).mean().item()\n"
+        "    def reset(self):\n        self.right.clear()\nmetric = Accuracy()\n"
+        "def validate():\n    for _ in range(3):\n        metric.update(torch.rand(8))\n    return metric.compute()",
+        "value = validate()",
+        "metric.right", "tensor-kept", "self.right.append", "metric.reset()", per_run=3.0,
+    ),
+    "agents that were there from the start": Leaking(
+        "import torch\nclass Agent:\n    def __init__(self):\n        self.memory, self.alive = torch.zeros(50), True\n"
+        "world = [Agent() for _ in range(10)]\ndef tick():\n    world[0].alive = False\n    world.append(Agent())\n"
+        "    return sum(one.alive for one in world)",
+        "n = tick()",
+        "world", "tensor-kept", "world.append", WORDS_ONLY,
+    ),
     "a mask of which each is asked for first": Leaking(
         "import torch\nmasks = {}\ndef mask_for(length, seed):\n    mask = masks.get((length, seed))\n"
         "    if mask is None:\n        mask = masks[length, seed] = torch.rand(length) > 0.5\n    return mask\nn = 0",

@@ -223,6 +223,17 @@ def test_the_list_of_a_librarys_module_is_never_emptied(
     assert [line for proposal in found for line in _written(proposal)] == changed
 
 
+def test_what_was_there_from_the_start_is_not_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    for begins, is_emptied in (("[[0] * 50 for _ in range(10)]", False), ("[]", True)):
+        setup = (
+            f"world = {begins}\ndef tick():\n    world.extend([[0] * 50, [0] * 50])\n    return sum(map(len, world))"
+        )
+        leaking = Leaking(setup, "n = tick()", "world", "container-growth", "world.extend", "", per_run=2.0)
+        monkeypatch.setitem(PROGRAMS, "world", leaking)
+        texts = [change.after for one in _proposals("world") for change in one.changes]
+        assert any("world.clear()" in text for text in texts) is is_emptied
+
+
 def test_what_waits_to_be_taken_is_not_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two batches that are fetched one is used: a bound would end the growth, and lose the batches."""
     setup = "pending = []\ndef fetch(n):\n    for _ in range(n):\n        pending.append([0] * 500)\n"

@@ -421,3 +421,23 @@ def test_of_a_chain_of_errors_the_last_one_is_kept_alone(notebook):
         "problem.__cause__ = problem.__context__ = None",
         "self.failed = problem.with_traceback(None)",
     ]
+
+
+def test_of_links_both_ways_those_back_are_cut_and_no_trial_holds_the_first(notebook):
+    notebook.run(
+        "import torch\nclass Node:\n    def __init__(self, parent=None):\n"
+        "        self.state, self.parent, self.children = torch.randn(64), parent, []\n"
+        "    def grow(self):\n        self.children = [Node(self) for _ in range(3)]\nroot = Node()"
+    )
+    (leak,) = notebook.check("root.grow()\nroot = root.children[1]", "--cure -n 16 -t 120", cures=True).leaks
+    assert leak.cures[0].outcome is CureOutcome.CURED, leak.cures
+    assert leak.cures[0].changes[0].after.splitlines()[-1] == "root.parent = None"
+
+
+def test_a_window_that_is_longer_than_a_trial_is_filled_before_it_is_judged(notebook):
+    notebook.run("import torch\nrecent = []")
+    cell = "recent = recent + [torch.randn(500)]\nmean = torch.stack(recent[-40:]).mean()"
+    (leak,) = notebook.check(cell, "--cure -n 16 -t 120", cures=True).leaks
+    (cure,) = [cure for cure in leak.cures if cure.outcome is CureOutcome.CURED]
+    assert cure.changes[0].after.splitlines()[-1] == "recent = recent[-40:]"
+    assert cure.evidence.startswith("49 runs with this change: 0 B per run")

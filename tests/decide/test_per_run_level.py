@@ -187,3 +187,15 @@ def test_steady_growth_is_a_leak_after_any_warm_up(step, warm_up, n_runs):
     growth = judge_per_run_bytes(levels, floor_per_run=FLOOR)
     assert growth.outcome is LEAK
     assert growth.rate == pytest.approx(step)
+
+
+@pytest.mark.parametrize(("step", "expected"), [(2 * KIB + 100, 2 * KIB + 100), (16 * KIB, 16 * KIB), (100, 0.0)])
+def test_what_was_taken_once_is_no_part_of_the_rate(step, expected):
+    levels = grown(lambda run: step + 900 * KIB * (run == 46), 65)
+    growth = judge_per_run_bytes(levels, floor_per_run=FLOOR)
+    assert growth.rate == pytest.approx(expected, rel=0.05)
+    if expected:
+        assert growth.outcome is LEAK
+        assert growth.reason.endswith("KiB once, in run 46")
+    else:
+        assert growth.outcome is not LEAK

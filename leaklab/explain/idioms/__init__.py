@@ -116,7 +116,7 @@ IDIOMS: tuple[Idiom, ...] = (
         "run-switch", run_switch, (library_calls, wrapped_once, link_cut, left_again, one_name, added_once, *_TAKEN_OUT)
     ),
     Idiom("container-growth", finished_tasks, (tasks_leave, let_go)),
-    Idiom("container-growth", table_of_module, (one_name,)),
+    Idiom("container-growth", table_of_module, (one_name, added_once)),
     Idiom("callback-registry", callback_registry, (handles_removed, added_once, *_TAKEN_OUT)),
     Idiom("global-cache", cached_results, (cache_bounded, results_emptied)),
     Idiom("closure-kept", closure_kept, (ended, default_made_anew, put_back, *_TAKEN_OUT)),

@@ -170,7 +170,7 @@ def _is_gone_through(source: SourceText, node: ast.expr) -> bool:
     above = source.parent(node)
     if isinstance(above, (ast.For, ast.comprehension)):
         return above.iter is node
-    return isinstance(above, ast.Call) and node in above.args
+    return isinstance(above, ast.Call) and node in above.args and name_of(above.func) != "len"
 
 
 def field_left_out(case: Case) -> Iterator[Proposal]:
