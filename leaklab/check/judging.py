@@ -97,6 +97,7 @@ class Judgement:
         has_unread_rise: Whether malloc's level has risen and buffers are still to be looked at.
         counts: File descriptors and child processes, as far as the system tells.
         alive: For each type that leaks by its survivors: of all that the runs left, so many lived at each checkpoint.
+        in_all: For each of these types: so many lived at the first checkpoint and at the last, older ones too.
     """
 
     at_runs: tuple[int, ...]
@@ -114,6 +115,7 @@ class Judgement:
     has_unread_rise: bool = False
     counts: tuple[Grown[Counted], ...] = ()
     alive: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    in_all: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def slot_runs(self) -> tuple[int, ...]:
@@ -142,6 +144,17 @@ class Judgement:
         gained = [total - total_before for (_, total_before), (_, total) in steps]
         is_still = all(more <= _STILL * due for more, due in zip(gained, expected, strict=True))
         return is_still and sum(expected) >= _LEAST_DUE
+
+    def takes_places(self, kind: int, growth: Growth) -> bool:
+        """Return whether there are no more objects of a type than at the start, though runs leave some of it.
+
+        A world in which agents die and others are born keeps as many: those of the first runs go later.
+        """
+        first, last = self.in_all.get(kind, (0, 0))
+        if growth.outcome is not Outcome.LEAK or not first:
+            return False
+        due = self.kinds[kind].growth.rate * (self.at_runs[-1] - self.at_runs[0])
+        return last - first <= _STILL * due and due >= _LEAST_DUE
 
     def growth_of(self, kind: int, kept: tuple[int, ...]) -> Growth:
         """Return the judgement on a type of which the heap shows *kept* per run; judged anew if others were counted."""
@@ -245,14 +258,12 @@ def judge(measurement: Measurement) -> Judgement:
     n_runs = measurement.n_runs
     heap, accelerator = measurement.meters.heap(n_runs), measurement.meters.accelerator(n_runs)
     kinds = {kind: Grown(kind, kept, judge_survivors(kept)) for kind, kept in measurement.cohorts.by_kind()}
+    leaking = [kind for kind, grown in kinds.items() if grown.growth.outcome is Outcome.LEAK]
     return Judgement(
         at_runs=at_runs,
         kinds=kinds,
-        alive={
-            kind: tuple(checkpoint.n_kept_of(kind) for checkpoint in checkpoints)
-            for kind, grown in kinds.items()
-            if grown.growth.outcome is Outcome.LEAK
-        },
+        alive={kind: tuple(checkpoint.n_kept_of(kind) for checkpoint in checkpoints) for kind in leaking},
+        in_all={kind: (checkpoints[0].count_of(kind), checkpoints[-1].count_of(kind)) for kind in leaking},
         remade=dict(_judge_totals(measurement, at_runs)),
         containers=_judge_containers(measurement, at_runs),
         slots=_judge_slots(measurement),

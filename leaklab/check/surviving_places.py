@@ -189,6 +189,7 @@ def remade_places(survey: Survey) -> Iterator[Finding]:
 
 _Judged = tuple[Growth, float]
 """The judgement on a group, and how many of its main objects every run leaves."""
+_IN_PLACES = "there are no more of them than at the start: new ones may take the places of old ones"
 _REPLACED = "as many are alive as some runs ago: new ones take the places of old ones"
 
 
@@ -205,6 +206,8 @@ def _judge(survey: Survey, group: Group, summary: GroupSummary) -> _Judged:
     kind = int(survey.view.kinds[summary.main_objects[0]]) if summary.main_objects else 0
     if survey.judgement.is_replaced(kind, growth):
         return Growth(Outcome.BOUNDED, 0.0, _REPLACED), 0.0
+    if survey.judgement.takes_places(kind, growth):
+        growth = Growth(Outcome.INCONCLUSIVE, growth.rate, f"{growth.reason}, but {_IN_PLACES}")
     settled = series[0][1:-1] or (0,)
     return growth, growths[0].rate or sum(settled) / len(settled)
 

@@ -22,6 +22,7 @@ from leaklab.lines.syntax import (
     asks_kind,
     changed_in,
     counted_in,
+    is_from_iterator,
     is_missing,
     is_of_time,
     keeps_record,
@@ -132,6 +133,22 @@ class OpenBranches:
         return self._sources[filename]
 
 
+def _given_container(call: ast.Call, callee: ast.FunctionDef | ast.AsyncFunctionDef, known: NamesHere) -> Iterator[str]:
+    """Yield the parameters of *callee* that *call* gives the container itself."""
+    names = [one.arg for one in (*callee.args.posonlyargs, *callee.args.args)]
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    for name, given in zip(names, call.args, strict=False):
+        if isinstance(given, (ast.Name, ast.Attribute)) and known.is_container(given):
+            yield name
+    for word in call.keywords:
+        if (
+            word.arg is not None
+            and isinstance(word.value, (ast.Name, ast.Attribute))
+            and known.is_container(word.value)
+        ):
+            yield word.arg
+
+
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
 _TEXT_LIMIT = 60
 _DEPTH = 4
@@ -230,8 +247,7 @@ class _RunFile(RanFile):
         dropping: list[ast.AST] = []
         for function, code in self._codes.items():
             known = NamesHere(names.anywhere, set(names.in_code(code)))
-            nodes = list(own_nodes(function))
-            for node in nodes:  # `items = self.items`: another name for it here; a slice is a copy
+            for node in own_nodes(function):  # `items = self.items`: another name for it here; a slice is a copy
                 if not isinstance(node, ast.Assign) or isinstance(getattr(node.value, "slice", None), ast.Slice):
                     continue
                 if known.is_container(node.value):
@@ -239,10 +255,28 @@ class _RunFile(RanFile):
                     known.variables |= other_names
                     known.entries |= other_names if isinstance(node.value, (ast.Subscript, ast.Call)) else set()
             self._known[function] = known
-            for node in nodes:
-                if effect := known.effect_of(node):
+        self._name_parameters()
+        for function in self._codes:
+            for node in own_nodes(function):
+                if effect := self._known[function].effect_of(node):
                     (adding if effect > 0 else dropping).append(node)
         return self._with_calls(adding), self._with_calls([*dropping, *self._droppers(names)])
+
+    def _name_parameters(self) -> None:
+        """Note the parameters by which functions of this file that are given the container know it: ``trim(items)``."""
+        called = {getattr(function, "name", ""): function for function in self._codes}
+        for _ in range(_DEPTH):
+            found = False
+            for function, known in self._known.items():
+                calls = (node for node in own_nodes(function) if isinstance(node, ast.Call))
+                for call in calls:
+                    callee = called.get(last_name(call.func))
+                    if isinstance(callee, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                        fresh = set(_given_container(call, callee, known)) - self._known[callee].variables
+                        self._known[callee].variables |= fresh
+                        found |= bool(fresh)
+            if not found:
+                return
 
     def _droppers(self, names: Names) -> Iterator[ast.AST]:
         """Yield the code of functions that have not run and that would drop entries, found by attributes alone."""
@@ -360,8 +394,10 @@ class _RunFile(RanFile):
 
     def _may_turn(self, test: ast.expr, *, past_body: bool) -> bool:
         """Return whether *test* may come out differently later: not if nothing that runs changes what it asks for."""
-        if is_missing(test, past_body=past_body) or self._asks_for_new_key(test):
+        if self._asks_for_new_key(test):
             return False
+        if is_missing(test, past_body=past_body):
+            return is_from_iterator(test, self._function_of(test) or self._tree)
         if asks_data(test, self._container, self._counted):
             return False
         parts = list(ast.walk(test))

@@ -15,12 +15,16 @@ _DROPPING = frozenset({
     "clear", "pop", "popleft", "popitem", "remove", "discard", "get_nowait", "flush", "reset", "truncate", "drop",
     "evict", "prune", "trim", "close", "detach_",
 })  # fmt: skip
+_ADDING_TO = frozenset({"heappush", "insort", "insort_left", "insort_right"})
+_DROPPING_FROM = frozenset({"heappop", "heappushpop", "heapreplace"})
+"""Functions of heapq and bisect, whose first argument is the list."""
 _CUTTING = frozenset({"detach", "item", "tolist", "numpy"})
 """What of a tensor leaves its graph behind."""
 _GROWING = frozenset({"append", "appendleft", "add", "insert", "extend", "extendleft"})
 """What a container of Python's is filled by, and little else is called."""
 _LOOKING_UP = frozenset({"get", "setdefault", "getattr"})
 _SELECTING = frozenset({"nlargest", "nsmallest", "deque", "islice", "sample"})
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ASKING_KIND = frozenset({"isinstance", "issubclass", "callable"})
 _CHANCES = frozenset({"random", "rand", "randint", "uniform", "time", "monotonic", "perf_counter"})
@@ -31,6 +35,8 @@ def kept_by(node: ast.AST) -> ast.expr | None:
     """Return the container to which *node* would add one entry more each time it runs; None if it is no such code."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWING:
         return node.func.value
+    if isinstance(node, ast.Call) and node.args and last_name(node.func) in _ADDING_TO:
+        return node.args[0]
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         key = node.targets[0].slice
         return None if isinstance(key, (ast.Constant, ast.Slice)) else node.targets[0].value
@@ -93,6 +99,17 @@ def is_missing(test: ast.expr, *, past_body: bool) -> bool:
     return is_none and isinstance(test.ops[0], ast.IsNot if past_body else ast.Is)
 
 
+def is_from_iterator(test: ast.expr, function: ast.AST) -> bool:
+    """Return whether *test* asks for a variable that *function* gets from ``next(stream, None)``: streams end."""
+    name = last_name(test.left) if isinstance(test, ast.Compare) else ""
+    values = (
+        node.value
+        for node in own_nodes(function)
+        if isinstance(node, ast.Assign) and name == last_name(node.targets[0])
+    )
+    return any(isinstance(one, ast.Call) and last_name(one.func) == "next" and len(one.args) > 1 for one in values)
+
+
 def asks_kind(test: ast.expr) -> bool:
     """Return whether *test* asks for the kind of a value alone: one of the kind that comes now comes again."""
     asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
@@ -122,6 +139,8 @@ def changed_in(function: ast.AST, calls: Sequence[ast.Call]) -> Iterator[str]:
             yield last_name(node)
         elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             yield last_name(node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DROPPING:
+            yield last_name(node.func.value)  # `todo.pop()`: it may be empty some day
         elif isinstance(node, ast.arg) and node.arg not in {"self", "cls"} | fixed:
             yield node.arg
 
@@ -190,6 +209,8 @@ class NamesHere:
     def trims(self, node: ast.AST) -> bool:
         """Return whether *node* keeps a part of the container: ``x = x[-5:] + [new]``, ``del x[:-5]``, ``nlargest``.
 
+        So does a comprehension with a condition: ``agents = [a for a in agents if a.age < 30] + [Agent()]``.
+
         What drops so many entries at a time (``del x[:1]``, ``x = x[1:]``) leaves a part of any size.
         """
         if isinstance(node, ast.Delete):
@@ -202,6 +223,10 @@ class NamesHere:
                 return True
             if isinstance(part, ast.Call) and last_name(part.func) in _SELECTING:
                 return any(map(self._has_container, part.args))
+            if isinstance(part, _COMPREHENSIONS) and any(
+                one.ifs and self._has_container(one.iter) for one in part.generators
+            ):
+                return True
         return False
 
     def asks_for_key(self, test: ast.expr) -> bool:
@@ -249,6 +274,8 @@ class NamesHere:
         """Return 1 where *node* adds to the container, -1 where it drops from it, else 0."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and self.is_container(node.func.value):
             return (node.func.attr in _ADDING) - (node.func.attr in _DROPPING)
+        if isinstance(node, ast.Call) and node.args and self.is_container(node.args[0]):
+            return (last_name(node.func) in _ADDING_TO) - (last_name(node.func) in _DROPPING_FROM)
         if isinstance(node, ast.Delete):
             return -any(map(self.is_container, node.targets))
         if isinstance(node, ast.AugAssign):

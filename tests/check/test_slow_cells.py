@@ -281,6 +281,7 @@ class Fills:
         self.by_name: dict[str, torch.Tensor] = {}
         self.caught: dict[int, torch.Tensor] = {}
         self.best: list[tuple[float, int, torch.Tensor]] = []
+        self.world = [torch.zeros(300) for _ in range(30)]
         self.plain: dict[str, bytes] = {}  # the collector does not list it before CPython 3.14
         self.x = torch.nn.Parameter(torch.randn(3000))
         self.optimizer = torch.optim.LBFGS([self.x], max_iter=1, history_size=20)
@@ -347,6 +348,20 @@ class Fills:
         self.cut.append(torch.zeros(3000))
         if len(self.cut) > 38:
             self.cut.pop(0)
+
+    def keep_those_that_live(self):
+        self.world = [agent for agent in self.world if self.random.random() > 0.1]
+        while len(self.world) < 30:
+            self.world.append(torch.zeros(300))
+
+    def keep_the_best_in_a_heap(self):
+        for _ in range(3):
+            self.n += 1
+            one = (self.random.random(), self.n, torch.zeros(300))
+            if len(self.best) < 26:
+                heapq.heappush(self.best, one)
+            else:
+                heapq.heappushpop(self.best, one)
 
     def step_lbfgs(self):
         def closure():

@@ -184,6 +184,49 @@ GOES_ON = {
 }
 
 MAY_END = {
+    "a function that trims what it is given": (
+        """
+        kept = []
+        def shrink(items, limit):
+            while len(items) > limit:
+                items.pop(0)
+        def run():
+            kept.append(1)
+            shrink(kept, 40)
+        """,
+        "line 5, which drops entries, has not run yet",
+    ),
+    "a heap with a limit": (
+        """
+        import heapq
+        kept = []
+        def run():
+            if len(kept) < 20:
+                heapq.heappush(kept, 1)
+            else:
+                heapq.heappushpop(kept, 1)
+        """,
+        "line 8, which drops entries, has not run yet",
+    ),
+    "work that is done some day": (
+        """
+        kept, todo = [], list(range(40))
+        def run():
+            if todo:
+                kept.append(todo.pop())
+        """,
+        "`todo` in line 4 has gone one way only",
+    ),
+    "a stream that ends": (
+        """
+        kept, stream = [], iter(range(40))
+        def run():
+            value = next(stream, None)
+            if value is not None:
+                kept.append(value)
+        """,
+        "`value is not None` in line 5 has gone one way only",
+    ),
     "a cache whose key was new each time": ("""
         kept, step = {}, [0]
         def run():
@@ -373,6 +416,18 @@ def test_a_key_that_is_asked_for_first_may_come_again(tmp_path, program):
 @pytest.mark.parametrize("program", ALL_NEW.values(), ids=ALL_NEW)
 def test_a_key_that_is_counted_up_does_not_come_again(tmp_path, program):
     assert limit(tmp_path, f"import itertools\n{program}") is None
+
+
+def test_a_comprehension_with_a_condition_keeps_a_part(tmp_path):
+    program = """
+        kept, now = [], [0]
+        def run():
+            global kept
+            now[0] += 1
+            kept = [one for one in kept if one > now[0] - 30] + [now[0]]
+    """
+    assert open_branch(tmp_path, program, what="limit").endswith("in line 6 keeps a part only")
+    assert open_branch(tmp_path, program.replace(" if one > now[0] - 30", ""), what="limit") is None
 
 
 def test_once_it_was_taken_the_branch_is_open_no_more(tmp_path):
