@@ -256,9 +256,10 @@ class TrialRuns:
         return ""
 
     def _n_filling(self, trial: Trial) -> int:
-        """Return how many runs to make until a window that the change leaves is full; 0 where it is at once."""
+        """Return how many runs to make until a window that the change leaves is full; 0 where one trial fills it."""
         wanted = 0 if trial.is_control else max((one.full_after for one in trial.proposals), default=0)
-        return wanted if _N_WARMUPS < wanted <= _FILLING_SECONDS / max(self._means.run_seconds, 1e-9) else 0
+        is_short = wanted <= _FILLING_SECONDS / max(self._means.run_seconds, 1e-9)
+        return wanted if wanted > self._means.n_runs and is_short else 0
 
     def _parts(self, trial: Trial, *, is_changed: bool) -> Asked[TrialResult]:
         """Make the runs as often as it takes; the code is in place."""
