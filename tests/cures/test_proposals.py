@@ -223,6 +223,25 @@ def test_the_list_of_a_librarys_module_is_never_emptied(
     assert [line for proposal in found for line in _written(proposal)] == changed
 
 
+def test_a_field_is_left_out_where_no_entry_goes_to_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = "results = []\ndef show(one):\n    return len(one)\ndef trial(lr):\n"
+    setup += "    results.append({'lr': lr, 'loss': 2 * lr, 'model': [0] * 900})\n    return "
+    for tail, is_left_out in (
+        ("min(results, key=lambda one: one['loss'])['lr']", True),
+        ("sum(one['loss'] for one in results) / len(results)", True),
+        ("min(results, key=lambda one: one['loss'])", False),
+        ("results[-1]", False),
+        ("show(results)", False),
+        ("len(results[-1]['model'])", False),
+    ):
+        leaking = Leaking(
+            setup + tail, "x = trial(0.1)", "results", "container-growth", "results.append", "",
+            path=(("[7]", "dict"), ("['model']", "list")),
+        )  # fmt: skip
+        monkeypatch.setitem(PROGRAMS, "search", leaking)
+        assert any(one.words.startswith("Leave `model` out") for one in _proposals("search")) is is_left_out, tail
+
+
 def test_what_was_there_from_the_start_is_not_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
     for begins, is_emptied in (("[[0] * 50 for _ in range(10)]", False), ("[]", True)):
         setup = (

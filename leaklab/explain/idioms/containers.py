@@ -42,6 +42,8 @@ _OWN = (list, dict, set, collections.deque, bytearray)
 _STREAMS = (io.StringIO, io.BytesIO)
 _QUEUES = (queue.Queue,)
 _MORE_THAN_ONE = 1.5
+_GOING_THROUGH = frozenset({"min", "max", "sorted", "sum", "len", "enumerate", "reversed", "list", "zip", "any", "all"})
+"""Functions that hand the entries to other code of the same text."""
 _IN_ADVICE = {"rows": "1000", "entries": "1000", "characters": "100_000", "bytes": "100_000"}
 """A length that stands for the one that the user needs."""
 
@@ -181,6 +183,8 @@ def field_left_out(case: Case) -> Iterator[Proposal]:
     store = case.store
     if store is None or not isinstance(store.value, ast.Dict) or not _is_users(case):
         return
+    if any(_is_handed_on(source, node) for source, node in readers(case, store)):
+        return
     for key, value in zip(store.value.keys, store.value.values, strict=True):
         if not isinstance(key, ast.Constant) or type(key.value) is not str:
             continue
@@ -193,6 +197,20 @@ def field_left_out(case: Case) -> Iterator[Proposal]:
         patch.replace(store.source, store.value, _without(store, key, value))
         words = f"Leave `{key.value}` out of the entries of `{store.container_text}`: nothing reads it so far."
         yield from case.proposal(words, patch)
+
+
+def _is_handed_on(source: SourceText, node: ast.expr) -> bool:
+    """Return whether the container or one of its entries goes to code that may read all: ``pd.DataFrame(results)``."""
+    part, above = node, source.parent(node)
+    while isinstance(above, ast.Subscript) and above.value is part and not isinstance(above.slice, ast.Constant):
+        part, above = above, source.parent(above)
+    if isinstance(above, ast.Subscript) and above.value is part and isinstance(above.slice.value, int):  # type: ignore[attr-defined]  # a constant
+        part, above = above, source.parent(above)
+    if isinstance(above, ast.Call) and part in above.args:
+        if name_of(above.func) not in _GOING_THROUGH:
+            return True
+        above = source.parent(above)  # `return min(results, key=...)`: one of them, as it is
+    return isinstance(above, (ast.Return, ast.Yield))
 
 
 def _mentions(text: str, word: str) -> int:
