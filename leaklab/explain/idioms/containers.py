@@ -189,7 +189,7 @@ def field_left_out(case: Case) -> Iterator[Proposal]:
         if not isinstance(key, ast.Constant) or type(key.value) is not str:
             continue
         is_heavy = any(step.reference == f"[{key.value!r}]" for step in case.leak.path.steps)
-        texts = (text for _filename, text in sources_with(key.value))
+        texts = {source.text for source in case.sources} | {text for _filename, text in sources_with(key.value)}
         is_read = any(_mentions(text, key.value) > (text == store.source.text) for text in texts)
         if not is_heavy or is_read or len(store.value.keys) == 1:
             continue
