@@ -206,7 +206,8 @@ def _judge(survey: Survey, group: Group, summary: GroupSummary) -> _Judged:
     kind = int(survey.view.kinds[summary.main_objects[0]]) if summary.main_objects else 0
     if survey.judgement.is_replaced(kind, growth):
         return Growth(Outcome.BOUNDED, 0.0, _REPLACED), 0.0
-    if survey.judgement.takes_places(kind, growth):
+    first_ones = (*summary.main_objects[:1], *group.entries[:1])
+    if first_ones and all(survey.judgement.takes_places(int(survey.view.kinds[one]), growth) for one in first_ones):
         growth = Growth(Outcome.INCONCLUSIVE, growth.rate, f"{growth.reason}, but {_IN_PLACES}")
     settled = series[0][1:-1] or (0,)
     return growth, growths[0].rate or sum(settled) / len(settled)

@@ -391,6 +391,13 @@ def test_what_fills_later_is_no_leak_of_a_cell_that_takes_less(slow, name, secon
     assert not report.leaked, report.verdict
 
 
+class Linked:
+    """A state that keeps the one before it."""
+
+    def __init__(self, batch: torch.Tensor, before: Linked | None) -> None:
+        self.doubled, self.before = batch * 2, before
+
+
 class Leaks:
     """Leaks whose code looks like that of harmless things."""
 
@@ -401,6 +408,11 @@ class Leaks:
         self.layer = torch.nn.Linear(50, 60)
         self.waiting: list[torch.Tensor] = []
         self.plain: dict[str, bytearray] = {}
+        self.batches = [torch.zeros(300) for _ in range(1000)]
+        self.newest: Linked | None = None
+
+    def link_while_as_many_batches_go(self):
+        self.newest = Linked(self.batches.pop(), self.newest)
 
     def name_each_run(self):
         self.n += 1
@@ -479,6 +491,7 @@ def test_what_is_in_doubt_after_the_first_look_is_followed_where_runs_are_cheap(
 @pytest.mark.parametrize(
     ("name", "holder"),
     [
+        ("link_while_as_many_batches_go", "leaks.newest"),
         ("name_each_run", "leaks.runs"),
         ("keep_bytes_by_name", "leaks.plain"),
         ("keep_all_beside_a_window", "leaks.history"),
