@@ -405,8 +405,11 @@ def _adds(node: ast.stmt, name: str) -> bool:
 
 
 def _continues(node: ast.stmt, name: str) -> bool:
-    """Return whether the statement *node* binds *name* to what is made from what it was."""
+    """Return whether the statement *node* makes what *name* is from what it was: no ``net = net.to(device)``."""
     if not isinstance(node, ast.Assign) or not any(is_called(target, name) for target in node.targets):
+        return False
+    called = node.value.func if isinstance(node.value, ast.Call) else None
+    if isinstance(called, ast.Attribute) and is_called(called.value, name) and called.attr not in _ADDS_WHERE_NAMED:
         return False
     return any(isinstance(part, (ast.Name, ast.Attribute)) and is_called(part, name) for part in ast.walk(node.value))
 
@@ -416,10 +419,9 @@ def adding_calls(
 ) -> Iterator[tuple[ast.Call, ast.Attribute]]:
     """Yield the calls in *statement* of methods that add what they are given."""
     for node in ast.walk(statement):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
-            continue
-        if node.func.attr in methods:
-            yield node, node.func
+        function = node.func if isinstance(node, ast.Call) and node.args else None
+        if isinstance(node, ast.Call) and isinstance(function, ast.Attribute) and function.attr in methods:
+            yield node, function
 
 
 def is_called(node: ast.expr, name: str) -> bool:

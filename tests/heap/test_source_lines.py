@@ -123,7 +123,16 @@ def test_the_line_that_adds_is_found(cell, text, holder, statement):
 
 @pytest.mark.parametrize(
     "text",
-    ["zq_b.remove(x)", "zq_b = []", "print(zq_b)", "zq_b.append(", "other.append(zq_b)", "zq_b = make(x)", ""],
+    [
+        "zq_b.remove(x)",
+        "zq_b = []",
+        "print(zq_b)",
+        "zq_b.append(",
+        "other.append(zq_b)",
+        "zq_b = make(x)",
+        "zq_b = zq_b.to(device)",
+        "",
+    ],
 )
 def test_a_line_that_adds_nothing_is_not_named(cell, text):
     cell(text)
