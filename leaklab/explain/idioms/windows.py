@@ -129,9 +129,9 @@ def _runs_until(case: Case, n_entries: int) -> int:
 
 
 def _is_made_again(case: Case, store: Store) -> bool:
-    """Return whether the function that fills a dict asks for the key first, as a cache does."""
-    own = store.source.function_of(store.statement)
-    if own is None or not has_base(type(case.held), dict):
+    """Return whether the code that fills a dict asks for the key first, as a cache does."""
+    own = store.source.function_of(store.statement) or store.source.tree
+    if not has_base(type(case.held), dict):
         return False
     name = last_name(store.container_text)
     nodes = (node for node in ast.walk(own) if isinstance(node, (ast.Name, ast.Attribute)) and name_of(node) == name)
