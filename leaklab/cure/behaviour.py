@@ -17,7 +17,7 @@ import numpy as np
 
 from leaklab.cure.edits import statements_in
 from leaklab.cure.judging import Heap
-from leaklab.heap.source_lines import ADDS_MANY, ADDS_ONE, Origin, origin_of
+from leaklab.heap.source_lines import ADDING, Origin, origin_of
 from leaklab.model.cure import Change
 from leaklab.runtime.addresses import kinds_of, types_at
 from leaklab.runtime.objects import (
@@ -273,7 +273,7 @@ def calls_noted(called: set[str]) -> Iterator[None]:
             outermost = id(frame) if is_first else 0
         elif event == "call":
             called.add(f"{code.co_filename} {code.co_name}")
-        elif event == "c_call" and getattr(argument, "__name__", "") not in ADDS_ONE | ADDS_MANY:
+        elif event == "c_call" and getattr(argument, "__name__", "") not in ADDING:
             called.add(f"C {getattr(argument, '__qualname__', '')}")
         elif event == "return" and id(frame) == outermost:
             outermost = 0

@@ -27,9 +27,9 @@ from leaklab.runtime.child import Child, Ran, RunRequest, begin_child, wait_for,
 Result = TypeVar("Result")
 _N_WARMUPS = 2
 _MOST_PARTS = 3
+"""So often the runs of a trial are made again where what they leave may still settle."""
 _FILLING_SECONDS = 5.0
 """So long may the runs take that fill what a change leaves in place, before what grows is judged."""
-"""So often the runs of a trial are made again where what they leave may still settle."""
 _SLOW_SECONDS = 0.6
 """Of a run that takes longer, two in each half are enough: they are counted exactly, and the wait is long."""
 _CHILD_SECONDS, _CHILD_SHARE = 120.0, 10.0

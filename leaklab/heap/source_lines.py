@@ -18,7 +18,7 @@ import sysconfig
 import textwrap
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -134,12 +134,13 @@ MAX_SOURCES = 60
 """So many of the newest sources are read: a long notebook has some dozens of cells."""
 MAX_CHARACTERS = 100_000
 """A longer source is generated, or data; parsing it would cost more than 0.1 s."""
-ADDS_ONE = frozenset({
-    "append", "appendleft", "add", "insert", "put", "put_nowait", "push", "write", "setdefault", "heappush",
-})  # fmt: skip
 ADDS_MANY = frozenset({"extend", "extendleft", "update", "writelines"})
-_ADDS_WHERE_NAMED = ADDS_ONE | ADDS_MANY | {"register", "submit", "register_buffer"}
+ADDING = ADDS_MANY | {
+    "append", "appendleft", "add", "insert", "put", "put_nowait", "push", "write", "setdefault", "heappush",
+}  # fmt: skip
+_ADDS_WHERE_NAMED = ADDING | {"register", "submit", "register_buffer"}
 _ENTRY_BY = frozenset({"setdefault", "get"})
+"""What is added to the entry that these return, the dict has."""
 _QUEUES_OWN = frozenset({"queue", "_queue"})
 """Where a queue has its entries: a program puts them into what has that."""
 _KERNEL_FILE = re.compile(r"ipykernel_\d+[\\/]")
@@ -414,14 +415,11 @@ def _continues(node: ast.stmt, name: str) -> bool:
     return any(isinstance(part, (ast.Name, ast.Attribute)) and is_called(part, name) for part in ast.walk(node.value))
 
 
-def adding_calls(
-    statement: ast.stmt, methods: frozenset[str] = ADDS_ONE | ADDS_MANY
-) -> Iterator[tuple[ast.Call, ast.Attribute]]:
-    """Yield the calls in *statement* of methods that add what they are given."""
-    for node in ast.walk(statement):
-        function = node.func if isinstance(node, ast.Call) and node.args else None
-        if isinstance(node, ast.Call) and isinstance(function, ast.Attribute) and function.attr in methods:
-            yield node, function
+def adding_calls(node: ast.AST, methods: Container[str] = ADDING) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+    """Yield the calls in *node* of methods that add what they are given, each with the method."""
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and call.args and isinstance(call.func, ast.Attribute):
+            yield from [(call, call.func)] if call.func.attr in methods else ()
 
 
 def is_called(node: ast.expr, name: str) -> bool:

@@ -107,7 +107,8 @@ def is_from_iterator(test: ast.expr, function: ast.AST) -> bool:
         for node in own_nodes(function)
         if isinstance(node, ast.Assign) and name == last_name(node.targets[0])
     )
-    return any(isinstance(one, ast.Call) and last_name(one.func) == "next" and len(one.args) > 1 for one in values)
+    is_next = (isinstance(one, ast.Call) and last_name(one.func) == "next" and len(one.args) > 1 for one in values)
+    return bool(name) and any(is_next)
 
 
 def asks_kind(test: ast.expr) -> bool:

@@ -37,9 +37,9 @@ from leaklab.runtime.addresses import (
     referents_of,
     types_at,
 )
-from leaklab.runtime.autograd_graph import gradient_of
-from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type, no_torch_functions
-from leaklab.runtime.sizes import sparse_parts, storage_bytes
+from leaklab.runtime.autograd_graph import gradient_of, version_of
+from leaklab.runtime.objects import has_base, is_tensor_type, no_torch_functions
+from leaklab.runtime.sizes import sparse_bytes
 
 _CONSTANT = frozenset((id(str), id(bytes)))
 _LEAST_TOUCHED = {id(dict): 1}
@@ -234,18 +234,14 @@ class _SlotSearch:
         The entries are merged by their places, so that nothing at the ends tells of what was there before; the version
         of the gradient does.
         """
-        base: Any = loaded_type("torch", "Tensor")
         with no_torch_functions():
             for tensor in tensors:
                 gradient = gradient_of(tensor)
-                if (
-                    gradient is not None
-                    and sparse_parts(gradient)
-                    and (n_bytes := sum(storage_bytes([gradient]).values())) >= MIN_BYTES
-                ):
-                    version = int(base._version.__get__(gradient))  # noqa: SLF001 - it has no public name
+                n_bytes = 0 if gradient is None else sparse_bytes(gradient)
+                if n_bytes >= MIN_BYTES:
                     self.rows.append((
-                        id(tensor), id(tensor), _GRADIENT, id(gradient), id(type(gradient)), n_bytes, version + 1, 0,
+                        id(tensor), id(tensor), _GRADIENT, id(gradient), id(type(gradient)), n_bytes,
+                        version_of(gradient) + 1, 0,
                     ))  # fmt: skip
 
     def _slots_of(self, holders: list[object], anchors: Addresses) -> tuple[list[object], Addresses, Addresses]:

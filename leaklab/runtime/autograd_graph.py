@@ -67,6 +67,7 @@ class _TensorReaders(NamedTuple):
     base: Callable[[Any], Any]
     backward_hooks: Callable[[Any], Any]
     is_view: Callable[[Any], Any]
+    version: Callable[[Any], Any]
 
 
 @functools.cache
@@ -84,6 +85,7 @@ def _of_tensors() -> _TensorReaders:
         base=own["_base"].__get__,
         backward_hooks=own["_backward_hooks"].__get__,
         is_view=own["_is_view"],
+        version=own["_version"].__get__,
     )
 
 
@@ -241,6 +243,11 @@ def _ask(read: Any, thing: Any) -> Any:
 def gradient_of(tensor: Any) -> Any:
     """Return the gradient that *tensor* has, or None; the caller holds `leaklab.runtime.objects.no_torch_functions`."""
     return _ask(_grad_of, tensor)
+
+
+def version_of(tensor: Any) -> int:
+    """Return how often *tensor* was changed where it is; 0 of one that does not count that (of inference mode)."""
+    return int(_ask(_of_tensors().version, tensor) or 0)
 
 
 def _grad_of(tensor: Any) -> Any:

@@ -105,6 +105,14 @@ def storages_of(tensor: Any) -> _Storages:
     return found
 
 
+def sparse_bytes(tensor: Any) -> int:
+    """Return the bytes of the sparse *tensor*; 0 of any other, and where torch cannot tell."""
+    is_sparse = False
+    with no_torch_functions(), suppress(*_UNKNOWN):
+        is_sparse = bool(sparse_parts(tensor))
+    return sum(size for _key, size in storages_of(tensor) or ()) if is_sparse else 0
+
+
 def storage_bytes(tensors: Iterable[Any]) -> dict[int, int]:
     """Return the bytes of every storage that *tensors* own, by storage key, each counted once."""
     sizes: dict[int, int] = {}

@@ -24,7 +24,7 @@ from leaklab.explain.idioms.advice import (
 from leaklab.explain.idioms.tensors import has_graph
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
-from leaklab.heap.source_lines import ADDS_MANY, ADDS_ONE
+from leaklab.heap.source_lines import ADDING
 from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions
 
@@ -344,7 +344,7 @@ def _parts(node: ast.AST) -> tuple[list[ast.expr], list[ast.expr]]:
         return [node.target], [node.value]
     if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
         return [node.target], [node.iter]
-    if _method(node) in ADDS_ONE | ADDS_MANY and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    if _method(node) in ADDING and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return [node.func.value], node.args
     return [], []
 

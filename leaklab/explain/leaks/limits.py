@@ -16,7 +16,6 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +35,7 @@ from leaklab.runtime.objects import (
     no_torch_functions,
     type_name,
 )
-from leaklab.runtime.sizes import sparse_parts, storage_bytes
+from leaklab.runtime.sizes import sparse_bytes, sparse_parts
 from leaklab.text import format_bytes, unit_words
 
 FAR = 4096
@@ -138,7 +137,7 @@ _RULES: tuple[_Rule, ...] = (
         "nnz",
         is_meant=False,
         read=lambda tensor: _most_sparse_bytes(tensor),  # noqa: PLW0108 - it is defined below
-        length=lambda tensor: _bytes_of([tensor]),
+        length=sparse_bytes,
         when_full="is joined by torch",
         is_container=True,
         buffer="sparse tensor",
@@ -259,16 +258,12 @@ def _of_first_group(optimizer: object, name: str) -> int | None:
 def _most_sparse_bytes(tensor: Any) -> int | None:
     """Return how many bytes the sparse *tensor* has when torch joins its entries; None of a dense one."""
     base: Any = loaded_type("torch", "Tensor")
-    with no_torch_functions(), suppress(RuntimeError):
-        parts = sparse_parts(tensor)
-        n_entries = int(base.size(parts[-1], 0)) if parts else 0
-        if n_entries:
-            return int(base.numel(tensor)) * _bytes_of(parts) // n_entries
-    return None
-
-
-def _bytes_of(tensors: list[Any]) -> int:
-    return sum(storage_bytes(tensors).values())
+    n_bytes = sparse_bytes(tensor)
+    if not n_bytes:
+        return None
+    with no_torch_functions():
+        n_entries = int(base.size(sparse_parts(tensor)[-1], 0))
+        return int(base.numel(tensor)) * n_bytes // n_entries if n_entries else None
 
 
 _NUMBERS = (
