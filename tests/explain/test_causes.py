@@ -382,6 +382,15 @@ def test_a_container_is_cleared_only_by_a_method_that_it_has():
     assert [".clear()" in advice_of(one) for one in tables] == [True, False, False]
 
 
+def test_a_layer_for_each_user_is_a_part_of_the_model_and_no_run():
+    kept = evidence(
+        "net Net, .heads ModuleDict, ._modules dict, ['a'] Linear!",
+        holder="net.heads._modules", holder_kind="dict", crossing=KEY, has_models=True, **TENSORS,
+    )  # fmt: skip
+    assert find_cause(kept).slug != "run-switch"
+    assert find_cause(replace(kept, holder="models")).slug == "run-switch"
+
+
 def test_a_graph_that_grows_is_cut_by_a_call_that_no_shape_refuses():
     grown = evidence("past torch.Tensor, .grad_fn AddBackward0!", holder="past", unit="graph nodes")
     assert "`past = past.detach()`" in advice_of(grown)

@@ -454,3 +454,14 @@ def test_a_log_that_gains_much_is_none():
     assert is_log(gains_log_entries=True, bytes_per_run=LOG_BYTES - 1)
     assert not is_log(gains_log_entries=True, bytes_per_run=LOG_BYTES)
     assert not is_log(gains_log_entries=False, bytes_per_run=1)
+
+
+@pytest.mark.untraced
+def test_tensors_in_new_rows_are_kept_by_the_frame():
+    table = pd.DataFrame(columns=["name", "vector"])
+
+    def step():
+        table.loc[len(table)] = [f"run {len(table)}", torch.ones(50)]
+
+    (leak,) = leaklab.leakcheck(step, runs=24, sites=False, cure=False, namespace={"table": table}).leaks
+    assert leak.holder == "table"

@@ -15,6 +15,7 @@ from collections import deque
 import numpy as np
 import pytest
 import torch
+from samples import history_leak
 
 import leaklab
 from leaklab.decide.loop_states import LoopStates
@@ -22,7 +23,7 @@ from leaklab.decide.rising_level import Free
 from leaklab.errors import LeakFound
 from leaklab.loop.levels import LevelWatch
 from leaklab.loop.running import running_monitors
-from leaklab.loop.stretch import not_clean
+from leaklab.loop.stretch import not_clean, without_their_memory
 from leaklab.model import Check, Outcome, Settings, Verdict
 from leaklab.model.loop import LEVEL, LoopState
 
@@ -361,6 +362,14 @@ def test_what_is_emptied_after_the_last_step_has_grown_until_then(n_steps):
     assert watch.report.leaked, watch.changes
     assert LoopState.STOPPED not in {change.state for change in watch.changes}
     assert "clean" not in {check.verdict.outcome.value for check in watch.report.checks}, watch.report.checks
+
+
+def test_a_check_gives_no_all_clear_where_what_grew_was_gone_at_the_end():
+    check = Check(Settings(), Verdict(Outcome.CLEAN, "because", 24), (), (), (), (), (), ())
+    assert without_their_memory(check, []) is check
+    verdict = without_their_memory(check, [history_leak()]).verdict
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.reason == "`trainer.history` grew and was gone when the loop ended"
 
 
 @pytest.mark.parametrize(("outcome", "holder", "said"), [

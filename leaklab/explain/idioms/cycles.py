@@ -167,7 +167,7 @@ def _sparse_forgotten(case: Case) -> Iterator[Proposal]:
     line = _forgetting(name, case.program.namespace.get(name))
     if line:
         yield from case.at_start(
-            f"Set the gradients to None before each run (`{line}`): backward() adds entries to a sparse one.", line
+            f"Set the gradients to None before each run (`{line}`): backward() adds entries to a sparse gradient.", line
         )
 
 
