@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from leaklab.check.judging import Judgement
 from leaklab.decide.growth import Growth
+from leaklab.decide.verdict import MOST_OF_CACHES
 from leaklab.explain.leaks.groups import Group, LeakAddress
 from leaklab.explain.leaks.holders import RetainedBytes
 from leaklab.explain.leaks.limits import filled_once
@@ -26,8 +27,7 @@ from leaklab.runtime.addresses import Ints, is_own_dict
 from leaklab.runtime.containers import items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import class_attribute, has_base, is_tensor, loaded_type
 
-MOST_OF_CACHES = 64
-"""In more runs a cache whose keys never came again is a leak; a limit that the code names may be higher."""
+_ENOUGH_RUNS = f"more runs (-n {MOST_OF_CACHES + 1})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,12 +134,13 @@ class Survey:
         """
         above = int(self.view.tree.parent[container])
         if above >= 0 and self.n_runs <= MOST_OF_CACHES and (why := filled_once(self.view.objects[above])):
-            return f"but it may end: {why}; more runs (-n) would show"
+            return f"but it may end: {why}; {_ENOUGH_RUNS} would show"
         reading = self.reading(container, unlisted)
         found = reading.branch or reading.limit
-        if found is not None and self.n_runs > MOST_OF_CACHES and not found.drops:
+        if found is None or (self.n_runs > MOST_OF_CACHES and not found.drops):
             return ""
-        return "" if found is None else f"but it may end: {found.words}; more runs (-n) would show"
+        enough = "more runs (-n)" if found.drops else _ENOUGH_RUNS
+        return f"but it may end: {found.words}; {enough} would show"
 
     def owner(self, finding: Finding) -> str:
         """Return the file of the nearest type or module that owns what grows: the code that fills it may stand there.

@@ -41,6 +41,7 @@ from leaklab.decide.growth import NATIVE_FLOOR_BYTES, SURE_RUNS
 from leaklab.decide.verdict import (
     DEFAULT_RUNS,
     FOLLOWED_SECONDS,
+    MOST_OF_CACHES,
     MOST_RUNS,
     next_phase,
 )
@@ -281,6 +282,7 @@ def _look_early(session: CheckSession, phases: int) -> None:
                 session.tell_piles()
             return
         session.explained = explain(session)
+        session.is_doubted = bool(session.explained.suspects)
         if session.branches is not None:
             session.branches.watch_too(session.explained.owners)
         if session.loop is not None:  # of a loop nothing is told that is in doubt
@@ -300,7 +302,8 @@ def _is_growing(session: CheckSession) -> bool:
 def _is_open(session: CheckSession) -> bool:
     """Return whether more runs could answer a question, once the heap was asked: one that is worth a word."""
     if session.judgement is None or session.explained is None:
-        return session.judgement is None or session.judgement.is_open
+        is_cache = session.is_doubted and session.measurement.n_runs <= MOST_OF_CACHES
+        return session.judgement is None or session.judgement.is_open or is_cache
     is_doubted = bool(session.explained.suspects) and session.run_seconds <= SLOW_SECONDS  # the code may still end it
     is_asked = bool(session.explained.open_questions) and (session.judgement.is_open or is_doubted)
     return is_asked or session.judgement.is_open_of_memory

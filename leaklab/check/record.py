@@ -52,6 +52,7 @@ def record_of(session: CheckSession, explained: Explained) -> Check:
         environment=(*environment(), ("system", platform.platform(terse=True))),
         shares=tuple(with_rests(explained.shares, found, explained.bounded, explained.charged)),
         noted=explained.noted,
+        undecided=() if session.loop is not None else explained.suspects,  # of a loop nothing is told that is in doubt
     )
 
 

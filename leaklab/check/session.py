@@ -160,6 +160,7 @@ class CheckSession:
         measurement: What was counted in the last attempt; there is none before the first.
         judgement: What the rules say of that; None if nothing was run.
         explained: What grows, as of the last run; None where the heap was not asked since.
+        is_doubted: Whether it was not decided of a place, when the heap was last asked, whether the code may end that.
         is_measured: Whether all runs have been made that are counted.
         seconds: The user's code took, warm-ups not counted.
         counting_seconds: Counting took.
@@ -190,6 +191,7 @@ class CheckSession:
     measurement: Measurement = field(init=False)
     judgement: Judgement | None = None
     explained: Explained | None = None
+    is_doubted: bool = False
     is_measured: bool = False
     seconds: float = 0.0
     counting_seconds: float = 0.0

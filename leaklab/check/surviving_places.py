@@ -16,7 +16,7 @@ from leaklab.check.container_lengths import (
     length_witness,
     split_by_container,
 )
-from leaklab.check.findings import MOST_OF_CACHES, Finding, Survey
+from leaklab.check.findings import Finding, Survey
 from leaklab.check.memory import swelling
 from leaklab.check.ranking import (
     LIBRARY_BYTES,
@@ -25,7 +25,7 @@ from leaklab.check.ranking import (
 )
 from leaklab.decide.growth import Growth
 from leaklab.decide.survivors import judge_backlog, judge_survivors
-from leaklab.decide.verdict import WORST_FIRST
+from leaklab.decide.verdict import MOST_OF_CACHES, WORST_FIRST
 from leaklab.explain.cycles.cycles import ENTRY, Orphans, group_orphans
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.leaks.evidence import Evidence, evidence_of_group, evidence_of_orphans, with_reasons

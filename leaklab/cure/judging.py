@@ -231,6 +231,8 @@ _BLOCKS_NOISE = 10.0
 """By so much per run the number of Python's blocks rises where nothing is left behind (2 to 9 measured)."""
 _KEPT_BACK = 4096.0
 """So many bytes per run malloc may keep back in the first runs of a changed program, of chunks that are freed."""
+_WORTH_A_WORD = 0.1
+"""So many entries per run are told of what stays with a change: of what hundreds of callbacks write one is to stay."""
 _NOTICED = 0.25
 """By so much must a change lessen a growth to be worth a word."""
 
@@ -309,7 +311,7 @@ def trial_words(before: LevelGain, after: LevelGain, n_runs: int, reported_bytes
     """
     was, now = zip(*_amounts(before, after, reported_bytes), strict=True)
     words = f"{unit_words(n_runs, 'runs')} with this change: {' and '.join(now)} per run (was {' and '.join(was)})"
-    if _steady_entries(after) and _levels_have_ended(before, after):
+    if _logged(before, after) >= _WORTH_A_WORD and _levels_have_ended(before, after):
         entries = unit_words(_logged(before, after), "entries")
         words += f"; {entries} of plain data per run {'stays' if entries.startswith('1 ') else 'stay'}"
         words += "" if _leaves_plain_data(before, after) else ", as in a log"

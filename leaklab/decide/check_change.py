@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from leaklab.model import Check, Leak, Outcome
+from leaklab.model import MIN_RUNS, Check, Leak, Outcome
 from leaklab.model.comparison import Fate
 
 SAME_RATE = 0.05
@@ -24,6 +24,7 @@ class How(enum.Enum):
     MOVED = "another holder keeps the same"
     HELD_TOO = "its holder still keeps the same, as another leak of the second check shows"
     UNSEEN = "the second check does not show it, and proves nothing"
+    UNDECIDED = "in the second check it is not decided whether its place leaks"
     ASIDE = "the second check leaves it aside, as smaller than asked for"
     BOUNDED = "it has stopped growing"
     GONE = "the second check is proof that it is gone"
@@ -36,7 +37,9 @@ class How(enum.Enum):
         return _FATES.get(self, Fate.STILL)
 
 
-_FATES = {How.UNSEEN: Fate.UNPROVEN, How.BOUNDED: Fate.FIXED, How.GONE: Fate.FIXED, How.FRESH: Fate.NEW}
+_FATES = {
+    How.UNSEEN: Fate.UNPROVEN, How.UNDECIDED: Fate.UNPROVEN, How.BOUNDED: Fate.FIXED, How.GONE: Fate.FIXED, How.FRESH: Fate.NEW,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,14 @@ def difference_of_checks(before: Check, after: Check, *, is_other: bool = False)
     """Decide what became of the leaks of *before* in *after*.
 
     A leak that is gone while another one stays or comes is not enough to be fixed, and neither is a second check
-    without a verdict. A leak whose fingerprint is gone while another of its holders keeps the same has lost one of
+    without a verdict; where that is so because of a place that is not decided, the leaks of other places are gone all
+    the same. A leak whose fingerprint is gone while another of its holders keeps the same has lost one of
     several holders. What the first check left in its notes, or called bounded, is not new. If the second *is_other*, a
     check of other code, it has not looked for what it does not show.
     """
-    is_proven = after.verdict.outcome is not Outcome.INCONCLUSIVE and not after.failure and not is_other
+    is_open = after.verdict.outcome is Outcome.INCONCLUSIVE and not after.undecided
+    is_proven = not (is_open or after.failure or is_other) and after.verdict.n_runs >= MIN_RUNS
+    undecided = _by_fingerprint(after.undecided)
     old, new = _by_fingerprint(before.leaks), _by_fingerprint(after.leaks)
     bounded = {leak.fingerprint for leak in after.bounded}
     small = _by_fingerprint(after.noted) if after.settings.min_bytes else {}
@@ -86,6 +92,8 @@ def difference_of_checks(before: Check, after: Check, *, is_other: bool = False)
             change = LeakChange(How.HELD_TOO, leaks, still)
         elif not is_proven:
             change = LeakChange(How.UNSEEN, leaks, ())
+        elif unclear := undecided.get(key) or _holding_the_same(leaks, undecided.values()):
+            change = LeakChange(How.UNDECIDED, leaks, unclear)
         elif key in small:
             change = LeakChange(How.ASIDE, leaks, small[key])
         else:
@@ -95,7 +103,7 @@ def difference_of_checks(before: Check, after: Check, *, is_other: bool = False)
     for key, leaks in new.items():
         if key not in old and key not in moved.values():
             changes.append(LeakChange(How.KNOWN if key in known else How.FRESH, known.get(key, ()), leaks))
-    is_gone = after.verdict.outcome is not Outcome.LEAK and old.keys().isdisjoint(small)
+    is_gone = after.verdict.outcome not in (Outcome.LEAK, Outcome.INCONCLUSIVE) and old.keys().isdisjoint(small)
     return CheckDifference(bool(old) and is_proven and is_gone, is_proven, tuple(changes))
 
 

@@ -154,6 +154,10 @@ FOLLOWED_SECONDS = 2.0
 """What grows is followed for so long, beyond the runs that show it: most caches are full by then, a leak never is."""
 DEFAULT_RUNS = 40
 """While a question is open, so many runs are made of a cell however slow it is, if the time limit allows."""
+MOST_OF_CACHES = 64
+"""In more runs a cache whose keys never came again is a leak; a limit that the code names may be higher."""
+_CACHE_SECONDS = 10.0
+"""As long as one run more than that takes no longer, it is made while a question is open."""
 MOST_RUNS = 1000
 """No question is worth more runs, unless somebody asks for them."""
 
@@ -176,7 +180,9 @@ def run_limit(max_runs: int | None, seconds_per_run: float) -> int:
     """Return the upper limit of measured runs: the user's, or by what a run costs, 40 to 1,000."""
     if max_runs is not None:
         return max_runs
-    affordable = FOLLOWED_SECONDS / seconds_per_run if seconds_per_run > 0 else MOST_RUNS
+    if seconds_per_run <= 0:
+        return MOST_RUNS
+    affordable = max(FOLLOWED_SECONDS / seconds_per_run, min(_CACHE_SECONDS / seconds_per_run, MOST_OF_CACHES + 1))
     return int(min(max(affordable, DEFAULT_RUNS), MOST_RUNS))
 
 

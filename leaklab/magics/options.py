@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import keyword
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -181,7 +182,27 @@ def split_line(magic: Any, line: str) -> tuple[str, str]:
         takes_value = (known.get(word) or known[name]).nargs != 0
         if takes_value and not has_value and (value := _WORD.match(line, end)):
             end = value.end()
-    return line[:end], line[end:].strip()
+    rest = line[end:].strip()
+    _refuse_late_options(rest, known)
+    return line[:end], rest
+
+
+def _refuse_late_options(rest: str, known: Collection[str]) -> None:
+    """Say of a line that is no Python, and has an option at its end or in it, where options stand.
+
+    Raises:
+        UsageError: one sentence.
+    """
+    words = rest.split()
+    late = [word for word in words if word in known and word.startswith("-")]
+    if not late or rest.startswith(("!", "%")):
+        return
+    try:
+        ast.parse(rest)
+    except (SyntaxError, ValueError):
+        first = rest.partition(f" {late[0]}")[0]
+        msg = f"{late[0]} stands behind {shorten(first, _EXPRESSION_LIMIT)!r}: options come first"
+        raise UsageError(msg) from None
 
 
 def evaluated(expression: str, namespace: dict[str, Any]) -> list[Any]:

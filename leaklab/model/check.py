@@ -340,6 +340,8 @@ class Check:
         noted: Places that grow, or may, and are told in the notes only: a library's own tables, logs, what ends with a
             leak, what leaks less than the settings ask for. A later check that calls one of them a leak tells no new
             one.
+        undecided: Places that grew so far of which it is not decided whether they leak: same shape as a leak, largest
+            first. Their reasons say what is open; an inconclusive verdict is about the first of them.
     """
 
     settings: Settings
@@ -357,6 +359,7 @@ class Check:
     statements: tuple[StatementGrowth, ...] = ()
     shares: tuple[MemoryShare, ...] = ()
     noted: tuple[Leak, ...] = ()
+    undecided: tuple[Leak, ...] = ()
 
 
 NOTEBOOK_SCHEMA = 1

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from leaklab.model import Check, Leak, Outcome, RootPath, StatementGrowth, Status, Step
 from leaklab.model.check import MemoryShare
-from leaklab.model.sentences import MergedPaths, TreeLine, objects_tree
+from leaklab.model.sentences import MergedPaths, TreeLine, growth_sentence, more_words, objects_tree
 from leaklab.text import (
     SHOWN_LIMIT,
     clipped,
@@ -345,8 +345,21 @@ def suspect_references(path: RootPath) -> range:
     return range(first, first_leaked + 1)
 
 
+WORTH_A_WORD = 0.05
+"""A place that is not decided is told beside leaks if it gains this share of what they do, or more."""
+
+
 def undecided_words(check: Check, width: int) -> str:
-    """Return what is left of each run where that did not decide; empty for any other outcome."""
+    """Return what did not decide: of an inconclusive check what is left of each run, beside leaks which place it is.
+
+    Empty where all is decided.
+    """
+    if is_leak(check):
+        least = WORTH_A_WORD * check.verdict.bytes_per_run
+        places = [place for place in check.undecided if place.bytes_per_run >= least]
+        if not places:
+            return ""
+        return f"not decided: {growth_sentence(places[0])} so far; {places[0].reason}{more_words(places, 'place')}"
     if check.verdict.outcome is not Outcome.INCONCLUSIVE or not check.runs:
         return ""
     return kept_words([run.n_kept for run in check.runs], width)

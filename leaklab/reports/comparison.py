@@ -22,7 +22,7 @@ from leaklab.files import FilePath
 from leaklab.model import Check, Outcome
 from leaklab.model.check import NotebookChecks
 from leaklab.model.comparison import ChangeRow, Fate
-from leaklab.model.sentences import quoted
+from leaklab.model.sentences import growth_sentence, quoted
 from leaklab.render.base import Displayed, returned_or_written
 from leaklab.render.document import Changes, Document, DocumentBlock, Panel, Points, Remark, Tone, bold, marked
 from leaklab.render.json import as_notebook_checks
@@ -58,8 +58,8 @@ class _OfChecks(Displayed):
         return "\n".join(self.lines) or _NO_LEAK
 
 
-def _answer(words: str, blocks: Iterable[DocumentBlock], *, is_good: bool) -> Panel:
-    return Panel(bold(words), Tone.GOOD if is_good else Tone.BAD, blocks=tuple(blocks))
+def _answer(words: str, blocks: Iterable[DocumentBlock], tone: Tone) -> Panel:
+    return Panel(bold(words), tone, blocks=tuple(blocks))
 
 
 def _changes_of(rows: tuple[ChangeRow, ...], lines: Iterable[str] = ()) -> Iterator[DocumentBlock]:
@@ -104,7 +104,9 @@ def blocks_of(comparison: Comparison) -> tuple[DocumentBlock, ...]:
     """Return what a page says of *comparison*: its summary, each leak before and after, what no row tells."""
     more = comparison.lines[len(comparison.rows) :]
     summary = comparison.summary[:1].upper() + comparison.summary[1:]
-    return (_answer(summary, _changes_of(comparison.rows, more), is_good=comparison.fixed),)
+    is_bad = not comparison.rows or any(row.fate in (Fate.STILL, Fate.NEW) for row in comparison.rows)
+    tone = Tone.GOOD if comparison.fixed else Tone.BAD if is_bad else Tone.DOUBTFUL
+    return (_answer(summary, _changes_of(comparison.rows, more), tone),)
 
 
 def compare_checks(before: Check, after: Check, *, is_other: bool = False) -> Comparison:
@@ -122,6 +124,8 @@ def compare_checks(before: Check, after: Check, *, is_other: bool = False) -> Co
         )
     elif not difference.is_proven:
         lines.append(f"the second check is no proof: {after.failure or after.verdict.reason}")
+    elif after.undecided and not any(change.how is How.UNDECIDED for change in difference.leaks):
+        lines.append(f"not decided in the second check: {growth_sentence(after.undecided[0])} so far")
     rows = tuple(map(_row, difference.leaks, lines))
     return Comparison(difference.is_fixed, tuple(lines), rows, _summary(difference))
 
@@ -155,6 +159,8 @@ def _line(change: LeakChange, before: Check, *, is_other: bool) -> str:
         case How.UNSEEN:
             why = "another check" if is_other else "the second check, which proves nothing"
             return f"{_name(old)}: was {_rate(old)}, not seen in {why}"
+        case How.UNDECIDED:
+            return f"{_name(old)}: was {_rate(old)}, now {_rate(new)} so far: not decided"
         case How.ASIDE:
             return f"{_name(old)}: was {_rate(old)}, now {_rate(new)}: left aside, not fixed"
         case How.BOUNDED:
@@ -247,7 +253,7 @@ class NotebookComparison(_OfChecks):
 
     def _fragment(self) -> str:
         words = "Passed" if self.passed else "Not passed"
-        return str(html_of(Document((_answer(words, self._blocks(), is_good=self.passed),))))
+        return str(html_of(Document((_answer(words, self._blocks(), Tone.GOOD if self.passed else Tone.BAD),))))
 
     def _blocks(self) -> Iterator[DocumentBlock]:
         """Yield the sentences that no bars stand beside, then bars and sentences of each check."""

@@ -257,7 +257,9 @@ def test_as_long_as_a_question_is_open_phases_follow_up_to_the_limit():
     assert phases(100) == [8, 7, 9, 16, 31, 29]
 
 
-@pytest.mark.parametrize(("seconds_per_run", "expected"), [(1e-6, 1000), (0.0, 1000), (0.01, 200), (0.2, 40), (9, 40)])
+@pytest.mark.parametrize(
+    ("seconds_per_run", "expected"), [(1e-6, 1000), (0.0, 1000), (0.01, 200), (0.1, 65), (0.2, 50), (0.3, 40), (9, 40)]
+)
 def test_without_a_limit_of_the_user_the_cost_of_a_run_decides(seconds_per_run, expected):
     assert run_limit(None, seconds_per_run) == expected
     assert run_limit(77, seconds_per_run) == 77

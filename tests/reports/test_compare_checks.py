@@ -10,6 +10,7 @@ import samples
 
 from leaklab.errors import ReportError
 from leaklab.magics.leakcheck import MAX_NAMES, compared_with_last
+from leaklab.model import Outcome, Verdict
 from leaklab.render.json import from_json, to_json
 from leaklab.reports.check import LeakReport, said_since
 from leaklab.reports.comparison import compare_checks
@@ -209,3 +210,37 @@ def test_a_row_says_in_words_what_its_figures_do_not():
     before = check_of(held_by("a.list", "a", "b.list"))
     (row,) = compare_checks(before, check_of(held_by("b.list", "b"))).rows
     assert row.words.endswith("1 of 2 holders fixed (a.list), b.list still holds it")
+
+
+def undecided_check(*places, n_runs=40):
+    """A check whose only open question is whether *places* leak."""
+    verdict = Verdict(Outcome.INCONCLUSIVE, f"{places[0].what} in {places[0].holder}: it may end", n_runs=n_runs)
+    return replace(CLEAN, verdict=verdict, undecided=places)
+
+
+def test_a_leak_is_fixed_though_it_is_not_decided_whether_another_place_leaks():
+    before, cache = check_of(held_by("a.list", "a")), held_by("cache", "c", what="list")
+    comparison = compare_checks(before, undecided_check(cache))
+    assert not comparison.fixed
+    assert comparison.summary == "fixed"
+    assert comparison.lines[0].endswith("in a.list: was 32.0 KiB per run, now 0: fixed")
+    assert comparison.lines[1].startswith("not decided in the second check: `cache` grows by ")
+
+
+def test_a_leak_whose_place_is_not_decided_is_not_proven_beside_one_that_is_fixed():
+    before = check_of(held_by("a.list", "a"), held_by("cache", "c"))
+    comparison = compare_checks(before, undecided_check(held_by("cache", "c", bytes_per_run=8.0)))
+    assert comparison.summary == "1 of 2 fixed, 1 not proven"
+    assert comparison.lines[1:] == (f"{LEAK.what} in cache: was 32.0 KiB per run, now 8 B per run so far: not decided",)
+
+
+def test_a_known_holder_that_is_not_decided_leaves_the_leak_unproven():
+    before = check_of(held_by("a.list", "a"))
+    comparison = compare_checks(before, undecided_check(held_by("b.list", "b", "a.list")))
+    assert comparison.summary == "0 of 1 fixed, 1 not proven"
+
+
+def test_too_few_runs_prove_nothing_whatever_is_undecided():
+    cache = held_by("cache", "c", what="list")
+    comparison = compare_checks(check_of(held_by("a.list", "a")), undecided_check(cache, n_runs=3))
+    assert comparison.summary == "0 of 1 fixed, 1 not proven"

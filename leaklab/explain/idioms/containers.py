@@ -29,7 +29,15 @@ from leaklab.explain.idioms.advice import (
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
 from leaklab.explain.idioms.tensors import Detachment, cut_of
-from leaklab.explain.idioms.windows import bounded, newest_of, newest_read, readers, reads_newest, window_kept
+from leaklab.explain.idioms.windows import (
+    bounded,
+    is_made_again,
+    newest_of,
+    newest_read,
+    readers,
+    reads_newest,
+    window_kept,
+)
 from leaklab.explain.leaks.evidence import BLOCKS, Evidence
 from leaklab.heap.source_lines import Origin, origin_of, sources_with
 from leaklab.runtime.containers import first_items, newest_items
@@ -150,12 +158,15 @@ def let_go(case: Case) -> Iterator[Proposal]:
 
 
 def _shortened(case: Case, store: Store, cut: Detachment | None) -> Iterator[Proposal]:
-    """Yield how fewer entries stay: none that nobody reads, those of one run, the newest if no others are read."""
+    """Yield how fewer entries stay: none that nobody reads, those of one run, the newest if no others are read.
+
+    A cache is never emptied by every run: then it would find nothing again.
+    """
     reading, is_called_back = list(readers(case, store)), _is_called_back(case, store)
     if not reading and not is_called_back:
         yield from _not_kept(case, store)
         yield from bounded(case, store, cut)
-    if not _is_for_all_runs(case, reading):
+    if not (_is_for_all_runs(case, reading) or is_made_again(case, store)):
         yield from _with_the_run(case)
     if reads_newest(reading) and (reading or is_called_back):
         yield from bounded(case, store, cut)

@@ -113,7 +113,7 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
     _write_behind(case, store, patch, lines)
     also = f"; store {cut.words}" if cut is not None else ""
     wanted = "" if any(_loads(case, store)) else ", or as many as you will read: nothing reads them so far"
-    if _is_made_again(case, store):
+    if is_made_again(case, store):
         wanted = ", or as many as you have room for: what was dropped is made again when it is asked for"
     words = f"Keep only the newest {n_kept:,} entries of `{place}`{wanted}{also}."
     emptied = case.holder if has_base(type(held), queue.Queue) else holder
@@ -128,7 +128,7 @@ def _runs_until(case: Case, n_entries: int) -> int:
     return 1 + n_entries // max(int(per_run), 1)
 
 
-def _is_made_again(case: Case, store: Store) -> bool:
+def is_made_again(case: Case, store: Store) -> bool:
     """Return whether the code that fills a dict asks for the key first, as a cache does."""
     own = store.source.function_of(store.statement) or store.source.tree
     if not has_base(type(case.held), dict):
