@@ -38,7 +38,8 @@ class How(enum.Enum):
 
 
 _FATES = {
-    How.UNSEEN: Fate.UNPROVEN, How.UNDECIDED: Fate.UNPROVEN, How.BOUNDED: Fate.FIXED, How.GONE: Fate.FIXED, How.FRESH: Fate.NEW,
+    How.UNSEEN: Fate.UNPROVEN, How.UNDECIDED: Fate.UNPROVEN, How.BOUNDED: Fate.FIXED,
+    How.GONE: Fate.FIXED, How.FRESH: Fate.NEW,
 }  # fmt: skip
 
 

@@ -159,10 +159,9 @@ def _line(change: LeakChange, before: Check, *, is_other: bool) -> str:
         case How.UNSEEN:
             why = "another check" if is_other else "the second check, which proves nothing"
             return f"{_name(old)}: was {_rate(old)}, not seen in {why}"
-        case How.UNDECIDED:
-            return f"{_name(old)}: was {_rate(old)}, now {_rate(new)} so far: not decided"
-        case How.ASIDE:
-            return f"{_name(old)}: was {_rate(old)}, now {_rate(new)}: left aside, not fixed"
+        case How.UNDECIDED | How.ASIDE:
+            now = " so far: not decided" if change.how is How.UNDECIDED else ": left aside, not fixed"
+            return f"{_name(old)}: was {_rate(old)}, now {_rate(new)}{now}"
         case How.BOUNDED:
             return f"{_name(old)}: was {_rate(old)}, now bounded: fixed"
         case How.GONE:

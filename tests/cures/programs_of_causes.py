@@ -246,6 +246,12 @@ CAUSES = {
         "    while len(positions) > 5:\n        positions.pop(next(iter(positions)))\n"
         "    return positions.setdefault(n, torch.arange(n))",
     ),
+    "a cache whose keys hold its length": Leaking(  # emptied it is none, and shorter it finds what is another's
+        "import torch\ncodes = {}\ndef encode(row):\n    key = (len(row), len(codes))\n    if key not in codes:\n"
+        "        codes[key] = torch.stack(row).float()\n    return codes[key]",
+        "encode([torch.rand(50)] * 3)",
+        "codes", "global-cache", "codes[key] =", "",
+    ),
     "a cache by hand whose limit asks the wrong list": Leaking(
         "import torch\nfrom collections import OrderedDict\nclass Cache:\n    def __init__(self):\n"
         "        self.store, self.order = OrderedDict(), []\n    def get(self, key):\n        if key in self.store:\n"

@@ -61,6 +61,27 @@ def test_the_line_magic_says_how_to_check_a_cell(notebook):
     assert "%leakcheck needs a statement to check" in typed.err
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("%leakcheck xs.append(2) -n 5", "-n stands behind 'xs.append(2)': options come first"),
+        ("%memdiff before -v change", "-v stands behind 'before': options come first"),
+        ("%whyalive xs -v why", "-v stands behind 'xs': options come first"),
+    ],
+)
+def test_an_option_behind_what_it_is_for_is_named(notebook, line, message):
+    typed = notebook.run(f"xs = []\n{line}")
+    assert type(typed.error) is UsageError
+    assert typed.err.strip() == f"UsageError: {message}"
+    assert notebook.user["xs"] == []
+
+
+def test_what_only_looks_like_an_option_is_run(notebook):
+    typed = notebook.run("xs, n = [[4]], 3\n%memdiff -q y = xs[-1][0] -n")
+    assert typed.error is None
+    assert notebook.user["y"] == 1
+
+
 @pytest.mark.parametrize("line", ["", "--setup 'x = = 2'"])
 def test_a_syntax_error_is_raised_and_nothing_runs(notebook, line):
     body = "ran = True" if line else "ran = True\nx = = 2"
