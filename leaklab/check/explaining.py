@@ -118,7 +118,8 @@ def _explain(survey: Survey) -> Explained:
     view, measurement, judgement, n_runs = survey.view, survey.measurement, survey.judgement, survey.n_runs
     survivors = surviving_places(survey)
     in_place = [_judged_by_code(survey, finding) for finding in grown_places(view, judgement)]
-    before_graph = [*survivors, *in_place, *remade_places(survey)]
+    remade = list(remade_places(survey))
+    before_graph = [*survivors, *_beside(remade, in_place), *remade]
     graphs = _graphs(survey, before_graph)
     findings = attribute_counts(survey, [*before_graph, *graphs])
     native = explain_memory(survey, findings)
@@ -165,6 +166,12 @@ def _said_by_code(survey: Survey, leaks: Sequence[Leak], findings: Sequence[Find
         "is_new": all(finding.code.is_new for finding in of_leaks),
         "owners": frozenset(filter(None, map(survey.owner, unread))),
     }
+
+
+def _beside(remade: Sequence[Finding], in_place: Sequence[Finding]) -> list[Finding]:
+    """Return those of *in_place* that are no containers of *remade* leaks, which tell the same."""
+    told = {one.address.chain[-2:-1] for one in remade if one.is_leak and one.address is not None}
+    return [one for one in in_place if one.address is None or one.address.chain[-1:] not in told or not one.is_leak]
 
 
 def _judged_by_code(survey: Survey, finding: Finding) -> Finding:

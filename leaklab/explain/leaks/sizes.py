@@ -8,6 +8,7 @@ import types
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from leaklab.runtime.objects import (
     has_base,
     is_exactly,
     is_kind_of,
+    is_tensor,
     is_tensor_type,
     loaded_type,
     mro_of,
@@ -47,6 +49,8 @@ _POOLED_BYTES = 512
 """Python takes blocks up to this size from arenas of its own, which malloc does not hand out."""
 _MAX_SAMPLED = 1000
 _POINTER_BYTES = 8
+_FEWEST_VIEWS = 4
+"""Of fewer tensors it is not said that most of them share a storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,8 @@ class GroupSizer:
         names = self._names(places)
         what, main_kind = self._words(main_objects)
         vertices = [*members, *self._hidden_below({*members, *entries})]
-        data_bytes = owned_bytes([objects[v] for v in vertices], without_storages=self._owned_by_others)
+        owned = [objects[v] for v in vertices]
+        data_bytes = owned_bytes(owned, without_storages=self._owned_by_others | shared_storages(owned))
         return GroupSummary(
             what=what,
             main_objects=tuple(main_objects),
@@ -342,6 +347,17 @@ def _width_of(kind: type) -> int:
     return 2 if has_base(kind, dict) else int(any(has_base(kind, each) for each in _COLLECTIONS))
 
 
+def shared_storages(things: Iterable[object]) -> frozenset[int]:
+    """Return the keys of the storages that most of the tensors among *things* share, where these are several.
+
+    One view more of such a storage takes no byte of it.
+    """
+    keys = [{key for key, _size in storages_of(thing) or ()} for thing in things if is_tensor(thing)]
+    if len(keys) < _FEWEST_VIEWS:
+        return frozenset()
+    return frozenset(key for key, count in Counter(chain.from_iterable(keys)).items() if 2 * count > len(keys))
+
+
 def content_of(thing: object, n_new: int) -> tuple[str, float]:
     """Return what the *n_new* newest entries of a container are, and the bytes of one.
 
@@ -358,5 +374,6 @@ def content_of(thing: object, n_new: int) -> tuple[str, float]:
     if not sample:
         return "", 0.0
     ((name, _count),) = Counter(type_name(type(entry)) for entry in sample[::width]).most_common(1)
-    distinct = {id(entry): entry for entry in sample}
-    return name, owned_bytes(list(distinct.values())) * width / len(sample) + width * _POINTER_BYTES
+    distinct = list({id(entry): entry for entry in sample}.values())
+    n_bytes = owned_bytes(distinct, without_storages=shared_storages(distinct))
+    return name, n_bytes * width / len(sample) + width * _POINTER_BYTES
