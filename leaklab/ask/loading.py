@@ -57,9 +57,8 @@ def load(path: FilePath) -> Any:
     """Open a file that leaklab wrote, of whatever kind it is.
 
     Args:
-        path: A report that `save` or `to_json` wrote (``.json``), the page of a check, a notebook or many ranks
-            (``.html``), a `HeapSnapshot` (``.npz``), a `SavedHeap` (``.heap``), or a file of
-            ``torch.cuda.memory._dump_snapshot`` (``.pickle``).
+        path: A report that `save`, `to_json` or `to_html` wrote (``.json``, ``.html``), a `HeapSnapshot` (``.npz``), a
+            `SavedHeap` (``.heap``), or a file of ``torch.cuda.memory._dump_snapshot`` (``.pickle``).
             What is in the file decides, not its name, but for ``.pickle`` and ``.pkl``.
 
     Returns:
@@ -85,7 +84,7 @@ def load(path: FilePath) -> Any:
     form = "" if record is None else format_of(record)
     if form in ("leaklab check", "leaklab checks"):
         return load_report(path)
-    if form in KINDS and (not is_page or form == "leaklab ranks"):
+    if form in KINDS:
         return KINDS[form].load(path)
     raise ReportError(_refusal(path, data, is_page=is_page))
 
@@ -109,5 +108,5 @@ def _refusal(path: FilePath, data: bytes, *, is_page: bool) -> str:
     if (is_page and _PAGE_END not in data) or data.startswith(_OWN):
         return f"{name!r} is cut off or damaged: copy it again, or save it again where it was made"
     if is_page:
-        return f"{name!r} is a page without a record: give a page of %leakreport, leaklab run or LeakReport, or JSON"
+        return f"{name!r} is a page without a record: give a page that a report was saved to, or its JSON"
     return not_ours(path)

@@ -63,7 +63,7 @@ def find_cures(
     """
     settings, per_run = session.settings, session.run_seconds
     is_wanted = settings.sites is not False if settings.cure is None else settings.cure
-    if not is_wanted or session.in_loop or session.failure or not explained.leaks:
+    if not is_wanted or session.in_loop or session.failure or not _curable(explained):
         return {}
     unasked = max(_TRIALS_SHARE * session.measuring_seconds, _LEAST_TRIAL_SECONDS)
     has_child = not (why_no_child() or getattr(checked, "awaits", False))
@@ -109,7 +109,7 @@ def _trials(
     measurement = session.measurement
     program = program_of(session.namespace, checked, session.cell_name)
     proposed = []
-    for leak in explained.leaks[:_MOST_LEAKS]:
+    for leak in _curable(explained)[:_MOST_LEAKS]:
         keeping = tuple(place for found in explained.lines for place in found.keeping.get(leak.fingerprint, ()))
         making = tuple(place for found in explained.lines for place in found.making.get(leak.fingerprint, ()))
         case = Case(leak, program, keeping, making)
@@ -131,6 +131,11 @@ def _trials(
     )
     cures = yield from try_cures(proposed, means)
     return {name: with_changed_cells(tried, session.cell_name, program.source) for name, tried in cures.items()}
+
+
+def _curable(explained: Explained) -> list[Leak]:
+    """Return the leaks that a change of the program may end: not what runs an older text of its class."""
+    return [leak for leak in explained.leaks if leak.fingerprint not in explained.of_older_code]
 
 
 class TrialsBeside:

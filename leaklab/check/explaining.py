@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,15 @@ from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak, ObjectGrowth, Outcome, TensorGrowth
 from leaklab.runtime.addresses import contents_of
 from leaklab.runtime.gc_control import collect_quietly
-from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions, type_name
+from leaklab.runtime.objects import (
+    class_attribute,
+    class_dict,
+    is_kind_of,
+    is_tensor,
+    loaded_type,
+    no_torch_functions,
+    type_name,
+)
 from leaklab.runtime.sizes import storages_remembered
 from leaklab.text import unit_words
 
@@ -130,8 +139,10 @@ def _explain(survey: Survey) -> Explained:
     aside = [finding.leak for finding in findings if finding.aside or finding.growth.outcome is Outcome.INCONCLUSIVE]
     undecided = list(_worth_showing(findings, Outcome.INCONCLUSIVE))
     tensors_kept, tensor_bytes_kept = kept_tensors(view, survey.sizer, n_runs)
+    older = {one.leak.fingerprint: words for one in findings if (words := _words_of_older_class(view, one))}
+    told = [replace(leak, advice=older.get(leak.fingerprint, leak.advice)) for leak in weighed]
     return Explained(
-        leaks=ranked(weighed),
+        leaks=ranked(told),
         bounded=drop_covered_bounds([finding.leak for finding in _worth_showing(findings, Outcome.BOUNDED)], leaks),
         objects=object_rows(view, survey.sizer, judgement, measurement),
         tensors=tensor_rows(view, n_runs),
@@ -149,6 +160,7 @@ def _explain(survey: Survey) -> Explained:
         shares=explained_shares(judgement, native.parts),
         charged=native.charged,
         noted=tuple(leak for leak in (*native.leaks, *aside) if leak not in leaks),
+        of_older_code=frozenset(older),
         **_said_by_code(survey, leaks, findings),
     )
 
@@ -166,6 +178,29 @@ def _said_by_code(survey: Survey, leaks: Sequence[Leak], findings: Sequence[Find
         "is_new": all(finding.code.is_new for finding in of_leaks),
         "owners": frozenset(filter(None, map(survey.owner, unread))),
     }
+
+
+def _words_of_older_class(view: HeapView, finding: Finding) -> str:
+    """Say of a place in an object whose class a cell has defined anew since that the object runs the older code.
+
+    Empty where there is none, or where the class has no code that asks for the attribute by which the place is reached.
+    """
+    chain = () if finding.address is None or view.namespace < 0 else finding.address.chain
+    namespace: Any = view.objects[view.namespace] if chain else {}
+    for address, step in zip(chain, finding.leak.path.steps[1:], strict=False):
+        vertex = view.index.vertex_of(address)
+        kind = type(view.objects[vertex]) if vertex >= 0 else object
+        name, attribute = kind.__name__, step.reference.removeprefix(".")
+        now: Any = namespace.get(name) if class_attribute(kind, "__module__") == namespace.get("__name__") else None
+        is_older = is_kind_of(now, type) and now is not kind and type_name(now) == type_name(kind)
+        codes = (getattr(one, "__code__", None) for one in class_dict(kind).values() if type(one) is FunctionType)
+        if is_older and any(attribute in code.co_names for code in codes if code is not None):
+            place = f"`{finding.address.variable}` is" if finding.address and finding.address.variable else "It is in"
+            return (
+                f"{place} an object that was made before the class `{name}` was defined anew: it still runs the older "
+                f"code. Make it again, then check again."
+            )
+    return ""
 
 
 def _beside(remade: Sequence[Finding], in_place: Sequence[Finding]) -> list[Finding]:

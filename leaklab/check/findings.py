@@ -207,6 +207,7 @@ class Explained:
         shares: How much of what memory grows by is explained.
         charged: Kinds of memory whose rest was taken for that of a leak.
         noted: What the notes name.
+        of_older_code: Fingerprints of leaks in objects whose class was defined anew since they were made.
         small: Leaks of fewer bytes than the settings ask for.
         lines: What each search for lines has found.
         statements: What each statement of a cell leaves behind.
@@ -235,6 +236,7 @@ class Explained:
     shares: tuple[MemoryShare, ...] = ()
     charged: frozenset[str] = frozenset()
     noted: tuple[Leak, ...] = ()
+    of_older_code: frozenset[str] = frozenset()
     small: tuple[Leak, ...] = ()
     lines: tuple[FoundLines, ...] = ()
     statements: tuple[StatementGrowth, ...] = ()

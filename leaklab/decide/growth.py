@@ -218,7 +218,7 @@ def judge_checkpoints(levels: Sequence[float], at_runs: Sequence[int], *, floor_
         (b - a) / (run_b - run_a) for (a, b), (run_a, run_b) in zip(pairwise(levels), pairwise(at_runs), strict=True)
     ]
     moves = [_move(rate, floor_per_run) for rate in rates]
-    words = " -> ".join(f"{level:,.10g}" for level in levels) + f" after {', '.join(map(str, at_runs[1:]))} runs"
+    words = " -> ".join(f"{level:,.10g}" for level in levels) + f" after {', '.join(map(str, at_runs))} runs"
     if 1 not in moves:
         return Growth(Outcome.CLEAN, 0.0, f"did not grow in {at_runs[-1]} runs")
     if -1 in moves:

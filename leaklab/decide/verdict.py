@@ -48,6 +48,8 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
     """
     if leaks:
         return _leak(leaks, n_runs, free_bytes, failure, _and_small(small))
+    if failure and not n_runs:
+        return Verdict(Outcome.INCONCLUSIVE, f"the check ended early ({failure}): nothing was measured", n_runs)
     if failure:
         seen = "showed no leak, but cannot exclude one" if not suspects else f"are too few to decide; {_grew(suspects)}"
         reason = f"the check ended early ({failure}): {_runs(n_runs)} {seen}"

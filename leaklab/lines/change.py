@@ -49,11 +49,13 @@ class Watchpoint:
         fingerprint: Of the leak that is kept here.
         readers: Each tells one number of the place.
         newest: Each returns what was put there last; its argument is how many entries are new.
+        has_length: Whether the first number is how much there is in the place.
     """
 
     fingerprint: str
     readers: tuple[Callable[[], int], ...]
     newest: tuple[Callable[[int], list[object]], ...]
+    has_length: bool = False
 
     def token(self) -> Token:
         """Return the numbers of this moment."""
@@ -65,6 +67,14 @@ class Watchpoint:
             if read() != old:
                 return True
         return False
+
+    def is_sorting(self, before: Token, after: Token) -> bool:
+        """Return whether the place may be a list that is being sorted: until that is done it reads as empty."""
+        return self.has_length and after[0] == 0 < before[0]
+
+    def has_grown(self, before: Token, after: Token) -> bool:
+        """Return whether there is more in the place at the second token than at the first."""
+        return self.has_length and after[0] > before[0]
 
     def new_entries(self, before: Token, after: Token) -> list[object]:
         """Return what was put there between two tokens; the caller drops it at once."""
@@ -99,6 +109,7 @@ def watchpoint(fingerprint: str, chain: list[object], *, grows: bool) -> Watchpo
     parts: list[Part] = []
     owner, last = chain[-2] if len(chain) > 1 else None, chain[-1]
     parts += _inside(last if grows else owner)
+    has_length = bool(parts)
     if owner is not None and (slot := _slot(owner, last)) is not None:
         parts.append(slot)
     if not grows and owner is not None and is_tensor_type(type(owner)):
@@ -108,7 +119,8 @@ def watchpoint(fingerprint: str, chain: list[object], *, grows: bool) -> Watchpo
         parts += [_gradient_of(thing) for thing in chain[-3:-1] if is_tensor_type(type(thing))]
     if not parts:
         return None
-    return Watchpoint(fingerprint, tuple(read for read, _ in parts), tuple(newest for _, newest in parts))
+    reading, newest = zip(*parts, strict=True)
+    return Watchpoint(fingerprint, reading, newest, has_length)
 
 
 def _inside(thing: Any) -> Iterator[Part]:
@@ -231,6 +243,7 @@ class LineWatch:
 
     def __init__(self, points: list[Watchpoint], whose: Whose, arrivals: Sequence[ArrivalLines] = ()) -> None:
         self.lines: dict[str, Counter[Line]] = {}
+        self._grown: set[str] = set()
         self._points = points
         self._arrivals = arrivals
         self._tokens: list[Token] = []
@@ -350,11 +363,21 @@ class LineWatch:
         for arrivals in self._arrivals:
             arrivals.look(self._line_of_thread())
         for place, point in enumerate(self._points):
-            if point.has_changed(self._tokens[place]):
-                self._tokens[place] = point.token()
-                line = self._line_of_thread()
-                if line is not None:
-                    self.lines.setdefault(point.fingerprint, Counter())[line] += 1
+            before = self._tokens[place]
+            if point.has_changed(before) and not point.is_sorting(before, after := point.token()):
+                self._tokens[place] = after
+                self._note(point.fingerprint, has_grown=point.has_grown(before, after))
+
+    def _note(self, fingerprint: str, *, has_grown: bool) -> None:
+        """Count the line that runs; where some have made the place longer, those alone: to sort makes nothing grow."""
+        line = self._line_of_thread()
+        if line is None:
+            return
+        if has_grown and fingerprint not in self._grown:
+            self._grown.add(fingerprint)
+            self.lines[fingerprint] = Counter()
+        if has_grown or fingerprint not in self._grown:
+            self.lines.setdefault(fingerprint, Counter())[line] += 1
 
     def _line_of_thread(self) -> Line | None:
         """Return the line that this thread runs; in one that has run none yet, the line that started it."""

@@ -13,6 +13,7 @@ from leaklab.magics.leakcheck import LeakLab
 from leaklab.magics.leaks import LeaksMagics
 from leaklab.magics.line_magics import AutogradMagics, LeakReportMagics, LeakWatchMagics, WhyAliveMagics
 from leaklab.magics.memdiff import MemDiffMagics
+from leaklab.magics.options import ShellMagics
 
 _CALLS = tuple(f"get_ipython().run_cell_magic({name!r}" for name in ("leakcheck", "leaks", "memdiff"))
 _HOOK = "complete_command"
@@ -28,6 +29,9 @@ def load_ipython_extension(shell: Any) -> None:
         shell.register_magics(registered)
         if isinstance(registered, LeaksMagics):
             registered.switch_on()
+        if isinstance(registered, ShellMagics):
+            for name in registered.magics["cell"]:  # what IPython looks for where another line is the first one
+                shell.register_magic_function(registered.not_first, "line", f"%{name}")
     shell.input_transformers_post.append(AwaitRewriter(shell))
     complete_options(shell)
 

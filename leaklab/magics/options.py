@@ -271,6 +271,16 @@ class ShellMagics(Magics):
         namespace: dict[str, Any] = shell.user_ns
         return namespace
 
+    def not_first(self, _line: str) -> None:
+        """Stand for the cell magic where it is not in the first line: IPython looks for a line magic there.
+
+        Raises:
+            UsageError: where the magic must stand.
+        """
+        (name,) = self.magics["cell"]
+        msg = f"%%{name} must be the first line of its cell: nothing may stand above it, not even a comment"
+        raise UsageError(msg)
+
 
 class CellEvents:
     """Calls back whenever a cell begins and has ended, until `end`.

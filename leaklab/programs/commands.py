@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from leaklab.errors import LeaklabError
+from leaklab.files import say_on_stderr
 
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
@@ -55,7 +56,22 @@ def add_watch(commands: Commands) -> None:
         metavar="FILE",
         help="the program, a file or a folder, or a module with -m, and its arguments",
     )
-    watch.set_defaults(perform=_prepared)
+    own = frozenset(watch._option_string_actions)  # noqa: SLF001 - argparse has no public table of its options
+    watch.set_defaults(perform=_prepared, own_options=own)
+
+
+def _hint_at_late_options(target: str, rest: Sequence[str], own_options: Collection[str]) -> None:
+    """Say on stderr that an option of leaklab's stands behind a program which does not know it."""
+    late = [word for word in (one.partition("=")[0] for one in rest) if word in own_options and word.startswith("--")]
+    if not late or "--" in rest:
+        return
+    try:
+        text = Path(target).read_text("utf-8", "replace")
+    except OSError:  # a module, or a folder
+        return
+    if late[0] not in text:
+        words = f"{late[0]} stands behind {target}, which gets it: options of leaklab stand before the program"
+        say_on_stderr(f"leaklab watch: {words}\n")
 
 
 def _prepared(arguments: argparse.Namespace) -> Callable[[], int]:
@@ -71,6 +87,7 @@ def _prepared(arguments: argparse.Namespace) -> Callable[[], int]:
     is_own = bool(arguments.step) and module in ("", "__main__")
     named = function if is_own else ""
     target, *rest = arguments.program
+    _hint_at_late_options(target, rest, arguments.own_options)
     program = MainProgram(target, rest, is_module=arguments.is_module, named=named)
     if arguments.report is not None:
         from leaklab.render.base import check_target

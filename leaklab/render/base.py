@@ -23,7 +23,7 @@ from markupsafe import Markup
 from leaklab.errors import ReportError
 from leaklab.files import FilePath, write_bytes
 from leaklab.render.document import Document
-from leaklab.render.json import BYTE_ORDER_MARK, one_line, record_from_json, record_within
+from leaklab.render.json import BYTE_ORDER_MARK, embedded, one_line, record_from_json, record_within
 from leaklab.render.templates import page
 from leaklab.render.writers import html_of, text_of
 from leaklab.text import WIDTH, fenced, in_columns, printable
@@ -189,14 +189,19 @@ class Forms(Generic[Record]):
         return "" if self.html is None else self.html(record)
 
     def page_of(self, record: Record, title: str) -> str:
-        """Return *record* as a page of its own; it is called *title* where the class has no other one."""
+        """Return *record* as a page of its own, which carries it within itself and can be read back.
+
+        The page is called *title* where the class has no other one.
+        """
         if self.page is not None:
             return self.page(record)
-        if self.document is not None and self.title is not None:
-            return page(self.title(record), html_of(self.document(record, is_page=True), is_page=True))
-        if self.document is not None:
-            return page(title, html_of(self.document(record), is_page=True))
-        return page(title, Markup(self.html_of(record)))  # noqa: S704 - leaklab's own
+        if self.document is None:
+            body = Markup(self.html_of(record))  # noqa: S704 - leaklab's own
+        elif self.title is None:
+            body = html_of(self.document(record), is_page=True)
+        else:
+            title, body = self.title(record), html_of(self.document(record, is_page=True), is_page=True)
+        return page(title, body + Markup(embedded(self.json(record))))  # noqa: S704 - a script element of its own
 
     def json(self, record: Record) -> str:
         """Return *record* as one line of JSON that says first what it is.
@@ -250,8 +255,7 @@ class Report(Displayed, Generic[Record]):
     def to_html(self, path: FilePath | None = None) -> str | None:
         """Return the report as a page of its own that needs no network; with *path* write it there and return None.
 
-        The page of a `leaklab.LeakReport` or a `leaklab.NotebookReport` carries its record within itself: `load` reads
-        it back.
+        The page carries the record within itself: `load` reads it back.
 
         Raises:
             ReportError: if the file cannot be written.

@@ -150,6 +150,7 @@ _LEFT_OUT = (
     ("statements", ()),
     ("shares", ()),
     ("noted", ()),
+    ("undecided", ()),
     ("node_bytes", 0),
     ("ways", ()),
     ("request_label", ""),

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
+from markupsafe import Markup
 
 from leaklab.cuda.along_trace import block_map, ooms_of, peak_of, phases_of, timeline_of
 from leaklab.cuda.live_blocks import device_uses, grouped, largest_first, live_stacks, pool_uses
@@ -29,6 +30,7 @@ from leaklab.model.cuda import (
     TracePoint,
 )
 from leaklab.render.base import Forms, Report
+from leaklab.render.json import embedded
 from leaklab.render.templates import page
 from leaklab.render.writers import html_of
 from leaklab.reports.cuda_document import SCRIPT, snapshot_document, snapshot_line, snapshot_title
@@ -286,6 +288,7 @@ class CudaSnapshot(Report[SnapshotFacts]):
     def _page(self) -> str:
         record, maps = self.record, self._maps()
         body = html_of(snapshot_document(record, is_page=True, maps=maps))
+        body += Markup(embedded(self._forms.json(record)))  # noqa: S704 - a script element of its own
         return page(snapshot_title(record), body, script=SCRIPT if maps else "")
 
     def _maps(self) -> list[BlockMap]:

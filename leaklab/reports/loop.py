@@ -66,8 +66,8 @@ def document_of(record: MonitorRecord) -> Document:
     evidence: list[DocumentBlock] = []
     if record.changes:
         evidence += [Either(text=(Remark("what happened", indent=2),)), _changes(record.changes[-_N_CHANGES:])]
-    line = RowLine("{0:<28} {1:>12} at first   {2:>12} now")
-    evidence.append(Table(("memory", "at first", "now"), tuple(_level_rows(record.levels)), (line,)))
+    line = RowLine("{0:<28} {1:>12} at first   {2:>12} at most   {3:>12} now")
+    evidence.append(Table(("memory", "at first", "at most", "now"), tuple(_level_rows(record.levels)), (line,)))
     checks = map(_check_line, record.stretches)
     evidence += [Remark(faint(f"check of {line}"), f"check: {line}", indent=2) for line in checks]
     evidence.append(Remark(faint(_cost_words(status)), indent=2))
@@ -179,8 +179,11 @@ def _cost_words(status: MonitorStatus) -> str:
     )
 
 
-def _level_rows(levels: Levels) -> Iterator[tuple[str, str, str]]:
-    """Yield name, first level and last level, for the levels that are known."""
+def _level_rows(levels: Levels) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, first level, highest and last level, for the levels that are known.
+
+    The last one may be read when the loop has let go of all that it kept.
+    """
     for name, column in (
         ("native heap", levels.heap_bytes),
         ("process (resident)", levels.rss_bytes),
@@ -189,7 +192,7 @@ def _level_rows(levels: Levels) -> Iterator[tuple[str, str, str]]:
     ):
         known = [value for value in column if value >= 0]
         if known:
-            yield name, format_bytes(known[0]), format_bytes(known[-1])
+            yield name, format_bytes(known[0]), format_bytes(max(known)), format_bytes(known[-1])
 
 
 def _notes(record: MonitorRecord) -> Sequence[str]:

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from markupsafe import Markup
-
 from leaklab.decide.verdict import outcome_of_all
 from leaklab.errors import ReportError
 from leaklab.model import SCHEMA_VERSION, Outcome
@@ -38,9 +36,7 @@ from leaklab.render.document import (
     marked,
     notes_of,
 )
-from leaklab.render.json import check_fields, embedded
-from leaklab.render.templates import page
-from leaklab.render.writers import html_of
+from leaklab.render.json import check_fields
 from leaklab.reports import loop
 from leaklab.reports.check import LeakReport
 from leaklab.reports.check_html import OUTCOME_TONES, Extent, answer_of, more_rows, render_body
@@ -340,12 +336,6 @@ def _restored(fields: Any) -> Any:
     return fields
 
 
-def _page(record: RanksRecord) -> str:
-    body = html_of(document_of(record, is_page=True), is_page=True)
-    body += Markup(embedded(RanksReport(record).to_json()))  # noqa: S704 - a script element of its own
-    return page(f"leaklab: {ranks_headline(record)}", body)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class RanksReport(Report[RanksRecord]):
     """What many processes found that checked one program, made by `leaklab.merge` or ``leaklab merge``.
@@ -359,7 +349,7 @@ class RanksReport(Report[RanksRecord]):
         format="leaklab ranks",
         schema=RANKS_SCHEMA,
         document=document_of,
-        page=_page,
+        title=lambda record: f"leaklab: {ranks_headline(record)}",
         fields=_fields,
         restored=_restored,
     )

@@ -131,7 +131,7 @@ def test_a_fall_below_the_floor_is_noise():
 
 def test_the_reason_shows_the_levels():
     assert judge_checkpoints([10, 18, 25, 34], AT).reason == (
-        "grew by at least 1 per run in each phase: 10 -> 18 -> 25 -> 34 after 8, 15, 24 runs"
+        "grew by at least 1 per run in each phase: 10 -> 18 -> 25 -> 34 after 0, 8, 15, 24 runs"
     )
 
 

@@ -36,6 +36,7 @@ NEWER = (
     ("ways", []),
     ("shares", []),
     ("noted", []),
+    ("undecided", []),
     ("node_bytes", 0),
 )
 """Fields that version 0.1.0 did not have, with the values that an older file gets."""

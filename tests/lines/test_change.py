@@ -45,6 +45,28 @@ def test_the_line_that_appends_is_named():
     assert lines_of(appends) == [(2, "appends")]
 
 
+def appends_and_sorts():
+    THINGS.append(-1)
+    THINGS.sort(
+        key=lambda number: number,
+    )
+    THINGS.reverse()
+
+
+def test_a_line_that_sorts_is_not_named_beside_the_one_that_appends():
+    assert lines_of(appends_and_sorts) == [(1, "appends_and_sorts")]
+
+
+def takes_out_and_appends():
+    THINGS.append(1)
+    THINGS.append(2)
+    THINGS.pop(0)
+
+
+def test_a_line_that_takes_out_is_not_named_beside_those_that_append():
+    assert lines_of(takes_out_and_appends) == [(1, "takes_out_and_appends"), (2, "takes_out_and_appends")]
+
+
 def at_the_very_end():
     THINGS.append(1)
 

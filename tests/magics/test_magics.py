@@ -12,7 +12,7 @@ from notebook_shell import Notebook
 
 from leaklab.magics.leakcheck import LeakLab
 from leaklab.magics.options import parse_options
-from leaklab.model import Settings
+from leaklab.model import Outcome, Settings
 from leaklab.reports.check import SUFFIXES, LeakReport
 
 pytestmark = pytest.mark.untraced
@@ -188,3 +188,31 @@ def test_fail_on_leak_lets_a_clean_cell_pass(notebook):
 
 def test_a_limit_of_a_billion_runs_costs_no_memory(notebook):
     assert notebook.check("pass", "-n 1000000000").verdict.n_runs < 1000
+
+
+OLDER = """
+class Meter:
+    def __init__(self):
+        self.values = []
+
+    def update(self, value):
+        self.values.append(value)
+
+
+meter = Meter()
+"""
+
+
+def test_an_object_of_a_class_that_was_defined_anew_is_told_to_be_made_again(notebook):
+    notebook.run(f"import torch\n{OLDER}")
+    code = "meter.update(torch.zeros(2000))"
+    assert notebook.check(code, cures=True).leaks[0].cures
+    notebook.run(OLDER.replace("self.values.append(value)", "self.values[:] = [value]").replace("meter = Meter()", ""))
+    leak = notebook.check(code, cures=True).leaks[0]
+    assert leak.advice.startswith(
+        "`meter` is an object that was made before the class `Meter` was defined anew: it still runs the older code. "
+        "Make it again, then check again."
+    )
+    assert leak.cures == ()
+    notebook.run("meter = Meter()")
+    assert notebook.check(code).verdict.outcome is Outcome.CLEAN

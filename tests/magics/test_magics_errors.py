@@ -55,6 +55,15 @@ def test_a_cell_without_code_is_refused_in_one_sentence(notebook, cell):
     assert "the cell is empty: put the code to check below" in typed.err
 
 
+@pytest.mark.parametrize("name", ["leakcheck", "memdiff"])
+@pytest.mark.parametrize("above", ["# my step", "x = 1", "%load_ext leaklab"])
+def test_a_cell_magic_below_another_line_says_where_it_must_stand(notebook, above, name):
+    typed = notebook.run(f"{above}\n%%{name} -q\nran = True")
+    assert type(typed.error) is UsageError
+    assert f"%%{name} must be the first line of its cell" in typed.err
+    assert "ran" not in notebook.user
+
+
 def test_the_line_magic_says_how_to_check_a_cell(notebook):
     typed = notebook.run("%leakcheck --no-sites")
     assert type(typed.error) is UsageError

@@ -30,7 +30,7 @@ def traces(notebook: Notebook) -> dict[str, int]:
     }
 
 
-ONCE = {"magics": 2, "transformers": 1, "configurables": 1, "registry": 1}
+ONCE = {"magics": 3, "transformers": 1, "configurables": 1, "registry": 1}
 NEVER = dict.fromkeys(ONCE, 0)
 
 

@@ -82,6 +82,15 @@ def test_what_is_quiet_says_nothing_of_a_clean_program(tmp_path):
     assert run(["--quiet", name, "30"], tmp_path)[2] == ""
 
 
+def test_an_option_behind_the_program_that_does_not_know_it_is_named(tmp_path):
+    name = written(tmp_path, TRAINING.replace("{end}", ""))
+    assert run([name, "5", "--report", "page.html"], tmp_path)[2].startswith(
+        f"leaklab watch: --report stands behind {name}, which gets it: options of leaklab stand before the program\n"
+    )
+    knows = written(tmp_path, TRAINING.replace("{end}", "'--report'"), "knows.py")
+    assert "stands behind" not in run([knows, "5", "--report", "page.html"], tmp_path)[2]
+
+
 SURROUNDINGS = """
 import multiprocessing, os, pickle, sys
 class Kept: pass

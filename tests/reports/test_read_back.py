@@ -28,6 +28,7 @@ CLASSES = {
     "cuda_step_series.json": leaklab.SnapshotComparison,
     "cuda_steady_series.json": leaklab.SnapshotComparison,
 }
+BLOCKS = 'data-leaklab="blocks"'
 OLDER_NAMES = {"check": "check", "autograd": "retention", "notebook": "collection"}
 
 
@@ -81,8 +82,8 @@ def test_a_snapshot_says_the_same_when_it_is_read_from_its_record(name):
     read = leaklab.CudaSnapshot.from_json(opened.to_json())
     assert (read.record, str(read), repr(read)) == (opened.record, str(opened), repr(opened))
     assert read._repr_html_() == opened._repr_html_()
-    assert ("data-leaklab" in opened.to_html()) is bool(opened.timelines)
-    assert "data-leaklab" not in read.to_html()  # the map of blocks needs the file itself
+    assert (BLOCKS in opened.to_html()) is bool(opened.timelines)
+    assert BLOCKS not in read.to_html()  # the map of blocks needs the file itself
     assert read.by_stack("project").equals(opened.by_stack("project"))
     assert read.facts == read.record
 
@@ -141,3 +142,10 @@ def test_frames_of_wrong_types_are_refused():
 def test_a_page_with_its_record_is_loaded(name):
     kind = leaklab.LeakReport if name.startswith("check") else leaklab.NotebookReport
     assert kind.load(RECORDS / name) == leaklab.load_report(RECORDS / name)
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if not name.startswith("run_")])
+def test_every_page_is_read_back(name, tmp_path):
+    report = CLASSES[name].from_json(RECORDS / name)
+    report.save(tmp_path / "page.html")
+    assert leaklab.load(tmp_path / "page.html").record == report.record
