@@ -288,7 +288,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
     for file in filter(None, (arguments.html, arguments.notebook)):
         _refuse_missing_folder(file)  # before half a minute of work, not after it
-    print("A training loop that leaks, in a fresh kernel: found, explained, repaired. It takes about half a minute.")
+    print("A training loop that leaks, in a fresh kernel: found, explained, repaired. It takes about a minute.")
     with _demo_steps() as (on_cell, on_words):
         demo = run_demo(max_seconds=arguments.timeout, on_cell=on_cell, on_words=on_words)
     write_text(arguments.html, as_page(demo))

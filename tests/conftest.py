@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -32,11 +33,30 @@ def process_switches() -> dict[str, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave for the night what repeats a fact, and skip where a tracer's own objects would disturb."""
     if os.environ.get("LEAKLAB_NIGHTLY") != "1":
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("nightly")])
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+        late = set(by_night(items))
+        config.hook.pytest_deselected(items=[item for item in items if item in late])
+        items[:] = [item for item in items if item not in late]
     for item in items:
         if sys.gettrace() is not None and item.get_closest_marker("untraced"):
             item.add_marker(pytest.mark.skip(reason="a tracer makes objects of its own: run with -m untraced"))
+
+
+def by_night(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield what is left for the night: single cases, and of a test ``by_day(n)`` all cases but so many.
+
+    Those that stay are spread over all: the first, the last, and what lies between at equal distances.
+    """
+    cases: dict[tuple[object, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            yield item
+        elif item.get_closest_marker("by_day"):
+            cases[item.parent, getattr(item, "originalname", item.name)].append(item)
+    for same in cases.values():
+        (n_kept,) = same[0].get_closest_marker("by_day").args
+        last = len(same) - 1
+        kept = {round(place * last / max(n_kept - 1, 1)) for place in range(n_kept)}
+        yield from (item for place, item in enumerate(same) if place not in kept)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -355,6 +355,7 @@ def oldest_out(limit):
     return cell
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("limit", [5, 8, 12])
 @pytest.mark.parametrize("ring", [first_out, lowest_key_out, oldest_out])
 def test_a_ring_that_the_last_run_has_filled_is_no_leak(ring, limit):

@@ -376,6 +376,7 @@ class Fills:
 HARMLESS = [name for name, kind in vars(Fills).items() if callable(kind) and name not in ("__init__", "sample")]
 
 
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_fills_later_is_no_leak_of_a_slow_cell(slow, name):
     fills = Fills()
@@ -383,8 +384,9 @@ def test_what_fills_later_is_no_leak_of_a_slow_cell(slow, name):
     assert not report.leaked, report.verdict
 
 
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize("name", HARMLESS)
-@pytest.mark.parametrize("seconds", [0.3, pytest.param(0.02, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seconds", [0.3, 0.02])
 def test_what_fills_later_is_no_leak_of_a_cell_that_takes_less(slow, name, seconds):
     fills = Fills()
     report = leaklab.leakcheck(slow(getattr(fills, name), seconds), namespace={"fills": fills}, cure=False)
@@ -518,6 +520,7 @@ def test_what_is_in_doubt_after_the_first_look_is_followed_where_runs_are_cheap(
     assert report.verdict.n_runs > 24
 
 
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize(
     ("name", "holder"),
     [
@@ -531,7 +534,7 @@ def test_what_is_in_doubt_after_the_first_look_is_followed_where_runs_are_cheap(
         ("take_three_of_five_off_a_new_list", "leaks.waiting"),
     ],
 )
-@pytest.mark.parametrize("seconds", [4.0, 0.2, pytest.param(0.02, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seconds", [4.0, 0.2, 0.02])
 def test_a_leak_beside_code_that_looks_like_a_limit_is_one(slow, name, holder, seconds):
     leaks = Leaks()
     report = leaklab.leakcheck(slow(getattr(leaks, name), seconds), namespace={"leaks": leaks}, cure=False)

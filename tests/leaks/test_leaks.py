@@ -16,7 +16,7 @@ KNOWN_GAPS = {
     "frozen_set_united_with_itself": "a set has no first entry by which its replacement could be recognised",
 }
 
-BY_DAY = by_day(2)
+BY_DAY = by_day(1)
 
 
 def marks_of(case: Case) -> Iterator[pytest.MarkDecorator]:

@@ -24,6 +24,7 @@ def test_the_repaired_cell_is_not_called_a_leak(case: Case) -> None:
     assert not said.leaked, said
 
 
+@pytest.mark.by_day(28)
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES.values() if not case.leaks])
 def test_what_only_looks_like_a_leak_is_not_called_one(case: Case) -> None:
     said = ask(case, case.cell)
