@@ -139,11 +139,12 @@ def _explain(survey: Survey) -> Explained:
     aside = [finding.leak for finding in findings if finding.aside or finding.growth.outcome is Outcome.INCONCLUSIVE]
     undecided = list(_worth_showing(findings, Outcome.INCONCLUSIVE))
     tensors_kept, tensor_bytes_kept = kept_tensors(view, survey.sizer, n_runs)
+    bounded = drop_covered_bounds([finding.leak for finding in _worth_showing(findings, Outcome.BOUNDED)], leaks)
     older = {one.leak.fingerprint: words for one in findings if (words := _words_of_older_class(view, one))}
     told = [replace(leak, advice=older.get(leak.fingerprint, leak.advice)) for leak in weighed]
     return Explained(
         leaks=ranked(told),
-        bounded=drop_covered_bounds([finding.leak for finding in _worth_showing(findings, Outcome.BOUNDED)], leaks),
+        bounded=bounded,
         objects=object_rows(view, survey.sizer, judgement, measurement),
         tensors=tensor_rows(view, n_runs),
         containers=tuple(finding.row for finding in findings if finding.row is not None)[:MAX_ROWS],
@@ -151,7 +152,7 @@ def _explain(survey: Survey) -> Explained:
         open_questions=tuple(f"{one.leak.what} in {one.leak.holder}: {one.growth.reason}" for one in undecided),
         suspects=ranked([finding.leak for finding in undecided if finding.leak.count_per_run > 0]),
         n_aside=len(asides),
-        logs=logs,
+        logs=drop_covered_bounds(logs, bounded),
         kept=measurement.cohorts.sizes(),
         tensors_kept=tensors_kept,
         tensor_bytes_kept=tensor_bytes_kept,

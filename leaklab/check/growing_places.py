@@ -30,7 +30,16 @@ from leaklab.runtime.addresses import contents_of, get_referents, is_own_dict
 from leaklab.runtime.autograd_graph import gradient_of
 from leaklab.runtime.containers import keys_in
 from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
-from leaklab.runtime.objects import is_exactly, is_tensor, no_torch_functions, safe_len, summary, type_name
+from leaklab.runtime.objects import (
+    LRU_CACHE,
+    is_exactly,
+    is_kind_of,
+    is_tensor,
+    no_torch_functions,
+    safe_len,
+    summary,
+    type_name,
+)
 from leaklab.runtime.ours import is_history_name
 from leaklab.runtime.sizes import node_bytes
 
@@ -281,6 +290,8 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Fin
         slot = grown.what
         anchor = view.index.vertex_of(slot.anchor)
         if anchor < 0 or not view.is_reached(anchor) or view.leaked[anchor]:
+            continue
+        if is_kind_of(view.objects[anchor], LRU_CACHE):  # one result after another stands in the same place of it
             continue
         above = _owner_below(view.objects[anchor], slot)
         if not above and slot.owner != slot.anchor:  # that dict is gone

@@ -77,10 +77,10 @@ def _reserved_at(events: Events, samples: Ints, end_bytes: int) -> tuple[int, ..
 
 
 def _bands(history: History, samples: Ints, peak: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the groups that were largest at the peak, then all others; they sum up to the levels."""
+    """Yield the groups that were largest at the peak or are at the end, then all others; they sum up to the levels."""
     names, levels = _levels_by_group(history, samples)
-    at_peak = levels[:, int(np.searchsorted(samples, peak))]
-    largest = [number for number in np.argsort(-at_peak, kind="stable").tolist() if np.any(levels[number])][:N_BANDS]
+    weights = np.maximum(levels[:, int(np.searchsorted(samples, peak))], levels[:, -1])
+    largest = [number for number in np.argsort(-weights, kind="stable").tolist() if np.any(levels[number])][:N_BANDS]
     for number in largest:
         yield names[number], tuple(levels[number].tolist())
     rest = history.levels[samples] - levels[largest].sum(axis=0)

@@ -233,6 +233,8 @@ _KEPT_BACK = 4096.0
 """So many bytes per run malloc may keep back in the first runs of a changed program, of chunks that are freed."""
 _WORTH_A_WORD = 0.1
 """So many entries per run are told of what stays with a change: of what hundreds of callbacks write one is to stay."""
+_WHOLE = 2.0
+"""From so many objects per run on they are told as a whole number: the few runs of a trial know it no better."""
 _NOTICED = 0.25
 """By so much must a change lessen a growth to be worth a word."""
 
@@ -428,4 +430,5 @@ def _nodes(gain: LevelGain) -> str:
 
 
 def _objects(gain: LevelGain) -> str:
-    return unit_words(max(gain.per_run("objects"), 0.0), "objects")
+    rate = max(gain.per_run("objects"), 0.0)
+    return unit_words(round(rate) if rate >= _WHOLE else rate, "objects")

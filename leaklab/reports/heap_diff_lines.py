@@ -169,7 +169,10 @@ def headline(difference: Difference) -> str:
     n_tensors = sum(row.n_born - row.n_died for row in difference.tensors)
     tensor_bytes = sum(row.bytes_after - row.bytes_before for row in difference.devices)
     array_bytes = sum(row.bytes_born - row.bytes_died for row in difference.arrays)
-    parts = [signed_words(n, unit) for n, unit in ((n_objects, "objects"), (n_tensors, "tensors")) if n]
+    if 0 < n_tensors <= n_objects:
+        parts = [f"{signed_words(n_objects, 'objects')} ({unit_words(n_tensors, 'tensors')})"]
+    else:
+        parts = [signed_words(n, unit) for n, unit in ((n_objects, "objects"), (n_tensors, "tensors")) if n]
     if tensor_bytes:
         parts.append(f"{signed_bytes(tensor_bytes)} in tensors")
     if array_bytes:

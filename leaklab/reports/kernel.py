@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from leaklab.model.kernel import KERNEL_SCHEMA, CellGrowth, DeviceLevels, KernelRecord, Suspect, Suspicion
+from leaklab.model.sentences import quoted
 from leaklab.render.base import Forms, Report
 from leaklab.render.document import (
     Document,
@@ -29,6 +30,8 @@ N_LINES = 5
 _N_CELLS = 4
 _WHERE_LIMIT, _WHAT_LIMIT, _REPR_LIMIT = 100, 80, 100
 _NOTHING = "nothing stands out in this kernel"
+_FAR_MORE = 2
+"""Who has so many times as much as the likeliest mistake is named in the first line."""
 _TITLE = "what this kernel keeps, the likeliest mistake first"
 
 
@@ -47,7 +50,7 @@ def document_of(record: KernelRecord, *, is_page: bool = False) -> Document:
         for one in shown
     )
     blocks = [
-        Headline(_TITLE, _tone(shown[0]), (levels,)),
+        Headline(_TITLE, _tone(shown[0]), (marked(f"{levels}{_most_words(record)}"),)),
         Either(text=(as_text,), html=(Table((">amount", "what", "run next"), buttons),)),
     ]
     if n_more := len(record.suspects) - len(shown):
@@ -166,6 +169,15 @@ def _levels_words(record: KernelRecord) -> str:
     parts = [tensors if record.n_tensors else "no tensor"]
     parts += [_device_words(one) for one in record.devices]
     return ", ".join((*parts, f"the process {format_bytes(record.rss)}"))
+
+
+def _most_words(record: KernelRecord) -> str:
+    """Say who has most, where that is not the likeliest mistake; the added memory of a cell is somebody's."""
+    holders = [one for one in record.suspects if one.kind not in (Suspicion.CELL, Suspicion.DEVICE)]
+    most = max(holders, key=lambda one: one.n_bytes, default=None)
+    if most is None or most.n_bytes < _FAR_MORE * holders[0].n_bytes:
+        return ""
+    return f"; the largest part, {format_bytes(most.n_bytes)}, is in {quoted(shorten(most.where, _WHERE_LIMIT))}"
 
 
 def _device_words(one: DeviceLevels) -> str:

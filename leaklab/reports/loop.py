@@ -139,7 +139,7 @@ def consequence_words(record: MonitorRecord) -> str:
     if status.full_at_step is None:
         return f"{rate}: memory lasts until the end of the loop"
     if status.full_at_step > _FAR * status.step and not status.is_alarm:
-        return f"{rate}: memory lasts for more than {_FAR} times as many steps"
+        return f"{rate}: at this pace memory lasts for more than {_FAR * status.step:,} steps"
     return f"{rate}: memory is full at step {status.full_at_step:,}"
 
 

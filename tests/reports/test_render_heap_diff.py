@@ -57,7 +57,7 @@ FULL = replace(
 )
 
 TEXT = """\
-before -> now, 2.5 s apart: +4 objects, +2 tensors, +64.0 KiB in tensors
+before -> now, 2.5 s apart: +4 objects (2 tensors), +64.0 KiB in tensors
   +2 torch.Tensor (64, 128) float32 cpu, 64.0 KiB, held by x, kept[0]
   +2 Net, held by net, nets[0]
   new variable n: int

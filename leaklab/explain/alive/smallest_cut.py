@@ -67,8 +67,8 @@ _BY_REFERENCE: Final = tuple(
             "let go of the autograd graph: the tensor that carries it, or backward()",
         ),
         (r"local ", "let the function return, or delete this variable in it"),
-        (r"closure variable", "let go of {owner}, whose closure it is"),
-        (r"default of", "let go of {owner}, whose default it is"),
+        (r"closure variable", "{gone}: that function uses this variable"),
+        (r"default of", "{gone}: it is a default of that function"),
         (r"cached result", "{owner}.cache_clear()"),
         (r"element", "{owner}.discard(...)"),
         (r"key ", "delete the entry of {owner} with this key"),
@@ -368,7 +368,8 @@ def release_statement(holder: object, reference: str, expressions: Sequence[str]
         return f"{' = '.join(expressions)} = None", True
     for pattern, words in _BY_REFERENCE:
         if pattern.match(reference):
-            return words.format(owner=owner or "its owner"), False
+            gone = f"del {owner}" if owner.endswith("]") else f"let go of {owner or 'its owner'}"
+            return words.format(owner=owner or "its owner", gone=gone), False
     if is_kind_of(holder, tuple) and expressions:
         return f"put another tuple, without this item, in the place of {owner}", False
     if expressions:
