@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
 
-OK, FAILED, GREW = 0, 1, 3
+OK, FAILED, USAGE, GREW = 0, 1, 2, 3
 """Exit statuses; 2 is argparse's own."""
 
 _EXPORTS = ("html", "md", "json", "pdf")
@@ -39,7 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 means that what was asked for was done, 1 that it was not, with one line on stderr that says why, 3 that
     ``--fail-above`` was exceeded; argparse itself ends the process with 2 when the command line makes no sense.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help(sys.stderr)
+        return USAGE
+    arguments = parser.parse_args(argv)
     try:
         if arguments.command in OLD_COMMANDS:
             new = OLD_COMMANDS[arguments.command]

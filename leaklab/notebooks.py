@@ -40,6 +40,7 @@ _LAST_SECONDS = 120  # for the last cell, after a notebook that may just have be
 NOTEBOOK = "01_find_a_leak.ipynb"
 # Run last, never shown: the two names are those that the notebook's `-v` options give its reports.
 _SAVE_REPORTS = "before.to_json('before.json')\nafter.to_json('after.json')"
+_N_HEAD, _BEFORE_JSON = 1024, b"\xef\xbb\xbf \t\r\n"
 _FAILURE_LIMIT = 300
 OnCell = Callable[[int, int, str], None]
 OnWords = Callable[[str], None]
@@ -352,12 +353,17 @@ def read_notebook(file: Path) -> nbformat.NotebookNode:
     """
     read: Callable[..., nbformat.NotebookNode] = nbformat.read
     try:
+        with file.open("rb") as opened:  # what is something else may be larger than memory
+            if opened.read(_N_HEAD).lstrip(_BEFORE_JSON)[:1] != b"{":
+                problem = "it does not begin like one"
+                raise ValueError(problem)  # noqa: TRY301 - told like what nbformat raises
         return read(file, as_version=4)
     except OSError as error:
         msg = f"cannot read {file}: {error.strerror}; give the path of a notebook"
         raise LeaklabError(msg) from error
     except Exception as error:  # nbformat raises whatever its JSON reader and its validator raise
-        msg = f"{file} is no notebook that can be read: {shorten(str(error), _FAILURE_LIMIT)}"
+        script = f"; a script is run by `leaklab watch {file}`" if str(file).endswith(".py") else ""
+        msg = f"{file} is no notebook that can be read: {shorten(str(error), _FAILURE_LIMIT)}{script}"
         raise LeaklabError(msg) from error
 
 

@@ -89,9 +89,17 @@ def test_a_notebook_that_takes_too_long_still_hands_over_its_checks(tmp_path):
     assert run.report.collection.redacted
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "cannot read"), ("{", "is no notebook that can be read")])
-def test_what_is_no_notebook_is_refused_before_a_kernel_starts(tmp_path, content, message):
-    file = tmp_path / "x.ipynb"
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.ipynb", None, "cannot read"),
+        ("x.ipynb", "{", "is no notebook that can be read"),
+        ("x.ipynb", "\0" * 5000, "it does not begin like one$"),
+        ("x.py", "print(1)", "it does not begin like one; a script is run by `leaklab watch .*x.py`$"),
+    ],
+)
+def test_what_is_no_notebook_is_refused_before_a_kernel_starts(tmp_path, name, content, message):
+    file = tmp_path / name
     if content:
         file.write_text(content)
     with pytest.raises(LeaklabError, match=message):

@@ -163,7 +163,11 @@ def load_heap(path: FilePath) -> HeapArrays:
         ReportError: if the file cannot be read, is damaged, or holds something else.
     """
     try:
-        return _read(Path(path).read_bytes())
+        with Path(path).open("rb") as file:
+            head = file.read(len(MAGIC))  # what is something else may be larger than memory
+            if head != MAGIC:
+                _refuse("it does not begin like one")
+            return _read(head + file.read())
     except OSError as error:
         msg = f"cannot read {os.fspath(path)!r}: {error.strerror}; give a file that snapshot.save wrote"
         raise ReportError(msg) from error
@@ -176,13 +180,11 @@ def load_heap(path: FilePath) -> HeapArrays:
 
 
 def _read(data: bytes) -> HeapArrays:
-    """Return the heap in *data*.
+    """Return the heap in *data*, which begins like one.
 
     Raises:
         ValueError: for what does not fit; and what zlib and msgspec raise.
     """
-    if not data.startswith(MAGIC):
-        _refuse("it does not begin like one")
     at = len(MAGIC) + _LENGTH_BYTES
     n_header = int.from_bytes(data[len(MAGIC) : at], "little")
     if not 0 < n_header <= min(len(data) - at, _MOST_HEADER_BYTES):
