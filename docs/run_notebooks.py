@@ -27,7 +27,8 @@ def run(file: Path) -> None:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
     notebook.metadata["language_info"] = {"name": "python"}
-    file.write_text(_SYSTEM.sub(r"\1", nbformat.writes(notebook)) + "\n", "utf-8")
+    text = nbformat.writes(notebook).replace(f"{folder}/", "")
+    file.write_text(_SYSTEM.sub(r"\1", text) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

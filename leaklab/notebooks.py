@@ -81,6 +81,9 @@ def execute(
     Raises:
         LeaklabError: in one line, if a cell fails, the kernel dies, or the time is up.
     """
+    for cell in notebook.cells:
+        if cell.cell_type == "code":  # what an earlier execution has left is nothing that this one shows
+            cell.outputs, cell.execution_count = [], None
     stop = threading.Event()
     manager = _kernel_manager(folder)
     client = NotebookClient(

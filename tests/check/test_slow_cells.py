@@ -376,7 +376,7 @@ class Fills:
 HARMLESS = [name for name, kind in vars(Fills).items() if callable(kind) and name not in ("__init__", "sample")]
 
 
-@pytest.mark.by_day(8)
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_fills_later_is_no_leak_of_a_slow_cell(slow, name):
     fills = Fills()
@@ -384,7 +384,7 @@ def test_what_fills_later_is_no_leak_of_a_slow_cell(slow, name):
     assert not report.leaked, report.verdict
 
 
-@pytest.mark.by_day(8)
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize("name", HARMLESS)
 @pytest.mark.parametrize("seconds", [0.3, 0.02])
 def test_what_fills_later_is_no_leak_of_a_cell_that_takes_less(slow, name, seconds):

@@ -128,6 +128,7 @@ def test_what_a_change_empties_is_there_again_afterwards(notebook, propose):
     assert len(notebook.user["history"]) > 17  # the warm-up, those that are measured, those that are traced
 
 
+@pytest.mark.nightly
 def test_a_variable_may_get_another_type_where_the_changed_line_binds_it(notebook, propose):
     notebook.run("import torch\nseen = []\ntotal, other = torch.zeros(3), torch.zeros(3)")
     cell = "total = torch.ones(3)\nother = total + 1\nseen.append(torch.ones(300))"
@@ -184,6 +185,7 @@ def test_what_trials_do_is_done_in_children_only(notebook, propose):
     assert len(calls) <= 1 + 8 + 5  # the warm-up, those that are measured, those that are traced
 
 
+@pytest.mark.nightly
 def test_what_needs_a_thread_of_this_process_is_tried_here(notebook, propose, monkeypatch):
     monkeypatch.setattr("leaklab.cure.trial_runs._IDLE_SECONDS", 2.0)
     notebook.run(
@@ -197,6 +199,7 @@ def test_what_needs_a_thread_of_this_process_is_tried_here(notebook, propose, mo
     assert outcomes(leak.cures) == {"local": CureOutcome.CURED}
 
 
+@pytest.mark.nightly
 def test_a_thread_may_run_the_changed_code_meanwhile(notebook, propose):
     notebook.run("import torch\nhistory = []\ndef step():\n    history.append(torch.ones(500))")
     propose(("local", "history.append(torch.ones(500))", "[].append(torch.ones(500))"),
@@ -229,6 +232,7 @@ def test_a_cell_that_awaits_and_one_with_magics_are_changed_as_they_run(notebook
     assert leak.cures[0].changes[0].where == "this cell, line 4"
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("options", ["-n 8 --no-cure", "-n 8 --no-sites"])
 def test_no_trial_is_made_where_that_is_not_wanted(notebook, propose, options):
     notebook.run("import torch\nhistory = []")
@@ -250,6 +254,7 @@ def test_where_no_child_can_be_a_slow_cell_is_changed_on_request_only(notebook, 
     assert outcomes(leak.cures) == {"local": CureOutcome.CURED}
 
 
+@pytest.mark.nightly
 def test_on_request_the_trials_take_all_the_time_that_is_left(notebook, propose, monkeypatch):
     """What has begun is ended; the changes after it have time on request only."""
     notebook.run("import torch\nhistory = []")
@@ -267,6 +272,7 @@ def test_on_request_the_trials_take_all_the_time_that_is_left(notebook, propose,
     assert "--cure -t 300" in evidence(unasked)["local"]
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize(("n", "outcome", "words"), [
     (3, CureOutcome.CURED, "3 entries of plain data per run stay, as in a log"),
     (20, CureOutcome.LESSENED, "20 entries of plain data per run stay"),
@@ -315,6 +321,7 @@ def test_a_function_of_a_module_is_changed_in_memory_only(module, propose, tmp_p
     assert (tmp_path / "cured_module.py").read_text("utf-8") == source
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_a_function_that_torch_scripted_is_not_tried(tmp_path, monkeypatch, propose):
     (tmp_path / "scripted_module.py").write_text(
@@ -408,6 +415,7 @@ def test_a_name_that_a_module_binds_for_itself_is_not_there(monkeypatch, tmp_pat
     assert names_missing([change_of(cell, "net.zero_grad()\nnet = make()")], program(cell)) == ("net",)
 
 
+@pytest.mark.nightly
 def test_of_a_chain_of_errors_the_last_one_is_kept_alone(notebook):
     notebook.run(
         "import torch\nclass Client:\n    failed = None\n    def fetch(self):\n        batch = torch.randn(100, 50)\n"

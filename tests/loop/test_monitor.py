@@ -351,6 +351,7 @@ def test_what_was_proven_stays_proven_when_the_function_that_holds_it_returns():
     assert [change.state for change in watch.changes] == [LoopState.GROWING, LoopState.LEAK]
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("n_steps", [400, 1_100])  # the second ends within a second check
 def test_what_is_emptied_after_the_last_step_has_grown_until_then(n_steps):
     kept = []
@@ -395,6 +396,7 @@ def test_a_table_that_has_weak_references_to_what_leaks_is_no_leak_beside_it():
 DEEP = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(60)))
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("n_steps", [45, 70])  # ends after one phase, within the second
 def test_a_running_sum_is_named_also_where_there_is_time_for_one_phase(n_steps):
     namespace = {"total": torch.zeros(())}
@@ -483,6 +485,7 @@ ENDED_EARLY = {
 }
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(("loop", "found"), ENDED_EARLY.items(), ids=lambda value: getattr(value, "__name__", None))
 def test_what_a_short_loop_takes_along_when_it_ends_has_grown(loop, found):
     linecache.getlines(__file__)  # of a script it would be read

@@ -164,6 +164,7 @@ CASES = [
 ]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, id=case.file, marks=() if case.is_quick else pytest.mark.nightly) for case in CASES],

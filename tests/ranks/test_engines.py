@@ -72,6 +72,7 @@ def test_where_all_leak_it_is_one_leak_in_all_of_them(engine):
     assert len(shared.ranks) == 4
 
 
+@pytest.mark.nightly
 def test_a_worker_that_raises_and_one_that_dies_take_no_answer_from_the_others(engine):
     report = reports_of(engine)[2]
     assert verdicts(report) == ["ended early", "leak", "no answer", "no leak"], str(report)
