@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from run_all import LONGEST, together
 
+import leaklab
+
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 450
 if sys.version_info >= (3, 11):
@@ -114,3 +116,32 @@ def test_importing_leaklab_loads_neither_torch_nor_the_front_ends():
     code = "import sys, leaklab; print(*({'torch', 'IPython', 'pandas', 'matplotlib', 'nbclient'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == []
+
+
+IN_CONDA = {
+    "torch": "pytorch", "matplotlib": "matplotlib-base", "graphviz": "python-graphviz",
+    "nbconvert": "nbconvert-core",
+}  # fmt: skip
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs tomllib")
+def test_the_recipe_for_conda_asks_for_what_the_project_does():
+    import yaml
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text(encoding="utf-8"))
+    wanted = {}
+    for line in project["dependencies"]:
+        name, least = re.match(r"([\w-]+)\s*(>=[\d.]+)", line).groups()
+        wanted[normal(IN_CONDA.get(name, name))] = least
+    asked = {normal(line.split()[0]): line.split()[1] for line in recipe["requirements"]["run"]}
+    assert asked.pop("python") == project["requires-python"]
+    assert asked == wanted
+    assert recipe["context"]["version"] == leaklab.__version__
+
+
+def test_who_cites_the_program_names_its_version():
+    import yaml
+
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (cited["cff-version"], cited["version"]) == ("1.2.0", leaklab.__version__)
