@@ -14,7 +14,7 @@ import pandas as pd
 from leaklab.model import Check, Leak
 from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
-from leaklab.model.sentences import TreeLine, growth_sentence
+from leaklab.model.sentences import TreeLine, growth_sentence, site_words
 from leaklab.render.advice import LineGroup, ShownAdvice, advice_of, cell_to_copy, headline, line_groups
 from leaklab.render.words import (
     effort_words,
@@ -241,7 +241,7 @@ def _leak(leak: Leak, outcome: str, cells: Sequence[str], this_cell: str) -> Dat
         "cell": cell_to_copy(leak),
         "sites": [
             {
-                "site": clip(site),
+                "site": clip(site_words(site)),
                 "lines": [[number, clip(text), is_it] for number, text, is_it in source_around(site, cells, this_cell)],
             }
             for site in leak.sites

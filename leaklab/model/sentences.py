@@ -99,6 +99,16 @@ def more_words(found: Sequence[object], noun: str) -> str:
     return f" (and {n_more:,} more {noun}{'' if n_more == 1 else 's'})" if n_more > 0 else ""
 
 
+SITE_MARK = "  # "
+"""Between a line of code and what it does to a leak, in a record."""
+
+
+def site_words(site: str) -> str:
+    """Return a line of code with what it does to a leak, by no mark of Python: ``losses.append(loss)  <- keeps it``."""
+    line, mark, does = site.rpartition(SITE_MARK)
+    return f"{line}  <- {does}" if does.startswith(("keeps it", "makes it")) and mark else site
+
+
 def quoted(place: str) -> str:
     """Return *place* between backticks where it is an expression, else as it is."""
     return f"`{place}`" if is_expression(place) else place
@@ -296,7 +306,7 @@ class Progress:
     def __str__(self) -> str:
         if self.check is None:
             return visible(self._growing_words())
-        sites = [leak.sites[0] for leak in self.check.leaks[:1] if leak.sites]
+        sites = [site_words(leak.sites[0]) for leak in self.check.leaks[:1] if leak.sites]
         return "\n".join([str(self.check.verdict), *map(visible, sites)])
 
     def _growing_words(self) -> str:

@@ -15,12 +15,14 @@ from typing import NamedTuple
 from leaklab.model import Check, Leak
 from leaklab.model.cure import Change, Cure, CureOutcome
 from leaklab.model.sentences import (
+    SITE_MARK,
     MergedPaths,
     TreeLine,
     growth_sentence,
     growth_words,
     place_words,
     places_tree,
+    site_words,
 )
 from leaklab.render.words import CAUSES, is_leak, tree_lines
 from leaklab.text import format_bytes, unit_words
@@ -36,8 +38,6 @@ _FIGURES = re.compile(
 )
 _NAMES_THE_LINE = re.compile(r" The line that [a-z ]+: [^\n]*?\.(?=\s|$)")
 """A sentence of the advice of a cause that says nothing beside the line itself."""
-MARK = "  # "
-"""Behind the source of a line stands what the line does."""
 
 
 class DiffLine(NamedTuple):
@@ -138,7 +138,7 @@ def _line(leak: Leak, changes: Sequence[Change]) -> str:
         return ""
     place, _, source = leak.sites[0].partition(": ")
     shown = [change.before.strip() for change in changes]
-    return place if source and source.partition(MARK)[0].strip() in shown else leak.sites[0]
+    return place if source and source.partition(SITE_MARK)[0].strip() in shown else site_words(leak.sites[0])
 
 
 def _diff(changes: Sequence[Change], line: str) -> Iterator[DiffLine]:
@@ -273,7 +273,7 @@ def line_groups(leaks: Sequence[Leak]) -> list[LineGroup]:
 
 def _line_of_group(leak: Leak) -> str:
     """Return the line without what it does: the same line may keep one leak and make another."""
-    return leak.sites[0].partition(MARK)[0] if leak.sites else ""
+    return leak.sites[0].partition(SITE_MARK)[0] if leak.sites else ""
 
 
 def _row(number: int, leak: Leak) -> LeakRow:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from leaklab.model import Check, Leak, Outcome, RootPath, StatementGrowth, Status, Step
 from leaklab.model.check import MemoryShare
-from leaklab.model.sentences import MergedPaths, TreeLine, growth_sentence, more_words, objects_tree
+from leaklab.model.sentences import MergedPaths, TreeLine, growth_sentence, more_words, objects_tree, site_words
 from leaklab.text import (
     SHOWN_LIMIT,
     clipped,
@@ -173,7 +173,7 @@ def leak_facts(leak: Leak, width: int) -> list[LeakFact]:
         LeakFact("also held", tuple(also), is_code=True),
         LeakFact("also leaked", (others,)),
         LeakFact("would free", (retained_words(leak),)),
-        LeakFact("other lines", leak.sites[1:], is_code=True),
+        LeakFact("other lines", tuple(map(site_words, leak.sites[1:])), is_code=True),
         LeakFact("cause", ("; also ".join(map(cause_words, (leak.cause, *leak.also_causes))),)),
         LeakFact("id", (leak.fingerprint,), is_code=True),
     ]

@@ -21,7 +21,7 @@ from leaklab.model.loop import (
     StateChange,
     StretchCheck,
 )
-from leaklab.model.sentences import growth_sentence, more_words
+from leaklab.model.sentences import growth_sentence, more_words, site_words
 from leaklab.render.base import Forms, Report
 from leaklab.render.document import (
     Bullet,
@@ -81,7 +81,11 @@ def _place(place: GrowingPlace, *, is_first: bool) -> DocumentBlock:
     title, leak = marked(_place_line(place)), place.leak
     if leak is None:
         return Bullet(title)
-    in_text = (Lines(leak.sites), Lines(tuple(render_path(leak.path).splitlines())), Prose(leak.advice))
+    in_text = (
+        Lines(tuple(map(site_words, leak.sites))),
+        Lines(tuple(render_path(leak.path).splitlines())),
+        Prose(leak.advice),
+    )
     answer = tuple(answer_of(leak))
     folded = Chapter(title, answer, is_open=False)
     in_html = Panel(title, Tone.NONE, blocks=answer, is_filled=False) if is_first else folded

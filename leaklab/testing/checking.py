@@ -13,7 +13,7 @@ import pytest
 from leaklab.check.api import leakcheck
 from leaklab.errors import CheckRunningError
 from leaklab.model import Leak, Outcome, Settings
-from leaklab.model.sentences import growth_sentence
+from leaklab.model.sentences import growth_sentence, site_words
 from leaklab.render.advice import patch_text
 from leaklab.reports.check import LeakReport
 from leaklab.testing.baseline import KnownLeak
@@ -126,7 +126,7 @@ def _text_of(report: LeakReport, leaks: Sequence[Leak], worse: Mapping[str, str]
     """
     lines = []
     for leak in leaks:
-        lines += [f"LEAKED  {growth_sentence(leak)}", *(f"    {site}" for site in leak.sites)]
+        lines += [f"LEAKED  {growth_sentence(leak)}", *(f"    {site_words(site)}" for site in leak.sites)]
         if leak.fingerprint in worse:
             lines.append(f"    known, but much worse: {worse[leak.fingerprint]}")
         patch = patch_text(leak)

@@ -264,7 +264,7 @@ def parser_of_the_command(monkeypatch: pytest.MonkeyPatch) -> argparse.ArgumentP
     with monkeypatch.context() as patched:
         patched.setattr(argparse.ArgumentParser, "parse_args", catch)
         with pytest.raises(_CaughtError):
-            main([])
+            main(["demo"])
     return caught[0]
 
 

@@ -197,7 +197,7 @@ def test_program_without_torch_answers_and_is_watched(gdb, capsys, tmp_path):
     assert re.search(r"4\.\d\d MiB  sessions\n\s+1,000 arrays, the largest 4\.94 KiB", looked)
     assert "  leaklab." not in looked  # of its own objects
     assert re.search(r"`sessions` grows by 1 Session object \(5\.0\d KiB\) every step", stopped)
-    assert "service.py:8 in handle: sessions[number] = Session(number)  # keeps it" in stopped
+    assert "service.py:8 in handle: sessions[number] = Session(number)  <- keeps it" in stopped
 
 
 def test_program_in_c_code_is_left_alone_and_the_question_withdrawn(gdb, capsys):

@@ -175,7 +175,7 @@ def test_version_is_printed(capsys):
     assert capsys.readouterr().out == f"leaklab {leaklab.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["demo", "--timeout", "0"], ["demo", "--timeout", "soon"]])
+@pytest.mark.parametrize("arguments", [["dance"], ["demo", "--timeout", "0"], ["demo", "--timeout", "soon"]])
 def test_senseless_command_line_ends_with_status_2_and_usage(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
@@ -233,3 +233,10 @@ def test_the_page_of_the_demo_begins_with_the_cards():
     page = demo.as_page(demo.Demo(notebook=nbformat.v4.new_notebook(), before=before, after=after))
     places = [page.index(words) for words in ("<main>", "What leaklab found", ">LEAK<", ">CLEAN<")]
     assert places == sorted(places)
+
+
+def test_without_a_command_all_of_them_are_shown(capsys):
+    assert cli.main([]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert all(f"\n    {name} " in shown.err for name in ("demo", "run", "compare", "watch", "attach", "mcp"))

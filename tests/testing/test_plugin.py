@@ -139,7 +139,7 @@ def test_marked_tests_are_checked_and_the_others_are_left_alone(suite):
     assert done.returncode == 1
     assert "LEAKED  `model._forward_hooks` grows by 1 function" in done.stdout
     line = 1 + SUITE.splitlines().index("    KEPT.append(torch.ones(10))")
-    assert f"test_some.py:{line} in test_leaks: KEPT.append(torch.ones(10))  # keeps it" in done.stdout
+    assert f"test_some.py:{line} in test_leaks: KEPT.append(torch.ones(10))  <- keeps it" in done.stdout
     assert f"::error file=test_some.py,line={line},title=leak::`KEPT` grows by 1 tensor" in done.stdout
     assert "leaked (known): an old friend" in done.stdout
     assert "not repeatable: in run 2 the test fails: assert 2 != 2" in done.stdout
