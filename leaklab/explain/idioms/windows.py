@@ -28,6 +28,8 @@ _JOINED_BY_PLUS = frozenset({"str", "bytes", "tuple"})
 
 _OF_ONE_KEY = frozenset({"get", "pop", "popitem", "setdefault", "move_to_end", "__contains__"})
 """Methods of a dict that look at no other entry than one."""
+_OF_CACHES = frozenset({"get", "setdefault", "move_to_end", "__contains__"})
+"""Those by which a cache asks for its results."""
 
 
 def newest_of(kind: str) -> tuple[str, str]:
@@ -135,7 +137,17 @@ def is_made_again(case: Case, store: Store) -> bool:
         return False
     name = last_name(store.container_text)
     nodes = (node for node in ast.walk(own) if isinstance(node, (ast.Name, ast.Attribute)) and name_of(node) == name)
-    return any(isinstance(node.ctx, ast.Load) and is_looked_up(store.source, node) for node in nodes)
+    return any(isinstance(node.ctx, ast.Load) and _is_asked_first(store.source, node) for node in nodes)
+
+
+def _is_asked_first(source: SourceText, node: ast.AST) -> bool:
+    """Return whether *node*, a dict, is asked whether it has a key: plainly read, it must have it."""
+    above = source.parent(node)
+    if isinstance(above, ast.Attribute):
+        return above.attr in _OF_CACHES
+    if not isinstance(above, ast.Subscript):
+        return isinstance(above, ast.Compare)
+    return is_looked_up(source, node) and any(isinstance(one, ast.Try) and one.handlers for one in source.above(node))
 
 
 def _write_behind(case: Case, store: Store, patch: Patch, lines: list[str]) -> None:
