@@ -68,7 +68,8 @@ class KeptData:
         self._contents: list[tuple[Any, list[Any]]] = []
         self._places: list[tuple[Callable[[Any], None], Any]] = []
         self._streams: list[tuple[Any, Any, int]] = []
-        self._seen = {id(namespace)}
+        of_others = (value for name in _LEFT_ALONE for value in loaded_variables(name).values())
+        self._seen = {id(namespace), *map(id, of_others)}  # threads, for one, enter and leave their table at any time
         self._n_entries = 0
         self._numbers = _random_states()
         with heap() as objects:
