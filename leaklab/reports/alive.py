@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from typing import ClassVar, Final
 
 from leaklab.model import RootPath, Status, Step
@@ -64,7 +63,7 @@ _HEADLINES = {
 }
 _LABEL_WIDTH = 11
 _N_REFERENCES, _N_HTML_REFERENCES = 8, 20
-_N_OPEN_STEPS = 7  # of all paths together; what is longer is folded
+_N_OPEN_STEPS = 7  # a longer path is folded
 _TITLE_LIMIT, _CODE_LIMIT, _NAME_LIMIT, _WHAT_LIMIT = 300, 400, 60, 72
 _N_STEPS = 30  # of a path that is shown in full
 _DRAWING_SECONDS = 6.0
@@ -80,8 +79,10 @@ def document_of(alive: WhyAliveRecord, *, is_page: bool = False) -> Document:
     looked_at = f"{alive.n_heap:,} objects looked at; " if alive.n_heap else ""
     environment = environment_of(alive.environment, looked_at)
     figures = () if alive.only_path else (_figures(alive),)
-    n_open = sum(n_steps <= _N_OPEN_STEPS for n_steps in accumulate(len(one.path.steps) for one in alive.paths))
-    best, others = paths[:n_open], paths[n_open:]
+    lengths = [len(one.path.steps) for one in alive.paths]
+    told = next((number for number, n_steps in enumerate(lengths) if n_steps > 1), 0)  # a variable says it by its name
+    is_open = bool(lengths) and lengths[told] <= _N_OPEN_STEPS
+    best, others = (paths[told : told + 1], (*paths[:told], *paths[told + 1 :])) if is_open else ((), paths)
     pictures = (Drawn(partial(_pictures, alive, is_page=is_page)),) if len(paths) > 1 else ()
     evidence = (*pictures, *others, *figures, _references(alive), *environment)
     notes = Chapter("Notes", (Points(alive.notes),))
