@@ -62,6 +62,7 @@ def test_losses_that_are_stored_as_numbers_leave_the_gradients_as_they_were(fitt
     assert "; same gradients" in cure.evidence
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(
     "line",
     [
@@ -108,6 +109,7 @@ def step(batch):
 """
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize(
     ("lines", "changed"),
     [

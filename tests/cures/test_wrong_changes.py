@@ -113,6 +113,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_change_is_never_called_cured(checked, name):
     cure = leaklab.try_change(checked.user["the_report"], changed(WRONG[name]))
