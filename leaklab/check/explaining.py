@@ -140,7 +140,8 @@ def _explain(survey: Survey) -> Explained:
     undecided = list(_worth_showing(findings, Outcome.INCONCLUSIVE))
     tensors_kept, tensor_bytes_kept = kept_tensors(view, survey.sizer, n_runs)
     bounded = drop_covered_bounds([finding.leak for finding in _worth_showing(findings, Outcome.BOUNDED)], leaks)
-    older = {one.leak.fingerprint: words for one in findings if (words := _words_of_older_class(view, one))}
+    found = (finding for finding in findings if finding.is_leak)
+    older = {one.leak.fingerprint: words for one in found if (words := _words_of_older_class(view, one))}
     told = [replace(leak, advice=older.get(leak.fingerprint, leak.advice)) for leak in weighed]
     return Explained(
         leaks=ranked(told),
@@ -188,26 +189,40 @@ def _words_of_older_class(view: HeapView, finding: Finding) -> str:
     """
     chain = () if finding.address is None or view.namespace < 0 else finding.address.chain
     namespace: Any = view.objects[view.namespace] if chain else {}
-    for address, step in zip(chain, finding.leak.path.steps[1:], strict=False):
+    steps, home = finding.leak.path.steps, namespace.get("__name__")
+    for place, (address, step) in enumerate(zip(chain, steps[1:], strict=False)):
         vertex = view.index.vertex_of(address)
         kind = type(view.objects[vertex]) if vertex >= 0 else object
-        name, attribute = kind.__name__, step.reference.removeprefix(".")
-        now: Any = namespace.get(name) if class_attribute(kind, "__module__") == namespace.get("__name__") else None
-        is_older = is_kind_of(now, type) and now is not kind and type_name(now) == type_name(kind)
-        codes = (getattr(one, "__code__", None) for one in class_dict(kind).values() if type(one) is FunctionType)
-        if is_older and any(attribute in code.co_names for code in codes if code is not None):
-            place = f"`{finding.address.variable}` is" if finding.address and finding.address.variable else "It is in"
+        name = type_name(kind).rpartition(".")[2]
+        now: Any = namespace.get(name) if class_attribute(kind, "__module__") == home else None
+        if not is_kind_of(now, type) or now is kind or type_name(now) != type_name(kind):
+            continue
+        names = (one.__code__.co_names for one in class_dict(kind).values() if type(one) is FunctionType)
+        if step.reference.removeprefix(".") in set().union(*names):
             return (
-                f"{place} an object that was made before the class `{name}` was defined anew: it still runs the older "
-                f"code. Make it again, then check again."
+                f"`{''.join(one.reference for one in steps[: place + 1])}` was made before the class `{name}` was "
+                "defined anew: it still runs the older code. Make it again, then check again."
             )
     return ""
 
 
+_AS_FAST = 1.1
+"""A container that gets longer by so many times as much as what is made anew in it has other entries besides."""
+
+
 def _beside(remade: Sequence[Finding], in_place: Sequence[Finding]) -> list[Finding]:
     """Return those of *in_place* that are no containers of *remade* leaks, which tell the same."""
-    told = {one.address.chain[-2:-1] for one in remade if one.is_leak and one.address is not None}
-    return [one for one in in_place if one.address is None or one.address.chain[-1:] not in told or not one.is_leak]
+    told = {
+        one.address.chain[-2]: one.growth.rate
+        for one in remade
+        if one.is_leak and one.address and one.address.chain[1:]
+    }
+
+    def is_told(one: Finding) -> bool:
+        chain = () if one.address is None else one.address.chain
+        return one.is_leak and bool(chain) and one.growth.rate <= _AS_FAST * told.get(chain[-1], 0.0)
+
+    return [one for one in in_place if not is_told(one)]
 
 
 def _judged_by_code(survey: Survey, finding: Finding) -> Finding:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import io
 import random
+import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -68,8 +69,9 @@ class KeptData:
         self._contents: list[tuple[Any, list[Any]]] = []
         self._places: list[tuple[Callable[[Any], None], Any]] = []
         self._streams: list[tuple[Any, Any, int]] = []
-        of_others = (value for name in _LEFT_ALONE for value in loaded_variables(name).values())
-        self._seen = {id(namespace), *map(id, of_others)}  # threads, for one, enter and leave their table at any time
+        # Threads, for one, enter their table and leave it at any time.
+        others = [name for name in list(sys.modules) if name.partition(".")[0] in _LEFT_ALONE]
+        self._seen = {id(namespace), *(id(value) for name in others for value in loaded_variables(name).values())}
         self._n_entries = 0
         self._numbers = _random_states()
         with heap() as objects:

@@ -20,7 +20,7 @@ from leaklab.explorer.memory import TakenHeap
 from leaklab.explorer.payload import Data, autograd_data, explanation_data, report_data
 from leaklab.explorer.rows import Found, HeapSource, Looks, ReportSource, Source
 from leaklab.model import Check
-from leaklab.model.sentences import growth_sentence
+from leaklab.model.sentences import growth_sentence, site_words
 from leaklab.render.base import check_target
 from leaklab.render.drawing import draw_svg
 from leaklab.reports.check import SUFFIXES, LeakReport
@@ -79,7 +79,7 @@ def facts_in_check(check: Check, expression: str) -> list[list[str]]:
         holder = leak.holder
         if holder and (expression == holder or expression.startswith((f"{holder}[", f"{holder}."))):
             inside = "" if expression == holder else f"it lies in {holder}: "
-            lines = [["made or kept by", clip("; ".join(leak.sites), 1000)]] if leak.sites else []
+            lines = [["made or kept by", clip("; ".join(map(site_words, leak.sites)), 1000)]] if leak.sites else []
             return [["in the report", clip(f"{inside}{growth_sentence(leak)}", 1000)], *lines]
     return []
 

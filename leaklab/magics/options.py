@@ -195,10 +195,11 @@ def _refuse_late_options(rest: str, known: Collection[str]) -> None:
     """
     words = rest.split()
     late = [word for word in words if word in known and word.startswith("-")]
-    if not late or rest.startswith(("!", "%")):
+    shell: Any = get_ipython()
+    if not late:
         return
     try:
-        ast.parse(rest)
+        ast.parse(rest if shell is None else shell.transform_cell(rest))
     except (SyntaxError, ValueError):
         first = rest.partition(f" {late[0]}")[0]
         msg = f"{late[0]} stands behind {shorten(first, _EXPRESSION_LIMIT)!r}: options come first"

@@ -69,7 +69,7 @@ def _hint_at_late_options(target: str, rest: Sequence[str], own_options: Collect
         text = Path(target).read_text("utf-8", "replace")
     except OSError:  # a module, or a folder
         return
-    if late[0] not in text:
+    if late[0].lstrip("-").replace("-", "_") not in text and late[0] not in text:
         words = f"{late[0]} stands behind {target}, which gets it: options of leaklab stand before the program"
         say_on_stderr(f"leaklab watch: {words}\n")
 

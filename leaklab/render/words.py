@@ -345,7 +345,7 @@ def suspect_references(path: RootPath) -> range:
     return range(first, first_leaked + 1)
 
 
-WORTH_A_WORD = 0.05
+_WORTH_A_WORD = 0.05
 """A place that is not decided is told beside leaks if it gains this share of what they do, or more."""
 
 
@@ -355,7 +355,7 @@ def undecided_words(check: Check, width: int) -> str:
     Empty where all is decided.
     """
     if is_leak(check):
-        least = WORTH_A_WORD * check.verdict.bytes_per_run
+        least = _WORTH_A_WORD * check.verdict.bytes_per_run
         places = [place for place in check.undecided if place.bytes_per_run >= least]
         if not places:
             return ""

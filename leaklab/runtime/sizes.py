@@ -113,6 +113,14 @@ def sparse_bytes(tensor: Any) -> int:
     return sum(size for _key, size in storages_of(tensor) or ()) if is_sparse else 0
 
 
+def shown_bytes(tensor: Any) -> int:
+    """Return the bytes of the elements of *tensor*, which may be a part of its storage; 0 where torch cannot tell."""
+    base: Any = loaded_type("torch", "Tensor")
+    with no_torch_functions(), suppress(*_UNKNOWN):
+        return int(base.numel(tensor)) * int(base.element_size(tensor))
+    return 0
+
+
 def storage_bytes(tensors: Iterable[Any]) -> dict[int, int]:
     """Return the bytes of every storage that *tensors* own, by storage key, each counted once."""
     sizes: dict[int, int] = {}

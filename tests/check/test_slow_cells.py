@@ -393,15 +393,16 @@ def test_what_fills_later_is_no_leak_of_a_cell_that_takes_less(slow, name, secon
     assert not report.leaked, report.verdict
 
 
+def beside_a_leak(found):
+    append()
+    if (key := len(KEPT)) not in found:
+        found[key] = torch.zeros(9000)
+
+
 def test_a_place_that_is_not_decided_is_told_beside_a_leak(slow):
     found = {}
-
-    def work():
-        append()
-        if (key := len(KEPT)) not in found:
-            found[key] = torch.zeros(9000)
-
-    report = leaklab.leakcheck(slow(work), namespace={"found": found, "KEPT": KEPT}, cure=False)
+    work = slow(lambda: beside_a_leak(found))
+    report = leaklab.leakcheck(work, namespace={"found": found, "KEPT": KEPT}, cure=False)
     assert [leak.holder for leak in report.leaks] == ["KEPT"]
     assert [place.holder for place in report.record.undecided] == ["found"]
     said = " ".join(str(report).split())
@@ -411,14 +412,8 @@ def test_a_place_that_is_not_decided_is_told_beside_a_leak(slow):
 
 def test_a_cache_in_doubt_gets_more_runs_than_it_is_likely_to_have_entries_where_these_are_cheap(slow):
     found = {}
-
-    def work():
-        append()
-        if (key := len(KEPT)) not in found:
-            found[key] = torch.zeros(9000)
-
-    cheap = slow(work, 0.1)
-    report = leaklab.leakcheck(cheap, namespace={"found": found, "KEPT": KEPT}, cure=False)
+    work = slow(lambda: beside_a_leak(found), 0.1)
+    report = leaklab.leakcheck(work, namespace={"found": found, "KEPT": KEPT}, cure=False)
     assert [leak.holder for leak in report.leaks] == ["found", "KEPT"]
     assert report.verdict.n_runs == 65
 

@@ -54,6 +54,45 @@ def test_a_kept_view_is_a_leak_of_its_list_with_the_memory_that_it_shows(make, n
     assert n_bytes <= leak.bytes_per_run < 1.05 * n_bytes + 1_000
 
 
+SEEN: list[torch.Tensor] = []
+
+
+def aliases():
+    SEEN.append(SEEN[0].view(-1))
+
+
+def remade_by_key():
+    newest = torch.ones(60_000)
+    SEEN[:] = [newest.detach() for _ in range(len(SEEN) + 1)]
+
+
+def rows_of_one():
+    SEEN[:] = torch.cat([torch.stack(SEEN), torch.ones(1, 1_000)])
+
+
+def parts_of_each():
+    SEEN.extend(torch.ones(10_000).chunk(5))
+
+
+@pytest.mark.parametrize(
+    ("cell", "first", "n_bytes"),
+    [
+        (aliases, [torch.ones(60_000)], (100, 700)),
+        (remade_by_key, [], (100, 700)),
+        (rows_of_one, [torch.zeros(1_000)], (4_000, 4_600)),
+        (parts_of_each, [], (40_000, 44_000)),
+    ],
+)
+def test_one_view_more_of_a_storage_takes_what_no_other_shows_of_it(cell, first, n_bytes):
+    SEEN[:] = first
+    try:
+        leak = the_leak(check(cell, SEEN=SEEN))
+    finally:
+        SEEN.clear()
+    assert leak.holder == "SEEN"
+    assert n_bytes[0] < leak.bytes_per_run < n_bytes[1]
+
+
 def test_views_of_an_array_that_the_user_has_anyway_are_as_small_as_they_are():
     table, kept = np.zeros((10_000, 20)), []
     leak = the_leak(check(lambda: kept.append(table[len(kept)]), kept=kept, table=table))

@@ -9,6 +9,7 @@ import io
 import queue
 import random
 import sys
+import threading
 import types
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -151,6 +152,25 @@ def test_what_others_wait_in_is_left_alone():
     tasks.put(1)
     data.put_back()
     assert tasks.get_nowait() == 1
+
+
+def test_tables_of_threads_and_child_processes_are_left_as_they_are():
+    """They lie on the path of what leaks threads; who is in them then has come or gone by itself."""
+    import multiprocessing.process
+
+    tables = [threading._active, multiprocessing.process._children]
+    on_path = {id(table) for table in tables}
+    data = KeptData({}, on_path, lambda: nullcontext(list(tables)))
+    waiting = threading.Event()
+    thread = threading.Thread(target=waiting.wait)
+    thread.start()
+    try:
+        data.put_back()
+        assert threading._active[thread.ident] is thread
+    finally:
+        waiting.set()
+        thread.join()
+    assert thread.ident not in threading._active
 
 
 def test_random_numbers_and_gradients_are_as_before():

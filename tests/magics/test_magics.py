@@ -210,9 +210,16 @@ def test_an_object_of_a_class_that_was_defined_anew_is_told_to_be_made_again(not
     notebook.run(OLDER.replace("self.values.append(value)", "self.values[:] = [value]").replace("meter = Meter()", ""))
     leak = notebook.check(code, cures=True).leaks[0]
     assert leak.advice.startswith(
-        "`meter` is an object that was made before the class `Meter` was defined anew: it still runs the older code. "
-        "Make it again, then check again."
+        "`meter` was made before the class `Meter` was defined anew: it still runs the older code. Make it again, then "
+        "check again."
     )
     assert leak.cures == ()
     notebook.run("meter = Meter()")
     assert notebook.check(code).verdict.outcome is Outcome.CLEAN
+
+
+def test_of_an_object_within_another_it_is_said_which_one_is_older(notebook):
+    notebook.run(f"import torch\n{OLDER}\nclass Trainer: pass\ntrainer = Trainer()\ntrainer.meter = meter\ndel meter")
+    notebook.run(OLDER.replace("meter = Meter()", ""))
+    (leak,) = notebook.check("trainer.meter.update(torch.zeros(2000))").leaks
+    assert leak.advice.startswith("`trainer.meter` was made before the class `Meter` was defined anew: it still runs")

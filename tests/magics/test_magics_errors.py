@@ -89,6 +89,8 @@ def test_what_only_looks_like_an_option_is_run(notebook):
     typed = notebook.run("xs, n = [[4]], 3\n%memdiff -q y = xs[-1][0] -n")
     assert typed.error is None
     assert notebook.user["y"] == 1
+    assert notebook.run("%memdiff -q shown = !echo -v").error is None
+    assert list(notebook.user["shown"]) == ["-v"]
 
 
 @pytest.mark.parametrize("line", ["", "--setup 'x = = 2'"])

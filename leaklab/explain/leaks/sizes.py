@@ -8,7 +8,6 @@ import types
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,15 @@ from leaklab.runtime.objects import (
     summary,
     type_name,
 )
-from leaklab.runtime.sizes import node_bytes, owned_bytes, owned_objects, shallow_bytes, storage_bytes, storages_of
+from leaklab.runtime.sizes import (
+    node_bytes,
+    owned_bytes,
+    owned_objects,
+    shallow_bytes,
+    shown_bytes,
+    storage_bytes,
+    storages_of,
+)
 
 # Measured as `leaklab.runtime.sizes.node_bytes` was.
 TENSOR_BYTES = 360
@@ -49,8 +56,8 @@ _POOLED_BYTES = 512
 """Python takes blocks up to this size from arenas of its own, which malloc does not hand out."""
 _MAX_SAMPLED = 1000
 _POINTER_BYTES = 8
-_FEWEST_VIEWS = 4
-"""Of fewer tensors it is not said that most of them share a storage."""
+_FEWEST_VIEWS, _MAX_VIEWS = 4, 64
+"""Of fewer tensors it is not said that most of them share a storage; so many are asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,15 +354,17 @@ def _width_of(kind: type) -> int:
     return 2 if has_base(kind, dict) else int(any(has_base(kind, each) for each in _COLLECTIONS))
 
 
-def shared_storages(things: Iterable[object]) -> frozenset[int]:
-    """Return the keys of the storages that most of the tensors among *things* share, where these are several.
+def shared_storages(things: Sequence[object]) -> frozenset[int]:
+    """Return the key of the storage of which most of the tensors among *things* show the greater part, if there is one.
 
-    One view more of such a storage takes no byte of it.
+    One view more of such a storage takes no byte of it. Views that have parts of their own, as rows have, do.
     """
-    keys = [{key for key, _size in storages_of(thing) or ()} for thing in things if is_tensor(thing)]
-    if len(keys) < _FEWEST_VIEWS:
-        return frozenset()
-    return frozenset(key for key, count in Counter(chain.from_iterable(keys)).items() if 2 * count > len(keys))
+    tensors = [thing for thing in things if is_tensor(thing)]
+    sample = tensors[:: max(len(tensors) // _MAX_VIEWS, 1)]
+    shown = Counter(
+        key for tensor in sample for key, size in storages_of(tensor) or () if 2 * shown_bytes(tensor) > size
+    )
+    return frozenset(key for key, n in shown.items() if n >= _FEWEST_VIEWS and 2 * n > len(sample))
 
 
 def content_of(thing: object, n_new: int) -> tuple[str, float]:
