@@ -23,6 +23,7 @@ from leaklab.lines.open_branches import CodeReading, OpenBranches
 from leaklab.measure.measurement import Measurement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, StatementGrowth, TensorGrowth
 from leaklab.model.check import MemoryShare
+from leaklab.model.stacks import StackFrame
 from leaklab.runtime.addresses import Ints, is_own_dict
 from leaklab.runtime.containers import items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import class_attribute, has_base, is_tensor, loaded_type
@@ -179,11 +180,13 @@ class FoundLines:
         sites: Its lines in words, the one that keeps first.
         keeping: The lines that keep.
         making: The lines that make.
+        stacks: The calls that allocated what stays, and how many bytes the traced runs saw of it, largest first.
     """
 
     sites: dict[str, tuple[str, ...]] = field(default_factory=dict)
     keeping: dict[str, Places] = field(default_factory=dict)
     making: dict[str, Places] = field(default_factory=dict)
+    stacks: dict[str, tuple[tuple[tuple[StackFrame, ...], int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,12 @@ from itertools import pairwise
 from leaklab.check.findings import Explained, FoundLines, Places
 from leaklab.check.process_leaks import arrival_lines
 from leaklab.check.session import SLOW_SECONDS, CheckSession, Ran, thread_words
+from leaklab.check.stacks import named_stacks
 from leaklab.check.traced_runs import earlier_key, later_key, survivors_by_leak, threads_point, watch_places
 from leaklab.explain.idioms.advice import with_line
 from leaklab.explain.leaks.groups import LeakAddress
 from leaklab.heap.source_lines import LineWriter, Origin, find_line, origin_of
-from leaklab.lines.allocation import FEW_FRAMES, Made, Makers, StorageLines, python_traces
+from leaklab.lines.allocation import FEW_FRAMES, Made, Makers, Stack, StorageLines, python_traces
 from leaklab.lines.arrival import Line
 from leaklab.lines.change import LineWatch
 from leaklab.lines.cycle import ClosingWatch, CycleShape
@@ -252,6 +253,7 @@ class _MakingLines:
         self._made: dict[int, Made] = {}
         self.lines: _Lines = defaultdict(Counter)
         self.elsewhere: _Lines = defaultdict(Counter)
+        self.sizes: dict[str, Counter[Stack]] = defaultdict(Counter)
         self.shapes: tuple[CycleShape, ...] = ()
 
     def runs(self, *, with_keeping: bool = False) -> Generator[int, Ran, None]:
@@ -271,8 +273,10 @@ class _MakingLines:
                 if is_both:
                     keeping.note_run(ran[0])
                 for point, token in zip(keeping.points, before, strict=True):
-                    made = self._makers.made_of(point.new_entries(token, point.token()))
-                    self._note(point.fingerprint, Counter(made))
+                    entries = point.new_entries(token, point.token())
+                    self._note(point.fingerprint, Counter(self._makers.made_of(entries)))
+                    if not runs.session.in_loop:  # there, no storage is noted
+                        self.sizes[point.fingerprint] += self._makers.allocated_below(entries)
             if keeping.missing:
                 self._made = self._makers.made_by_survivor(runs.measurement, runs.n_before)
         self._say_how_exact(n_frames, is_exact=is_exact)
@@ -289,6 +293,10 @@ class _MakingLines:
             self.lines.pop(fingerprint, None)
             self.elsewhere.pop(fingerprint, None)
             self._note(fingerprint, places)
+            parts = [part for each, count in places.items() for part in each.parts for _ in range(count)]
+            self.sizes[fingerprint] = Counter()
+            for stack, n_bytes in parts:
+                self.sizes[fingerprint][stack] += n_bytes
         made.clear()
         self.shapes = found.shapes
 
@@ -376,7 +384,8 @@ def _found(
         return {key: tuple(dict.fromkeys(line[:2] for lines in each for line in lines)) for key, each in chief.items()}
 
     kept = places(keeping.lines, closing.asked, closing.lines)
-    return FoundLines(sites, kept, places(making.lines, making.elsewhere)), notes
+    stacks = {leak.fingerprint: named_stacks(making.sizes.get(leak.fingerprint, {}), writer) for leak in runs.leaks}
+    return FoundLines(sites, kept, places(making.lines, making.elsewhere), stacks), notes
 
 
 _DOES = {DESCRIPTORS: "opens it", CHILDREN: "starts it"}

@@ -13,6 +13,7 @@ from leaklab.check.line_search import with_lines
 from leaklab.check.memory import with_rests
 from leaklab.check.process_leaks import children_note
 from leaklab.check.session import CheckSession, new_threads_note, thread_words
+from leaklab.check.stacks import allocation_stacks
 from leaklab.decide.verdict import conclude
 from leaklab.measure.measurement import Measurement
 from leaklab.model import Check, Run
@@ -103,7 +104,12 @@ def completed(
         notes.append(f"the cell changed the garbage collector; put back: {', '.join(restored)}")
     leaks, bounded = with_lines(check.leaks, explained.lines), with_lines(check.bounded, explained.lines)
     return replace(
-        check, leaks=with_cures(leaks, cures), bounded=bounded, notes=tuple(notes), statements=explained.statements
+        check,
+        leaks=with_cures(leaks, cures),
+        bounded=bounded,
+        notes=tuple(notes),
+        statements=explained.statements,
+        stacks=allocation_stacks(leaks, explained.lines),
     )
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from leaklab.check.findings import Explained, FoundLines, Places
 from leaklab.check.line_search import whose
 from leaklab.check.session import CheckSession, Ran, RunRequest
+from leaklab.check.stacks import named_stacks
 from leaklab.explain.cycles.cycles import ENTRY, UNSEEN_ROOT, top_steps, unseen_fingerprint
 from leaklab.explain.cycles.region import Region
 from leaklab.explain.idioms import find_cause
@@ -193,7 +194,8 @@ def find_native_lines(session: CheckSession, explained: Explained) -> Generator[
     if not native or not words:
         found = "; ".join(words) or "nothing that every run leaves was allocated by C or C++ code"
         notes.append(f"--native: {found}")
-    lines = FoundLines(dict.fromkeys(native, words) if words else {})
+    stacks = named_stacks(sum((growth.stacks for growth in traces.growths), Counter()), writer)
+    lines = FoundLines(dict.fromkeys(native, words) if words else {}, stacks=dict.fromkeys(native, stacks))
     return replace(_with_notes(explained, *notes), lines=(*explained.lines, lines))
 
 

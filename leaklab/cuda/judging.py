@@ -18,7 +18,8 @@ from leaklab.cuda.reserved import LEAST_LADDER, full_words, judge_reserved
 from leaklab.cuda.stacks import tree_of
 from leaklab.decide.growth import STEADY_RATIO, Growth, judge_checkpoints
 from leaklab.model import Outcome, Verdict
-from leaklab.model.cuda import FrameNode, LiveStack, PoolUse, SnapshotSeries, StackChange, StackGrowth
+from leaklab.model.cuda import LiveStack, PoolUse, SnapshotSeries, StackChange, StackGrowth
+from leaklab.model.stacks import FrameNode
 from leaklab.text import format_bytes, levels_words
 
 _NOISE_SHARE = 0.1

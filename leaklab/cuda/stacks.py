@@ -6,9 +6,9 @@ import functools
 import itertools
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from leaklab.model.cuda import CPP, CallFrame, FrameNode, LiveStack, StackKey
+from leaklab.model.cuda import CPP, CallFrame, LiveStack, StackKey
+from leaklab.model.stacks import FrameNode, frame_tree
 
 _NOT_PROJECT = re.compile(
     r"/(?:site|dist)-packages/"
@@ -163,27 +163,11 @@ MAX_DEPTH = 60
 """Deeper frames are put down to the last one that is shown."""
 
 
-@dataclass(slots=True)
-class _FrameTally:
-    active_bytes: int = 0
-    n_blocks: int = 0
-    children: dict[str, _FrameTally] = field(default_factory=dict)
-
-    def add(self, stack: LiveStack) -> None:
-        self.active_bytes += stack.active_bytes
-        self.n_blocks += stack.n_blocks
-
-
 def tree_of(stacks: Iterable[LiveStack], label: str = "all live blocks") -> FrameNode:
     """Return the tree: devices first, then the outermost frames. Stacks without frames are leaves of their own."""
-    root = _FrameTally()
-    for stack in stacks:
-        node = root
-        node.add(stack)
-        for name in (stack.device, *_labels(stack)):
-            node = node.children.setdefault(name, _FrameTally())
-            node.add(stack)
-    return _frozen(label, root)
+    return frame_tree(
+        (((stack.device, *_labels(stack)), stack.active_bytes, stack.n_blocks) for stack in stacks), label
+    )
 
 
 def _labels(stack: LiveStack) -> list[str]:
@@ -194,9 +178,3 @@ def _labels(stack: LiveStack) -> list[str]:
     if not frames:
         return [CPP, label_of(stack.frames)]
     return [frame_words(frame) for frame in reversed(frames)][:MAX_DEPTH]
-
-
-def _frozen(label: str, node: _FrameTally) -> FrameNode:
-    children = [_frozen(name, child) for name, child in node.children.items()]
-    children.sort(key=lambda child: (-child.active_bytes, child.label))
-    return FrameNode(label, node.active_bytes, node.n_blocks, tuple(children))

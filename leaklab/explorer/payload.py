@@ -15,6 +15,7 @@ from leaklab.model import Check, Leak
 from leaklab.model.alive import WhyAliveRecord
 from leaklab.model.autograd import AutogradRecord
 from leaklab.model.sentences import TreeLine, growth_sentence, site_words
+from leaklab.model.stacks import FrameNode
 from leaklab.render.advice import LineGroup, ShownAdvice, advice_of, cell_to_copy, headline, line_groups
 from leaklab.render.words import (
     effort_words,
@@ -29,6 +30,7 @@ from leaklab.render.writers import text_of
 from leaklab.reports import autograd, tables
 from leaklab.reports.alive import document_of
 from leaklab.reports.back_graph import BackGraph, graph_of_leak
+from leaklab.reports.stacks import check_tree, visible_frames
 from leaklab.text import clip, clip_block, unit_words
 
 _CELL_LINE = re.compile(r"Cell In ?\[(\d+)\], line (\d+)")
@@ -112,6 +114,7 @@ def report_data(check: Check, cells: Sequence[str], this_cell: str = "") -> Data
             }
             for run in check.runs
         ],
+        **({"stacks": _frame_row(visible_frames(check_tree(check)))} if check.stacks else {}),
         "tables": {
             "Objects": table_data(tables.object_table(check)),
             "Tensors": table_data(tables.tensor_table(check)),
@@ -119,6 +122,11 @@ def report_data(check: Check, cells: Sequence[str], this_cell: str = "") -> Data
         },
         "environment": clip(", ".join(f"{name} {version}" for name, version in check.environment)),
     }
+
+
+def _frame_row(node: FrameNode) -> list[object]:
+    """Return a frame and all below it, as the script of icicles reads them."""
+    return [node.label, "", "", "other", node.active_bytes, 0, 0, -1, [_frame_row(child) for child in node.children]]
 
 
 def table_data(frame: pd.DataFrame) -> Data:

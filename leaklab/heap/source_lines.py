@@ -150,8 +150,9 @@ class LineWriter:
     """Writes lines, with the function they are in and their source."""
 
     def __init__(self, cell_name: CellNames) -> None:
-        self._cell_name = cell_name
+        self.cell_of = cell_name
         self._trees: dict[str, ast.Module | None] = {}
+        self._scopes: dict[str, list[Any]] = {}
 
     def in_file(self, filename: str, number: int, function: str) -> int:
         """Return the line of the file for a line of running code, which may be reloaded; 0 if it is not known."""
@@ -171,11 +172,10 @@ class LineWriter:
             number: Line number.
             function: What to call the function where the source is not available.
         """
-        cell = self._cell_name(filename)
+        cell = self.cell_of(filename)
         place = f"{cell}, line {number}" if cell else f"{short_path(filename)}:{number}".removesuffix(":0")
-        function = (
-            self._function(filename, number) if number and self._tree(filename) else function.replace("<locals>.", "")
-        )
+        function = self.function_at(filename, number) if number and self._tree(filename) else function
+        function = function.replace("<locals>.", "")
         inside = f" in {function}" if function and function != "<module>" else ""
         source = self._source(filename, number)
         return f"{place}{inside}: {source}" if source else f"{place}{inside}"
@@ -194,10 +194,12 @@ class LineWriter:
         around = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and _covers(node, number)]
         return max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
 
-    def _function(self, filename: str, number: int) -> str:
-        tree = self._tree(filename)
-        around = [node for node in ast.walk(tree) if isinstance(node, _SCOPES)] if tree is not None else []
-        around = sorted((node for node in around if _covers(node, number)), key=lambda node: node.lineno)
+    def function_at(self, filename: str, number: int) -> str:
+        """Return the qualified name of the function that line *number* is in; empty outside of any, and if unknown."""
+        if filename not in self._scopes and (tree := self._tree(filename)) is not None:
+            self._scopes[filename] = [node for node in ast.walk(tree) if isinstance(node, _SCOPES)]
+        around = [node for node in self._scopes.get(filename, ()) if _covers(node, number)]
+        around.sort(key=lambda node: node.lineno)
         # The line of a class or a decorator is outside of what it begins.
         return ".".join(node.name for node in around if number >= node.body[0].lineno)
 
@@ -296,13 +298,13 @@ def origin_of(filename: str) -> Origin:
         return Origin.LEAKLAB
     if filename.startswith("<frozen ") or filename.endswith(" internals>"):
         return Origin.FRONT_END if filename == "<frozen runpy>" else Origin.LIBRARY
-    part = _part_of_library(filename)
+    part = part_of_library(filename)
     if part is None:
         return Origin.USER
     return Origin.FRONT_END if part.partition(os.sep)[0].removesuffix(".py") in _CALLERS else Origin.LIBRARY
 
 
-def _part_of_library(filename: str) -> str | None:
+def part_of_library(filename: str) -> str | None:
     """Return *filename* from its package on, None if it lies in no folder of packages."""
     for mark in _MARKS:
         if mark in filename:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import itertools
 import sys
 import threading
 import time
 import tracemalloc
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
@@ -27,11 +29,12 @@ import numpy as np
 import psutil
 
 from leaklab.lines.arrival import Line
-from leaklab.lines.change import Whose, line_of_frame
+from leaklab.lines.change import Whose, line_in_code, line_of_frame
 from leaklab.measure.measurement import Measurement
 from leaklab.runtime.addresses import addresses_of, get_referents
+from leaklab.runtime.autograd_graph import GraphWalk
 from leaklab.runtime.objects import MANAGED_DICT, flags_of, is_exactly, is_tensor, loaded_type, loaded_variables
-from leaklab.runtime.sizes import storages_of
+from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 _COPIERS = frozenset({copy.deepcopy.__code__.co_filename})
 """Files whose functions copy what they are given, and call the user's methods to do it."""
@@ -99,13 +102,22 @@ _OWN_STORAGE = frozenset({
 a literal, or copied or loaded from a file. What was noted for a storage at this address is that of another one."""
 
 
+Stack = tuple[Line, ...]
+"""The lines of the calls, innermost first, up to leaklab's own; the function of a line is empty if it is not known."""
+
+_Calls = tuple[Sequence[types.CodeType], Sequence[int]]
+"""The same as it is noted: code objects, and the positions of their instructions."""
+
+
 class StorageLines:
-    """The line that made each storage, as far as it was noted."""
+    """The line that made each storage, and the calls that led to that line, as far as they were noted."""
 
     def __init__(self, whose: Whose) -> None:
         self._whose = whose
         self._known: dict[str, bool | None] = {}
         self._lines: dict[int, Line] = {}
+        self._calls: dict[int, _Calls] = {}
+        self._known_calls: dict[tuple[int, ...], _Calls] = {}
         self._fresh: dict[Any, bool] = {}
 
     @contextmanager
@@ -121,6 +133,10 @@ class StorageLines:
             if key in self._lines:
                 return self._lines[key]
         return self._line_on_device(tensor)
+
+    def stack_of(self, key: int) -> Stack:
+        """Return the calls that made the storage with *key*; empty if it is older, or that was not noted."""
+        return tuple(map(_line_at, *self._calls.get(key, ((), ()))))
 
     def _mode(self) -> AbstractContextManager[Any]:
         from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415 - torch is loaded, or not wanted
@@ -144,25 +160,38 @@ class StorageLines:
         tensors = [thing for thing in results if is_tensor(thing)]
         if not tensors:
             return
-        innermost, asking = innermost_and_asking(frames_from(frame), self._is_users)
+        frames = self._frames_from(frame)
+        innermost, asking = innermost_and_asking(frames, self._known.__getitem__)
         line = line_of(asking or innermost)
         if line is None:
             return
         is_fresh = self._fresh.get(func)
         if is_fresh is None:
             is_fresh = self._fresh[func] = _makes_storages(func)
+        # Calls are noted for every operation: made of what is there already, each only once; lines are looked up later.
+        noted = [each for _, each in frames[:N_FRAMES]] if is_fresh else []
+        codes, positions = [each.f_code for each in noted], [each.f_lasti for each in noted]
+        key = (*map(id, codes), *positions)  # a code's own hash is that of all its constants
+        calls = self._known_calls.get(key) or self._known_calls.setdefault(key, (codes, positions))
         for tensor in tensors:
-            for key, _n_bytes in storages_of(tensor) or ():
+            for storage, _n_bytes in storages_of(tensor) or ():
                 if is_fresh:
-                    self._lines[key] = line
+                    self._lines[storage], self._calls[storage] = line, calls
                 else:
-                    self._lines.setdefault(key, line)
+                    self._lines.setdefault(storage, line)
 
-    def _is_users(self, filename: str) -> bool | None:
-        try:
-            return self._known[filename]
-        except KeyError:
-            return self._known.setdefault(filename, self._whose(filename))
+    def _frames_from(self, frame: FrameType | None) -> list[tuple[str, FrameType]]:
+        """Return the running functions from *frame* outward up to leaklab's own; written for speed."""
+        known, frames = self._known, []
+        while frame is not None:
+            filename = frame.f_code.co_filename
+            if filename not in known:
+                known[filename] = self._whose(filename)
+            if known[filename] is None:
+                break
+            frames.append((filename, frame))
+            frame = frame.f_back
+        return frames
 
     def _line_on_device(self, tensor: object) -> Line | None:
         """Ask torch's own history of device memory, where the user has switched it on."""
@@ -177,6 +206,12 @@ class StorageLines:
         stack = ((frame["filename"], (frame["filename"], int(frame["line"]), "")) for frame in frames)
         innermost, asking = innermost_and_asking(stack, self._whose)
         return asking or innermost
+
+
+def _line_at(code: types.CodeType, position: int) -> Line:
+    """Return the line of *code* that an instruction belongs to."""
+    lines = (line for start, end, line in code.co_lines() if start <= position < end and line is not None)
+    return line_in_code(code, next(lines, code.co_firstlineno))
 
 
 def _makes_storages(func: Any) -> bool:
@@ -240,11 +275,13 @@ class Made(NamedTuple):
         line: The line that made it, or had it copied.
         born_at: File and line of the innermost line of the user's that ran then.
         is_elsewhere: Whether another thread made it than the one that runs the code.
+        parts: What was allocated for it, with the calls that led there.
     """
 
     line: Line
     born_at: tuple[str, int]
     is_elsewhere: bool = False
+    parts: tuple[tuple[Stack, int], ...] = ()
 
 
 class Makers:
@@ -256,8 +293,24 @@ class Makers:
 
     def made_of(self, entries: list[object]) -> list[Made]:
         """Return where the tensors in *entries* were made, or *entries* themselves where there are none."""
-        tensors = list(_tensors_in(entries))
+        tensors = list(filter(is_tensor, _things_in(entries)))
         return [made for thing in tensors or entries if (made := self._made(thing)) is not None]
+
+    def allocated_below(self, entries: list[object]) -> Counter[Stack]:
+        """Return by call stack how many bytes were allocated for *entries*: what they keep, and their graphs.
+
+        Each storage is counted once. What is older than the traced runs is left out.
+        """
+        things = list(_things_in(entries))
+        graphs = GraphWalk((), 0)
+        graphs.from_tensors(filter(is_tensor, things))
+        saved = (held for _holder, held, _reference in graphs.edges if is_tensor(held))
+        sizes: Counter[Stack] = Counter()
+        seen: set[int] = set()
+        for thing in {id(thing): thing for thing in (*things, *saved)}.values():
+            for stack, n_bytes in self._parts(thing, seen):
+                sizes[stack] += n_bytes
+        return sizes
 
     def made_by_survivor(self, measurement: Measurement, n_before: int) -> dict[int, Made]:
         """Return where each object was made that a run after the first *n_before* left; a phase is open.
@@ -267,8 +320,28 @@ class Makers:
         addresses, _kinds, runs = measurement.cohorts.members()
         with measurement.young() as objects:
             new = np.flatnonzero(np.isin(addresses_of(objects), addresses[runs >= n_before]))
-            found = ((id(thing), self._made(thing)) for thing in (objects[place] for place in new[:_MAX_SURVIVORS]))
-            return {address: made for address, made in found if made is not None}
+            seen: set[int] = set()
+            found = ((id(thing), self._made(thing), thing) for thing in (objects[row] for row in new[:_MAX_SURVIVORS]))
+            return {
+                address: made._replace(parts=tuple(self._parts(thing, seen)))
+                for address, made, thing in found
+                if made is not None
+            }
+
+    def _parts(self, thing: object, seen: set[int]) -> Iterator[tuple[Stack, int]]:
+        """Yield the calls that allocated *thing*, or those of its storages that are not *seen*, with their bytes."""
+        if is_tensor(thing):
+            for key, n_bytes in storages_of(thing) or ():
+                if key not in seen and (calls := self.storages.stack_of(key)):
+                    seen.add(key)
+                    yield calls, n_bytes
+            return
+        own = tuple(
+            (filename, number, "")
+            for filename, number in itertools.takewhile(lambda each: self._whose(each[0]) is not None, _stack_of(thing))
+        )
+        if any(self._whose(filename) for filename, *_ in own):
+            yield own, shallow_bytes(thing)
 
     def _made(self, thing: object) -> Made | None:
         innermost, asking = _lines_of(thing, self._whose)
@@ -282,14 +355,14 @@ class Makers:
         return is_threads and all(self._whose(filename) is not None for filename, _number in stack)
 
 
-def _tensors_in(entries: list[object]) -> Iterator[object]:
-    """Yield tensors that *entries* are or refer to, over a few steps."""
+def _things_in(entries: list[object]) -> Iterator[object]:
+    """Yield *entries* and what they are made of, over a few steps; of a tensor nothing."""
     seen: set[int] = set()
     level = entries
     for _ in range(_DEPTH + 1):
         new = [thing for thing in level if id(thing) not in seen]
         seen.update(map(id, new))
-        yield from filter(is_tensor, new)
+        yield from new
         level = [inner for thing in new if not is_tensor(thing) for inner in _content_of(thing)][:_MAX_LOOKED_AT]
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from leaklab.lines.arrival import ArrivalLines, Line
@@ -389,8 +389,12 @@ class LineWatch:
 
 def line_of_frame(frame: FrameType) -> Line:
     """Return the line that *frame* is at."""
-    code = frame.f_code
-    return code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name)  # co_qualname came with 3.11
+    return line_in_code(frame.f_code, frame.f_lineno)
+
+
+def line_in_code(code: CodeType, number: int) -> Line:
+    """Return line *number* of *code*."""
+    return code.co_filename, number, getattr(code, "co_qualname", code.co_name)  # co_qualname came with 3.11
 
 
 _SOLE_REFERENCES = 3  # to a snapshot of variables: the frame's, the name's, and the argument of getrefcount

@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from leaklab.lines.change import Whose
 
 _LEAST_BYTES_PER_RUN = 256
 _MAJORITY = 0.5
+_PYTHON, _UNKNOWN = (".py", ".pyx", ".ipynb"), "<unknown>"
 _PYTHONS_OWN = re.compile(r"(?:\./)?(?:Objects|Python|Modules|Include|Parser)/")
 """Where the interpreter's own functions come from, as its debug information has it."""
 _NO_NEWS = re.compile(
@@ -37,11 +38,13 @@ class NativeGrowth:
         line: The innermost line of the user's code; None if no Python function of the user's was on the stack.
         bytes_per_run: Left by every tracked run, on average.
         function: The C or C++ function under which most of it was allocated, as deep as possible.
+        stacks: Its bytes by call stack, as `leaklab.lines.allocation.Stack`; a function of C or C++ has no file.
     """
 
     line: Line | None
     bytes_per_run: float
     function: str
+    stacks: Counter[tuple[Line, ...]] = field(default_factory=Counter)
 
 
 def require_memray() -> None:
@@ -108,6 +111,7 @@ def _growths(records: Sequence[Any], n_runs: int, whose: Whose) -> list[NativeGr
     sizes: dict[Line | None, int] = defaultdict(int)
     under: dict[Line | None, Counter[str]] = defaultdict(Counter)
     depths: dict[Line | None, dict[str, int]] = defaultdict(dict)
+    stacks: dict[Line | None, Counter[tuple[Line, ...]]] = defaultdict(Counter)
     for record in records:
         if record.n_allocations < n_runs:
             continue
@@ -116,11 +120,12 @@ def _growths(records: Sequence[Any], n_runs: int, whose: Whose) -> list[NativeGr
             continue
         line = _users_line(record, whose)
         sizes[line] += record.size
+        stacks[line][_hybrid_stack(record, whose)] += record.size
         for depth, name in enumerate(dict.fromkeys(names)):
             under[line][name] += record.size
             depths[line][name] = max(depth, depths[line].get(name, 0))
     growths = [
-        NativeGrowth(line, size / n_runs, _chief(size, under[line], depths[line]))
+        NativeGrowth(line, size / n_runs, _chief(size, under[line], depths[line]), stacks[line])
         for line, size in sizes.items()
         if size / n_runs >= _LEAST_BYTES_PER_RUN
     ]
@@ -138,6 +143,19 @@ def _names_of(record: Any) -> list[str]:
         if not _NO_NEWS.match(function):
             names.append(_short(function))
     return names
+
+
+def _hybrid_stack(record: Any, whose: Whose) -> tuple[Line, ...]:
+    """Return the calls that led to an allocation, innermost first: of C and C++ without what every allocation has."""
+    stack: list[Line] = []
+    for function, file, number in record.hybrid_stack_trace():
+        if file.endswith(_PYTHON) or (file[:1] == "<" and file != _UNKNOWN):
+            if whose(file) is None:
+                break
+            stack.append((file, number, function))
+        elif not _PYTHONS_OWN.match(file) and not _NO_NEWS.match(function):
+            stack.append(("", 0, _short(function)))
+    return tuple(stack)
 
 
 def _users_line(record: Any, whose: Whose) -> Line | None:

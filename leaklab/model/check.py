@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from leaklab.model.cure import Cure
 from leaklab.model.paths import RootPath
+from leaklab.model.stacks import NO_STACKS, AllocationStacks
 from leaklab.text import visible
 
 SCHEMA_VERSION = 1
@@ -236,12 +237,10 @@ class Leak:
             and the plain data that only it holds. None where it is not known.
         holders: Expressions of all known holders, *holder* first.
         others: What else each run leaves in the same place, as ``(kind, count_per_run)``.
-        n_places: So many containers, alike but for a position or a number in their names, grow as *holder* does; the
-            rates are those of all of them.
+        n_places: So many containers, alike but for a number in their names, grow as *holder* does; rates are of all.
         cures: Changes that would end it, with what came of trying them, best first.
         also_causes: Slugs of what else is so beside *cause*, most often none: ``open-figures``, ``graph-kept``.
-        ways: The references by which the holder keeps what runs left, merged: how many go which way. Empty where that
-            was not looked at.
+        ways: The references by which the holder keeps what runs left, merged; empty where they were not looked at.
     """
 
     what: str
@@ -338,10 +337,10 @@ class Check:
         statements: What each statement of the cell left behind, in their order; empty unless asked for.
         shares: How much of the growth of each kind of memory is explained; empty where none grows measurably.
         noted: Places that grow, or may, and are told in the notes only: a library's own tables, logs, what ends with a
-            leak, what leaks less than the settings ask for. A later check that calls one of them a leak tells no new
-            one.
-        undecided: Places that grew so far of which it is not decided whether they leak: same shape as a leak, largest
-            first. Their reasons say what is open; an inconclusive verdict is about the first of them.
+            leak, what leaks less than the settings ask for. One that a later check calls a leak is no new leak.
+        undecided: Places that grew so far and may leak: same shape as a leak, largest first. Their reasons say what is
+            open; an inconclusive verdict is about the first of them.
+        stacks: Which call stacks allocated what the leaks leave; empty unless traced.
     """
 
     settings: Settings
@@ -360,6 +359,7 @@ class Check:
     shares: tuple[MemoryShare, ...] = ()
     noted: tuple[Leak, ...] = ()
     undecided: tuple[Leak, ...] = ()
+    stacks: AllocationStacks = NO_STACKS
 
 
 NOTEBOOK_SCHEMA = 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from leaklab.model.check import Outcome, Verdict
+from leaklab.model.stacks import FrameNode
 
 
 class CallFrame(NamedTuple):
@@ -239,23 +240,6 @@ class BlockMap:
     marks: tuple[tuple[int, str], ...]
     phases: tuple[tuple[int, int, str], ...]
     peaks: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FrameNode:
-    """A frame with everything that was allocated below it.
-
-    Attributes:
-        label: ``train.py:12 step``.
-        active_bytes: Live bytes of all stacks through it; in a series, what they grew by.
-        n_blocks: Their blocks; in a series, how many more.
-        children: Frames that it called, largest first.
-    """
-
-    label: str
-    active_bytes: int
-    n_blocks: int
-    children: tuple[FrameNode, ...]
 
 
 @dataclass(frozen=True, slots=True)

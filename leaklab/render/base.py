@@ -364,7 +364,8 @@ def known_suffix(path: FilePath, suffixes: Iterable[str]) -> str:
     Raises:
         ReportError: if it is none of *suffixes*.
     """
-    suffix = Path(path).suffix.lower()
+    name, known = Path(path).name.lower(), sorted(suffixes, key=len)  # `.speedscope.json` is another than `.json`
+    suffix = next((one for one in reversed(known) if name.endswith(one) and name != one), Path(path).suffix.lower())
     if suffix not in suffixes:
         ending = f"not in {suffix!r}" if suffix else "and has no suffix"
         msg = f"cannot save as {os.fspath(path)!r}: the name must end in {' or '.join(suffixes)}, {ending}"

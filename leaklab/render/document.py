@@ -16,6 +16,7 @@ from markupsafe import Markup
 from leaklab.model import RootPath
 from leaklab.model.comparison import ChangeRow
 from leaklab.model.sentences import TreeLine
+from leaklab.model.stacks import FrameNode
 from leaklab.render.advice import DiffLine
 
 _MOST_BARS = 60
@@ -310,6 +311,13 @@ class TwoBars(DocumentBlock):
 
 
 @dataclass(frozen=True, slots=True)
+class Flame(DocumentBlock):
+    """A flame graph, outermost frames at the top. Text has nothing."""
+
+    tree: FrameNode
+
+
+@dataclass(frozen=True, slots=True)
 class Foldout(DocumentBlock):
     """Words in a table that unfold to lines."""
 
@@ -319,11 +327,7 @@ class Foldout(DocumentBlock):
 
 @dataclass(frozen=True, slots=True)
 class Outline(DocumentBlock):
-    """A tree that folds.
-
-    Attributes:
-        lines: Words, and whether what is below them is unfolded, None where nothing is; no words end what is below.
-    """
+    """A tree that folds: words, and whether what is below them is unfolded, None where nothing is; no words end it."""
 
     lines: tuple[tuple[Words | None, bool | None], ...]
 

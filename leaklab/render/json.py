@@ -151,6 +151,7 @@ _LEFT_OUT = (
     ("shares", ()),
     ("noted", ()),
     ("undecided", ()),
+    ("stacks", {"frames": (), "stacks": ()}),
     ("node_bytes", 0),
     ("ways", ()),
     ("request_label", ""),

@@ -114,7 +114,7 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "bytes": format_bytes, "shorten": shorten,
         "n": "{:,}".format, "percent": "{:.1%}".format, "pale": _pale, "png": _png, "svg": _svg,
-        "in_json": json.dumps,
+        "in_json": json.dumps, "tint": _tint,
     }  # fmt: skip
     environment.globals |= {
         "ACCENT": ACCENT, "CALM": CALM, "GREY": GREY, "GOOD": GOOD, "DOUBTFUL": DOUBTFUL,
@@ -122,6 +122,15 @@ def _environment() -> jinja2.Environment:
         "words": words, "FONT": FONT,
     }  # fmt: skip
     return environment
+
+
+_TINTS = ("214,69,65", "74,144,217", "232,148,74", "63,156,140", "142,94,162", "201,176,55")
+
+
+def _tint(name: str) -> str:
+    """Return a colour for *name*, the same in every process, through which the ground is seen."""
+    number = sum((position + 1) * ord(letter) for position, letter in enumerate(name))
+    return f"rgba({_TINTS[number % len(_TINTS)]},.3)"
 
 
 def _escaped(value: object) -> Markup:

@@ -20,6 +20,7 @@ from leaklab.render.document import (
     Drawn,
     Either,
     FactTable,
+    Flame,
     Foldout,
     Gap,
     Headline,
@@ -171,6 +172,7 @@ def _lines(block: Lines, indent: int) -> Iterator[str]:
     return (f"{' ' * indent}{line}" for line in block.lines)
 
 
+_WITHOUT_TEXT = (Bars, CellToCopy, Drawn, Flame, Foldout, Image, NextCell, Outline, ShareBar, Tree, TwoBars)
 _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Bullet: _bullet,
     Changes: _changes,
@@ -187,7 +189,7 @@ _WRITERS: Mapping[type[DocumentBlock], Callable[[Any, int], Iterable[str]]] = {
     Prose: _prose,
     Remark: _remark,
     Table: _table,
-    **dict.fromkeys((Bars, CellToCopy, Drawn, Foldout, Image, NextCell, Outline, ShareBar, Tree, TwoBars), _nothing),
+    **dict.fromkeys(_WITHOUT_TEXT, _nothing),
 }
 
 

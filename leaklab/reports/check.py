@@ -26,6 +26,7 @@ from leaklab.reports.comparison import Comparison, blocks_of, compare_checks
 from leaklab.reports.graphs import LEAKLAB, PathGraph
 from leaklab.reports.notebook_export import render_markdown
 from leaklab.reports.plots import plot_growth
+from leaklab.reports.stacks import check_tree, exports
 from leaklab.reports.tables import leaks_csv
 from leaklab.text import shorten, unit_words
 
@@ -46,7 +47,7 @@ _FORMS = Forms(
     text=render_text,
     html=render_html,
     page=partial(render_page, has_record=True),
-    more={".csv": leaks_csv, ".md": render_markdown},
+    more={".csv": leaks_csv, ".md": render_markdown, **exports(check_tree, "what leaks, bytes per run")},
 )
 SUFFIXES: Final = _FORMS.suffixes
 """Of the files that a report can be saved to."""
@@ -82,6 +83,8 @@ class LeakReport(Report[Check]):
     """The containers, buffers and graphs that grew in place."""
     runs = FrameProperty(tables.run_table)
     """The measured runs."""
+    stacks = FrameProperty(tables.allocation_table)
+    """The call stacks that allocated what the leaks leave, as the traced runs saw them."""
 
     @property
     def record(self) -> Check:  # type: ignore[override]  # only read

@@ -20,7 +20,6 @@ from leaklab.errors import SnapshotError
 from leaklab.model.cuda import (
     BlockMap,
     CallFrame,
-    FrameNode,
     LiveStack,
     PoolUse,
     SnapshotFacts,
@@ -29,12 +28,14 @@ from leaklab.model.cuda import (
     TracePhase,
     TracePoint,
 )
+from leaklab.model.stacks import FrameNode
 from leaklab.render.base import Forms, Report
 from leaklab.render.json import embedded
 from leaklab.render.templates import page
 from leaklab.render.writers import html_of
 from leaklab.reports.cuda_document import SCRIPT, snapshot_document, snapshot_line, snapshot_title
 from leaklab.reports.plots import plot_icicle, plot_timeline
+from leaklab.reports.stacks import exports
 from leaklab.reports.tables import pool_table, stack_table
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.text import format_bytes, unit_words, visible
@@ -91,6 +92,7 @@ class CudaSnapshot(Report[SnapshotFacts]):
         schema=SCHEMA_VERSION,
         document=snapshot_document,
         title=snapshot_title,
+        more=exports(lambda facts: facts.tree, "live bytes of accelerator memory"),
         fields=_fields,
         restored=_restored,
     )

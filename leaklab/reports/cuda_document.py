@@ -19,7 +19,6 @@ from leaklab.model.cuda import (
     OTHERS,
     BlockMap,
     CallFrame,
-    FrameNode,
     LiveStack,
     PoolUse,
     SnapshotFacts,
@@ -28,6 +27,7 @@ from leaklab.model.cuda import (
     TracePhase,
     TracePoint,
 )
+from leaklab.model.stacks import FrameNode
 from leaklab.render.document import (
     Cell,
     Chapter,

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from leaklab.model import Check, Outcome
-from leaklab.model.cuda import FrameNode, SnapshotSeries, StackGrowth, Timeline
+from leaklab.model.cuda import SnapshotSeries, StackGrowth, Timeline
+from leaklab.model.stacks import FrameNode
 from leaklab.render.words import is_leak, kept_words
 from leaklab.text import format_bytes, format_seconds, shorten, unit_words
 

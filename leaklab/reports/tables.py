@@ -65,6 +65,9 @@ _STACKS: _Types = {
     "stack": "string", "device": "string", "n_blocks": "int64", "active_bytes": "int64", "requested_bytes": "int64",
     "pending_bytes": "int64", "share": "float64", "pool": "string", "frames": "string",
 }  # fmt: skip
+_ALLOCATIONS: _Types = {
+    "stack": "string", "leak": "Int64", "bytes_per_run": "int64", "share": "float64", "frames": "string",
+}  # fmt: skip
 _DEVICE_USES: _Types = {
     "device": "string", "n_segments": "int64", "reserved_bytes": "int64", "active_bytes": "int64",
     "requested_bytes": "int64", "pending_bytes": "int64", "inactive_split_bytes": "int64", "releasable_bytes": "int64",
@@ -250,6 +253,24 @@ def stack_table(stacks: Sequence[LiveStack]) -> pd.DataFrame:
     """
     total = sum(stack.active_bytes for stack in stacks) or 1
     return frame_of(stacks, _STACKS, computed={**_STACK_WORDS, "share": lambda stack: stack.active_bytes / total})
+
+
+def allocation_table(check: Check) -> pd.DataFrame:
+    """Return what the leaks leave per run, by call stack; ``frames`` holds the whole stack, innermost first.
+
+    ``leak`` is the number of the leak, ``share`` is of the bytes per run of all leaks with stacks.
+    """
+    numbers = {leak.fingerprint: number for number, leak in enumerate(check.leaks)}
+    frames = check.stacks.frames_of
+    total = sum(stack.bytes_per_run for stack in check.stacks.stacks) or 1
+    computed: _Computed = {
+        "leak": lambda stack: numbers.get(stack.fingerprint),
+        "share": lambda stack: stack.bytes_per_run / total,
+        "bytes_per_run": _whole_bytes,
+        "stack": lambda stack: " <- ".join([frame.label for frame in frames(stack) if frame.is_yours][:2]),
+        "frames": lambda stack: "\n".join(frame.label for frame in frames(stack)),
+    }
+    return frame_of(check.stacks.stacks, _ALLOCATIONS, computed=computed)
 
 
 def pool_table(pools: Sequence[PoolUse]) -> pd.DataFrame:

@@ -215,6 +215,25 @@ def test_every_section_shows_something(opened):
         picture(explorer, f"explorer-{title.lower()}.png")
 
 
+def test_runs_show_what_leaks_by_call_stack(opened):
+    """Each frame is as wide as its bytes; a click goes into it, and the way back is named."""
+    explorer = explorer_of(opened)
+    tab(explorer, "Runs")
+    region = explorer.get_by_role("region", name="What leaks, by call stack")
+    boxes = region.locator(".icicle-plot button")
+    expect(boxes.first).to_contain_text("what leaks, per run", timeout=TIMEOUT_MS)
+    widths = boxes.evaluate_all("all => all.map(each => each.getBoundingClientRect().width)")
+    assert len(widths) > 1
+    assert max(widths) == widths[0] == pytest.approx(region.locator(".icicle-plot").bounding_box()["width"], abs=2)
+    step = boxes.nth(1)
+    name = step.get_attribute("title").partition(": ")[0]
+    step.click()
+    expect(region.get_by_role("navigation")).to_contain_text(name)
+    picture(explorer, "explorer-stacks.png")
+    region.get_by_role("navigation").get_by_role("button").first.click()
+    expect(boxes.first).to_contain_text("what leaks, per run")
+
+
 def copied(opened, block):
     """What is in the clipboard after a click on the button of the *block*-th code; the button says that it is done."""
     button = explorer_of(opened).locator(".ll-panel .ll-code .ll-copy").nth(block)

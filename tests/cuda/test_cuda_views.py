@@ -10,7 +10,7 @@ from snapshot_writer import KEPT, MODEL, STEP, Card, Training, frame, snapshot, 
 import leaklab
 from leaklab import cli, commandline
 from leaklab.cuda.schema import memory_of
-from leaklab.model.cuda import FrameNode
+from leaklab.model.stacks import FrameNode
 from leaklab.render.document import Document
 from leaklab.render.writers import html_of
 from leaklab.reports.cuda import CudaSnapshot

@@ -37,6 +37,9 @@ class Record:
     def stack_trace(self):
         return self.python
 
+    def hybrid_stack_trace(self):
+        return [*self.native, *self.python]
+
 
 COPY = [("operator new(unsigned long)", "", 0), ("lib::Graph::copy()", "", 0), ("lib::run(int)", "", 0)]
 CLONE = [("malloc", "", 0), ("lib::Node::clone(int)", "", 0), ("lib::Graph::copy()", "", 0), ("lib::run(int)", "", 0)]
@@ -52,6 +55,10 @@ def test_the_innermost_function_under_which_most_was_allocated_is_named():
     assert found.function == "lib::Graph::copy"
     assert found.line == ("train.py", 7, "step")
     assert found.bytes_per_run == 2000
+    assert found.stacks == {
+        (("", 0, "lib::Graph::copy"), ("", 0, "lib::run"), ("train.py", 7, "step")): 3000,
+        (("", 0, "lib::Node::clone"), ("", 0, "lib::Graph::copy"), ("", 0, "lib::run"), ("train.py", 7, "step")): 3000,
+    }
 
 
 def test_what_not_every_run_left_is_the_newest_value_of_something():

@@ -8,6 +8,7 @@ from markupsafe import Markup
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.comparison import ChangeRow, Fate
 from leaklab.model.sentences import TreeLine
+from leaklab.model.stacks import frame_tree
 from leaklab.render.advice import DiffLine
 from leaklab.render.document import (
     Bars,
@@ -22,6 +23,7 @@ from leaklab.render.document import (
     Either,
     Fact,
     FactTable,
+    Flame,
     Foldout,
     Gap,
     Headline,
@@ -68,6 +70,7 @@ IN_HTML_ALONE = (
     Bars((0, 1), Tone.BAD),
     CellToCopy(Markup("x = 1"), ""),
     Foldout(SIGN, (SIGN,)),
+    Flame(frame_tree([([SIGN], 1, 1)], SIGN)),
     Image("", ""),
     NextCell(SIGN),
     Outline(((SIGN, None),)),

@@ -111,8 +111,16 @@ function changePanel(context) {
   return make("div", {}, make("p", { class: "ll-strong" }, ...withCode(item.title)), ...blocks, item.cell ? changedCell(item.cell) : null, ...lines, factList(item.facts));
 }
 
+function stacksPicture({ record, keep }) {
+  if (!record.stacks) return null;
+  const place = make("div", { class: "ll-map" });
+  const picture = new Icicle(place, [["", record.stacks]], null, "What leaks, by call stack: as wide as the bytes that every run leaves");
+  keep(() => picture.stop());
+  return place;
+}
+
 function runsPanel(context) {
-  return make("div", {}, growthPanel(context), survivors(context));
+  return make("div", {}, growthPanel(context), survivors(context), stacksPicture(context));
 }
 
 function tablesPanel({ record }) {

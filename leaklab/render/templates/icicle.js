@@ -1,15 +1,17 @@
-// Memory as an icicle: below each object what it alone keeps alive, as wide as its bytes. Pages of heap files and the
-// explorer draw it with this one script; it makes all that it shows, so where no script runs nothing is shown.
+// Memory as an icicle: below each object what it alone keeps alive, or below each call those that it made, as wide as
+// the bytes. Pages of heap files and the explorer draw it with this one script; it makes all that it shows, so where no
+// script runs nothing is shown.
 const PART_COLOURS = {parameter: "#9ec9f5", gradient: "#f7c59f", "optimizer state": "#c7b8ea", "saved for backward": "#f4a6a0",
                       buffer: "#a9dcc9", tensor: "#f2df8c", array: "#b9d98c", other: "#d5d9de"};
 const FOLDED_GROUPS = new Set(["libraries", "the interpreter", "no visible holder", "leaklab itself"]);
 const ROW_HEIGHT = 26, LEAST_WIDTH = 3, LEAST_LABEL = 40, LOST_SHARE = 0.25;
 
 // `devices`: [name, tree] for each memory, a tree as `icicle_rows` writes it. `onChoose(node, device)` is told what is
-// looked at, by a click or with the keyboard.
+// looked at, by a click or with the keyboard. `frames` is the title where the nodes are lines of code and no objects.
 class Icicle {
-  constructor(place, devices, onChoose = null) {
+  constructor(place, devices, onChoose = null, frames = "") {
     this.onChoose = onChoose;
+    this.frames = frames;
     this.devices = devices.map(([name, data]) => ({name, root: this.node(data, null)}));
     this.sought = "";
     this.drawnWidth = 0;
@@ -26,17 +28,17 @@ class Icicle {
   }
 
   build(place) {
-    const title = "What keeps what alive: as wide as the bytes that come back if it goes";
+    const title = this.frames || "What keeps what alive: as wide as the bytes that come back if it goes";
     const region = element("section", "", {"aria-label": title, class: "icicle"});
     region.append(element("h2", title, {style: "font-size:15px;margin:16px 0 4px"}));
     if (this.devices.length > 1) region.append(this.switches());
     this.crumbs = element("nav", "", {"aria-label": "from the whole to what is shown", style: "font-size:13px;min-height:1.9em"});
-    const search = searchBox("part of a name or a type", text => { this.sought = text; this.draw(); });
+    const search = searchBox(this.frames ? "part of a name or a file" : "part of a name or a type", text => { this.sought = text; this.draw(); });
     this.plot = element("div", "", {class: "icicle-plot", role: "group", "aria-label": "a click or Enter zooms in, arrow keys walk, Backspace zooms out",
                                     style: "position:relative;overflow:hidden"});
     this.plot.addEventListener("keydown", event => this.key(event));
     this.details = element("div", "", {"aria-live": "polite", style: "font-size:13px;margin-top:6px;overflow-wrap:anywhere"});
-    region.append(this.crumbs, search, colourLegend(Object.entries(PART_COLOURS)), this.plot, this.details);
+    region.append(this.crumbs, search, ...(this.frames ? [] : [colourLegend(Object.entries(PART_COLOURS))]), this.plot, this.details);
     place.append(region);
     this.watch = new ResizeObserver(() => { if (this.plot.clientWidth !== this.drawnWidth) this.draw(); });
     this.watch.observe(this.plot);
@@ -142,14 +144,20 @@ class Icicle {
     this.tell();
   }
 
+  colour({label, part}) {
+    if (!this.frames) return PART_COLOURS[part] ?? PART_COLOURS.other;
+    const colours = Object.values(PART_COLOURS); // one for each file
+    return colours[[...label.split(":")[0]].reduce((sum, letter, place) => sum + (place + 1) * letter.codePointAt(0), 0) % colours.length];
+  }
+
   box(node, left, room, row) {
     const text = room > LEAST_LABEL ? `${node.label}  ${sizeWords(node.size)}` : "";
     const isFaint = this.sought && !`${node.label}\n${node.expression}\n${node.kind}`.toLowerCase().includes(this.sought);
     const button = element("button", text, {
-      type: "button", tabindex: "-1", title: `${node.label}: ${sizeWords(node.size)}`, "aria-label": `${node.label}, ${sizeWords(node.size)}, ${node.part}`,
+      type: "button", tabindex: "-1", title: `${node.label}: ${sizeWords(node.size)}`, "aria-label": `${node.label}, ${sizeWords(node.size)}${this.frames ? "" : `, ${node.part}`}`,
       style: `position:absolute;left:${left}px;top:${row * ROW_HEIGHT}px;width:${Math.max(1, room - 1)}px;height:${ROW_HEIGHT - 2}px;padding:0 4px;` +
              `border:0;border-radius:2px;overflow:hidden;white-space:pre;text-overflow:ellipsis;text-align:left;font-size:12px;cursor:pointer;` +
-             `color:#111;background:${PART_COLOURS[node.part] ?? PART_COLOURS.other};${isFaint ? "opacity:.25" : ""}`});
+             `color:#111;background:${this.colour(node)};${isFaint ? "opacity:.25" : ""}`});
     button.addEventListener("click", () => node.children.length && node !== this.focus ? this.zoom(node) : this.choose(node));
     button.addEventListener("focus", () => { if (this.chosen !== node) this.choose(node); });
     node.button = button;

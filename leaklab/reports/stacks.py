@@ -1,0 +1,133 @@
+"""What stays, by the call stack that allocated it: as a picture of frames, and for programs that draw flame graphs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from leaklab.errors import ReportError
+from leaklab.model import Check
+from leaklab.model.stacks import AllocationStack, FrameNode, StackFrame, frame_tree
+from leaklab.text import shorten, visible
+from leaklab.version import __version__
+
+COLLAPSED: Final = ".collapsed"
+"""A stack on each line, outermost frame first, then its bytes: what flamegraph.pl and inferno read."""
+SPEEDSCOPE: Final = ".speedscope.json"
+"""What the viewer of that name opens: https://www.speedscope.app/file-format-schema.json."""
+STACKS_TITLE: Final = "What leaks, by call stack"
+_ROOT = "what leaks, per run"
+_LABEL_LIMIT = 120
+_LEAST_SHARE = 0.004  # of the whole: a thinner box is no box
+_MAX_ROWS = 60
+_PLACE = re.compile(r"(?P<file>.+):(?P<line>\d+) (?P<name>.+)")
+_Shown = TypeVar("_Shown")
+
+
+def check_tree(check: Check, fingerprint: str = "", *, whole: bool = True) -> FrameNode:
+    """Return the tree of frames below which the leaks of *check* allocate what they leave, in bytes per run.
+
+    Args:
+        check: What was found.
+        fingerprint: Of the only leak that is wanted; empty for all.
+        whole: Whether every frame is wanted; else your own, and below them the one that a library allocates in.
+    """
+    stacks = check.stacks
+    wanted = [stack for stack in stacks.stacks if fingerprint in ("", stack.fingerprint)]
+
+    def labels(stack: AllocationStack) -> list[str]:
+        frames = stacks.frames_of(stack)
+        return [frame.label for frame in reversed(frames if whole else _telling(frames))]
+
+    return frame_tree(((labels(stack), stack.bytes_per_run, 1) for stack in wanted), _ROOT)
+
+
+def _telling(frames: tuple[StackFrame, ...]) -> tuple[StackFrame, ...]:
+    """Return the frames of *frames*, innermost first, that a reader looks for."""
+    own = tuple(frame for frame in frames if frame.is_yours)
+    return frames if not own else own if frames[0].is_yours else (frames[0], *own)
+
+
+def visible_frames(tree: FrameNode) -> FrameNode:
+    """Return *tree* without the frames that are too narrow or too deep to be seen, every label as it is shown."""
+    least = tree.active_bytes * _LEAST_SHARE
+
+    def seen(node: FrameNode, depth: int) -> FrameNode:
+        children = [child for child in node.children if child.active_bytes > least and depth < _MAX_ROWS]
+        shown = tuple(seen(child, depth + 1) for child in children)
+        return replace(node, label=shorten(visible(node.label), _LABEL_LIMIT), children=shown)
+
+    return seen(tree, 0)
+
+
+def exports(tree_of: Callable[[_Shown], FrameNode], name: str) -> dict[str, Callable[[_Shown], str]]:
+    """Return the writers of a report whose record has a tree of frames, by suffix: collapsed stacks, and speedscope.
+
+    Args:
+        tree_of: Makes the tree.
+        name: What the profile is called.
+    """
+
+    def tree(record: _Shown) -> FrameNode:
+        found = tree_of(record)
+        if not found.active_bytes:
+            msg = (
+                "this report has no call stacks to save: nothing leaks in it, or no run was traced (--no-sites, or the"
+                " loop of a monitor); save it as .html or .json"
+            )
+            raise ReportError(msg)
+        return found
+
+    return {
+        COLLAPSED: lambda record: collapsed(tree(record)),
+        SPEEDSCOPE: lambda record: speedscope(tree(record), name),
+    }
+
+
+def _own_parts(tree: FrameNode) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield every stack, outermost frame first, with the bytes that no deeper frame has; without recursion."""
+    waiting: list[tuple[FrameNode, tuple[str, ...]]] = [(child, (child.label,)) for child in reversed(tree.children)]
+    while waiting:
+        node, labels = waiting.pop()
+        own = node.active_bytes - sum(child.active_bytes for child in node.children)
+        if own > 0:
+            yield labels, own
+        waiting += [(child, (*labels, child.label)) for child in reversed(node.children)]
+
+
+def collapsed(tree: FrameNode) -> str:
+    """Return *tree* as collapsed stacks: on each line the frames, outermost first, ``;`` between, and the bytes."""
+    lines = (
+        f"{';'.join(visible(label).replace(';', ',') for label in labels)} {own}\n" for labels, own in _own_parts(tree)
+    )
+    return "".join(lines)
+
+
+def speedscope(tree: FrameNode, name: str) -> str:
+    """Return *tree* as a profile of speedscope, a sample of so many bytes for each stack."""
+    numbers: dict[str, int] = {}
+    parts = list(_own_parts(tree))
+    samples = [[numbers.setdefault(label, len(numbers)) for label in labels] for labels, _own in parts]
+    weights = [own for _labels, own in parts]
+    profile = {
+        "type": "sampled", "name": name, "unit": "bytes", "startValue": 0, "endValue": sum(weights),
+        "samples": samples, "weights": weights,
+    }  # fmt: skip
+    file = {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "shared": {"frames": [_speedscope_frame(label) for label in numbers]},
+        "profiles": [profile],
+        "name": name,
+        "exporter": f"leaklab {__version__}",
+    }
+    return json.dumps(file)
+
+
+def _speedscope_frame(label: str) -> dict[str, object]:
+    found = _PLACE.fullmatch(label)
+    if found is None:
+        return {"name": visible(label)}
+    return {"name": visible(found["name"]), "file": visible(found["file"]), "line": int(found["line"])}
