@@ -9,7 +9,7 @@ from leaklab.check.findings import FoundLines
 from leaklab.heap.source_lines import LineWriter, Origin, origin_of, part_of_library, short_path
 from leaklab.lines.allocation import Stack
 from leaklab.model import Leak
-from leaklab.model.stacks import OTHER_STACKS, AllocationStack, AllocationStacks, StackFrame
+from leaklab.model.stacks import OTHER_STACKS, OUTSIDE, AllocationStack, AllocationStacks, StackFrame
 
 _MAX_STACKS = 50
 """Of one leak; smaller ones are added up."""
@@ -39,7 +39,7 @@ def _named(line: tuple[str, int, str], writer: LineWriter, known: dict[tuple[str
     if line not in known:
         is_yours = origin_of(filename) is Origin.USER
         place = writer.cell_of(filename) or part_of_library(filename) or short_path(filename)
-        name = function.replace("<locals>.", "") or writer.function_at(filename, number) or "<module>"
+        name = function.replace("<locals>.", "") or writer.function_at(filename, number) or OUTSIDE
         known[line] = StackFrame(name, place.replace(os.sep, "/"), number, is_yours)
     return known[line]
 

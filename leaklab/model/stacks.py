@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 OTHER_STACKS = "(other stacks)"
 """What stands in the place of a call stack that is one of many small ones."""
+OUTSIDE = "<module>"
+"""What stands in the place of a function's name outside of any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,9 @@ class StackFrame:
 
     @property
     def label(self) -> str:
-        """As ``train.py:12 step``."""
-        return f"{self.place}:{self.line} {self.name}" if self.place else self.name
+        """As ``train.py:12 step``; outside of any function as ``train.py:12``."""
+        name = "" if self.name == OUTSIDE else f" {self.name}"
+        return f"{self.place}:{self.line}{name}" if self.place else self.name
 
 
 @dataclass(frozen=True, slots=True)

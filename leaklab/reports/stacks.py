@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from leaklab.errors import ReportError
 from leaklab.model import Check
-from leaklab.model.stacks import AllocationStack, FrameNode, StackFrame, frame_tree
+from leaklab.model.stacks import OUTSIDE, AllocationStack, FrameNode, StackFrame, frame_tree
 from leaklab.text import shorten, visible
 from leaklab.version import __version__
 
@@ -23,7 +23,7 @@ _ROOT = "what leaks, per run"
 _LABEL_LIMIT = 120
 _LEAST_SHARE = 0.004  # of the whole: a thinner box is no box
 _MAX_ROWS = 60
-_PLACE = re.compile(r"(?P<file>.+):(?P<line>\d+) (?P<name>.+)")
+_PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?: (?P<name>.+))?")
 _Shown = TypeVar("_Shown")
 
 
@@ -130,4 +130,4 @@ def _speedscope_frame(label: str) -> dict[str, object]:
     found = _PLACE.fullmatch(label)
     if found is None:
         return {"name": visible(label)}
-    return {"name": visible(found["name"]), "file": visible(found["file"]), "line": int(found["line"])}
+    return {"name": visible(found["name"] or OUTSIDE), "file": visible(found["file"]), "line": int(found["line"])}
