@@ -26,8 +26,10 @@ def __getattr__(name: str) -> Any:
     if name in _OLD_NAMES:
         import warnings
 
+        from leaklab.version import renamed
+
         better = _OLD_NAMES[name]
-        warnings.warn(f"leaklab.{name} is now called leaklab.{better}", DeprecationWarning, stacklevel=2)
+        warnings.warn(renamed(f"leaklab.{name}", f"leaklab.{better}"), DeprecationWarning, stacklevel=2)
         name = better
     if name not in _names:
         msg = f"module 'leaklab' has no attribute {name!r}"

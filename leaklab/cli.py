@@ -13,6 +13,7 @@ import leaklab
 from leaklab.commandline import CommandParser, passing_line, progress_bar
 from leaklab.errors import LeaklabError, MissingExtraError
 from leaklab.programs.commands import add_attach, add_watch, seconds
+from leaklab.version import renamed
 
 if TYPE_CHECKING:
     from leaklab.reports.cuda import CudaSnapshot
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command in OLD_COMMANDS:
             new = OLD_COMMANDS[arguments.command]
-            print(f"leaklab: `leaklab {arguments.command}` is now called `leaklab {new}`", file=sys.stderr)
+            print(f"leaklab: {renamed(f'`leaklab {arguments.command}`', f'`leaklab {new}`')}", file=sys.stderr)
         perform: Callable[[argparse.Namespace], int | Callable[[], int]] = arguments.perform
         done = perform(arguments)
     except (LeaklabError, OSError) as error:

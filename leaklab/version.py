@@ -11,6 +11,11 @@ PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH
 """Code whose file lies in this folder is leaklab's own."""
 
 
+def renamed(old: str, new: str) -> str:
+    """Return the sentence of a deprecation: *old* is now called *new*, and how long both work."""
+    return f"{old} is now called {new}; the old name works until leaklab 0.4, which will not come before June 2027"
+
+
 def environment() -> tuple[tuple[str, str], ...]:
     """Return names and versions of what takes part: leaklab, Python, and torch where it is loaded."""
     import platform  # noqa: PLC0415 - `import leaklab` does not pay for it

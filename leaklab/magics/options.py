@@ -22,6 +22,7 @@ from leaklab.errors import ReportError
 from leaklab.render.base import check_target
 from leaklab.reports.notebook import journal_of
 from leaklab.text import did_you_mean, shorten
+from leaklab.version import renamed
 
 DEFAULTS = "LeakLab"
 """Name of the registered magics that have the defaults of all options, as ``%config LeakLab`` shows them."""
@@ -259,8 +260,7 @@ def warn_of_old_option(old: str, new: str) -> None:
     In the name of ``__main__``: IPython shows no other module's DeprecationWarning, and the frame that set the option
     is IPython's own.
     """
-    words = f"%config {old} is now called {new}"
-    warnings.warn_explicit(words, DeprecationWarning, "%config", 1, module="__main__")
+    warnings.warn_explicit(renamed(f"%config {old}", new), DeprecationWarning, "%config", 1, module="__main__")
 
 
 class ShellMagics(Magics):

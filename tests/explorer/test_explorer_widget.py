@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import sys
 import threading
+import types
 import weakref
 from dataclasses import replace
 
 import pytest
 import samples
+from anywidget._util import enable_custom_widget_manager_once
 from ipywidgets.widgets import widget as ipywidgets_home
 from samples import history_leak, leaky_check
 
@@ -290,3 +293,27 @@ def test_texts_of_groups_and_paths_are_cut_and_made_visible():
     text = json.dumps([data["groups"], data["items"][0]["ways"]])
     assert "\\u202e" not in text.replace("\\\\u202e", "")
     assert len(text) < 5_000
+
+
+COLAB_PAGE = "https://example.invalid/manager.min.js"
+
+
+def test_in_colab_the_explorer_asks_for_the_manager_of_foreign_widgets(report, monkeypatch):
+    """As Colab documents it: nothing but `google.colab.output` tells that a kernel is one of Colab's."""
+    asked = []
+    colab = types.ModuleType("google.colab.output")
+    colab.enable_custom_widget_manager = lambda: asked.append(True)
+    colab._widgets = types.SimpleNamespace(_installed_url=COLAB_PAGE)
+    monkeypatch.setitem(sys.modules, "google.colab.output", colab)
+    enable_custom_widget_manager_once.cache_clear()
+    widget = ExplorerWidget(Session(report, None, {}))
+    try:
+        data, metadata = widget._repr_mimebundle_()
+        assert asked == [True]
+        assert (
+            metadata["application/vnd.jupyter.widget-view+json"]["colab"]["custom_widget_manager"]["url"] == COLAB_PAGE
+        )
+        assert data["text/plain"] == repr(widget)  # what is read where no widget is drawn
+    finally:
+        widget.close()
+        enable_custom_widget_manager_once.cache_clear()

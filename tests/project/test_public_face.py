@@ -20,6 +20,7 @@ import leaklab
 from leaklab.cli import main
 from leaklab.errors import ReportError
 from leaklab.reports.check import LeakReport
+from leaklab.version import renamed
 
 OLD_NAMES = {
     "Moment": "HeapSnapshot",
@@ -35,6 +36,17 @@ def test_an_old_name_works_and_names_the_better_one_where_it_is_written(old, new
     with pytest.warns(DeprecationWarning, match=rf"leaklab\.{old} is now called leaklab\.{new}") as caught:
         assert getattr(leaklab, old) is getattr(leaklab, new)
     assert caught[0].filename == __file__
+
+
+def test_the_page_of_versions_says_of_every_old_name_when_it_goes():
+    page = (Path(__file__).parents[2] / "docs" / "versions.md").read_text("utf-8")
+    rows = {row.split("|")[1]: row for row in page.splitlines() if row.startswith("| `")}
+    old_names = [*(f"leaklab.{old}" for old in OLD_NAMES), "leaklab diff", "leaklab show", "%config LeakLab.warmups"]
+    for name in old_names:
+        (row,) = (row for names, row in rows.items() if f"`{name}`" in names)
+        assert "with 0.4, not before June 2027" in row
+    assert renamed("a", "b").endswith("until leaklab 0.4, which will not come before June 2027")
+    assert sum(names.count("`") // 2 for names in rows) == len(old_names)
 
 
 def test_an_old_name_is_warned_of_where_it_is_imported():
@@ -153,7 +165,8 @@ def test_an_old_command_works_and_one_line_names_the_new_one(command, tmp_path, 
     missing = [str(tmp_path / "missing.pickle")] * (2 if command == "diff" else 1)
     assert main([command, *missing]) == main(["cuda", command, *missing]) == 1
     note, old, new = capsys.readouterr().err.splitlines()
-    assert note == f"leaklab: `leaklab {command}` is now called `leaklab cuda {command}`"
+    begin = f"leaklab: `leaklab {command}` is now called `leaklab cuda {command}`; the old name works until leaklab "
+    assert note.startswith(begin)
     assert old == new
 
 
