@@ -160,7 +160,7 @@ def _proposed(record: Check, proposal: Proposal) -> list[tuple[Leak, list[Propos
 
 def _words(changes: tuple[Change, ...]) -> str:
     others = f", and {unit_words(len(changes) - 1, 'other places')}" if len(changes) > 1 else ""
-    return f"Take your change of {changes[0].where}{others}."
+    return f"Apply your change to {changes[0].where}{others}."
 
 
 def _files(namespace: dict[str, Any] | None) -> Iterator[str]:

@@ -199,7 +199,7 @@ def _legend_cells(path: RootPath) -> Iterator[str]:
             yield status_cell(status)
     if suspects := suspect_references(path):
         yield words_cell(
-            "bold arrow: the reference to cut" if len(suspects) == 1 else "bold arrows: one of them is to be cut"
+            "bold arrow: the reference to cut" if len(suspects) == 1 else "bold arrows: one of them should be cut"
         )
 
 

@@ -78,7 +78,7 @@ def test_where_no_child_can_be_had_the_check_is_made_here_and_says_so(notebook, 
     report = notebook.check(cell, "--isolated -n 8")
     assert report.leaked
     assert len(notebook.user["calls"]) > 8
-    words = "the code awaits" if awaits else "children are switched off"
+    words = "the code uses await" if awaits else "children are switched off"
     assert report.check.notes[-1] == f"not isolated, the runs were made in this process: {words}"
 
 

@@ -215,8 +215,8 @@ def test_cell_is_checked_by_its_number(kernel):
 REFUSED = {
     "In[999]": "there is no cell In[999] in this kernel",
     "train": "train needs arguments: write the call, as in %leaks train(model, batch)",
-    "kept[0": "'kept[0' is no Python: ",
-    "await wait()": "await wait() awaits: write %%leakcheck above it in a cell of its own",
+    "kept[0": "'kept[0' is not valid Python: ",
+    "await wait()": "await wait() uses await: write %%leakcheck above it in a cell of its own",
     "missing": "there is no variable 'missing'",
 }
 

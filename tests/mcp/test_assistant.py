@@ -255,7 +255,7 @@ def test_what_lies_outside_of_the_folder_is_not_read(ask, folder, tmp_path):
     assert "'secret'" not in sentence
     assert "in the folder of this server" in ask.fails("read_report", report=str(secret))
     assert "in the folder of this server" in ask.fails("cuda_snapshots", paths=["up/secret.py"])
-    assert "there is no report" in ask.fails("try_change", report="../report-1", change="x")
+    assert "check has made no report" in ask.fails("try_change", report="../report-1", change="x")
     assert "there is no answer" in ask.fails("read_more", answer="../answer", offset=0)
     assert "there is no file 'no.py'" in ask.fails("check", path="no.py")
     os.mkfifo(folder / "pipe.py")

@@ -45,7 +45,7 @@ _SENTENCES = {
     Hold.GARBAGE: "no variable reaches it: a cycle of references keeps it, which the next collection frees",
     Hold.IMMORTAL: "no variable reaches it, and yet it is never freed: its cycle runs through autograd's C++ side",
     Hold.PROBABLE: "no variable reaches it; the likely reason is a cycle through autograd's C++ side, never freed",
-    Hold.NOTHING: "only this question held the object: it is freed as soon as the answer is there",
+    Hold.NOTHING: "nothing but this question held the object: it is freed as soon as the question is answered",
 }
 _MANY_PATHS = 32
 """So many are looked at to find those that are easy to understand."""

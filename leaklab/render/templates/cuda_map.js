@@ -265,7 +265,7 @@ class BlockMap {
     this.details.replaceChildren(element("div", lines[0], {style: "margin:6px 0;font-weight:600"}));
     if (live.includes(this.chosen)) {
       const size = `${sizeWords(this.size[this.chosen])}, ${this.life(this.chosen)}`;
-      this.details.append(element("div", "The block that is chosen"), this.entry(this.stack[this.chosen], size, true),
+      this.details.append(element("div", "The chosen block"), this.entry(this.stack[this.chosen], size, true),
                           element("div", "The largest call stacks"));
     }
     const held = this.byStack(live);
