@@ -225,7 +225,7 @@ def test_a_frame_that_runs_is_left_alone(module):
         ("    def with_super(self):", "    def with_super(self, k=1):", "does not match its source"),
         ('        return k and "old"', '        return "new"', "other variables of the enclosing function"),
         ('    return "old"', '    return (lambda: "new")()', "would add or remove a function"),
-        ('    return "old"', '    return "new', "no Python"),
+        ('    return "old"', '    return "new', "not valid Python"),
         ("    not a line of it", "    return 1", "the code that runs does not match its source"),
     ],
 )

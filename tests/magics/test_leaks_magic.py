@@ -165,7 +165,7 @@ def test_handlers_that_pile_up_on_a_logger_are_named(kernel):
     finally:
         logging.getLogger("of a test").handlers.clear()
     assert report.record.suspects[0].kind is Suspicion.CALLBACKS
-    assert "`logging.getLogger('of a test').handlers` has 12 times logging.StreamHandler" in str(report)
+    assert "`logging.getLogger('of a test').handlers` has logging.StreamHandler 12 times" in str(report)
     assert report.commands[0] == "%whyalive logging.getLogger('of a test').handlers[-1]"
 
 
