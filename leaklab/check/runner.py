@@ -166,7 +166,7 @@ def isolated_steps(make_steps: Callable[[], Steps], *, awaits: bool = False) -> 
 
 def _ordinary(make_steps: Callable[[], Steps], why: str) -> Steps:
     check = yield from make_steps()
-    return _with_note(check, f"not isolated, the runs were made in this process: {why}")
+    return _with_note(check, f"not isolated: the runs were made in this process, because {why}")
 
 
 def _with_note(check: Check, note: str) -> Check:

@@ -121,7 +121,7 @@ def export_heap(heap: SavedHeap, path: str, *, sure: bool) -> Data:
     """
     target = Path(os.path.expanduser(path.strip()))  # noqa: PTH111 - Path.expanduser raises for unknown users
     if target.suffix not in (_PAGE, _HEAP_FILE):
-        msg = f"the file ends in {_PAGE}, to be looked at, or {_HEAP_FILE}, to be opened with leaklab.load"
+        msg = f"the name must end in {_PAGE}, for a page, or in {_HEAP_FILE}, for a file that leaklab.load opens"
         raise CannotDoError(msg)
     if target.exists() and not sure:
         return {"confirm": f"This replaces the file {clip(str(target.resolve()))}"}

@@ -66,7 +66,7 @@ _N_POOLS, _N_MOMENTS, _N_PHASES = 64, 64, 24
 _N_MOMENT_STACKS, _N_MOST = 5, 3
 _N_FRAMES, _CODE_LIMIT = 60, 160
 _BANDS = {
-    BEFORE: "these blocks are older than the recording; start it before the model is built to see their call stacks",
+    BEFORE: "older than the recording: start recording before the model is built to see their call stacks",
     NO_STACK: "recorded without a call stack",
     CPP: "asked for by C++ code, such as that of backward()",
     OTHERS: "call stacks too small to be drawn separately",
@@ -193,7 +193,7 @@ def stack_label(stack: LiveStack | StackGrowth) -> Cell:
 def _frame_words(frames: Sequence[CallFrame]) -> tuple[Words, ...]:
     shown = [f"{frame.filename}:{frame.line} {frame.name}" for frame in frames[:_N_FRAMES]]
     if len(frames) > _N_FRAMES:
-        shown.append(f"... {len(frames) - _N_FRAMES:,} more frames")
+        shown.append(f"... {unit_words(len(frames) - _N_FRAMES, 'more frames')}")
     return tuple(code(shorten(line, _CODE_LIMIT)) for line in shown)
 
 

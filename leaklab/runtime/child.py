@@ -78,7 +78,7 @@ def why_no_child() -> str:
 
 
 _OBSTACLES: tuple[tuple[str, Callable[[], bool]], ...] = (
-    ("children are switched off", lambda: os.environ.get(SWITCH) == "0"),
+    ("child processes are switched off", lambda: os.environ.get(SWITCH) == "0"),
     ("this system cannot fork a process safely", lambda: not sys.platform.startswith("linux")),
     ("a debugger follows child processes", lambda: type(os.fork) is not types.BuiltinFunctionType),
     ("an accelerator is in use", lambda: any(map(_is_initialized, ("torch.cuda", "torch.xpu", "torch.mtia")))),

@@ -323,7 +323,7 @@ def test_numbers_of_any_size_are_compared():
     ("arguments", "error", "message"),
     [
         ({"type": 3}, TypeError, "type must be a class or the name of one, not int"),
-        ({"where": 3}, TypeError, "where must be a text such as"),
+        ({"where": 3}, TypeError, "where must be a str such as"),
         ({"limit": -1}, ValueError, "limit must be 0 or more, not -1"),
         ({"limit": "a"}, TypeError, "limit must be a whole number of rows, not str"),
         ({"namespace": 1}, TypeError, "namespace must be a dict of variables"),

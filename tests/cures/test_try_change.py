@@ -192,7 +192,7 @@ def test_the_magic_tries_a_cell_that_awaits(notebook):
     ("options", "message"),
     [
         ("--try nowhere", "there is none called 'nowhere'"),
-        ("--try number", "a change is a text, a unified diff or new source, not int"),
+        ("--try number", "a change must be a str, a unified diff or new source, not int"),
         ("--try broken", "the change is not valid Python"),
         ("--try same", "the change leaves the program as it is"),
         ("--try same --cure", "--try tries your change and no other"),

@@ -127,7 +127,7 @@ def parse(text: str) -> Condition | None:
         TypeError: if *text* is no text.
     """
     if type(text) is not str:
-        msg = f'where must be a text such as "bytes > 1 MiB", not {type(text).__name__}'
+        msg = f'where must be a str such as "bytes > 1 MiB", not {type(text).__name__}'
         raise TypeError(msg)
     if not text.strip():
         return None
