@@ -340,7 +340,7 @@ def test_a_program_that_hangs_is_ended_and_the_next_call_is_answered(folder):
     for impatient in served(folder, 12, "-c", IMPATIENT):
         told = impatient.fails("why_alive", path="hang.py", expression="1")
         assert "did not end within 12 s and was killed" in told
-        assert "there is no answer 'any'" in impatient.fails("read_more", answer="any", offset=0)
+        assert "there is no answer called 'any'" in impatient.fails("read_more", answer="any", offset=0)
 
 
 def test_without_the_package_the_extra_is_named(folder):
