@@ -71,7 +71,7 @@ class Tools:
         report.save(self._store / f"{name}.json")
         write_bytes(self._store / f"{name}.asked", json.dumps(asked).encode())
         words = report.brief(redact=redact) if hasattr(report, "brief") else str(report)
-        return self._told(words, f"This report is called {name}. In a cell, line 1 stands for that of %%leakcheck.")
+        return self._told(words, f"This report is called {name}. In a cell, line 1 is the line of %%leakcheck.")
 
     def read_report(self, report: str, *, leak: int = 0, whole: bool = False) -> str:
         """Read a report again, or one that is in a file. Runs nothing.
